@@ -1,0 +1,59 @@
+"""The tree of errors.
+
+    ElasticdError
+     ├── UsageError        what the user gave is wrong: exit code 2, one line, nothing changed
+     │    └── ConfigError  ... with file, line and key
+     ├── OperationError    it was tried and failed: exit code 1
+     ├── NoDaemonError     no daemon answers: exit code 3
+     ├── ProtocolError     another process sent what it must not
+     ├── StateError        a stored or transferred state can't be used
+     │    └── MismatchError  ... because it belongs to another model or job
+     └── GenerationLost    the world that this rank was a member of has ended
+"""
+
+from __future__ import annotations
+
+
+class ElasticdError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(ElasticdError):
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """A setting is wrong; ``str()`` is ``file:line: key: what is wrong``."""
+
+    def __init__(
+        self, message: str, *, file: str = "", line: int | None = None, key: str = ""
+    ) -> None:
+        self.file, self.line, self.key, self.message = file, line, key, message
+        where = file if line is None else f"{file}:{line}"
+        super().__init__(": ".join(part for part in (where, key, message) if part))
+
+
+class OperationError(ElasticdError):
+    exit_code = 1
+
+
+class NoDaemonError(ElasticdError):
+    exit_code = 3
+
+
+class ProtocolError(ElasticdError):
+    pass
+
+
+class StateError(ElasticdError):
+    pass
+
+
+class MismatchError(StateError):
+    pass
+
+
+class GenerationLost(ElasticdError):
+    """The reducer, the daemon or another member ended this generation; wait for the next world."""

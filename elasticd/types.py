@@ -1,0 +1,58 @@
+"""Names that every layer shares: identifiers, states of a trainer, ranges of grains.
+
+Pure data. A number that orders views or worlds is a :class:`Tag`, equal only as a whole, so that two
+leaders which chose the same counter can never be taken for one another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import NewType
+
+NodeId = NewType("NodeId", str)
+JobId = NewType("JobId", str)
+Stamp = NewType("Stamp", str)
+Lineage = NewType("Lineage", str)
+Range = tuple[int, int]
+"""Half-open range ``[start, end)`` of grain numbers inside one global batch."""
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Tag:
+    """(counter, leader, nonce): names a view (epoch) or a world (generation)."""
+
+    counter: int
+    leader: NodeId
+    nonce: str
+
+    def __str__(self) -> str:
+        return f"{self.counter}@{self.leader}/{self.nonce[:6]}"
+
+
+NO_TAG = Tag(0, NodeId(""), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Names one state of a job: the last applied step and the history that led to it."""
+
+    lineage: Lineage
+    step: int
+    stamp: Stamp
+
+
+def first_stamp(job: JobId, lineage: Lineage) -> Stamp:
+    """The stamp of the state before step 1."""
+    return _stamp("first", job, lineage)
+
+
+def next_stamp(parent: Stamp, generation: Tag, step: int) -> Stamp:
+    """The stamp of the state reached when ``generation`` reduced ``step`` on top of ``parent``."""
+    tag = generation
+    return _stamp("step", parent, tag.counter, tag.leader, tag.nonce, step)
+
+
+def _stamp(*parts: object) -> Stamp:
+    text = "\0".join(str(part) for part in parts)
+    return Stamp(hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
