@@ -1,0 +1,197 @@
+"""Frames: msgpack maps with a length before them (docs/protocols.md, top), and descriptors beside
+them.
+
+:func:`encode` and :class:`Decoder` touch no socket. :class:`FrameSocket` is the blocking shell
+for children; the daemon drives the same two from asyncio.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgpack
+
+from elasticd.errors import ProtocolError
+
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+MAX_FRAME_FDS = 64
+"""Descriptors that may travel with one frame; the kernels allow a few more."""
+
+_HEADER = struct.Struct(">I")
+_READ_BYTES = 256 * 1024
+_CLOSE_ON_EXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+# sun_path holds 104 bytes on macOS and 108 on Linux, with the closing zero.
+_SHORT_PATH_BYTES = 100
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """One frame.
+
+    Raises:
+        ProtocolError: the frame would be longer than :data:`MAX_FRAME_BYTES`.
+        TypeError: a value has a type that msgpack does not know.
+    """
+    body: bytes = msgpack.packb(dict(message), use_bin_type=True)
+    if len(body) > MAX_FRAME_BYTES:
+        raise ProtocolError(f"a frame of {len(body)} bytes is longer than {MAX_FRAME_BYTES}")
+    return _HEADER.pack(len(body)) + body
+
+
+class Decoder:
+    """Cuts a stream of bytes into messages. After an error it is of no more use: close the
+    connection.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes | memoryview) -> list[dict[str, Any]]:
+        """The messages that ``data`` completes, in order.
+
+        Raises:
+            ProtocolError: a frame is too long, cannot be decoded or is not a map with text keys.
+        """
+        self._buffer += data
+        messages = []
+        start = 0
+        while len(self._buffer) - start >= _HEADER.size:
+            (length,) = _HEADER.unpack_from(self._buffer, start)
+            if length > MAX_FRAME_BYTES:
+                raise ProtocolError(f"a frame of {length} bytes is longer than {MAX_FRAME_BYTES}")
+            body = start + _HEADER.size
+            if len(self._buffer) < body + length:
+                break
+            messages.append(_decode(bytes(self._buffer[body : body + length])))
+            start = body + length
+        del self._buffer[:start]
+        return messages
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of a frame that has begun and not ended: at the end of a stream they mean it was
+        cut.
+        """
+        return len(self._buffer)
+
+
+def _decode(body: bytes) -> dict[str, Any]:
+    try:
+        message = msgpack.unpackb(body, raw=False, strict_map_key=True)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ProtocolError(f"a frame cannot be decoded: {error}") from error
+    if not isinstance(message, dict) or not all(isinstance(key, str) for key in message):
+        raise ProtocolError(f"a frame is not a map with text keys but {type(message).__name__}")
+    return message
+
+
+class FrameSocket:
+    """A Unix stream socket that carries frames and descriptors, with blocking calls.
+
+    Any number of threads may send; one thread receives. Frames that carry descriptors have a key
+    ``fds`` with their number. The descriptors go with the frame's first bytes, so they are there
+    when the frame is complete.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(True)
+        self._socket = connection
+        self._sending = threading.Lock()
+        self._decoder = Decoder()
+        self._messages: deque[dict[str, Any]] = deque()
+        self._fds: deque[int] = deque()
+
+    @classmethod
+    def connect(cls, path: str | os.PathLike[str]) -> FrameSocket:
+        """Connect to the Unix socket at ``path``, however long the path is.
+
+        For a path that does not fit into a socket address the working folder is changed for the
+        moment of connecting: call it before other threads open files by relative names.
+
+        Raises:
+            OSError: nobody listens there.
+        """
+        path = os.fspath(path)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            if len(os.fsencode(path)) <= _SHORT_PATH_BYTES:
+                connection.connect(path)
+            else:
+                with contextlib.chdir(os.path.dirname(path)):
+                    connection.connect(os.path.basename(path))
+        except BaseException:
+            connection.close()
+            raise
+        return cls(connection)
+
+    def send(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
+        """Send one frame, with copies of ``fds``; the caller keeps its own.
+
+        Raises:
+            ProtocolError: too long, too many descriptors, or ``message["fds"]`` is another number.
+            OSError: the other end has gone.
+        """
+        if message.get("fds", len(fds)) != len(fds) or len(fds) > MAX_FRAME_FDS:
+            raise ProtocolError(f"{len(fds)} descriptors do not fit the frame")
+        frame = encode({**message, "fds": len(fds)} if fds else message)
+        with self._sending:
+            sent = 0
+            if fds:
+                rights = array.array("i", fds)
+                ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
+                sent = self._socket.sendmsg([frame[: _HEADER.size]], ancillary)
+            self._socket.sendall(memoryview(frame)[sent:])
+
+    def receive(self) -> tuple[dict[str, Any], list[int]] | None:
+        """The next message and its descriptors, which are the caller's to close; None at the end.
+
+        Raises:
+            ProtocolError: a bad frame, a cut one, or fewer descriptors than it says.
+            OSError: the connection broke.
+        """
+        while not self._messages:
+            data = self._read()
+            if not data:
+                if self._decoder.pending_bytes:
+                    raise ProtocolError("the stream ends inside a frame")
+                return None
+            self._messages.extend(self._decoder.feed(data))
+        message = self._messages.popleft()
+        count = message.get("fds", 0)
+        if type(count) is not int or not 0 <= count <= len(self._fds):
+            raise ProtocolError(f"a frame says {count!r} descriptors, {len(self._fds)} came")
+        return message, [self._fds.popleft() for _ in range(count)]
+
+    def _read(self) -> bytes:
+        space = socket.CMSG_SPACE(MAX_FRAME_FDS * array.array("i").itemsize)
+        data, ancillary, flags, _ = self._socket.recvmsg(_READ_BYTES, space, _CLOSE_ON_EXEC)
+        for level, kind, content in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                self._keep(content)
+        if flags & socket.MSG_CTRUNC:
+            raise ProtocolError("more descriptors came than a frame may carry")
+        return data
+
+    def _keep(self, content: bytes) -> None:
+        fds = array.array("i")
+        fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
+        for fd in fds:
+            os.set_inheritable(fd, False)
+            self._fds.append(fd)
+
+    def fileno(self) -> int:
+        """The socket's descriptor; -1 after :meth:`close`."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Close the socket and every descriptor that no receiver has taken."""
+        self._socket.close()
+        while self._fds:
+            os.close(self._fds.popleft())
