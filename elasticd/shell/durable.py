@@ -1,0 +1,70 @@
+"""Files that survive a power cut: written beside, synced, renamed, and the folder synced too.
+
+On macOS ``fsync`` only hands the bytes to the drive, which may keep them in its cache;
+``F_FULLFSYNC`` waits for the medium (fsync(2) of Darwin).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+from pathlib import Path
+
+PARTIAL_SUFFIX = ".partial"
+"""Ends the name of a file that is still being written; a restart may remove every such file."""
+
+
+def sync_file(fd: int) -> None:
+    """Return once the bytes written to ``fd`` are on the medium.
+
+    Raises:
+        OSError: the device failed; nothing is known about what was written since the last success.
+    """
+    if sys.platform == "darwin":
+        # Network and some removable file systems have no full sync; fsync is the most they offer.
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(fd)
+
+
+def sync_folder(folder: Path) -> None:
+    """Return once the names in ``folder`` (created, renamed, removed) are on the medium."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sync_file(fd)
+    finally:
+        os.close(fd)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write every byte: a single ``os.write`` may stop short, on a nearly full disk for example."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+def write_durable(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Replace ``path`` by ``data`` so that a crash at any instant leaves the old or the new
+    content, whole.
+
+    One writer a path: the temporary name beside it is fixed, so that leftovers never pile up.
+
+    Raises:
+        OSError: the disk is full or broken; ``path`` still has its old content.
+    """
+    partial = path.with_name(path.name + PARTIAL_SUFFIX)
+    fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    try:
+        try:
+            write_all(fd, data)
+            sync_file(fd)
+        finally:
+            os.close(fd)
+        partial.rename(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
