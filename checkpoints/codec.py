@@ -1,0 +1,212 @@
+"""States as safetensors, between MLX arrays and files, without a copy on the way out. Only the trainer imports this.
+
+Arrays given here must be evaluated: any thread may then read their buffers. Nothing here changes an array.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlx.core as mx
+
+from elasticd.checkpoints import header
+from elasticd.checkpoints.disk import (
+    LOCAL_DISK,
+    SLICE_BYTES,
+    Disk,
+    refusing,
+    write_all,
+    write_beside,
+)
+from elasticd.errors import StateError
+
+METADATA_KEY = "elasticd"
+"""The entry of a file's metadata that says which state it is part of."""
+
+_FORMAT_NAMES: Mapping[mx.Dtype, str] = {
+    mx.bool_: "BOOL",
+    mx.uint8: "U8",
+    mx.uint16: "U16",
+    mx.uint32: "U32",
+    mx.uint64: "U64",
+    mx.int8: "I8",
+    mx.int16: "I16",
+    mx.int32: "I32",
+    mx.int64: "I64",
+    mx.float16: "F16",
+    mx.bfloat16: "BF16",
+    mx.float32: "F32",
+    mx.float64: "F64",
+    mx.complex64: "C64",
+}
+_DTYPES = {name: dtype for dtype, name in _FORMAT_NAMES.items()}
+_CARRIERS = {1: mx.uint8, 2: mx.uint16, 4: mx.uint32, 8: mx.uint64}
+"""Unsigned types of the same width, whose buffers every Python can read and write."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFile:
+    """A file that was written: its size and the hex digest (blake2b, 32 bytes) of all of it."""
+
+    bytes: int
+    digest: str
+
+
+def model_digest(params: Mapping[str, mx.array]) -> str:
+    """The ``digest`` of ``status --json``: blake2b-256, in hex, over parameters by dotted path, sorted by its UTF-8 bytes.
+
+    Each adds ``path\\0dtype\\0d0,d1\\0`` and then its little-endian row-major bytes.
+    """
+    digest = hashlib.blake2b(digest_size=32)
+    for path in sorted(params, key=lambda path: path.encode()):
+        array = params[path]
+        dtype = str(array.dtype).rpartition(".")[2]
+        shape = ",".join(str(length) for length in array.shape)
+        digest.update(f"{path}\0{dtype}\0{shape}\0".encode())
+        digest.update(_bytes_of(array))
+    return digest.hexdigest()
+
+
+def write_shard(
+    path: Path,
+    tensors: Mapping[str, mx.array],
+    metadata: Mapping[str, str],
+    *,
+    disk: Disk = LOCAL_DISK,
+) -> ShardFile:
+    """Write a safetensors file straight from the arrays' buffers; on return it and its name are durable.
+
+    For a background thread: the interpreter is free while each slice is hashed and written.
+
+    Raises:
+        StateError: the disk refuses (the path says where); an older file of that name is then untouched.
+    """
+    digest = hashlib.blake2b(digest_size=32)
+    written = 0
+
+    def hashed() -> Iterator[memoryview]:
+        nonlocal written
+        for piece in _pieces(tensors, metadata):
+            digest.update(piece)
+            written += piece.nbytes
+            yield piece
+
+    write_beside(disk, path, hashed())
+    return ShardFile(written, digest.hexdigest())
+
+
+def write_memory(tensors: Mapping[str, mx.array], metadata: Mapping[str, str]) -> int:
+    """The same bytes in a nameless file: returns its descriptor, positioned at 0, which the caller closes.
+
+    Raises:
+        StateError: memory (or, where there are no memory files, the temporary folder) is full.
+    """
+    with refusing(Path("nameless state file")):
+        fd = _nameless()
+        try:
+            for piece in _pieces(tensors, metadata):
+                write_all(fd, piece)
+            os.lseek(fd, 0, os.SEEK_SET)
+        except BaseException:
+            os.close(fd)
+            raise
+    return fd
+
+
+def read_tensors(
+    sources: Sequence[int | Path],
+) -> tuple[dict[str, mx.array], dict[str, str]]:
+    """Read and merge safetensors files, given by path or descriptor: evaluated arrays by name, and the metadata.
+
+    A descriptor's position is neither used nor moved. Files of other writers are read too.
+
+    Raises:
+        StateError: naming the file and the tensor: unreadable, truncated, a header that doesn't fit the file, a tensor in two
+            files, or files whose ``elasticd`` metadata differ.
+    """
+    tensors: dict[str, mx.array] = {}
+    merged: dict[str, str] = {}
+    for number, source in enumerate(sources):
+        where = str(source) if isinstance(source, Path) else f"descriptor {source}"
+        found, metadata = _read_file(source, where)
+        if number and metadata.get(METADATA_KEY) != merged.get(METADATA_KEY):
+            raise StateError(f"{where}: belongs to another state than the files before it")
+        for name in found:
+            if name in tensors:
+                raise StateError(f"{where}: tensor {name!r} is in an earlier file too")
+        tensors.update(found)
+        merged = {**metadata, **merged}
+    return tensors, merged
+
+
+def _pieces(tensors: Mapping[str, mx.array], metadata: Mapping[str, str]) -> Iterator[memoryview]:
+    kinds = [(name, _FORMAT_NAMES[a.dtype], tuple(a.shape)) for name, a in tensors.items()]
+    head, text = header.encode(kinds, metadata)
+    yield memoryview(text)
+    for entry in head.entries:
+        view = _bytes_of(tensors[entry.name])
+        for start in range(0, len(view), SLICE_BYTES):
+            yield view[start : start + SLICE_BYTES]
+
+
+def _bytes_of(array: mx.array) -> memoryview:
+    """The array's little-endian row-major bytes, in place where they lie so already."""
+    if array.size == 0:
+        return memoryview(b"")
+    if array.dtype in (mx.bfloat16, mx.complex64):
+        # Their buffers have formats that the struct module doesn't know.
+        array = array.view(_CARRIERS[array.dtype.size], stream=mx.cpu)
+    view = memoryview(array)
+    if not view.c_contiguous:
+        view = memoryview(mx.contiguous(array, stream=mx.cpu))
+    return view.cast("B")
+
+
+def _nameless() -> int:
+    if sys.platform == "linux":
+        return os.memfd_create("elasticd-state", os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile(buffering=0) as file:
+        return os.dup(file.fileno())
+
+
+def _read_file(source: int | Path, where: str) -> tuple[dict[str, mx.array], Mapping[str, str]]:
+    with refusing(Path(where)):
+        if isinstance(source, int):
+            return _read(source, where)
+        fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return _read(fd, where)
+        finally:
+            os.close(fd)
+
+
+def _read(fd: int, where: str) -> tuple[dict[str, mx.array], Mapping[str, str]]:
+    size = os.fstat(fd).st_size
+    length = header.text_bytes(os.pread(fd, header.LENGTH_BYTES, 0), size, where)
+    head = header.decode(os.pread(fd, length, header.LENGTH_BYTES), size, where)
+    tensors = {}
+    for entry in head.entries:
+        dtype = _DTYPES[entry.dtype]
+        # MLX arrays share their buffer with a memoryview, so the bytes go straight into a fresh one.
+        carrier = mx.zeros(entry.shape, _CARRIERS[dtype.size], stream=mx.cpu)
+        mx.eval(carrier)
+        if carrier.size:
+            view = memoryview(carrier).cast("B")
+            _read_into(fd, view, head.data_start + entry.start, f"{where}: tensor {entry.name!r}")
+        tensors[entry.name] = carrier.view(dtype, stream=mx.cpu)
+    mx.eval(tensors)
+    return tensors, head.metadata
+
+
+def _read_into(fd: int, view: memoryview, offset: int, where: str) -> None:
+    while view:
+        count = os.preadv(fd, [view[:SLICE_BYTES]], offset)
+        if count == 0:
+            raise StateError(f"{where}: the file was cut while it was read")
+        view, offset = view[count:], offset + count

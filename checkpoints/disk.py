@@ -1,0 +1,128 @@
+"""What the checkpoints ask of a disk, as a port: every operation that a crash or a full disk can interrupt.
+
+The order of calls is what makes a checkpoint durable, so tests put a disk underneath that fails at any of them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from elasticd.errors import StateError
+
+Chunk = bytes | bytearray | memoryview
+
+SLICE_BYTES = 4 << 20
+"""Written at once: long enough for the disk, short enough that other threads get the interpreter often."""
+
+
+class Disk(Protocol):
+    """All raise :class:`OSError`. Nothing is durable before ``write`` returns, no name before ``sync_folder`` of its folder."""
+
+    def write(self, path: Path, chunks: Iterable[Chunk]) -> None:
+        """Create or replace the file; its content is durable on return."""
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Atomic; replaces a file, or an empty folder."""
+
+    def sync_folder(self, folder: Path) -> None:
+        """Make the names in ``folder`` durable."""
+
+    def make_folder(self, folder: Path) -> None:
+        """Make one folder; no error if it is there."""
+
+    def remove_file(self, path: Path) -> None:
+        """No error if it is gone."""
+
+    def remove_folder(self, folder: Path) -> None:
+        """Remove it and all below; no error if it is gone."""
+
+
+class LocalDisk:
+    """The real one."""
+
+    def write(self, path: Path, chunks: Iterable[Chunk]) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            for chunk in chunks:
+                write_all(fd, chunk)
+            _flush(fd)
+        finally:
+            os.close(fd)
+
+    def rename(self, old: Path, new: Path) -> None:
+        os.replace(old, new)
+
+    def sync_folder(self, folder: Path) -> None:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _flush(fd)
+        finally:
+            os.close(fd)
+
+    def make_folder(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+
+    def remove_file(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def remove_folder(self, folder: Path) -> None:
+        if folder.exists():
+            shutil.rmtree(folder)
+
+
+LOCAL_DISK: Disk = LocalDisk()
+
+
+def write_all(fd: int, data: Chunk) -> None:
+    """Write every byte of ``data`` at the descriptor's position, in slices."""
+    view = memoryview(data).cast("B")
+    while view:
+        view = view[os.write(fd, view[:SLICE_BYTES]) :]
+
+
+def write_beside(disk: Disk, path: Path, chunks: Iterable[Chunk]) -> None:
+    """Write ``path`` so that its name never stands for less than all of it; durable on return.
+
+    Raises:
+        StateError: the disk refuses (full, read-only, no permission), or whatever ``chunks`` raises; nothing but the old
+            file, if there was one, is left.
+    """
+    beside = path.with_name(path.name + TEMPORARY)
+    with refusing(path):
+        try:
+            disk.write(beside, chunks)
+            disk.rename(beside, path)
+        except (OSError, StateError):
+            disk.remove_file(beside)
+            raise
+        disk.sync_folder(path.parent)
+
+
+TEMPORARY = ".tmp"
+
+
+@contextmanager
+def refusing(path: Path) -> Iterator[None]:
+    """Turn what the disk refuses into a :class:`StateError` that names the path."""
+    try:
+        yield
+    except OSError as error:
+        raise StateError(f"{error.filename or path}: {error.strerror or error}") from error
+
+
+def _flush(fd: int) -> None:
+    if sys.platform == "darwin":
+        # fsync there leaves the bytes in the drive's cache. Network disks don't know F_FULLFSYNC.
+        try:
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+            return
+        except OSError:
+            pass
+    os.fsync(fd)

@@ -1,0 +1,199 @@
+"""States to safetensors files and back, bit for bit, and what is said of files that can't be used."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+from safetensors.numpy import load_file
+
+from elasticd.checkpoints.codec import (
+    METADATA_KEY,
+    model_digest,
+    read_tensors,
+    write_memory,
+    write_shard,
+)
+from elasticd.errors import StateError
+
+METADATA = {METADATA_KEY: json.dumps({"step": 3})}
+
+
+def _some(dtype: mx.Dtype) -> mx.array:
+    return mx.array([[0, 1, 2], [3, 100, 5]]).astype(dtype)
+
+
+def _every_kind() -> dict[str, mx.array]:
+    dtypes = [
+        *(mx.bool_, mx.uint8, mx.uint16, mx.uint32, mx.uint64, mx.int8, mx.int16, mx.int32),
+        *(mx.int64, mx.float16, mx.bfloat16, mx.float32, mx.float64, mx.complex64),
+    ]
+    tensors = {str(dtype): _some(dtype) for dtype in dtypes}
+    tensors |= {
+        "scalar": mx.array(2.5, mx.bfloat16),
+        "empty": mx.zeros((0, 4)),
+        "turned": mx.arange(12).reshape(3, 4).T,
+        "turned bf16": mx.arange(12).astype(mx.bfloat16).reshape(3, 4).T,
+        "repeated": mx.broadcast_to(mx.array(7.0), (2, 3)),
+        "strided": mx.arange(20)[3:17:2],
+        "nan": mx.array([float("nan"), float("inf"), -0.0], mx.float16),
+        'ünï"code': mx.array([1]),
+    }
+    mx.eval(tensors)
+    return tensors
+
+
+def _same(one: mx.array, other: mx.array) -> bool:
+    return (
+        one.dtype == other.dtype
+        and one.shape == other.shape
+        and model_digest({"": one}) == model_digest({"": other})
+    )
+
+
+def _assert_same(found: Mapping[str, mx.array], wanted: Mapping[str, mx.array]) -> None:
+    assert set(found) == set(wanted)
+    for name, array in wanted.items():
+        assert _same(found[name], array), name
+
+
+def test_every_dtype_and_layout_comes_back_bit_for_bit(tmp_path: Path) -> None:
+    tensors = _every_kind()
+    path = tmp_path / "shard.safetensors"
+    file = write_shard(path, tensors, METADATA)
+    content = path.read_bytes()
+    assert file.bytes == len(content)
+    assert file.digest == hashlib.blake2b(content, digest_size=32).hexdigest()
+    found, metadata = read_tensors([path])
+    _assert_same(found, tensors)
+    assert metadata == METADATA
+    assert os.listdir(tmp_path) == ["shard.safetensors"]
+
+
+def test_a_nameless_file_holds_the_same_bytes(tmp_path: Path) -> None:
+    tensors = _every_kind()
+    path = tmp_path / "shard.safetensors"
+    write_shard(path, tensors, METADATA)
+    fd = write_memory(tensors, METADATA)
+    try:
+        assert os.lseek(fd, 0, os.SEEK_CUR) == 0
+        assert os.pread(fd, 1 << 20, 0) == path.read_bytes()
+        os.lseek(fd, 5, os.SEEK_SET)
+        _assert_same(read_tensors([fd])[0], tensors)
+        assert os.lseek(fd, 0, os.SEEK_CUR) == 5
+    finally:
+        os.close(fd)
+
+
+def test_other_readers_read_our_files(tmp_path: Path) -> None:
+    tensors = _every_kind()
+    path = tmp_path / "shard.safetensors"
+    write_shard(path, tensors, METADATA)
+    by_numpy = {name: array for name, array in tensors.items() if array.dtype != mx.bfloat16}
+    write_shard(tmp_path / "numpy.safetensors", by_numpy, METADATA)
+    for name, array in load_file(tmp_path / "numpy.safetensors").items():
+        np.testing.assert_array_equal(array, np.array(by_numpy[name]), err_msg=name)
+    by_mlx = {name: array for name, array in tensors.items() if array.dtype != mx.float64}
+    write_shard(tmp_path / "mlx.safetensors", by_mlx, METADATA)
+    loaded, metadata = mx.load(str(tmp_path / "mlx.safetensors"), return_metadata=True)
+    _assert_same(loaded, by_mlx)
+    assert metadata[METADATA_KEY] == METADATA[METADATA_KEY]
+
+
+def test_reads_files_written_by_mlx(tmp_path: Path) -> None:
+    tensors = _every_kind()
+    del tensors[str(mx.float64)]
+    path = tmp_path / "mlx.safetensors"
+    mx.save_safetensors(str(path), tensors, {"format": "mlx"})
+    found, metadata = read_tensors([path])
+    _assert_same(found, tensors)
+    assert metadata == {"format": "mlx"}
+
+
+def test_larger_than_a_slice_and_written_by_another_thread(tmp_path: Path) -> None:
+    tensors = {"a": mx.random.normal((3 << 20,)), "b": mx.random.normal((1000, 999)).T}
+    mx.eval(tensors)
+    path = tmp_path / "shard.safetensors"
+    thread = threading.Thread(target=write_shard, args=(path, tensors, METADATA))
+    thread.start()
+    thread.join(30)
+    _assert_same(read_tensors([path])[0], tensors)
+
+
+def test_merges_shards_of_one_state_only(tmp_path: Path) -> None:
+    one, two, three = (tmp_path / name for name in ("one", "two", "three"))
+    write_shard(one, {"a": mx.array([1])}, METADATA)
+    write_shard(two, {"b": mx.array([2])}, METADATA)
+    write_shard(three, {}, METADATA)
+    tensors, metadata = read_tensors([one, two, three])
+    _assert_same(tensors, {"a": mx.array([1]), "b": mx.array([2])})
+    assert metadata == METADATA
+    with pytest.raises(StateError, match=r"one: tensor 'a' is in an earlier file"):
+        read_tensors([one, two, one])
+    write_shard(two, {"b": mx.array([2])}, {METADATA_KEY: "another"})
+    with pytest.raises(StateError, match="two: belongs to another state"):
+        read_tensors([one, two])
+    assert read_tensors([]) == ({}, {})
+
+
+def test_every_truncation_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "shard.safetensors"
+    write_shard(path, {"first": mx.array([1, 2]), "last": mx.array([3, 4])}, METADATA)
+    content = path.read_bytes()
+    for length in range(len(content)):
+        path.write_bytes(content[:length])
+        with pytest.raises(StateError, match=r"shard\.safetensors"):
+            read_tensors([path])
+    path.write_bytes(content[:-1])
+    with pytest.raises(StateError, match="tensor 'last' ends past the end"):
+        read_tensors([path])
+    path.write_bytes(content + b"x")
+    with pytest.raises(StateError, match="1 bytes follow"):
+        read_tensors([path])
+
+
+def test_missing_file_and_refused_write_name_the_path(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="nothing-here"):
+        read_tensors([tmp_path / "nothing-here"])
+    with pytest.raises(StateError, match="no-folder"):
+        write_shard(tmp_path / "no-folder" / "shard", {}, {})
+
+
+def test_model_digest_is_that_of_the_interface() -> None:
+    model = {
+        "b": {"weight": mx.array([[1.0, 2.0]])},
+        "a.x": mx.array(3, mx.int32),
+        "é": mx.array([]),
+    }
+    wanted = hashlib.blake2b(digest_size=32)
+    for path, array in sorted(tree_flatten(model), key=lambda pair: pair[0].encode()):
+        dtype = str(array.dtype).removeprefix("mlx.core.")
+        wanted.update(f"{path}\0{dtype}\0{','.join(map(str, array.shape))}\0".encode())
+        wanted.update(np.array(array).tobytes())
+    assert model_digest(dict(tree_flatten(model))) == wanted.hexdigest()
+
+
+def test_model_digest_sees_layout_dtype_and_path() -> None:
+    values = mx.arange(6, dtype=mx.int16).reshape(2, 3)
+    digests = {
+        model_digest({"w": values}),
+        model_digest({"w": values.T}),
+        model_digest({"w": values.reshape(6)}),
+        model_digest({"w": values.view(mx.uint16)}),
+        model_digest({"v": values}),
+        model_digest({}),
+    }
+    assert len(digests) == 6
+    assert model_digest({"w": values.T}) == model_digest({"w": mx.array(np.array(values).T.copy())})
+    half = values.astype(mx.bfloat16)
+    wanted = hashlib.blake2b(b"w\0bfloat16\0" + b"2,3\0", digest_size=32)
+    wanted.update(np.array(half.view(mx.uint16)).tobytes())
+    assert model_digest({"w": half}) == wanted.hexdigest()
