@@ -80,7 +80,8 @@ class Document:
         except ValueError as error:
             message, line = _syntax_error(str(error), text)
             raise ConfigError(message, file=file, line=line) from None
-        return cls(file, data, {path: Place(file, line) for path, line in lines.items()})
+        places = {path: Place(file, line) for path, line in lines.items()}
+        return cls(file, data, {(): Place(file, 1), **places})
 
     def override(self, assignment: str) -> None:
         """Apply ``table.key=value``, the value in TOML or a bare word.

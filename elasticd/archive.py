@@ -1,0 +1,236 @@
+"""A job's folder as one file that travels by its content hash.
+
+The file is an uncompressed tar whose bytes depend on names, contents and executable bits alone, so
+that the same folder has the same digest on every machine. Empty folders don't travel, nor does what
+.elasticdignore names (:mod:`elasticd.ignore`), nor the home of a daemon that lies inside the job's
+folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import stat
+import tarfile
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from elasticd.config import FILE_NAME as DAEMON_CONFIG
+from elasticd.errors import ProtocolError, UsageError
+from elasticd.ignore import Ignore
+from elasticd.rules import one_line
+
+MAX_ARCHIVE_BYTES = 64 << 20
+MAX_FILES = 10_000
+IGNORE_FILE = ".elasticdignore"
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A packed folder: tar bytes, their hex digest, and how many files are inside."""
+
+    data: bytes
+    digest: str
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    name: str
+    path: Path
+    size: int
+    executable: bool
+
+
+def digest(data: bytes) -> str:
+    """The content hash that names an archive."""
+    return hashlib.blake2b(data, digest_size=32).hexdigest()
+
+
+def pack(folder: Path) -> Archive:
+    """Archive the files of ``folder``.
+
+    Raises:
+        UsageError: a link leaves the folder, something is no file or can't be read, or there is too
+            much; says which.
+    """
+    entries = sorted(_Walk(folder).files(), key=lambda entry: entry.name)
+    _check_size(folder, entries, sum(entry.size for entry in entries))
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for entry in entries:
+            content = _read(entry)
+            header = tarfile.TarInfo(entry.name)
+            header.size = len(content)
+            header.mode = 0o755 if entry.executable else 0o644
+            tar.addfile(header, io.BytesIO(content))
+    data = buffer.getvalue()
+    _check_size(folder, entries, len(data))
+    return Archive(data, digest(data), len(entries))
+
+
+def unpack(data: bytes, folder: Path) -> None:
+    """Write an archive's files into ``folder``, which appears whole or not at all.
+
+    The parent must exist. Nothing is flushed to disk: after a power cut, unpack again.
+
+    Raises:
+        ProtocolError: the archive is damaged, too big, or holds a name or a kind that :func:`pack`
+            never writes.
+        FileExistsError: ``folder`` is there already.
+        OSError: writing failed.
+    """
+    if folder.exists():
+        raise FileExistsError(f"{folder} exists")
+    if len(data) > MAX_ARCHIVE_BYTES:
+        raise ProtocolError(f"the archive is larger than {MAX_ARCHIVE_BYTES} bytes")
+    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        for header, content in _members(data):
+            path = beside / header.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            path.chmod(0o755 if header.mode & stat.S_IXUSR else 0o644)
+        beside.chmod(0o755)
+        beside.rename(folder)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+
+
+class _Walk:
+    """Finds the files to ship; links are followed as long as they stay inside."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.root = Path(os.path.realpath(folder))
+        self.ignore = Ignore(_ignore_lines(folder))
+        self.count = 0
+        self.per_folder: Counter[str] = Counter()
+
+    def files(self) -> Iterator[_Entry]:
+        yield from self._inside(self.root, "", (self.root,))
+
+    def _inside(self, folder: Path, prefix: str, above: tuple[Path, ...]) -> Iterator[_Entry]:
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError as error:
+            raise UsageError(f"{self._shown(prefix)}: can't be read: {error.strerror}") from None
+        if prefix and any(entry.name == DAEMON_CONFIG for entry in entries):
+            return
+        for entry in entries:
+            name = prefix + entry.name
+            try:
+                is_folder = entry.is_dir()
+            except OSError as error:  # a loop of links
+                raise UsageError(f"{self._shown(name)}: can't be read: {error.strerror}") from None
+            if self.ignore(name, folder=is_folder):
+                continue
+            real = self._real(name, entry) if entry.is_symlink() else folder / entry.name
+            if is_folder:
+                if real in above:
+                    raise UsageError(f"{self._shown(name)}: is a link to a folder above it")
+                yield from self._inside(real, f"{name}/", (*above, real))
+            else:
+                yield self._file(name, real)
+
+    def _real(self, name: str, entry: os.DirEntry[str]) -> Path:
+        real = Path(os.path.realpath(entry.path))
+        if not real.is_relative_to(self.root):
+            raise UsageError(f"{self._shown(name)}: is a link that leaves the job's folder")
+        return real
+
+    def _file(self, name: str, path: Path) -> _Entry:
+        shown = self._shown(name)
+        try:
+            name.encode()
+            status = path.stat()
+        except UnicodeEncodeError:
+            raise UsageError(f"{shown}: its name is not UTF-8") from None
+        except OSError as error:
+            raise UsageError(f"{shown}: can't be read: {error.strerror}") from None
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError(f"{shown}: is no regular file; name it in {IGNORE_FILE}")
+        self._count(name)
+        return _Entry(name, path, status.st_size, bool(status.st_mode & stat.S_IXUSR))
+
+    def _count(self, name: str) -> None:
+        self.count += 1
+        self.per_folder[name.rpartition("/")[0]] += 1
+        if self.count > MAX_FILES:
+            biggest, files = self.per_folder.most_common(1)[0]
+            raise UsageError(
+                f"{self._shown('')}: holds more than {MAX_FILES} files ({files} of the first in"
+                f" {self._shown(biggest)}); name what isn't needed in {IGNORE_FILE}"
+            )
+
+    def _shown(self, name: str) -> str:
+        return one_line(str(self.folder / name))
+
+
+def _ignore_lines(folder: Path) -> list[str]:
+    path = folder / IGNORE_FILE
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{one_line(str(path))}: can't be read: {error}") from None
+
+
+def _check_size(folder: Path, entries: list[_Entry], size: int) -> None:
+    if size > MAX_ARCHIVE_BYTES:
+        biggest = max(entries, key=lambda entry: entry.size)
+        raise UsageError(
+            f"{one_line(str(folder))}: holds {size / 2**20:.0f} MiB, more than"
+            f" {MAX_ARCHIVE_BYTES >> 20} MiB (the biggest file is {one_line(biggest.name)},"
+            f" {biggest.size / 2**20:.1f} MiB); name what isn't needed in {IGNORE_FILE}"
+        )
+
+
+def _read(entry: _Entry) -> bytes:
+    try:
+        with entry.path.open("rb") as stream:
+            content = stream.read(MAX_ARCHIVE_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{one_line(str(entry.path))}: can't be read: {error.strerror}") from None
+    if len(content) > MAX_ARCHIVE_BYTES:
+        raise UsageError(f"{one_line(str(entry.path))}: grew while it was read")
+    return content
+
+
+def _members(data: bytes) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
+    total = 0
+    names: set[str] = set()
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
+            for header in tar:
+                _check_header(header, names)
+                total += header.size
+                if total > MAX_ARCHIVE_BYTES or len(names) > MAX_FILES:
+                    raise ProtocolError("the archive holds more than it may")
+                stream = tar.extractfile(header)
+                content = stream.read() if stream else b""
+                if len(content) != header.size:
+                    raise ProtocolError("the archive ends too early")
+                yield header, content
+    except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
+        raise ProtocolError(f"the archive can't be read: {error}") from None
+
+
+def _check_header(header: tarfile.TarInfo, names: set[str]) -> None:
+    path = PurePosixPath(header.name)
+    shown = ascii(header.name)
+    if header.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or header.size < 0:
+        raise ProtocolError(f"{shown} in the archive is no regular file")
+    if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in header.name:
+        raise ProtocolError(f"{shown} in the archive leaves its folder")
+    above = {str(parent) for parent in path.parents}
+    if str(path) in names or above & names:
+        raise ProtocolError(f"{shown} in the archive appears twice")
+    names.add(str(path))

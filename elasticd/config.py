@@ -1,0 +1,113 @@
+"""HOME/elasticd.toml: what one node's daemon is told, and where its home is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from elasticd.rules import Rule, Wrong, choice, integer, list_of, rule, show, text
+from elasticd.toml import Document
+
+FILE_NAME = "elasticd.toml"
+DEFAULT_LISTEN = "127.0.0.1:7070"
+DEFAULT_DASHBOARD_PORT = 8050
+
+_NODE_ID = "[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
+_name: Rule = text(_NODE_ID, "1 to 63 letters, digits, '.', '_' and '-'")
+
+
+def _address(value: object) -> str:
+    address = text()(value)
+    assert isinstance(address, str)
+    try:
+        split_address(address)
+    except ValueError:
+        raise Wrong(f'must be "host:port", not {show(address)}') from None
+    return address
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """``"10.0.0.1:7070"`` as host and port.
+
+    Raises:
+        ValueError: it is something else, IPv6 included (MLX's ring speaks IPv4 only).
+    """
+    found = re.fullmatch(r"([A-Za-z0-9._-]+):([0-9]{1,5})", address)
+    if not found or not 1 <= int(found[2]) <= 65535:
+        raise ValueError(f"{address!r} is not host:port")
+    return found[1], int(found[2])
+
+
+def default_node_id() -> str:
+    """The short host name, with everything unusual replaced by ``-``."""
+    short = socket.gethostname().partition(".")[0]
+    return re.sub("[^A-Za-z0-9_-]+", "-", short).strip("-_")[:63] or "node"
+
+
+@dataclass(frozen=True)
+class NodeConfig:
+    """A validated elasticd.toml; every key is optional."""
+
+    node_id: str = field(default_factory=default_node_id, metadata=rule(_name))
+    cluster: str = field(default="local", metadata=rule(_name))
+    listen: str = field(default=DEFAULT_LISTEN, metadata=rule(_address))
+    advertise: tuple[str, ...] = field(default=(), metadata=rule(list_of(_address, 16)))
+    """Addresses that other nodes use, best first; empty: ``listen``."""
+    peers: tuple[str, ...] = field(default=(), metadata=rule(list_of(_address, 1024)))
+    dashboard_port: int = field(default=DEFAULT_DASHBOARD_PORT, metadata=rule(integer(0, 65535)))
+    partition: str = field(
+        default="available", metadata=rule(choice("available", later=("strict",)))
+    )
+    failure_domain: str = field(default="", metadata=rule(text()))
+    roles: tuple[str, ...] = field(default=(), metadata=rule(list_of(_name, 64)))
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """What other nodes are told to connect to, best first."""
+        return self.advertise or (self.listen,)
+
+
+def load(home: Path, file: Path | None = None) -> NodeConfig:
+    """Read ``file``, or else HOME/elasticd.toml, which may be missing.
+
+    Raises:
+        ConfigError: the file is wrong (or ``file`` missing); says file, line and key.
+    """
+    path = file or home / FILE_NAME
+    if file is None and not path.exists():
+        return NodeConfig()
+    return Document.read(path).build(NodeConfig)
+
+
+def dump(config: NodeConfig) -> str:
+    """The TOML text of the settings in which the nodes of a local cluster differ."""
+    # A JSON string is a TOML string here: names and addresses are ASCII.
+    peers = "".join(f"  {json.dumps(peer)},\n" for peer in config.peers)
+    return (
+        f"node_id = {json.dumps(config.node_id)}\n"
+        f"cluster = {json.dumps(config.cluster)}\n"
+        f"listen = {json.dumps(config.listen)}\n"
+        f"peers = [\n{peers}]\n"
+    )
+
+
+def default_home(
+    environment: Mapping[str, str] | None = None, platform: str = sys.platform
+) -> Path:
+    """The daemon's state folder: ELASTICD_HOME, else the platform's place for state."""
+    given = os.environ if environment is None else environment
+    if home := given.get("ELASTICD_HOME"):
+        return Path(home)
+    if platform == "darwin":
+        return Path("~/Library/Application Support/elasticd").expanduser()
+    # The base folder specification of freedesktop.org: relative values are to be ignored.
+    state = Path(given.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
+    if not state.is_absolute():
+        state = Path("~/.local/state").expanduser()
+    return state / "elasticd"
