@@ -1,6 +1,7 @@
-"""States as safetensors, between MLX arrays and files, without a copy on the way out. Only the trainer imports this.
+"""States as safetensors, between MLX arrays and files, without a copy. Only trainers import this.
 
-Arrays given here must be evaluated: any thread may then read their buffers. Nothing here changes an array.
+Arrays given here must be evaluated: any thread may then read their buffers. Nothing here changes an
+array that it is given.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import mlx.core as mx
 
@@ -20,6 +22,7 @@ from elasticd.checkpoints.disk import (
     LOCAL_DISK,
     SLICE_BYTES,
     Disk,
+    make_folders,
     refusing,
     write_all,
     write_beside,
@@ -59,9 +62,10 @@ class ShardFile:
 
 
 def model_digest(params: Mapping[str, mx.array]) -> str:
-    """The ``digest`` of ``status --json``: blake2b-256, in hex, over parameters by dotted path, sorted by its UTF-8 bytes.
+    """The ``digest`` of ``status --json``, in hex, over parameters by dotted path.
 
-    Each adds ``path\\0dtype\\0d0,d1\\0`` and then its little-endian row-major bytes.
+    blake2b of 32 bytes over the parameters in the order of their paths' UTF-8 bytes. Each adds
+    ``path\\0dtype\\0d0,d1\\0`` and then its little-endian row-major bytes.
     """
     digest = hashlib.blake2b(digest_size=32)
     for path in sorted(params, key=lambda path: path.encode()):
@@ -80,13 +84,16 @@ def write_shard(
     *,
     disk: Disk = LOCAL_DISK,
 ) -> ShardFile:
-    """Write a safetensors file straight from the arrays' buffers; on return it and its name are durable.
+    """Write a safetensors file straight from the arrays' buffers; durable, name and all, on return.
 
-    For a background thread: the interpreter is free while each slice is hashed and written.
+    A missing folder is made. For a background thread: the interpreter is free while each slice is
+    hashed and written.
 
     Raises:
-        StateError: the disk refuses (the path says where); an older file of that name is then untouched.
+        StateError: the disk refuses (the path says where); an older file of that name is then
+        untouched.
     """
+    make_folders(disk, path.parent)
     digest = hashlib.blake2b(digest_size=32)
     written = 0
 
@@ -102,7 +109,8 @@ def write_shard(
 
 
 def write_memory(tensors: Mapping[str, mx.array], metadata: Mapping[str, str]) -> int:
-    """The same bytes in a nameless file: returns its descriptor, positioned at 0, which the caller closes.
+    """The same bytes in a nameless file; returns its descriptor, at position 0, for the caller to
+    close.
 
     Raises:
         StateError: memory (or, where there are no memory files, the temporary folder) is full.
@@ -122,13 +130,14 @@ def write_memory(tensors: Mapping[str, mx.array], metadata: Mapping[str, str]) -
 def read_tensors(
     sources: Sequence[int | Path],
 ) -> tuple[dict[str, mx.array], dict[str, str]]:
-    """Read and merge safetensors files, given by path or descriptor: evaluated arrays by name, and the metadata.
+    """Read and merge safetensors files, given by path or descriptor.
 
-    A descriptor's position is neither used nor moved. Files of other writers are read too.
+    Returns evaluated arrays by name, and the metadata. A descriptor's position is neither used nor
+    moved. Files of other writers are read too.
 
     Raises:
-        StateError: naming the file and the tensor: unreadable, truncated, a header that doesn't fit the file, a tensor in two
-            files, or files whose ``elasticd`` metadata differ.
+        StateError: naming the file and the tensor: unreadable, truncated, a header that doesn't fit
+            the file, a tensor in two files, or files whose ``elasticd`` metadata differ.
     """
     tensors: dict[str, mx.array] = {}
     merged: dict[str, str] = {}
@@ -162,10 +171,14 @@ def _bytes_of(array: mx.array) -> memoryview:
     if array.dtype in (mx.bfloat16, mx.complex64):
         # Their buffers have formats that the struct module doesn't know.
         array = array.view(_CARRIERS[array.dtype.size], stream=mx.cpu)
-    view = memoryview(array)
+    view = _view(array)
     if not view.c_contiguous:
-        view = memoryview(mx.contiguous(array, stream=mx.cpu))
+        view = _view(mx.contiguous(array, stream=mx.cpu))
     return view.cast("B")
+
+
+def _view(array: mx.array) -> memoryview:
+    return memoryview(cast(bytes, array))  # MLX's type stubs leave the buffer protocol out.
 
 
 def _nameless() -> int:
@@ -193,11 +206,11 @@ def _read(fd: int, where: str) -> tuple[dict[str, mx.array], Mapping[str, str]]:
     tensors = {}
     for entry in head.entries:
         dtype = _DTYPES[entry.dtype]
-        # MLX arrays share their buffer with a memoryview, so the bytes go straight into a fresh one.
+        # A memoryview shares the array's buffer, so the bytes go straight into a fresh array.
         carrier = mx.zeros(entry.shape, _CARRIERS[dtype.size], stream=mx.cpu)
         mx.eval(carrier)
         if carrier.size:
-            view = memoryview(carrier).cast("B")
+            view = _view(carrier).cast("B")
             _read_into(fd, view, head.data_start + entry.start, f"{where}: tensor {entry.name!r}")
         tensors[entry.name] = carrier.view(dtype, stream=mx.cpu)
     mx.eval(tensors)

@@ -1,6 +1,7 @@
-"""What the checkpoints ask of a disk, as a port: every operation that a crash or a full disk can interrupt.
+"""What the checkpoints ask of a disk, as a port: all that a crash or a full disk can interrupt.
 
-The order of calls is what makes a checkpoint durable, so tests put a disk underneath that fails at any of them.
+The order of calls is what makes a checkpoint durable, so tests put a disk underneath that fails at
+any of them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -19,11 +20,14 @@ from elasticd.errors import StateError
 Chunk = bytes | bytearray | memoryview
 
 SLICE_BYTES = 4 << 20
-"""Written at once: long enough for the disk, short enough that other threads get the interpreter often."""
+"""Written at once: long for the disk, short enough that other threads get the interpreter often."""
+
+TEMPORARY = ".tmp"
+"""How a name ends that a crash may leave behind and that means nothing."""
 
 
 class Disk(Protocol):
-    """All raise :class:`OSError`. Nothing is durable before ``write`` returns, no name before ``sync_folder`` of its folder."""
+    """All raise :class:`OSError`. No name is durable before ``sync_folder`` of its folder."""
 
     def write(self, path: Path, chunks: Iterable[Chunk]) -> None:
         """Create or replace the file; its content is durable on return."""
@@ -35,7 +39,7 @@ class Disk(Protocol):
         """Make the names in ``folder`` durable."""
 
     def make_folder(self, folder: Path) -> None:
-        """Make one folder; no error if it is there."""
+        """Make one folder."""
 
     def remove_file(self, path: Path) -> None:
         """No error if it is gone."""
@@ -67,7 +71,7 @@ class LocalDisk:
             os.close(fd)
 
     def make_folder(self, folder: Path) -> None:
-        folder.mkdir(exist_ok=True)
+        folder.mkdir()
 
     def remove_file(self, path: Path) -> None:
         path.unlink(missing_ok=True)
@@ -87,25 +91,40 @@ def write_all(fd: int, data: Chunk) -> None:
         view = view[os.write(fd, view[:SLICE_BYTES]) :]
 
 
+def make_folders(disk: Disk, folder: Path) -> None:
+    """Make ``folder`` and what is missing above it, durably.
+
+    Raises:
+        StateError: the disk refuses.
+    """
+    if folder.is_dir():
+        return
+    make_folders(disk, folder.parent)
+    with refusing(folder):
+        with suppress(FileExistsError):
+            disk.make_folder(folder)
+        disk.sync_folder(folder.parent)
+
+
 def write_beside(disk: Disk, path: Path, chunks: Iterable[Chunk]) -> None:
     """Write ``path`` so that its name never stands for less than all of it; durable on return.
 
     Raises:
-        StateError: the disk refuses (full, read-only, no permission), or whatever ``chunks`` raises; nothing but the old
-            file, if there was one, is left.
+        StateError: the disk refuses (full, read-only, no permission), or whatever ``chunks``
+            raises; nothing but the old file, if there was one, is left.
     """
     beside = path.with_name(path.name + TEMPORARY)
     with refusing(path):
+        renamed = False
         try:
             disk.write(beside, chunks)
             disk.rename(beside, path)
-        except (OSError, StateError):
-            disk.remove_file(beside)
-            raise
+            renamed = True
+        finally:
+            if not renamed:
+                with suppress(OSError):
+                    disk.remove_file(beside)
         disk.sync_folder(path.parent)
-
-
-TEMPORARY = ".tmp"
 
 
 @contextmanager

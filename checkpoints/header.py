@@ -1,7 +1,8 @@
 """The header of a safetensors file: what is in it, and where. Pure; needs no MLX.
 
-A file is an 8-byte little-endian length, that many bytes of JSON, and the tensors' little-endian row-major bytes. See
-https://github.com/huggingface/safetensors#format. Everything read here is checked before a byte of a tensor is used.
+A file is an 8-byte little-endian length, that many bytes of JSON, and the tensors' little-endian
+row-major bytes. See https://github.com/huggingface/safetensors#format. Everything read here is
+checked before a byte of a tensor is used.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ ITEM_BYTES: Mapping[str, int] = {
 
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 100_000_000
-"""The limit of the reference implementation; it bounds what a rotten length can make us allocate."""
+"""The reference implementation's limit; it bounds what a rotten length can make us allocate."""
 _METADATA = "__metadata__"
 
 
@@ -38,7 +39,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a file holds; ``entries`` in the order of their bytes, which begin at ``data_start`` of the file."""
+    """What a file holds, ``entries`` in the order of their bytes; the first is at
+    ``data_start``."""
 
     entries: tuple[Entry, ...]
     metadata: Mapping[str, str]
@@ -52,7 +54,7 @@ class Header:
 def encode(
     tensors: Iterable[tuple[str, str, tuple[int, ...]]], metadata: Mapping[str, str]
 ) -> tuple[Header, bytes]:
-    """Lay out tensors ``(name, dtype, shape)`` and return the header and its bytes, length included.
+    """Lay out tensors ``(name, dtype, shape)``; returns the header and its bytes, length included.
 
     Wide types come first, then names in order, so that every tensor is aligned to its own element.
     """
@@ -89,8 +91,8 @@ def decode(text: bytes, file_bytes: int, where: str) -> Header:
     """Read the JSON of a header and check it against the file's size.
 
     Raises:
-        StateError: naming ``where`` and the tensor: unknown type, wrong size, offsets that overlap, leave a hole or don't
-            end where the file does.
+        StateError: naming ``where`` and the tensor: unknown type, wrong size, offsets that overlap,
+            leave a hole or don't end where the file does.
     """
     try:
         table = json.loads(text, object_pairs_hook=_unique)

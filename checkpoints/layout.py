@@ -1,7 +1,7 @@
 """Names of files and folders, and who writes which shard when. Pure.
 
-``HOME/checkpoints/<job>/<step>-<stamp[:12]>/shard-<index>-of-<count>.safetensors``; the folder's name ends in ``.partial``
-until the checkpoint is committed.
+``HOME/checkpoints/<job>/<step>-<stamp[:12]>/shard-<index>-of-<count>.safetensors``; the folder's
+name ends in ``.partial`` until the checkpoint is committed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def partial_name(step: int, stamp: Stamp) -> str:
 
 
 def parse_folder(name: str) -> tuple[int, str, bool] | None:
-    """(step, first digits of the stamp, partial) of a folder's name; None if it is not one of ours."""
+    """(step, first digits of the stamp, partial) of a folder's name; None if it isn't one of
+    ours."""
     match = _FOLDER.fullmatch(name)
     if match is None or f"{int(match[1]):08d}" != match[1]:
         return None
@@ -56,8 +57,9 @@ def parse_shard(name: str) -> tuple[int, int] | None:
 def split(sizes: Mapping[str, int], count: int) -> list[list[str]]:
     """Cut tensors, given by their size in bytes, into ``count`` shards of nearly equal size.
 
-    The largest goes first, onto the lightest shard; ties go to the earlier name and the lower shard, so every rank that
-    holds the same tensors finds the same shards. A shard may be empty; names in a shard are sorted.
+    The largest goes first, onto the lightest shard; ties go to the earlier name and the lower
+    shard, so every rank that holds the same tensors finds the same shards. A shard may be empty;
+    names in a shard are sorted.
     """
     if count < 1:
         raise ValueError(f"{count} shards")
@@ -71,10 +73,11 @@ def split(sizes: Mapping[str, int], count: int) -> list[list[str]]:
 
 
 def writes(rank: int, size: int, count: int, replicas: int) -> list[int]:
-    """The shards that ``rank`` of a world of ``size`` writes, so that each is written by ``min(replicas, size)`` ranks."""
+    """The shards that ``rank`` of ``size`` writes; ``min(replicas, size)`` ranks write each."""
     return [shard for shard in range(count) if (rank - shard) % size < min(replicas, size)]
 
 
 def due(step: int, every: int, steps: int) -> bool:
-    """Whether committed step ``step`` of a job of ``steps`` is checkpointed: 0, every ``every`` steps, the last."""
+    """Whether a committed step is checkpointed: 0, multiples of ``every``, the last of
+    ``steps``."""
     return step % every == 0 or step == steps

@@ -1,4 +1,4 @@
-"""States to safetensors files and back, bit for bit, and what is said of files that can't be used."""
+"""States to safetensors files and back, bit for bit, and what is said of unusable files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import mlx.core as mx
 import numpy as np
@@ -103,7 +104,10 @@ def test_other_readers_read_our_files(tmp_path: Path) -> None:
         np.testing.assert_array_equal(array, np.array(by_numpy[name]), err_msg=name)
     by_mlx = {name: array for name, array in tensors.items() if array.dtype != mx.float64}
     write_shard(tmp_path / "mlx.safetensors", by_mlx, METADATA)
-    loaded, metadata = mx.load(str(tmp_path / "mlx.safetensors"), return_metadata=True)
+    loaded, metadata = cast(
+        tuple[dict[str, mx.array], dict[str, str]],
+        mx.load(str(tmp_path / "mlx.safetensors"), return_metadata=True),
+    )
     _assert_same(loaded, by_mlx)
     assert metadata[METADATA_KEY] == METADATA[METADATA_KEY]
 
@@ -163,8 +167,11 @@ def test_every_truncation_is_refused_by_name(tmp_path: Path) -> None:
 def test_missing_file_and_refused_write_name_the_path(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="nothing-here"):
         read_tensors([tmp_path / "nothing-here"])
-    with pytest.raises(StateError, match="no-folder"):
-        write_shard(tmp_path / "no-folder" / "shard", {}, {})
+    (tmp_path / "a-file").touch()
+    with pytest.raises(StateError, match="a-file"):
+        write_shard(tmp_path / "a-file" / "shard", {}, {})
+    write_shard(tmp_path / "new" / "folder" / "shard", {}, {})
+    assert read_tensors([tmp_path / "new" / "folder" / "shard"]) == ({}, {})
 
 
 def test_model_digest_is_that_of_the_interface() -> None:
@@ -174,11 +181,13 @@ def test_model_digest_is_that_of_the_interface() -> None:
         "é": mx.array([]),
     }
     wanted = hashlib.blake2b(digest_size=32)
-    for path, array in sorted(tree_flatten(model), key=lambda pair: pair[0].encode()):
+    flat = dict(cast(list[tuple[str, mx.array]], tree_flatten(model)))
+    for path in sorted(flat, key=lambda path: path.encode()):
+        array = flat[path]
         dtype = str(array.dtype).removeprefix("mlx.core.")
         wanted.update(f"{path}\0{dtype}\0{','.join(map(str, array.shape))}\0".encode())
         wanted.update(np.array(array).tobytes())
-    assert model_digest(dict(tree_flatten(model))) == wanted.hexdigest()
+    assert model_digest(flat) == wanted.hexdigest()
 
 
 def test_model_digest_sees_layout_dtype_and_path() -> None:

@@ -1,0 +1,87 @@
+"""Which checkpoint to restore from, and where its shards are. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from elasticd.checkpoints.line import line
+from elasticd.checkpoints.manifest import Manifest, Stored
+from elasticd.types import Lineage, NodeId, Point
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A checkpoint all of whose shards are within reach.
+
+    ``sources[i]`` are the nodes that hold shard i, in the order in which to ask them: rotated, so
+    that a node that asks for all shards does not ask one holder only. ``reason`` is a sentence.
+    """
+
+    manifest: Manifest
+    sources: tuple[tuple[NodeId, ...], ...]
+    reason: str
+
+    def asked_by(self, node: NodeId) -> tuple[tuple[NodeId, ...], ...]:
+        """``sources`` as ``node`` goes through them: itself first wherever it holds the shard."""
+        return tuple(
+            (node, *(n for n in nodes if n != node)) if node in nodes else nodes
+            for nodes in self.sources
+        )
+
+
+def newest(
+    stored: Mapping[NodeId, Iterable[Stored]],
+    lineage: Lineage | None = None,
+    parent: Point | None = None,
+) -> Choice | None:
+    """The newest checkpoint of one job whose every shard is on a living node; None if there is
+    none.
+
+    ``stored`` is what each living node reports. With ``lineage`` only the states that this lineage
+    went through count, its ancestors' included (``parent`` is where it was opened; needed while it
+    has no checkpoint of its own): a lineage that lost is never promoted. Without it the furthest of
+    all.
+    """
+    candidates = [choice for choice in map(_reach, _groups(stored)) if choice is not None]
+    if lineage is not None:
+        allowed = {m.point for m in line((c.manifest for c in candidates), lineage, parent)}
+        candidates = [c for c in candidates if c.manifest.point in allowed]
+    return max(candidates, key=_rank, default=None)
+
+
+def _groups(
+    stored: Mapping[NodeId, Iterable[Stored]],
+) -> list[list[tuple[NodeId, Stored]]]:
+    """Reports of the same files together. Shards of the same point with other digests are not
+    interchangeable."""
+    groups: dict[tuple[object, ...], list[tuple[NodeId, Stored]]] = {}
+    for node in sorted(stored):
+        for item in stored[node]:
+            key = (item.manifest.job, item.manifest.point, item.manifest.shards)
+            groups.setdefault(key, []).append((node, item))
+    return list(groups.values())
+
+
+def _reach(group: list[tuple[NodeId, Stored]]) -> Choice | None:
+    # Of manifests that differ only in their holders the one that names most says most.
+    manifest = max((item.manifest for _, item in group), key=lambda m: (m.replicas, m.holders))
+    sources = []
+    for index in range(manifest.count):
+        nodes = [node for node, item in group if index in item.held]
+        if not nodes:
+            return None
+        turn = index % len(nodes)
+        sources.append((*nodes[turn:], *nodes[:turn]))
+    holders = sorted({node for nodes in sources for node in nodes})
+    reason = (
+        f"step {manifest.step} of lineage {manifest.lineage} is the newest whose "
+        f"{manifest.count} shards are all within reach, on {', '.join(holders)}"
+    )
+    return Choice(manifest, tuple(sources), reason)
+
+
+def _rank(choice: Choice) -> tuple[object, ...]:
+    m = choice.manifest
+    least = min(len(nodes) for nodes in choice.sources)
+    return (m.step, m.lineage, m.stamp, least, m.shards[0].digest)

@@ -1,0 +1,70 @@
+"""Which checkpoints may go. Pure: small policies over manifests, composed; a policy says what it
+keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from elasticd.checkpoints.line import line
+from elasticd.checkpoints.manifest import Manifest
+from elasticd.types import Lineage, Point
+
+
+class Policy(Protocol):
+    def keeps(self, history: Sequence[Manifest]) -> Iterable[Manifest]:
+        """Those to keep of one line of consistent checkpoints, oldest first, never empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepLast:
+    """The newest ``count``."""
+
+    count: int
+
+    def keeps(self, history: Sequence[Manifest]) -> Iterable[Manifest]:
+        return history[-self.count :] if self.count > 0 else ()
+
+
+@dataclass(frozen=True, slots=True)
+class KeepEvery:
+    """Those whose step is a multiple of ``steps``."""
+
+    steps: int
+
+    def keeps(self, history: Sequence[Manifest]) -> Iterable[Manifest]:
+        return [m for m in history if m.step % self.steps == 0]
+
+
+def prunable(
+    manifests: Iterable[Manifest], policies: Iterable[Policy], current: Lineage | None = None
+) -> list[Manifest]:
+    """The consistent checkpoints of one job that may be removed, oldest first.
+
+    Every policy sees one line at a time: that of ``current``, or without it (also when nothing of
+    it is stored) that of every lineage in which no other continues. What any policy keeps stays; so
+    do the newest of each such line, and the newest of a lineage that a checkpoint kept so names as
+    its parent.
+    """
+    manifests, policies = list(manifests), list(policies)
+    kept: dict[Point, Manifest] = {}
+    for history in _lines(manifests, current):
+        chosen = [m for policy in policies for m in policy.keeps(history)]
+        kept |= {m.point: m for m in (*chosen, history[-1])}
+    parents = {m.parent.lineage for m in kept.values() if m.parent is not None}
+    for lineage in sorted(parents):
+        own = [m for m in manifests if m.lineage == lineage]
+        if own:
+            newest = max(own, key=lambda m: (m.step, m.stamp))
+            kept[newest.point] = newest
+    gone = [m for m in manifests if m.point not in kept]
+    return sorted(gone, key=lambda m: (m.step, m.lineage, m.stamp))
+
+
+def _lines(manifests: Sequence[Manifest], current: Lineage | None) -> list[list[Manifest]]:
+    if current is not None and any(m.lineage == current for m in manifests):
+        return [line(manifests, current)]
+    continued = {m.parent.lineage for m in manifests if m.parent is not None}
+    ends = sorted({m.lineage for m in manifests} - continued)
+    return [line(manifests, lineage) for lineage in ends]

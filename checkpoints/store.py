@@ -1,0 +1,357 @@
+"""The checkpoints on one node's disk.
+
+``root/<job>/<step>-<stamp>/`` holds the manifest and this node's shards. It is made as
+``….partial`` and renamed when the manifest is durable in it; so a folder with a final name is a
+checkpoint that was consistent, and every other name is something a crash may leave and
+:meth:`LocalStore.sweep` removes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from elasticd.checkpoints import layout, manifest
+from elasticd.checkpoints.disk import (
+    LOCAL_DISK,
+    SLICE_BYTES,
+    TEMPORARY,
+    Chunk,
+    Disk,
+    make_folders,
+    refusing,
+    write_beside,
+)
+from elasticd.checkpoints.manifest import Manifest, Shard, Stored
+from elasticd.errors import StateError
+from elasticd.types import JobId, NodeId, Stamp
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something stored that can't be used: where, the shard if it is one, and why in words."""
+
+    path: Path
+    shard: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What :meth:`LocalStore.sweep` removed, and what it found wrong and left."""
+
+    removed: tuple[Path, ...]
+    problems: tuple[Problem, ...]
+
+
+class LocalStore:
+    """One node's checkpoints, of all jobs, under ``root`` (``HOME/checkpoints``). Calls block.
+
+    Whatever changes the disk is durable on return, and survives a crash at any instant as either
+    done or not done. Every method raises :class:`StateError`, naming the path, when the disk
+    refuses (full, read-only, no permission). One thread at a time per checkpoint; reading may go on
+    beside.
+    """
+
+    def __init__(self, root: Path, node: NodeId | None = None, *, disk: Disk = LOCAL_DISK) -> None:
+        """``node`` is whose shards are to be here; without it nothing is said to be missing."""
+        self._root, self._node, self._disk = root, node, disk
+
+    def folder(self, job: JobId) -> Path:
+        """Where the job's checkpoints go (``checkpoint_folder`` of a world); it may not exist yet."""
+        if not _can_name_a_job(job):
+            raise StateError(f"{self._root}: a job can't be named {job!r}")
+        return self._root / job
+
+    def jobs(self) -> list[JobId]:
+        """Jobs that have anything stored here."""
+        return [
+            JobId(path.name)
+            for path in _list(self._root)
+            if _can_name_a_job(path.name) and path.is_dir()
+        ]
+
+    def stored(self, job: JobId) -> list[Stored]:
+        """Every checkpoint with a readable manifest, by step, with the shards that are really here."""
+        return [item for item, _ in self._examine(job) if item is not None]
+
+    def manifests(self, job: JobId) -> list[Manifest]:
+        """Those of :meth:`stored` of which all that this node is to hold is here, at its size."""
+        return [
+            item.manifest
+            for item, problems in self._examine(job)
+            if item is not None and not problems
+        ]
+
+    def held(
+        self, job: JobId, step: int, stamp: Stamp, count: int | None = None
+    ) -> tuple[int, ...]:
+        """The shards that are here, at the manifest's sizes.
+
+        Before the commit, ``count`` says of how many shards the checkpoint is; without it nothing
+        is held yet.
+        """
+        found = self._find(job, step, stamp)
+        if found is not None:
+            return _present(self._final(job, step, stamp), found)
+        if count is None:
+            return ()
+        folder = self._folder(job, step, stamp)
+        return tuple(i for i in range(count) if (folder / layout.shard_name(i, count)).is_file())
+
+    def put_shard(
+        self,
+        job: JobId,
+        step: int,
+        stamp: Stamp,
+        index: int,
+        count: int,
+        chunks: Iterable[Chunk],
+        digest: str,
+    ) -> Shard:
+        """Store a shard that a peer sent, before the commit or to repair a final checkpoint.
+
+        Raises:
+            StateError: also when its digest isn't ``digest``, or isn't the manifest's; nothing of
+            it is then left.
+        """
+        path = self._shard_path(job, step, stamp, index, count)
+        found = self._find(job, step, stamp)
+        if not 0 <= index < count or (
+            found is not None and (found.count, found.shards[index].digest) != (count, digest)
+        ):
+            raise StateError(f"{path}: not a shard of this checkpoint")
+        make_folders(self._disk, path.parent)
+        written = 0
+
+        def verified() -> Iterator[Chunk]:
+            nonlocal written
+            hashed = hashlib.blake2b(digest_size=32)
+            for chunk in chunks:
+                hashed.update(chunk)
+                written += memoryview(chunk).nbytes
+                yield chunk
+            if hashed.hexdigest() != digest:
+                raise StateError(f"{path}: came with digest {hashed.hexdigest()}, not {digest}")
+
+        write_beside(self._disk, path, verified())
+        return Shard(index, written, digest)
+
+    def open_shard(self, job: JobId, step: int, stamp: Stamp, index: int, count: int) -> BinaryIO:
+        """A shard that is here, for reading; the caller closes it.
+
+        Raises:
+            StateError: it isn't here.
+        """
+        path = self._shard_path(job, step, stamp, index, count)
+        with refusing(path):
+            return path.open("rb")
+
+    def commit(self, new: Manifest) -> None:
+        """Make the checkpoint final on this node, which may hold none of its shards.
+
+        Doing it again is fine; a manifest of the same state that names other holders takes over.
+
+        Raises:
+            StateError: also when a shard that this node is to hold isn't here, or another state has
+            that name.
+        """
+        job, step, stamp = new.job, new.step, new.stamp
+        final, partial = self._final(job, step, stamp), self._partial(job, step, stamp)
+        data = manifest.encode(new)
+        old = self._find(job, step, stamp)
+        if old is not None and not old.same_state(new):
+            raise StateError(f"{final}: another state is committed there")
+        at = self._folder(job, step, stamp)
+        make_folders(self._disk, at)
+        self._require_own(at, new)
+        if old != new:
+            write_beside(self._disk, at / layout.MANIFEST_NAME, [data])
+        with refusing(at):
+            self._remove_strangers(at, new)
+            if at == partial:
+                self._disk.rename(partial, final)
+            else:
+                self._disk.sync_folder(final)
+            self._disk.sync_folder(final.parent)
+
+    def verify(self, job: JobId, step: int, stamp: Stamp) -> list[Problem]:
+        """Read all that is here of a final checkpoint; what is rotten, unreadable or missing."""
+        final = self._final(job, step, stamp)
+        try:
+            found = _read_manifest(final)
+        except StateError as error:
+            return [Problem(final / layout.MANIFEST_NAME, None, str(error))]
+        problems = self._missing(final, found)
+        for index in _present(final, found):
+            path = final / layout.shard_name(index, found.count)
+            try:
+                digest = _digest_of(path)
+            except StateError as error:
+                problems.append(Problem(path, index, str(error)))
+                continue
+            if digest != found.shards[index].digest:
+                problems.append(Problem(path, index, "its digest is not the manifest's"))
+        return problems
+
+    def remove(self, job: JobId, step: int, stamp: Stamp) -> None:
+        """Remove a checkpoint, final or not: gone at once, though a crash may leave bytes to sweep."""
+        for folder in (self._final(job, step, stamp), self._partial(job, step, stamp)):
+            if folder.is_dir():
+                self._discard(folder)
+
+    def sweep(
+        self, job: JobId | None = None, current: Collection[tuple[JobId, int, Stamp]] = ()
+    ) -> Swept:
+        """Remove what a crash left of one job or all, and report what can't be used.
+
+        Removed are temporary names, and unfinished checkpoints whose step is not above the newest
+        final one's; nothing of ``current``, the checkpoints that are being written or repaired now.
+        Final checkpoints that are rotten or short of a shard are reported and left for repair.
+        """
+        removed: list[Path] = []
+        problems: list[Problem] = []
+        spared = {self._partial(*key) for key in current} | {self._final(*key) for key in current}
+        for each in self.jobs() if job is None else [job]:
+            for path in self._leftovers(each, spared):
+                with refusing(path):
+                    if path.is_dir():
+                        self._discard(path)
+                    else:
+                        self._disk.remove_file(path)
+                removed.append(path)
+            problems += [problem for _, found in self._examine(each) for problem in found]
+        return Swept(tuple(removed), tuple(problems))
+
+    def _final(self, job: JobId, step: int, stamp: Stamp) -> Path:
+        return self.folder(job) / layout.final_name(step, stamp)
+
+    def _partial(self, job: JobId, step: int, stamp: Stamp) -> Path:
+        return self.folder(job) / layout.partial_name(step, stamp)
+
+    def _shard_path(self, job: JobId, step: int, stamp: Stamp, index: int, count: int) -> Path:
+        return self._folder(job, step, stamp) / layout.shard_name(index, count)
+
+    def _folder(self, job: JobId, step: int, stamp: Stamp) -> Path:
+        final = self._final(job, step, stamp)
+        return final if final.is_dir() else self._partial(job, step, stamp)
+
+    def _find(self, job: JobId, step: int, stamp: Stamp) -> Manifest | None:
+        """The readable manifest of a committed checkpoint.
+
+        Raises:
+            StateError: one of another state is there, whose stamp begins alike.
+        """
+        final = self._final(job, step, stamp)
+        try:
+            found = _read_manifest(final)
+        except StateError:
+            return None
+        if (found.job, found.step, found.stamp) != (job, step, stamp):
+            raise StateError(f"{final}: another state is committed there")
+        return found
+
+    def _examine(self, job: JobId) -> Iterator[tuple[Stored | None, list[Problem]]]:
+        for _, folder in self._folders(job, partial=False):
+            try:
+                found = _read_manifest(folder)
+                if found.job != job or layout.final_name(found.step, found.stamp) != folder.name:
+                    raise StateError(f"{folder}: holds the manifest of another checkpoint")
+            except StateError as error:
+                yield None, [Problem(folder / layout.MANIFEST_NAME, None, str(error))]
+                continue
+            yield Stored(found, _present(folder, found)), self._missing(folder, found)
+
+    def _missing(self, folder: Path, found: Manifest) -> list[Problem]:
+        mine = () if self._node is None else found.held_by(self._node)
+        present = _present(folder, found)
+        problems = []
+        for shard in found.shards:
+            path = folder / layout.shard_name(shard.index, found.count)
+            if shard.index in present:
+                continue
+            if path.exists():
+                reason = f"has {path.stat().st_size} bytes, not {shard.bytes}"
+            elif shard.index in mine:
+                reason = "is missing, though this node is a holder"
+            else:
+                continue
+            problems.append(Problem(path, shard.index, reason))
+        return problems
+
+    def _require_own(self, folder: Path, new: Manifest) -> None:
+        mine = () if self._node is None else new.held_by(self._node)
+        for problem in self._missing(folder, new):
+            if problem.shard in mine:
+                raise StateError(f"{problem.path}: {problem.reason}")
+
+    def _remove_strangers(self, folder: Path, new: Manifest) -> None:
+        """Files of another cut of the same state, left by a world of another size."""
+        ours = {layout.shard_name(index, new.count) for index in _present(folder, new)}
+        for path in _list(folder):
+            if path.name not in ours and path.name != layout.MANIFEST_NAME and path.is_file():
+                self._disk.remove_file(path)
+
+    def _leftovers(self, job: JobId, spared: Collection[Path]) -> list[Path]:
+        finals, partials = self._folders(job, partial=False), self._folders(job, partial=True)
+        newest = max((step for step, _ in finals), default=-1)
+        old = [path for step, path in partials if step <= newest and path not in spared]
+        kept = [path for _, path in (*finals, *partials) if path not in (*spared, *old)]
+        places = [self.folder(job), *kept]
+        temporary = [p for place in places for p in _list(place) if p.name.endswith(TEMPORARY)]
+        return temporary + old
+
+    def _folders(self, job: JobId, *, partial: bool) -> list[tuple[int, Path]]:
+        """(step, folder) of the job's final or partial checkpoints, by step."""
+        parsed = [(layout.parse_folder(path.name), path) for path in _list(self.folder(job))]
+        return sorted((p[0], path) for p, path in parsed if p is not None and p[2] == partial)
+
+    def _discard(self, folder: Path) -> None:
+        with refusing(folder):
+            doomed = folder
+            if not folder.name.endswith(TEMPORARY):
+                doomed = folder.with_name(folder.name + TEMPORARY)
+                self._disk.remove_folder(doomed)
+                self._disk.rename(folder, doomed)
+                self._disk.sync_folder(folder.parent)
+            self._disk.remove_folder(doomed)
+
+
+def _can_name_a_job(name: str) -> bool:
+    return not (
+        not name or name.startswith(".") or name.endswith(TEMPORARY) or set("/\0") & set(name)
+    )
+
+
+def _list(folder: Path) -> list[Path]:
+    with refusing(folder):
+        return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _read_manifest(folder: Path) -> Manifest:
+    path = folder / layout.MANIFEST_NAME
+    with refusing(path), path.open("rb") as file:
+        data = file.read(manifest.MAX_BYTES + 1)
+    return manifest.decode(data, str(path))
+
+
+def _present(folder: Path, found: Manifest) -> tuple[int, ...]:
+    def size(index: int) -> int:
+        try:
+            return os.stat(folder / layout.shard_name(index, found.count)).st_size
+        except OSError:
+            return -1
+
+    return tuple(shard.index for shard in found.shards if size(shard.index) == shard.bytes)
+
+
+def _digest_of(path: Path) -> str:
+    hashed = hashlib.blake2b(digest_size=32)
+    with refusing(path), path.open("rb") as file:
+        while chunk := file.read(SLICE_BYTES):
+            hashed.update(chunk)
+    return hashed.hexdigest()
