@@ -1,0 +1,66 @@
+# Everything runs in .venv, which is made at first use and brought up to date when pyproject.toml
+# changes. Written for GNU make 3.81, which is what macOS has.
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+PIP := $(PYTHON) -m pip --disable-pip-version-check --quiet
+
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+SOAK ?= sim
+SOAK_SECONDS ?= 1800
+
+QUICK_TESTS := $(wildcard tests/test_*.py tests/unit tests/property tests/conformance tests/sim)
+USABLE := import ensurepip, sys; sys.exit(sys.version_info < (3, 11))
+
+.PHONY: help demo test check bench soak clean
+
+help: ## say what there is (the default)
+	@awk -F ' *:.*## ' '/^[a-z]+ *:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' Makefile
+
+demo: $(INSTALLED) ## train on a local cluster of three daemons, break it, show it heal
+	@$(VENV)/bin/elasticctl demo
+
+test: $(INSTALLED) ## the whole test suite; PYTEST_ARGS="-k name" for a part of it
+	@$(PYTHON) -m pytest $(PYTEST_ARGS)
+
+check: $(INSTALLED) ## format, lint, types, import directions and the tests that start no process
+	@$(PYTHON) -m ruff format --check .
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m mypy
+	@$(VENV)/bin/lint-imports
+	@$(PYTHON) -m pytest -q -m "not process" $(QUICK_TESTS)
+
+bench: $(INSTALLED) ## measure: every tests/benchmarks/bench_*.py in turn
+	@set -e; for script in tests/benchmarks/bench_*.py; do \
+		echo "== $$script"; $(PYTHON) "$$script" $(BENCH_ARGS); \
+	done
+
+soak: $(INSTALLED) ## faults for SOAK_SECONDS=1800; SOAK=sim (simulator) or chaos (real processes)
+	@case "$(SOAK)" in sim|chaos) ;; *) \
+		echo "make soak: SOAK is sim or chaos, not '$(SOAK)'" >&2; exit 2;; esac
+	@$(PYTHON) tests/$(SOAK)/soak.py --seconds $(SOAK_SECONDS)
+
+clean: ## remove .venv and everything else that can be made again
+	rm -rf $(VENV) build dist bench-results *.egg-info
+	rm -rf .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# Written last, so an installation that was interrupted is taken up again.
+$(INSTALLED): pyproject.toml
+	@if ! $(PYTHON) -c '$(USABLE)' 2>/dev/null; then \
+		for python in python3 python3.13 python3.12 python3.11 none; do \
+			"$$python" -c '$(USABLE)' 2>/dev/null && break; \
+		done; \
+		if [ "$$python" = none ]; then \
+			echo "elasticd needs Python 3.11 or newer, with venv; found: $$(python3 --version 2>&1)" >&2; \
+			exit 1; \
+		fi; \
+		echo "Making $(VENV) with $$("$$python" --version)"; \
+		"$$python" -m venv --clear $(VENV); \
+	fi
+	@echo "Installing elasticd and its development tools into $(VENV)"
+	@$(PIP) install --upgrade 'pip>=25.1'
+	@$(PIP) install --editable . --group dev
+	@touch $@
