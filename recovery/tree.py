@@ -52,9 +52,7 @@ def cover(ranges: Iterable[Range], grains: int) -> tuple[Range, ...]:
     return tuple(parts((0, grains)))
 
 
-def finish(
-    parts: Mapping[Range, T], node: Range, add: Callable[[T, T], T]
-) -> T:
+def finish(parts: Mapping[Range, T], node: Range, add: Callable[[T, T], T]) -> T:
     """Add ``parts`` up to ``node``, in the tree's order.
 
     Raises:

@@ -1,0 +1,90 @@
+"""What the parts of one node's control plane share: the clock's reading, the outbox, who we are."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from elasticd.core.effects import Effect, Emit, Log, Persist, Send
+from elasticd.core.messages import Message
+from elasticd.types import JobId, NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Every duration that the control plane waits for, in seconds."""
+
+    heartbeat_seconds: float = 0.25
+    silent_seconds: float = 2.0
+    """A peer that was not heard for this long is dead."""
+    return_seconds: float = 2.0
+    """A peer whose connection closed and that does not return for this long is dead."""
+    settle_seconds: float = 3.0
+    """A starting node waits this long for the peers it was told of before it forms a smaller view."""
+    ballot_seconds: float = 1.0
+    """A member that does not answer a proposed view for this long is left out of the next one."""
+    holding_seconds: float = 5.0
+    """A trainer that does not say what it holds for this long is hung, and killed."""
+    form_seconds: float = 15.0
+    """A ring that does not come up for this long is tried again."""
+    load_seconds: float = 600.0
+    hang_seconds: float = 15.0
+    """A reduction to which every member has delivered may stand still for this long."""
+    start_seconds: float = 30.0
+    """A first world waits this long for trainers that still start."""
+    restore_seconds: float = 20.0
+    """A restore waits this long for nodes that may hold something newer."""
+    summary_seconds: float = 0.1
+
+
+@dataclass(slots=True)
+class Context:
+    """Given to every part; ``now`` is set before each event and never read from a clock here."""
+
+    me: NodeId
+    boot: str
+    nonce: Callable[[], str]
+    timing: Timing = field(default_factory=Timing)
+    now: float = 0.0
+    """Monotonic seconds."""
+    wall: float = 0.0
+    """Unix seconds, for people only: no decision depends on it."""
+    effects: list[Effect] = field(default_factory=list)
+    inbox: deque[Message] = field(default_factory=deque)
+    counter: int = 0
+    """The highest counter of any epoch or generation seen; the next one is above it."""
+    children: int = 0
+
+    def send(self, to: NodeId, message: Message) -> None:
+        if to == self.me:
+            self.inbox.append(message)
+        else:
+            self.effects.append(Send(to, message))
+
+    def do(self, effect: Effect) -> None:
+        self.effects.append(effect)
+
+    def persist(self, kind: str, record: Any) -> None:
+        self.effects.append(Persist(kind, record))
+
+    def emit(
+        self,
+        kind: str,
+        reason: str,
+        job: JobId | None = None,
+        generation: int | None = None,
+        **fields: Any,
+    ) -> None:
+        self.effects.append(Emit(job, kind, reason, generation, fields))
+
+    def log(self, level: Any, text: str, **fields: Any) -> None:
+        self.effects.append(Log(level, text, fields))
+
+    def saw(self, counter: int) -> None:
+        self.counter = max(self.counter, counter)
+
+    def next_child(self) -> int:
+        self.children += 1
+        return self.children

@@ -1,0 +1,293 @@
+"""What the control plane wants done, and what the world tells it.
+
+Effects are performed in list order; their results come back as events. A :class:`Persist` is durable before any
+later effect of the same list is performed, so "persist before send" is visible in the order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from elasticd.checkpoints.manifest import Manifest
+from elasticd.core.messages import JobRecord, Message, ShardsWritten, World
+from elasticd.types import JobId, NodeId, Stamp, Tag
+
+ChildId = int
+Role = Literal["trainer", "reducer"]
+
+# --- effects ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    to: NodeId
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Append to the journal; ``kind`` is view_attempt, view_formed, job or world."""
+
+    kind: str
+    record: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Write an event of INTERFACE.md into the replicated history."""
+
+    job: JobId | None
+    kind: str
+    reason: str
+    generation: int | None
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    level: Literal["debug", "info", "warning", "error"]
+    text: str
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StartTrainer:
+    child: ChildId
+    job: JobId
+    spare: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StartReducer:
+    child: ChildId
+
+
+@dataclass(frozen=True, slots=True)
+class KillChild:
+    """SIGKILL at once; ``graceful`` sends SIGTERM first."""
+
+    child: ChildId
+    reason: str
+    graceful: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StopReducer:
+    child: ChildId
+
+
+@dataclass(frozen=True, slots=True)
+class ContinueReducer:
+    child: ChildId
+
+
+@dataclass(frozen=True, slots=True)
+class TellTrainer:
+    child: ChildId
+    message: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EnterWorld:
+    """Give the trainer its world; with a reducer also chunk memory and a data socket between both."""
+
+    trainer: ChildId
+    reducer: ChildId | None
+    world: World
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class FormReducer:
+    """Send ``form`` to the reducer and report when it listens, then when the ring is formed."""
+
+    reducer: ChildId
+    world: World
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchState:
+    """Bring the resume state to the trainer, from a living peer or from the checkpoint in the world."""
+
+    trainer: ChildId
+    world: World
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class EnsureArchive:
+    job: JobRecord
+
+
+@dataclass(frozen=True, slots=True)
+class CommitManifest:
+    job: JobId
+    manifest: Manifest
+    keep: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchShards:
+    """Pull shards from peers into the local store: see messages.PullShards."""
+
+    job: JobId
+    step: int
+    stamp: Stamp
+    count: int
+    shards: tuple[tuple[int, int, str], ...]
+    sources: tuple[tuple[NodeId, ...], ...]
+    report: ShardsWritten
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    request: int
+    body: dict[str, Any]
+
+
+Effect = (
+    Send
+    | Persist
+    | Emit
+    | Log
+    | StartTrainer
+    | StartReducer
+    | KillChild
+    | StopReducer
+    | ContinueReducer
+    | TellTrainer
+    | EnterWorld
+    | FormReducer
+    | FetchState
+    | EnsureArchive
+    | CommitManifest
+    | FetchShards
+    | Reply
+)
+
+# --- events -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PeerUp:
+    node: NodeId
+    boot: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeerDown:
+    node: NodeId
+    boot: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    node: NodeId
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    request: int
+    record: JobRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    request: int
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class ChildStarted:
+    child: ChildId
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReducerReady:
+    """A spare reducer is warm; ``host`` is the address and port that it would listen on."""
+
+    child: ChildId
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReducerListens:
+    child: ChildId
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSaid:
+    """A frame of docs/protocols.md §1."""
+
+    child: ChildId
+    message: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ChildExited:
+    """``status``: exit code, or minus the signal. ``tail``: the last lines that it printed."""
+
+    child: ChildId
+    status: int
+    tail: str
+
+
+@dataclass(frozen=True, slots=True)
+class StateFailed:
+    job: JobId
+    generation: Tag
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveReady:
+    job: JobId
+    ok: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestKept:
+    job: JobId
+    step: int
+    stamp: Stamp
+    ok: bool
+    reason: str
+    stored: tuple[...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardsFetched:
+    report: ShardsWritten
+    ok: bool
+    reason: str
+
+
+Event = (
+    PeerUp
+    | PeerDown
+    | Received
+    | Tick
+    | Submit
+    | Cancel
+    | ChildStarted
+    | ReducerReady
+    | ReducerListens
+    | ChildSaid
+    | ChildExited
+    | StateFailed
+    | ArchiveReady
+    | ManifestKept
+    | ShardsFetched
+)

@@ -1,0 +1,568 @@
+"""A node's own part in one job: its trainer, its spare, and the reducer of the present generation.
+
+It follows two masters. The job table says whether the job should run here at all; the leader of the present view
+says which world the trainer is in. What happens to the children is reported as status and as evidence; what to do
+about it is the leader's decision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from elasticd.checkpoints.manifest import Stored
+from elasticd.core.context import Context
+from elasticd.core.effects import (
+    ContinueReducer,
+    EnsureArchive,
+    EnterWorld,
+    FetchShards,
+    FetchState,
+    FormReducer,
+    KillChild,
+    StartReducer,
+    StartTrainer,
+    StopReducer,
+    TellTrainer,
+)
+from elasticd.core.messages import (
+    Fault,
+    Form,
+    Freeze,
+    Holding,
+    JobRecord,
+    Listening,
+    MemberStatus,
+    Message,
+    Progress,
+    PullShards,
+    Ready,
+    ShardsWritten,
+    TrainerStatus,
+    World,
+)
+from elasticd.job import JobSpec
+from elasticd.types import Lineage, NodeId, Point, Stamp, Tag
+
+_START_LIMIT = 4
+"""A trainer that dies this often before it reaches Run(...) is not started again by itself."""
+
+
+@dataclass(slots=True)
+class SpareReducers:
+    """The node's warm reducer, whichever job needs it next."""
+
+    ctx: Context
+    starting: set[int] = field(default_factory=set)
+    ready: dict[int, str] = field(default_factory=dict)
+    pids: dict[int, int] = field(default_factory=dict)
+
+    def ensure(self) -> None:
+        if not self.starting and not self.ready:
+            child = self.ctx.next_child()
+            self.starting.add(child)
+            self.ctx.do(StartReducer(child))
+
+    def became_ready(self, child: int, host: str) -> bool:
+        if child not in self.starting:
+            return False
+        self.starting.discard(child)
+        self.ready[child] = host
+        return True
+
+    def exited(self, child: int) -> bool:
+        mine = child in self.starting or child in self.ready
+        self.starting.discard(child)
+        self.ready.pop(child, None)
+        return mine
+
+    def host(self) -> str:
+        return next(iter(self.ready.values()), "")
+
+    def take(self, host: str) -> int | None:
+        for child, own in self.ready.items():
+            if own == host:
+                del self.ready[child]
+                return child
+        return None
+
+    def drop(self) -> None:
+        for child in (*self.starting, *self.ready):
+            self.ctx.do(KillChild(child, "no job needs a reducer"))
+
+
+@dataclass(slots=True)
+class Trainer:
+    child: int
+    pid: int = 0
+    phase: str = "starting"
+    fingerprint: dict[str, str] = field(default_factory=dict)
+    probe: dict[str, Any] | None = None
+    judged: bool = False
+
+
+@dataclass(slots=True)
+class Pending:
+    """A freeze that has not been answered yet."""
+
+    epoch: Tag
+    serial: str
+    deadline: float
+    point: Point | None = None
+    committed: int = 0
+    answered: bool = False
+
+
+@dataclass(slots=True)
+class Member:
+    ctx: Context
+    record: JobRecord
+    spec: JobSpec
+    reducers: SpareReducers
+    leader: NodeId | None = None
+    epoch: Tag | None = None
+    trainer: Trainer | None = None
+    spare: Trainer | None = None
+    reducer: int | None = None
+    world: World | None = None
+    formed: bool = False
+    in_ring: bool = False
+    has_state: bool = False
+    pending: Pending | None = None
+    archive: str = "wanted"
+    trouble: str = ""
+    false_starts: int = 0
+    stored: tuple[Stored, ...] = ()
+    ended: bool = False
+
+    # --- what should run here ---------------------------------------------------------------------
+
+    def reconcile(self) -> None:
+        """Bring the children in line with the job's record."""
+        if self.record.ended:
+            self._end()
+            return
+        if self.record.state != "running" or self.trouble:
+            return
+        if self.archive == "wanted":
+            self.archive = "asked"
+            self.ctx.do(EnsureArchive(self.record))
+        if self.archive != "ready":
+            return
+        if self.trainer is None:
+            self._replace_trainer()
+        if self.formed or self.world is None:
+            self.reducers.ensure()
+        if (
+            self.formed
+            and self.spare is None
+            and self.spec.recovery.spare != "none"
+            and not self._done()
+        ):
+            self.spare = self._start(spare=True)
+
+    def _done(self) -> bool:
+        return self.trainer is not None and self.trainer.phase in ("finished", "released", "done")
+
+    def _replace_trainer(self) -> None:
+        if self.spare is not None:
+            self.trainer, self.spare = self.spare, None
+            if self.trainer.phase == "waiting":
+                self.trainer.phase = "starting"
+                self.ctx.do(TellTrainer(self.trainer.child, {"kind": "run"}))
+        elif self.false_starts < _START_LIMIT:
+            self.trainer = self._start(spare=False)
+        else:
+            self.trouble = f"trainer died {self.false_starts} times before Run(...)"
+        self.report()
+
+    def _start(self, spare: bool) -> Trainer:
+        child = self.ctx.next_child()
+        self.ctx.do(StartTrainer(child, self.record.id, spare))
+        return Trainer(child)
+
+    def _end(self) -> None:
+        if self.ended:
+            return
+        self.ended = True
+        for trainer in (self.trainer, self.spare):
+            if trainer is not None and trainer.phase != "done":
+                self.ctx.do(KillChild(trainer.child, f"job {self.record.state}", graceful=True))
+        self._drop_reducer(f"job {self.record.state}")
+        self.trainer = self.spare = self.world = self.pending = None
+
+    # --- view and status ----------------------------------------------------------------------------
+
+    def follow(self, epoch: Tag) -> None:
+        """A new view: tell its leader all we know."""
+        self.leader, self.epoch = epoch.leader, epoch
+        self.pending = None
+        self.report()
+
+    def report(self) -> None:
+        if self.leader is None or self.epoch is None or self.ended:
+            return
+        trainer = self.trainer
+        status = None
+        if trainer is not None:
+            status = TrainerStatus(
+                trainer.phase, trainer.pid, trainer.fingerprint, trainer.probe, trainer.judged
+            )
+        message = MemberStatus(
+            epoch=self.epoch,
+            job=self.record.id,
+            trainer=status,
+            trouble=self.trouble,
+            world=self.world,
+            formed=self.formed,
+            reducer_pid=self.reducers.pids.get(self.reducer) if self.reducer is not None else None,
+            counter=self.ctx.counter,
+            stored=self.stored,
+        )
+        self.ctx.send(self.leader, message)
+
+    def _tell_leader(self, message: Message) -> None:
+        if self.leader is not None:
+            self.ctx.send(self.leader, message)
+
+    def _accuse(self, culprit: NodeId, fault: str, evidence: str, fatal: str = "") -> None:
+        generation = self.world.generation if self.world is not None else Tag(0, self.ctx.me, "")
+        self._tell_leader(Fault(self.record.id, generation, culprit, fault, evidence, fatal))
+
+    # --- the leader's orders ----------------------------------------------------------------------------
+
+    def on_freeze(self, freeze: Freeze) -> None:
+        self._drop_reducer("the leader froze the generation")
+        self.reducers.ensure()
+        deadline = self.ctx.now + self.ctx.timing.holding_seconds
+        self.pending = Pending(freeze.epoch, freeze.serial, deadline)
+        trainer = self.trainer
+        if trainer is None or trainer.phase in ("starting", "waiting", "done"):
+            self.pending.answered = True
+        else:
+            self.ctx.do(TellTrainer(trainer.child, {"kind": "freeze", "serial": freeze.serial}))
+        self._answer()
+
+    def _answer(self) -> None:
+        """Answer a freeze once the trainer has said what it holds and a warm reducer is at hand."""
+        pending = self.pending
+        if pending is None or not pending.answered or not self.reducers.host():
+            return
+        self.pending = None
+        holding = Holding(
+            epoch=pending.epoch,
+            job=self.record.id,
+            serial=pending.serial,
+            point=pending.point,
+            committed=pending.committed,
+            host=self.reducers.host(),
+            counter=self.ctx.counter,
+        )
+        self._tell_leader(holding)
+
+    def on_form(self, form: Form) -> None:
+        world, trainer = form.world, self.trainer
+        self.ctx.saw(world.generation.counter)
+        if trainer is None or self.ctx.me not in world.members:
+            return
+        rank = world.members.index(self.ctx.me)
+        self.ctx.persist("world", world)
+        self.world, self.formed = world, False
+        trainer.phase = "active"
+        self.in_ring = len(world.members) == 1
+        self.has_state = world.sources[rank] in ("keep", "init")
+        if not self.in_ring:
+            self.reducer = self.reducers.take(world.hosts[rank])
+            if self.reducer is None:
+                self._accuse(
+                    self.ctx.me, "reducer_lost", "the warm reducer died before the world formed"
+                )
+                return
+        self.ctx.do(EnterWorld(trainer.child, self.reducer, world, rank))
+        if not self.has_state:
+            self.ctx.do(FetchState(trainer.child, world, world.sources[rank]))
+        if self.reducer is not None and rank < len(world.members) - 1:
+            self.ctx.do(FormReducer(self.reducer, world, rank))
+        self._maybe_ready()
+
+    def on_go(self, generation: Tag) -> None:
+        if self._current(generation) and self.reducer is not None and self.world is not None:
+            self.ctx.do(FormReducer(self.reducer, self.world, len(self.world.members) - 1))
+
+    def on_continue(self, generation: Tag) -> None:
+        if self._current(generation) and self.reducer is not None:
+            self.ctx.do(ContinueReducer(self.reducer))
+
+    def on_formed(self, generation: Tag) -> None:
+        if self._current(generation):
+            self.formed = True
+            self.reconcile()
+            self.report()
+
+    def on_verdict(self, generation: Tag, exact: bool, reason: str) -> None:
+        if self._current(generation) and self.trainer is not None and not self.trainer.judged:
+            self.trainer.judged = True
+            verdict = {
+                "kind": "exact",
+                "generation": _plain(generation),
+                "exact": exact,
+                "reason": reason,
+            }
+            self.ctx.do(TellTrainer(self.trainer.child, verdict))
+            self.report()
+
+    def on_release(self, generation: Tag) -> None:
+        if (
+            self._current(generation)
+            and self.trainer is not None
+            and self.trainer.phase == "finished"
+        ):
+            self.trainer.phase = "released"
+            if self.spare is not None:
+                self.ctx.do(KillChild(self.spare.child, "the job is done", graceful=True))
+                self.spare = None
+            self.ctx.do(TellTrainer(self.trainer.child, {"kind": "release"}))
+            self.report()
+
+    def on_pull(self, pull: PullShards) -> None:
+        report = ShardsWritten(
+            self.record.id, pull.generation, pull.lineage, pull.step, pull.stamp, pull.count,
+            pull.shards, pull.digest, 0.0, 0.0,
+        )  # fmt: skip
+        effect = FetchShards(
+            self.record.id, pull.step, pull.stamp, pull.count, pull.shards, pull.sources, report
+        )
+        self.ctx.do(effect)
+
+    def _current(self, generation: Tag) -> bool:
+        return self.world is not None and self.world.generation == generation
+
+    def _maybe_ready(self) -> None:
+        if self.world is not None and self.in_ring and self.has_state:
+            self._tell_leader(Ready(self.record.id, self.world.generation))
+
+    # --- the children ---------------------------------------------------------------------------------
+
+    def owns(self, child: int) -> bool:
+        trainers = [t.child for t in (self.trainer, self.spare) if t is not None]
+        return child in trainers or child == self.reducer
+
+    def on_started(self, child: int, pid: int) -> None:
+        for trainer in (self.trainer, self.spare):
+            if trainer is not None and trainer.child == child:
+                trainer.pid = pid
+        self.report()
+
+    def on_reducer_ready(self) -> None:
+        self._answer()
+
+    def on_reducer_listens(self, child: int) -> None:
+        if child != self.reducer or self.world is None:
+            return
+        if self.world.members[0] == self.ctx.me:
+            # Rank N-1 may now connect to our backlog and listen before we go on to connect ourselves.
+            self.ctx.do(StopReducer(child))
+        self._tell_leader(Listening(self.record.id, self.world.generation))
+
+    def on_said(self, child: int, message: dict[str, Any]) -> None:
+        if child == self.reducer:
+            self._reducer_said(message)
+            return
+        trainer = (
+            self.trainer if self.trainer is not None and self.trainer.child == child else self.spare
+        )
+        if trainer is None or trainer.child != child:
+            return
+        kind = message.get("kind")
+        if kind == "waiting":
+            trainer.phase = "waiting"
+            if trainer is self.trainer:
+                trainer.phase = "starting"
+                self.ctx.do(TellTrainer(child, {"kind": "run"}))
+        elif kind == "at_run":
+            trainer.phase = "ready"
+            trainer.fingerprint = dict(message["fingerprint"])
+            self.false_starts = 0
+            if trainer is self.trainer:
+                self.report()
+        elif trainer is self.trainer:
+            self._trainer_said(trainer, str(kind), message)
+
+    def _trainer_said(self, trainer: Trainer, kind: str, message: dict[str, Any]) -> None:
+        match kind:
+            case "holding":
+                self._holds(message)
+            case "loaded":
+                if self.world is not None and message["generation"] == _plain(
+                    self.world.generation
+                ):
+                    self.has_state = True
+                    self._maybe_ready()
+            case "refused":
+                reason = str(message["reason"])
+                self._accuse(self.ctx.me, "worker_exit", reason, fatal=reason)
+            case "progress":
+                self._progress(message)
+            case "probe":
+                keys = ("repeats", "gradient", "update", "layout")
+                trainer.probe = {key: message[key] for key in keys}
+                self.report()
+            case "reducer_lost":
+                if self.world is not None and message["generation"] == _plain(
+                    self.world.generation
+                ):
+                    self._accuse(self.ctx.me, "ring_broken", str(message["evidence"]))
+            case "shards":
+                self._wrote(message)
+            case "finished":
+                if self.world is not None and message["generation"] == _plain(
+                    self.world.generation
+                ):
+                    trainer.phase = "finished"
+                    self.report()
+            case _:
+                self.ctx.log("warning", "trainer said something unknown", kind=kind)
+
+    def _holds(self, message: dict[str, Any]) -> None:
+        pending = self.pending
+        if pending is None or message["serial"] != pending.serial:
+            return
+        if message["point"] is not None:
+            lineage, step, stamp = message["point"]
+            pending.point = Point(Lineage(lineage), step, Stamp(stamp))
+        pending.committed = message["committed"]
+        pending.answered = True
+        self._answer()
+
+    def _progress(self, message: dict[str, Any]) -> None:
+        if self.world is None or message["generation"] != _plain(self.world.generation):
+            return
+        progress = Progress(
+            job=self.record.id,
+            generation=self.world.generation,
+            step=message["step"],
+            stamp=Stamp(message["stamp"]),
+            committed=message["committed"],
+            loss=message["loss"],
+            phase=message["phase"],
+            steps_per_second=message["steps_per_second"],
+            memory_bytes=message["memory_bytes"],
+            metrics=message["metrics"],
+        )
+        self._tell_leader(progress)
+
+    def _wrote(self, message: dict[str, Any]) -> None:
+        counter, leader, nonce = message["generation"]
+        shards = tuple((s["index"], s["bytes"], s["digest"]) for s in message["shards"])
+        written = ShardsWritten(
+            job=self.record.id,
+            generation=Tag(counter, NodeId(leader), nonce),
+            lineage=Lineage(message["lineage"]),
+            step=message["step"],
+            stamp=Stamp(message["stamp"]),
+            count=message["count"],
+            shards=shards,
+            digest=message["digest"],
+            stall_seconds=message["stall_seconds"],
+            write_seconds=message["write_seconds"],
+        )
+        self._tell_leader(written)
+
+    def _reducer_said(self, message: dict[str, Any]) -> None:
+        if self.world is None or message.get("generation") != _plain(self.world.generation):
+            return
+        if message["kind"] == "formed":
+            self.in_ring = True
+            self._maybe_ready()
+        elif message["kind"] == "broken":
+            self._accuse(self.ctx.me, "ring_broken", str(message["evidence"]))
+
+    def on_exit(self, child: int, status: int, tail: str) -> None:
+        if child == self.reducer:
+            self.reducer = None
+            fault = "reducer_lost" if status < 0 else "ring_broken"
+            self._accuse(self.ctx.me, fault, f"reducer ended with {_status(status)}")
+            return
+        if self.spare is not None and self.spare.child == child:
+            self.spare = None
+            self.false_starts += 1
+            self.ctx.log("warning", "spare trainer ended", status=status, tail=tail[-400:])
+            if self.false_starts < _START_LIMIT:
+                self.reconcile()
+            return
+        assert self.trainer is not None
+        self._trainer_exited(self.trainer, status, tail)
+
+    def _trainer_exited(self, trainer: Trainer, status: int, tail: str) -> None:
+        if status == 0 and trainer.phase == "released":
+            trainer.phase = "done"
+            self._drop_reducer("the trainer is done")
+            self.report()
+            return
+        fatal = _fatal(trainer.phase, status, tail)
+        evidence = f"trainer ended with {_status(status)} while {trainer.phase}"
+        if trainer.phase in ("starting", "waiting"):
+            self.false_starts += 1
+        self.trainer = None
+        self._accuse(self.ctx.me, "worker_exit", evidence, fatal)
+        self._drop_reducer("its trainer ended")
+        self.world, self.formed = None, False
+        if self.pending is not None:
+            self.pending.answered, self.pending.point = True, None
+        if fatal:
+            self.trouble = fatal.splitlines()[-1]
+            self.report()
+        else:
+            self.reconcile()
+            self._answer()
+
+    def _drop_reducer(self, reason: str) -> None:
+        if self.reducer is not None:
+            self.ctx.do(KillChild(self.reducer, reason))
+            self.reducer = None
+
+    # --- shell results and time ------------------------------------------------------------------------
+
+    def on_archive(self, ok: bool, reason: str) -> None:
+        self.archive = "ready" if ok else "failed"
+        if not ok:
+            self.trouble = f"the job's files could not be brought here: {reason}"
+        self.reconcile()
+        self.report()
+
+    def on_state_failed(self, generation: Tag, reason: str) -> None:
+        if self._current(generation):
+            self._accuse(self.ctx.me, "state_unavailable", reason)
+
+    def tick(self) -> None:
+        pending = self.pending
+        if pending is None or pending.answered or self.ctx.now < pending.deadline:
+            return
+        assert self.trainer is not None
+        self.ctx.do(KillChild(self.trainer.child, "it did not say what it holds: hung"))
+        pending.deadline = self.ctx.now + self.ctx.timing.holding_seconds
+
+    def deadlines(self) -> list[float]:
+        if self.pending is not None and not self.pending.answered:
+            return [self.pending.deadline]
+        return []
+
+
+def _plain(generation: Tag) -> list[Any]:
+    return [generation.counter, generation.leader, generation.nonce]
+
+
+def _status(status: int) -> str:
+    return f"exit status {status}" if status >= 0 else f"signal {-status}"
+
+
+def _fatal(phase: str, status: int, tail: str) -> str:
+    """Why this end of a trainer is the script's own doing and no other node would fare better, or nothing."""
+    last_lines = "\n".join(tail.strip().splitlines()[-12:])
+    if status > 0:
+        return f"the script ended with exit status {status}:\n{last_lines}".strip()
+    if status == 0 and phase in ("starting", "waiting"):
+        return "the script ended without calling elasticd.Run"
+    if status == 0 and phase in ("ready", "active", "finished"):
+        return "the script ended before its last step"
+    return ""

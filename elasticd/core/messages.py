@@ -1,0 +1,372 @@
+"""What daemons say to one another, and the records that they keep.
+
+Frozen data only. :func:`encode` and :func:`decode` are the wire form; an unknown type or a field that
+doesn't fit is a ProtocolError.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from elasticd.checkpoints.manifest import Manifest, Stored
+from elasticd.core.codec import Plain, from_plain, to_plain
+from elasticd.errors import ProtocolError
+from elasticd.types import JobId, Lineage, NodeId, Point, Range, Stamp, Tag
+
+# --- records -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The agreed set of living nodes."""
+
+    epoch: Tag
+    members: tuple[NodeId, ...]
+
+    @property
+    def leader(self) -> NodeId:
+        return self.epoch.leader
+
+
+JobState = Literal["queued", "running", "failed", "finished", "cancelled"]
+_PRECEDENCE: tuple[JobState, ...] = ("queued", "running", "failed", "finished", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One job as every node keeps it. Records merge by union; a cancel is a tombstone that wins."""
+
+    id: JobId
+    number: int
+    spec: dict[str, Any]
+    archive: str
+    state: JobState
+    reason: str | None = None
+    step: int = 0
+    digest: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ("failed", "finished", "cancelled")
+
+    def merged(self, other: JobRecord) -> JobRecord:
+        """The record that both sides agree on, whichever side merges."""
+
+        def rank(record: JobRecord) -> tuple[int, int, str, str]:
+            precedence = _PRECEDENCE.index(record.state)
+            return precedence, record.step, record.reason or "", record.digest or ""
+
+        return max(self, other, key=rank)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The ordered members of one job with their plan. Numbered by generation.
+
+    ``shares_now`` deals the grains of step ``step + 1``, ``shares`` those of all later steps. ``sources`` says
+    per rank where its state comes from: ``keep``, ``init``, ``peer:NODE`` or ``checkpoint``.
+    """
+
+    job: JobId
+    generation: Tag
+    epoch: Tag
+    lineage: Lineage
+    parent: Point | None
+    step: int
+    stamp: Stamp
+    members: tuple[NodeId, ...]
+    sources: tuple[str, ...]
+    hosts: tuple[str, ...]
+    shares_now: tuple[tuple[Range, ...], ...]
+    shares: tuple[tuple[Range, ...], ...]
+    rung: str
+    reason: str
+    recoveries: int
+    lost_steps: int
+    exact: bool
+    checkpointed: int
+    manifest: Manifest | None
+    holders: tuple[tuple[NodeId, ...], ...]
+    """Of a restore: the checkpoint, and per shard the nodes to ask for it, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerStatus:
+    """A trainer as its daemon sees it. ``phase``: starting, ready, active, finished, released, done."""
+
+    phase: str
+    pid: int
+    fingerprint: dict[str, str]
+    probe: dict[str, Any] | None
+    judged: bool
+
+
+# --- liveness and views --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    epoch: Tag
+    counter: int
+
+
+@dataclass(frozen=True, slots=True)
+class Obituary:
+    """The sender has a second witness against a node whose connection closed."""
+
+    node: NodeId
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ViewPropose:
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class ViewAck:
+    epoch: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class ViewNack:
+    epoch: Tag
+    counter: int
+
+
+@dataclass(frozen=True, slots=True)
+class ViewForm:
+    view: View
+
+
+# --- jobs ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    records: tuple[JobRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobsKept:
+    """The records of a :class:`Jobs` message are on this node's disk."""
+
+    jobs: tuple[JobId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The leader's account of a running job, for every daemon that is asked."""
+
+    job: JobId
+    fields: dict[str, Any]
+
+
+# --- worlds, member to leader -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStatus:
+    epoch: Tag
+    job: JobId
+    trainer: TrainerStatus | None
+    trouble: str
+    world: World | None
+    formed: bool
+    reducer_pid: int | None
+    counter: int
+    stored: tuple[Stored, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Answer to :class:`Freeze`: the generation is left, and this is what the node holds now."""
+
+    epoch: Tag
+    job: JobId
+    serial: str
+    point: Point | None
+    committed: int
+    host: str
+    counter: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    job: JobId
+    generation: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Reducer in the ring, trainer in the resume state."""
+
+    job: JobId
+    generation: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One piece of evidence. ``culprit`` is the node that it speaks against, not always the sender."""
+
+    job: JobId
+    generation: Tag
+    culprit: NodeId
+    fault: str
+    evidence: str
+    fatal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    job: JobId
+    generation: Tag
+    step: int
+    stamp: Stamp
+    committed: int
+    loss: float | None
+    phase: str
+    steps_per_second: float
+    memory_bytes: int
+    metrics: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardsWritten:
+    """These shards of a state are durable on the sender."""
+
+    job: JobId
+    generation: Tag
+    lineage: Lineage
+    step: int
+    stamp: Stamp
+    count: int
+    shards: tuple[tuple[int, int, str], ...]
+    digest: str
+    stall_seconds: float
+    write_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestStored:
+    job: JobId
+    step: int
+    stamp: Stamp
+    ok: bool
+    reason: str
+
+
+# --- worlds, leader to member -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    epoch: Tag
+    job: JobId
+    serial: str
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    world: World
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    job: JobId
+    generation: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    job: JobId
+    generation: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class Formed:
+    job: JobId
+    generation: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    job: JobId
+    generation: Tag
+    exact: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    job: JobId
+    generation: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestStore:
+    job: JobId
+    manifest: Manifest
+    keep: int
+
+
+@dataclass(frozen=True, slots=True)
+class PullShards:
+    """Ask a node outside the world to hold copies; ``sources`` names per shard the nodes that have it."""
+
+    job: JobId
+    generation: Tag
+    lineage: Lineage
+    step: int
+    stamp: Stamp
+    count: int
+    digest: str
+    shards: tuple[tuple[int, int, str], ...]
+    sources: tuple[tuple[NodeId, ...], ...]
+
+
+Message = (
+    Heartbeat
+    | Obituary
+    | ViewPropose
+    | ViewAck
+    | ViewNack
+    | ViewForm
+    | Jobs
+    | JobsKept
+    | Summary
+    | MemberStatus
+    | Holding
+    | Listening
+    | Ready
+    | Fault
+    | Progress
+    | ShardsWritten
+    | ManifestStored
+    | Freeze
+    | Form
+    | Go
+    | Continue
+    | Formed
+    | Verdict
+    | Release
+    | ManifestStore
+    | PullShards
+)
+
+_TYPES: dict[str, type] = {kind.__name__: kind for kind in Message.__args__}
+
+
+def encode(message: Message) -> dict[str, Plain]:
+    return {"t": type(message).__name__, **to_plain(message)}
+
+
+def decode(plain: dict[str, Plain]) -> Message:
+    """Raises ProtocolError for an unknown type or a field that doesn't fit."""
+    fields = dict(plain)
+    kind = _TYPES.get(str(fields.pop("t", "")))
+    if kind is None:
+        raise ProtocolError(f"unknown message {plain.get('t')!r}")
+    message: Message = from_plain(kind, fields)
+    return message

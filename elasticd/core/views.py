@@ -1,0 +1,265 @@
+"""Views: which nodes live, and who leads them.
+
+Two phases. A node that should lead proposes a view above every counter it has seen; each member journals the
+attempt before it answers; when all have answered the view is formed and journalled again. A member that doesn't
+answer is left out of the next attempt. Who should lead is a rule that every node applies to what it hears: the leader of
+the highest view among the living, if it lives itself, else the first living node by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from elasticd.core.context import Context
+from elasticd.core.messages import Heartbeat, View, ViewAck, ViewForm, ViewNack, ViewPropose
+from elasticd.types import NO_TAG, NodeId, Tag
+
+
+@dataclass(slots=True)
+class Peer:
+    boot: str
+    address: str
+    heard: float
+    epoch: Tag = NO_TAG
+    down_since: float | None = None
+    down_reason: str = ""
+
+
+@dataclass(slots=True)
+class Ballot:
+    view: View
+    waiting: set[NodeId]
+    deadline: float
+
+
+@dataclass(slots=True)
+class Membership:
+    """Liveness of peers and agreement on views. Owns no job state."""
+
+    ctx: Context
+    expected_peers: int = 0
+    """How many peers the configuration names; their identifiers are known only once they are heard."""
+    view: View | None = None
+    formed_at: float = 0.0
+    boots: dict[NodeId, str] = field(default_factory=dict)
+    """The incarnation of each peer that the present view was formed with."""
+    promised: Tag = NO_TAG
+    peers: dict[NodeId, Peer] = field(default_factory=dict)
+    ballot: Ballot | None = None
+    started: float | None = None
+    next_heartbeat: float = 0.0
+    retry_at: float = 0.0
+
+    # --- what is heard --------------------------------------------------------------------------
+
+    def peer_up(self, node: NodeId, boot: str, address: str) -> None:
+        self.peers[node] = Peer(boot, address, self.ctx.now)
+        self._greet(node)
+
+    def peer_down(self, node: NodeId, boot: str, reason: str) -> None:
+        peer = self.peers.get(node)
+        if peer is not None and peer.boot == boot and peer.down_since is None:
+            peer.down_since, peer.down_reason = self.ctx.now, reason
+
+    def heard(self, node: NodeId) -> None:
+        peer = self.peers.get(node)
+        if peer is not None and peer.down_since is None:
+            peer.heard = self.ctx.now
+
+    def confirm_dead(self, node: NodeId, why: str) -> bool:
+        """A closed connection and a second witness: the peer is dead now. True if that is news."""
+        peer = self.peers.get(node)
+        if peer is None or peer.down_since is None:
+            return False
+        self.ctx.log("info", "node is dead", node=node, why=f"{peer.down_reason}; {why}")
+        del self.peers[node]
+        return True
+
+    def suspects(self) -> list[NodeId]:
+        return sorted(n for n, peer in self.peers.items() if peer.down_since is not None)
+
+    def living(self) -> tuple[NodeId, ...]:
+        """This node and every peer that is not known to be dead, suspects included, by name."""
+        return tuple(sorted([self.ctx.me, *self.peers]))
+
+    def state_of(self, node: NodeId) -> str:
+        if node == self.ctx.me:
+            return "alive"
+        peer = self.peers.get(node)
+        if peer is None:
+            return "dead"
+        return "alive" if peer.down_since is None else "suspect"
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        now, timing = self.ctx.now, self.ctx.timing
+        if self.started is None:
+            self.started = now
+        if now >= self.next_heartbeat:
+            self.next_heartbeat = now + timing.heartbeat_seconds
+            beat = Heartbeat(self.epoch, self.ctx.counter)
+            for node, peer in self.peers.items():
+                if peer.down_since is None:
+                    self.ctx.send(node, beat)
+        for node in sorted(self.peers):
+            peer = self.peers[node]
+            silent = now - peer.heard >= timing.silent_seconds
+            gone = peer.down_since is not None and now - peer.down_since >= timing.return_seconds
+            if silent or gone:
+                why = peer.down_reason or f"silent for {now - peer.heard:.1f} s"
+                self.ctx.log("info", "node is dead", node=node, why=why)
+                del self.peers[node]
+        self._ballot_overdue()
+        self.consider()
+
+    def deadlines(self) -> list[float]:
+        timing = self.ctx.timing
+        times = [self.next_heartbeat]
+        for peer in self.peers.values():
+            times.append(peer.heard + timing.silent_seconds)
+            if peer.down_since is not None:
+                times.append(peer.down_since + timing.return_seconds)
+        if self.ballot is not None:
+            times.append(self.ballot.deadline)
+        times.append(self.retry_at)
+        if self.view is None and self.started is not None:
+            times.append(self.started + timing.settle_seconds)
+        return [time for time in times if time > self.ctx.now]
+
+    # --- agreement ----------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> Tag:
+        return self.view.epoch if self.view is not None else NO_TAG
+
+    @property
+    def leading(self) -> bool:
+        return self.view is not None and self.view.leader == self.ctx.me
+
+    def on_heartbeat(self, node: NodeId, beat: Heartbeat) -> None:
+        self.ctx.saw(max(beat.counter, beat.epoch.counter))
+        peer = self.peers.get(node)
+        if peer is not None:
+            peer.epoch = beat.epoch
+        self.consider()
+
+    def consider(self) -> None:
+        """Propose a view if one is due and it is ours to propose."""
+        if self.ballot is not None or self.ctx.now < self.retry_at or self.started is None:
+            return
+        members = self.living()
+        if self.view is not None and members == self.view.members and not self._astray():
+            return
+        if self.view is None and not self._settled(members):
+            return
+        if self._proposer(members) == self.ctx.me:
+            self._propose(members)
+
+    def _astray(self) -> bool:
+        """A member of our view is a new incarnation, or does not follow although it had the time."""
+        assert self.view is not None
+        if not self.leading:
+            return False
+        late = self.ctx.now - self.formed_at >= self.ctx.timing.ballot_seconds
+        for node, peer in self.peers.items():
+            if peer.down_since is not None:
+                continue
+            if peer.boot != self.boots.get(node) or (late and peer.epoch != self.epoch):
+                return True
+        return False
+
+    def _settled(self, members: tuple[NodeId, ...]) -> bool:
+        assert self.started is not None
+        complete = len(members) > self.expected_peers
+        return complete or self.ctx.now - self.started >= self.ctx.timing.settle_seconds
+
+    def _proposer(self, members: tuple[NodeId, ...]) -> NodeId:
+        epochs = [self.epoch, *(peer.epoch for peer in self.peers.values())]
+        best = max(epochs)
+        if best is not NO_TAG and best.leader in members and self._leads_still(best):
+            return best.leader
+        in_view = [n for n in members if self._epoch_of(n) == best]
+        return in_view[0] if in_view else members[0]
+
+    def _epoch_of(self, node: NodeId) -> Tag:
+        return self.epoch if node == self.ctx.me else self.peers[node].epoch
+
+    def _leads_still(self, epoch: Tag) -> bool:
+        """False once that leader has come back from a crash and is in no view."""
+        return self._epoch_of(epoch.leader) == epoch
+
+    def _propose(self, members: tuple[NodeId, ...]) -> None:
+        ctx = self.ctx
+        ctx.counter += 1
+        view = View(Tag(ctx.counter, ctx.me, ctx.nonce()), members)
+        self._promise(view)
+        others = {n for n in members if n != ctx.me}
+        self.ballot = Ballot(view, others, ctx.now + ctx.timing.ballot_seconds)
+        for node in sorted(others):
+            ctx.send(node, ViewPropose(view))
+        self._ballot_done()
+
+    def on_propose(self, node: NodeId, view: View) -> None:
+        ctx = self.ctx
+        if view.epoch <= self.promised or node not in self.peers or ctx.me not in view.members:
+            ctx.send(node, ViewNack(view.epoch, max(ctx.counter, self.promised.counter)))
+            return
+        ctx.saw(view.epoch.counter)
+        if self.ballot is not None and self.ballot.view.epoch < view.epoch:
+            self.ballot = None
+        self._promise(view)
+        ctx.send(node, ViewAck(view.epoch))
+
+    def on_ack(self, node: NodeId, epoch: Tag) -> None:
+        if self.ballot is not None and self.ballot.view.epoch == epoch:
+            self.ballot.waiting.discard(node)
+            self._ballot_done()
+
+    def on_nack(self, node: NodeId, nack: ViewNack) -> None:
+        self.ctx.saw(nack.counter)
+        if self.ballot is not None and self.ballot.view.epoch == nack.epoch:
+            self.ballot = None
+            self.retry_at = self.ctx.now + 2 * self.ctx.timing.heartbeat_seconds
+
+    def on_form(self, node: NodeId, view: View) -> bool:
+        """True if the view is new and now ours."""
+        if view.epoch != self.promised or view.epoch == self.epoch:
+            return False
+        self._install(view)
+        return True
+
+    def _promise(self, view: View) -> None:
+        self.promised = view.epoch
+        self.ctx.persist("view_attempt", view)
+
+    def _ballot_done(self) -> None:
+        ballot = self.ballot
+        if ballot is None or ballot.waiting:
+            return
+        self.ballot = None
+        for node in ballot.view.members:
+            self.ctx.send(node, ViewForm(ballot.view))
+
+    def _ballot_overdue(self) -> None:
+        ballot = self.ballot
+        if ballot is None or self.ctx.now < ballot.deadline:
+            return
+        self.ballot = None
+        for node in sorted(ballot.waiting):
+            peer = self.peers.get(node)
+            if peer is not None:
+                self.ctx.log("warning", "node did not answer a proposed view", node=node)
+                peer.heard = min(peer.heard, self.ctx.now - self.ctx.timing.silent_seconds / 2)
+        self.retry_at = self.ctx.now + self.ctx.timing.heartbeat_seconds
+
+    def _install(self, view: View) -> None:
+        self.ctx.saw(view.epoch.counter)
+        self.view = view
+        self.formed_at = self.ctx.now
+        self.boots = {node: peer.boot for node, peer in self.peers.items()}
+        self.ctx.persist("view_formed", view)
+        self.next_heartbeat = self.ctx.now
+
+    def _greet(self, node: NodeId) -> None:
+        self.ctx.send(node, Heartbeat(self.epoch, self.ctx.counter))

@@ -1,0 +1,106 @@
+"""Who computes which grains, now and from the next step on.
+
+The sum of a step has the same bits whoever computes a grain (:mod:`elasticd.recovery.tree`), so shares are free to
+follow the world. Two rules: nobody computes more than the others need to wait for, and cuts fall where a share
+is few nodes of the tree, because each node is one more vector to exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+from elasticd.recovery.tree import cover
+from elasticd.types import NodeId, Range
+
+Shares = tuple[tuple[Range, ...], ...]
+"""Per rank the ranges of grains that it computes; together they are the batch, once."""
+
+_SEARCHED_GRAINS = 256
+"""Above this many grains a search for cheap cuts costs more than it saves; plain equal cuts serve."""
+
+
+@lru_cache(maxsize=256)
+def shares(grains: int, size: int) -> Shares:
+    """Contiguous shares for ``size`` equally fast ranks: the largest as small as can be, then few tree nodes."""
+    cuts = _cuts(grains, size)
+    return tuple(
+        ((start, end),) if end > start else () for start, end in zip(cuts, cuts[1:], strict=False)
+    )
+
+
+def _cuts(grains: int, size: int) -> tuple[int, ...]:
+    largest = -(-grains // size)
+    if grains > _SEARCHED_GRAINS:
+        return tuple(grains * rank // size for rank in range(size + 1))
+    # best[position]: (most nodes of one rank, nodes in all, cuts so far), after each rank in turn.
+    best: dict[int, tuple[int, int, tuple[int, ...]]] = {0: (0, 0, (0,))}
+    for rank in range(size):
+        reached: dict[int, tuple[int, int, tuple[int, ...]]] = {}
+        for start, (most, total, cuts) in best.items():
+            for end in range(start, min(start + largest, grains) + 1):
+                if grains - end > largest * (size - rank - 1):
+                    continue
+                nodes = len(cover([(start, end)], grains))
+                option = (max(most, nodes), total + nodes, (*cuts, end))
+                if end not in reached or option < reached[end]:
+                    reached[end] = option
+        best = reached
+    return best[grains][2]
+
+
+def reshare(
+    grains: int, kept: Mapping[NodeId, Sequence[Range]], members: Sequence[NodeId]
+) -> Shares:
+    """Shares of a step that was cut: members keep what they had begun, the rest is dealt out evenly.
+
+    ``kept`` names members that were in the world whose step was cut, with their share of it.
+    """
+    owned = {node: list(kept.get(node, ())) for node in members}
+    if not any(owned.values()):
+        return shares(grains, len(members))
+    missing = _complement((part for ranges in owned.values() for part in ranges), grains)
+    for grain_range in missing:
+        for grain in range(*grain_range):
+            # Neighbouring grains go to the same rank while it is not ahead of the others: fewer tree nodes.
+            target = min(members, key=lambda node: _weight(owned[node], grain))
+            owned[target].append((grain, grain + 1))
+    return tuple(_joined(owned[node]) for node in members)
+
+
+def _weight(ranges: Sequence[Range], grain: int) -> tuple[int, int]:
+    held = sum(end - start for start, end in ranges)
+    adjacent = any(end == grain or start == grain + 1 for start, end in ranges)
+    return held, 0 if adjacent else 1
+
+
+def _complement(ranges: Iterable[Range], grains: int) -> list[Range]:
+    missing, position = [], 0
+    for start, end in sorted(ranges):
+        if start > position:
+            missing.append((position, start))
+        position = max(position, end)
+    if position < grains:
+        missing.append((position, grains))
+    return missing
+
+
+def _joined(ranges: Iterable[Range]) -> tuple[Range, ...]:
+    result: list[Range] = []
+    for start, end in sorted(ranges):
+        if result and result[-1][1] == start:
+            result[-1] = (result[-1][0], end)
+        elif end > start:
+            result.append((start, end))
+    return tuple(result)
+
+
+def check_shares(grains: int, dealt: Shares) -> None:
+    """Raise ValueError unless every grain is owned exactly once (invariant 2)."""
+    position = 0
+    for start, end in sorted(part for ranges in dealt for part in ranges):
+        if start != position:
+            raise ValueError(f"grain {min(start, position)} is owned twice or never")
+        position = end
+    if position != grains:
+        raise ValueError(f"grains from {position} on are owned by nobody")
