@@ -264,7 +264,7 @@ class ManifestKept:
     stamp: Stamp
     ok: bool
     reason: str
-    stored: tuple[...]
+    stored: tuple[Stored, ...]
 
 
 @dataclass(frozen=True, slots=True)
