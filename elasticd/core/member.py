@@ -169,7 +169,7 @@ class Member:
             self.trainer, self.spare = self.spare, None
             if self.trainer.phase == "waiting":
                 self.trainer.phase = "starting"
-                self.ctx.do(TellTrainer(self.trainer.child, {"kind": "run"}))
+                self.ctx.do(TellTrainer(self.trainer.child, {"t": "run"}))
         elif self.false_starts < _START_LIMIT:
             self.trainer = self._start(spare=False)
         else:
@@ -240,7 +240,7 @@ class Member:
         if trainer is None or trainer.phase in ("starting", "waiting", "done"):
             self.pending.answered = True
         else:
-            self.ctx.do(TellTrainer(trainer.child, {"kind": "freeze", "serial": freeze.serial}))
+            self.ctx.do(TellTrainer(trainer.child, {"t": "freeze", "serial": freeze.serial}))
         self._answer()
 
     def _answer(self) -> None:
@@ -303,7 +303,7 @@ class Member:
         if self._current(generation) and self.trainer is not None and not self.trainer.judged:
             self.trainer.judged = True
             verdict = {
-                "kind": "exact",
+                "t": "exact",
                 "generation": _plain(generation),
                 "exact": exact,
                 "reason": reason,
@@ -321,7 +321,7 @@ class Member:
             if self.spare is not None:
                 self.ctx.do(KillChild(self.spare.child, "the job is done", graceful=True))
                 self.spare = None
-            self.ctx.do(TellTrainer(self.trainer.child, {"kind": "release"}))
+            self.ctx.do(TellTrainer(self.trainer.child, {"t": "release"}))
             self.report()
 
     def on_pull(self, pull: PullShards) -> None:
@@ -373,12 +373,12 @@ class Member:
         )
         if trainer is None or trainer.child != child:
             return
-        kind = message.get("kind")
+        kind = message.get("t")
         if kind == "waiting":
             trainer.phase = "waiting"
             if trainer is self.trainer:
                 trainer.phase = "starting"
-                self.ctx.do(TellTrainer(child, {"kind": "run"}))
+                self.ctx.do(TellTrainer(child, {"t": "run"}))
         elif kind == "at_run":
             trainer.phase = "ready"
             trainer.fingerprint = dict(message["fingerprint"])
@@ -471,10 +471,10 @@ class Member:
     def _reducer_said(self, message: dict[str, Any]) -> None:
         if self.world is None or message.get("generation") != _plain(self.world.generation):
             return
-        if message["kind"] == "formed":
+        if message["t"] == "formed":
             self.in_ring = True
             self._maybe_ready()
-        elif message["kind"] == "broken":
+        elif message["t"] == "broken":
             self._accuse(self.ctx.me, "ring_broken", str(message["evidence"]))
 
     def on_exit(self, child: int, status: int, tail: str) -> None:
