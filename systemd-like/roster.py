@@ -1,0 +1,119 @@
+"""Which processes a daemon has started, on disk, so that its successor can end what a crash left.
+
+Atomic but not synced: a power cut, the only thing that a sync would help against, ends the
+processes themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+CREATE_TIME_TOLERANCE_SECONDS = 2.0
+"""Start times are counted from the boot time, which Linux rounds to a second each time it is asked.
+
+A pid can't be given out twice within this time, since the kernel counts through all others first.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One process: its pid and start time (Unix seconds), together unique, and what it is for."""
+
+    pid: int
+    create_time: float
+    role: str
+
+
+class Roster:
+    """The list of a daemon's processes in ``path``, rewritten at each change."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._entries: dict[int, Entry] = {}
+
+    def add(self, entry: Entry) -> None:
+        """Write down a process that has just been started."""
+        self._entries[entry.pid] = entry
+        self._write()
+
+    def remove(self, pid: int) -> None:
+        """Strike a process that has ended and was reaped."""
+        if self._entries.pop(pid, None) is not None:
+            self._write()
+
+    def _write(self) -> None:
+        beside = self._path.with_name(self._path.name + ".partial")
+        beside.write_text(json.dumps([asdict(entry) for entry in self._entries.values()]))
+        beside.replace(self._path)
+
+    def end_leftovers(self, wait_seconds: float = 5.0) -> list[Entry]:
+        """SIGKILL what an earlier daemon wrote down and is still running; returns those entries.
+
+        Blocks until they are gone, at most ``wait_seconds``. A pid that now belongs to another
+        process is left alone. To be called before the first ``add``.
+        """
+        ended = [(entry, found) for entry in self._read() if (found := _find(entry)) is not None]
+        for _, process in ended:
+            kill_group(process.pid)
+        _wait((process for _, process in ended), time.monotonic() + wait_seconds)
+        self._entries.clear()
+        self._write()
+        return [entry for entry, _ in ended]
+
+    def _read(self) -> list[Entry]:
+        # Whatever is no list of entries was not written by us: nothing can be killed by it.
+        try:
+            items = json.loads(self._path.read_bytes())
+            return [
+                Entry(int(item["pid"]), float(item["create_time"]), str(item["role"]))
+                for item in items
+            ]
+        except (OSError, ValueError, TypeError, KeyError):
+            return []
+
+
+def kill_group(pid: int) -> None:
+    """SIGKILL an unreaped session leader and what it started in its session.
+
+    A process that leads no group of its own is killed alone.
+    """
+    # macOS answers EPERM for a group whose members have all ended.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if os.getpgid(pid) == pid:
+            os.killpg(pid, signal.SIGKILL)
+        else:
+            os.kill(pid, signal.SIGKILL)
+
+
+def _find(entry: Entry) -> psutil.Process | None:
+    if entry.pid <= 1:
+        return None
+    try:
+        process = psutil.Process(entry.pid)
+        same = abs(process.create_time() - entry.create_time) < CREATE_TIME_TOLERANCE_SECONDS
+    except psutil.Error:
+        return None
+    return process if same else None
+
+
+def _wait(processes: Iterable[psutil.Process], deadline: float) -> None:
+    # An ended process whose new parent doesn't reap (pid 1 of a container) stays as a zombie.
+    left = list(processes)
+    while (left := [process for process in left if _runs(process)]) and time.monotonic() < deadline:
+        psutil.wait_procs(left, timeout=0.05)
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+BOUND_SECONDS = 20.0
+"""No wait of these tests is longer; passing takes milliseconds."""
+
+
+@pytest.fixture
+def run() -> Callable[[Coroutine[Any, Any, None]], None]:
+    """Runs a coroutine in a loop of its own, bounded in time; what the loop swallows fails the
+    test.
+    """
+
+    def bounded(main: Coroutine[Any, Any, None]) -> None:
+        swallowed: list[dict[str, Any]] = []
+
+        async def body() -> None:
+            loop = asyncio.get_running_loop()
+            loop.set_exception_handler(lambda _, context: swallowed.append(context))
+            async with asyncio.timeout(BOUND_SECONDS):
+                await main
+
+        asyncio.run(body())
+        assert swallowed == []
+
+    return bounded

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from elasticd.supervision.roster import Entry, Roster
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True
+    )
+    yield process
+    process.kill()
+    process.wait(10)
+
+
+def entry_of(pid: int) -> Entry:
+    return Entry(pid, psutil.Process(pid).create_time(), "trainer")
+
+
+def test_a_leftover_is_killed(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    entry = entry_of(sleeper.pid)
+    Roster(tmp_path / "children.json").add(entry)
+    assert Roster(tmp_path / "children.json").end_leftovers() == [entry]
+    sleeper.wait(10)  # far sooner than it would end; psutil may have reaped it and its status
+    assert json.loads((tmp_path / "children.json").read_text()) == []
+
+
+def test_another_process_with_the_same_pid_is_left_alone(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    entry = entry_of(sleeper.pid)
+    Roster(tmp_path / "children.json").add(Entry(entry.pid, entry.create_time - 60, "trainer"))
+    assert Roster(tmp_path / "children.json").end_leftovers() == []
+    assert sleeper.poll() is None
+
+
+def test_a_process_that_leads_no_group_is_killed_alone(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    entry = entry_of(process.pid)
+    Roster(tmp_path / "children.json").add(entry)
+    assert Roster(tmp_path / "children.json").end_leftovers() == [entry]
+    process.wait(10)
+
+
+def test_removed_entries_are_forgotten(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    roster = Roster(tmp_path / "children.json")
+    roster.add(entry_of(sleeper.pid))
+    roster.remove(sleeper.pid)
+    roster.remove(sleeper.pid)
+    assert Roster(tmp_path / "children.json").end_leftovers() == []
+    assert sleeper.poll() is None
+
+
+@pytest.mark.parametrize(
+    "content", ["", "nonsense", "{}", "[1]", '[{"pid": "x"}]', '[{"pid": 1, "create_time": 0}]']
+)
+def test_garbage_kills_nobody(tmp_path: Path, content: str) -> None:
+    (tmp_path / "children.json").write_text(content)
+    assert Roster(tmp_path / "children.json").end_leftovers() == []
+
+
+@pytest.mark.parametrize("pid", [-1, 0, 1, os.getpid() + (1 << 30)])
+def test_pids_that_no_child_has_are_left_alone(tmp_path: Path, pid: int) -> None:
+    Roster(tmp_path / "children.json").add(Entry(pid, 0.0, "trainer"))
+    assert Roster(tmp_path / "children.json").end_leftovers() == []
