@@ -234,3 +234,13 @@ def _check_header(header: tarfile.TarInfo, names: set[str]) -> None:
     if str(path) in names or above & names:
         raise ProtocolError(f"{shown} in the archive appears twice")
     names.add(str(path))
+
+
+def holds(data: bytes, name: str) -> bool:
+    """Whether the archive has a file ``name``.
+
+    Raises:
+        ProtocolError: as :func:`unpack`.
+    """
+    wanted = str(PurePosixPath(name))
+    return any(header.name == wanted for header, _ in _members(data))

@@ -1,0 +1,354 @@
+"""The commands: each reads its options, asks a daemon, and shows the answer."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import elasticd
+from elasticd.cli import local as cluster
+from elasticd.cli import output, service, submit, watch
+from elasticd.cli.options import Follow, Home, Job, Json, MaybeJob, common
+
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+app = typer.Typer(
+    name="elasticctl",
+    context_settings=_SETTINGS,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+local_app = typer.Typer(context_settings=_SETTINGS, rich_markup_mode=None)
+service_app = typer.Typer(context_settings=_SETTINGS, rich_markup_mode=None)
+app.add_typer(local_app, name="local")
+app.add_typer(service_app, name="service")
+
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would be written and run; change nothing.")
+]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"elasticctl {elasticd.__version__}")
+        raise typer.Exit()
+
+
+def _group(context: typer.Context, home: Path | None, json: bool) -> None:
+    common(context, home, json)
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    home: Home = None,
+    json: Json = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Train models on a cluster of elasticd daemons.
+
+    \b
+    Try it on this machine:
+      elasticctl local up -n 3
+      elasticctl submit job.toml --wait
+      elasticctl local down
+
+    Exit codes: 0 done, 1 tried and failed, 2 wrong usage or input, 3 no daemon answers.
+    """
+    _group(context, home, json)
+
+
+@local_app.callback(invoke_without_command=True)
+def local(context: typer.Context, home: Home = None, json: Json = False) -> None:
+    """Start and stop a cluster of real daemons on this machine."""
+    _group(context, home, json)
+
+
+@local_app.command("up")
+def local_up(
+    context: typer.Context,
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            "-n",
+            "--nodes",
+            min=1,
+            max=cluster.MAX_LOCAL_NODES,
+            show_default=False,
+            help="How many daemons. Default: as many as the home has, or 3.",
+        ),
+    ] = None,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Start the daemons that don't run; return once they share a view.
+
+    On a home that has been used before, the same nodes come back with what they had stored.
+
+    \b
+    Example:
+      elasticctl local up -n 3 --home /tmp/cluster
+    """
+    options = common(context, home, json)
+    described = cluster.up(options.local_home, nodes)
+    if options.json:
+        output.print_json({"home": str(options.local_home), "nodes": described})
+        return
+    rows = [(node["id"], node["address"], node["pid"]) for node in described]
+    output.print_table(("node", "address", "pid"), rows)
+    print(f"{len(rows)} daemons share a view; home {options.local_home}")
+
+
+@local_app.command("down")
+def local_down(context: typer.Context, home: Home = None, json: Json = False) -> None:
+    """End all daemons of the local cluster and everything they started.
+
+    What they stored stays. It is no error if nothing runs.
+
+    \b
+    Example:
+      elasticctl local down --home /tmp/cluster
+    """
+    options = common(context, home, json)
+    ended = cluster.down(options.local_home)
+    if options.json:
+        output.print_json({"home": str(options.local_home), "ended": ended})
+    else:
+        print(f"ended {', '.join(ended)}" if ended else f"nothing runs in {options.local_home}")
+
+
+@app.command("submit", short_help="Ship a job's folder, queue the job, print its id.")
+def submit_job(
+    context: typer.Context,
+    job: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job's description.")],
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="TABLE.KEY=VALUE",
+            help="Change a setting of the file; may be given several times.",
+        ),
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Show progress until the job ends; exit 1 if it fails.")
+    ] = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Ship the folder of JOB.toml to the cluster, queue the job and print its id.
+
+    Files that .elasticdignore names (in the notation of .gitignore) are left out.
+
+    \b
+    Examples:
+      elasticctl submit job.toml --wait
+      elasticctl submit job.toml --set batch.global=16 --set job.name=small
+    """
+    options = common(context, home, json)
+    spec, archive = submit.prepare(job, assignments or [])
+    name = options.client.submit(spec, archive)
+    if options.json:
+        output.print_json({"id": name})
+    else:
+        print(name, flush=True)
+    if wait and (code := watch.wait(options.client, name, json=options.json)):
+        raise typer.Exit(code)
+
+
+@app.command()
+def jobs(context: typer.Context, home: Home = None, json: Json = False) -> None:
+    """List all jobs, the ended ones too."""
+    options = common(context, home, json)
+    status = options.client.request({"do": "status"})
+    if options.json:
+        output.print_json({"jobs": status["jobs"]})
+    else:
+        output.print_jobs(status)
+
+
+@app.command()
+def nodes(context: typer.Context, home: Home = None, json: Json = False) -> None:
+    """List all nodes."""
+    options = common(context, home, json)
+    status = options.client.request({"do": "status"})
+    if options.json:
+        output.print_json({"nodes": status["nodes"]})
+    else:
+        output.print_nodes(status)
+
+
+@app.command()
+def status(
+    context: typer.Context, job: MaybeJob = None, home: Home = None, json: Json = False
+) -> None:
+    """Show the cluster and its jobs, or one job in detail.
+
+    \b
+    Examples:
+      elasticctl status
+      elasticctl status byte-lm-1-k3f9 --json
+    """
+    options = common(context, home, json)
+    answer = options.client.request(_about({"do": "status"}, job))
+    if options.json:
+        output.print_json(answer)
+    elif job is None:
+        output.print_status(answer)
+    else:
+        for described in answer["jobs"]:
+            output.print_job(described)
+
+
+@app.command()
+def logs(
+    context: typer.Context,
+    job: Job,
+    follow: Follow = False,
+    rank: Annotated[
+        int | None, typer.Option("--rank", min=0, show_default=False, help="Only this rank.")
+    ] = None,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Print what the ranks of a job printed.
+
+    \b
+    Example:
+      elasticctl logs byte-lm-1-k3f9 -f --rank 0
+    """
+    options = common(context, home, json)
+    message: dict[str, Any] = {"do": "logs", "job": job, "follow": follow}
+    if rank is not None:
+        message["rank"] = rank
+    for piece in options.client.stream(message):
+        if options.json:
+            output.print_json(piece)
+        else:
+            output.print_log(piece, labelled=rank is None)
+
+
+@app.command()
+def events(
+    context: typer.Context,
+    job: MaybeJob = None,
+    follow: Follow = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Print what happened, one event a line, in local time.
+
+    With -f it goes on, also after the daemon that it asked has died.
+
+    \b
+    Example:
+      elasticctl events byte-lm-1-k3f9 -f
+    """
+    options = common(context, home, json)
+    client = options.client
+    if follow:
+        found = watch.follow_events(client, job)
+    else:
+        found = client.stream(_about({"do": "events", "follow": False}, job))
+    for event in found:
+        if options.json:
+            output.print_json(event)
+        else:
+            print(output.event_line(event), flush=follow)
+
+
+@app.command()
+def cancel(context: typer.Context, job: Job, home: Home = None, json: Json = False) -> None:
+    """End a job; its checkpoints stay."""
+    options = common(context, home, json)
+    answer = options.client.request({"do": "cancel", "job": job})
+    if options.json:
+        output.print_json(answer)
+    else:
+        print(f"{answer['id']} {answer['state']}")
+
+
+@app.command(short_help="Train, break, heal: see it work on this machine.")
+def demo(context: typer.Context, home: Home = None, json: Json = False) -> None:
+    """Train a real model on a local cluster of 3 daemons, break it, and watch it heal.
+
+    Takes a few minutes. Then the same job runs undisturbed: both end with the same bits.
+    """
+    options = common(context, home, json)
+    # Loaded only now: nothing else needs it, and every command should start quickly.
+    show = importlib.import_module("elasticd.cli.demo")
+    if code := show.run(options.given_home, options.json):
+        raise typer.Exit(code)
+
+
+@service_app.callback(invoke_without_command=True)
+def service_group(context: typer.Context, home: Home = None, json: Json = False) -> None:
+    """The daemon as a service: launchd on macOS, systemd on Linux."""
+    _group(context, home, json)
+
+
+def _service(context: typer.Context, verb: str, home: Path | None, dry: bool, json: bool) -> None:
+    options = common(context, home, json)
+    text = service.act(verb, options.service_home, dry_run=dry)
+    if options.json:
+        output.print_json({"service": verb, "dry_run": dry, "text": text})
+    else:
+        print(text.rstrip("\n"))
+
+
+@service_app.command("install")
+def service_install(
+    context: typer.Context, dry_run: DryRun = False, home: Home = None, json: Json = False
+) -> None:
+    """Install the service, so that the daemon runs from boot.
+
+    \b
+    Example:
+      elasticctl service install --dry-run
+    """
+    _service(context, "install", home, dry_run, json)
+
+
+@service_app.command("uninstall")
+def service_uninstall(
+    context: typer.Context, dry_run: DryRun = False, home: Home = None, json: Json = False
+) -> None:
+    """Stop the service and remove it."""
+    _service(context, "uninstall", home, dry_run, json)
+
+
+@service_app.command("start")
+def service_start(
+    context: typer.Context, dry_run: DryRun = False, home: Home = None, json: Json = False
+) -> None:
+    """Start the installed service."""
+    _service(context, "start", home, dry_run, json)
+
+
+@service_app.command("stop")
+def service_stop(
+    context: typer.Context, dry_run: DryRun = False, home: Home = None, json: Json = False
+) -> None:
+    """Stop the service until the next start or boot."""
+    _service(context, "stop", home, dry_run, json)
+
+
+@service_app.command("status")
+def service_status(
+    context: typer.Context, dry_run: DryRun = False, home: Home = None, json: Json = False
+) -> None:
+    """Say whether the service is installed and runs."""
+    _service(context, "status", home, dry_run, json)
+
+
+def _about(message: dict[str, Any], job: str | None) -> dict[str, Any]:
+    return message if job is None else {**message, "job": job}

@@ -1,0 +1,72 @@
+"""The top of the process: every way to end, and what the user then sees.
+
+Exit codes: 0 done, 1 tried and failed, 2 wrong usage, 3 no daemon answers, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, cast
+
+import typer
+
+from elasticd.cli.app import app
+from elasticd.errors import ElasticdError
+from elasticd.rules import one_line
+
+PROGRAM = "elasticctl"
+INTERRUPTED = 130
+
+# Typer took click in with 0.2x; the base of its usage errors has no public name that both have.
+_CommandLineError = typer.BadParameter.__mro__[2]
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; nothing is raised."""
+    for stream in (sys.stdout, sys.stderr):
+        # A name in a job's output must not end the program on a terminal that can't show it.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = app(args=arguments, prog_name=PROGRAM, standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. What is still buffered has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if os.environ.get("ELASTICD_DEBUG"):
+            raise
+        return _explain(error)
+
+
+def _explain(error: Exception) -> int:
+    if isinstance(error, ElasticdError):
+        return _fail(str(error), error.exit_code)
+    if isinstance(error, typer.Abort):
+        return INTERRUPTED
+    if isinstance(error, _CommandLineError):
+        return _explain_usage(cast(Any, error))
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{where}{error.strerror or error}", 1)
+    kind = type(error).__name__
+    return _fail(f"internal error: {kind}: {error} (ELASTICD_DEBUG=1 shows where)", 1)
+
+
+def _explain_usage(error: Any) -> int:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else PROGRAM
+    message = error.format_message().rstrip(".")
+    return _fail(f"{message} (see '{path} --help')", 2)
+
+
+def _fail(message: str, code: int) -> int:
+    line = one_line(" ".join(message.split("\n")))
+    print(f"{PROGRAM}: {line}", file=sys.stderr)
+    return code

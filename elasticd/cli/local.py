@@ -1,0 +1,359 @@
+"""A cluster of real daemons on this machine: started, awaited, ended.
+
+HOME holds ``node-0/ node-1/ …``, one daemon's home each. In each: ``elasticd.toml`` and
+``cluster_id`` (one random id; daemons with different ids ignore one another), written here, and
+``daemon.json`` and ``children.json``, in which the daemon names its processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import random
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from elasticd import config
+from elasticd.cli.client import Connection, probe
+from elasticd.cli.homes import SOCKET_NAME, node_homes
+from elasticd.config import NodeConfig
+from elasticd.errors import NoDaemonError, OperationError, ProtocolError, UsageError
+from elasticd.supervision.roster import CREATE_TIME_TOLERANCE_SECONDS, Roster, kill_group
+
+DEFAULT_NODES = 3
+MAX_LOCAL_NODES = 64
+UP_SECONDS = 30.0
+AGREE_SECONDS = 3.0
+"""How long a daemon may take to agree to a shutdown; one that doesn't is killed."""
+DOWN_SECONDS = 20.0
+KILL_SECONDS = 5.0
+POLL_SECONDS = 0.05
+LOG_TAIL_BYTES = 4096
+LOG_TAIL_LINES = 15
+# Below the ports that Linux (32768) and macOS (49152) give to outgoing connections, so that a node
+# that comes back finds its port free.
+PORTS = range(20_000, 32_000)
+
+CLUSTER_ID_FILE = "cluster_id"
+DAEMON_FILE = "daemon.json"
+CHILDREN_FILE = "children.json"
+LOG_FILE = "daemon.log"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node of a local cluster."""
+
+    home: Path
+    config: NodeConfig
+
+    @property
+    def name(self) -> str:
+        return self.config.node_id
+
+
+def up(home: Path, count: int | None) -> list[dict[str, Any]]:
+    """Start the cluster's nodes that don't run; returns once all share a view.
+
+    Args:
+        home: folder of the cluster; made if missing.
+        count: nodes that it shall have; None: as many as it has, or the default.
+
+    Returns:
+        Per node ``{"id", "address", "home", "pid"}``.
+
+    Raises:
+        UsageError: the cluster has another size and can't be changed now.
+        OperationError: a daemon failed or the view didn't form; what was started is ended.
+    """
+    with _locked(home):
+        nodes = _prepare(home, count)
+        idle = [node for node in nodes if _daemon(node.home) is None]
+        started = {node.name: _start(node) for node in idle}
+        try:
+            _await_view(nodes, started)
+        except BaseException:
+            _end([node.home for node in idle], started)
+            raise
+        return [_described(node, started) for node in nodes]
+
+
+def down(home: Path) -> list[str]:
+    """End all daemons of the cluster and their children; returns the names of those that ran.
+
+    Raises:
+        OperationError: a process survives even SIGKILL.
+    """
+    homes = node_homes(home)
+    if not homes:
+        return []
+    with _locked(home):
+        running = [folder for folder in homes if _daemon(folder) is not None]
+        _end(homes, {})
+        return [folder.name for folder in running]
+
+
+@contextlib.contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    """Keep two ``local`` commands off the same home."""
+    home.mkdir(parents=True, exist_ok=True)
+    fd = os.open(home / ".local.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OperationError(f"{home}: another 'elasticctl local' is at work") from None
+        yield
+    finally:
+        os.close(fd)
+
+
+# --- configuration ------------------------------------------------------------------------------
+
+
+def _prepare(home: Path, count: int | None) -> list[Node]:
+    existing = [Node(folder, config.load(folder)) for folder in node_homes(home)]
+    total = count or len(existing) or DEFAULT_NODES
+    if total < len(existing):
+        raise UsageError(
+            f"{home} has {len(existing)} nodes, more than {total};"
+            " leave -n out or use another --home"
+        )
+    running = [node.name for node in existing if _daemon(node.home) is not None]
+    if running and total > len(existing):
+        raise UsageError(
+            f"{home} has {len(existing)} nodes and {', '.join(running)} runs; nodes can be added"
+            " after 'elasticctl local down'"
+        )
+    return existing if running else _configure(home, existing, total)
+
+
+def _configure(home: Path, existing: Sequence[Node], total: int) -> list[Node]:
+    """Write what is missing or has become impossible; nothing runs now."""
+    kept = {folder.home: folder.config for folder in existing}
+    folders = [home / f"node-{number}" for number in range(total)]
+    wanted = [_kept_address(kept.get(folder)) for folder in folders]
+    addresses = _addresses(wanted)
+    cluster_id = _cluster_id(folders)
+    nodes = []
+    for number, folder in enumerate(folders):
+        settings = replace(
+            kept.get(folder, NodeConfig(node_id=folder.name)),
+            node_id=folder.name,
+            cluster="local",
+            listen=addresses[number],
+            peers=tuple(address for at, address in enumerate(addresses) if at != number),
+        )
+        folder.mkdir(mode=0o700, exist_ok=True)
+        _write(folder / CLUSTER_ID_FILE, cluster_id + "\n")
+        if kept.get(folder) != settings or not (folder / config.FILE_NAME).exists():
+            _write(folder / config.FILE_NAME, config.dump(settings))
+        nodes.append(Node(folder, settings))
+    return nodes
+
+
+def _kept_address(settings: NodeConfig | None) -> str | None:
+    return None if settings is None or settings.listen == config.DEFAULT_LISTEN else settings.listen
+
+
+def _addresses(wanted: Sequence[str | None]) -> list[str]:
+    """A free loopback address each, the wanted one where it is still free."""
+    with contextlib.ExitStack() as held:
+        return [
+            (_bound(held, address) if address else None) or _free_address(held)
+            for address in wanted
+        ]
+
+
+def _free_address(held: contextlib.ExitStack) -> str:
+    for port in random.sample(PORTS, len(PORTS)):
+        if address := _bound(held, f"127.0.0.1:{port}"):
+            return address
+    raise OperationError(f"no free port from {PORTS.start} to {PORTS.stop - 1}")
+
+
+def _bound(held: contextlib.ExitStack, address: str) -> str | None:
+    taken = held.enter_context(socket.socket())
+    # As the daemon does: connections that are only just closing don't count.
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        taken.bind(config.split_address(address))
+    except OSError:
+        return None
+    return address
+
+
+def _cluster_id(folders: Sequence[Path]) -> str:
+    for folder in folders:
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            if known := (folder / CLUSTER_ID_FILE).read_text().strip():
+                return known
+    return secrets.token_hex(16)
+
+
+def _write(path: Path, text: str) -> None:
+    beside = path.with_name(f".{path.name}.partial")
+    beside.write_text(text)
+    beside.replace(path)
+
+
+# --- processes ----------------------------------------------------------------------------------
+
+
+def _daemon(home: Path) -> psutil.Process | None:
+    """The daemon that daemon.json names, if that very process still runs."""
+    try:
+        record = json.loads((home / DAEMON_FILE).read_bytes())
+        process = psutil.Process(int(record["pid"]))
+        gap = process.create_time() - float(record["create_time"])
+        alive = process.status() != psutil.STATUS_ZOMBIE
+    except (OSError, ValueError, TypeError, KeyError, psutil.Error):
+        return None
+    return process if alive and abs(gap) < CREATE_TIME_TOLERANCE_SECONDS else None
+
+
+def _start(node: Node) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-P", "-m", "elasticd.shell.daemon", "run"]
+    with (node.home / LOG_FILE).open("ab") as log:
+        return subprocess.Popen(
+            [*command, "--home", str(node.home)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=node.home,
+            start_new_session=True,
+        )
+
+
+def _await_view(nodes: Sequence[Node], started: dict[str, subprocess.Popen[bytes]]) -> None:
+    deadline = time.monotonic() + UP_SECONDS
+    while True:
+        for node in nodes:
+            process = started.get(node.name)
+            if process is not None and process.poll() is not None:
+                raise OperationError(_obituary(node, f"ended with status {process.returncode}"))
+        views = [_view(node) for node in nodes]
+        late = [node for node, view in zip(nodes, views, strict=True) if view is None]
+        if not late and _agree(nodes, views):
+            break
+        if time.monotonic() > deadline:
+            if late:
+                raise OperationError(_obituary(late[0], f"didn't answer for {UP_SECONDS:g} s"))
+            shown = "; ".join(f"{n.name} sees {v}" for n, v in zip(nodes, views, strict=True))
+            raise OperationError(f"the daemons share no view after {UP_SECONDS:g} s: {shown}")
+        time.sleep(POLL_SECONDS)
+    for process in started.values():
+        process.returncode = 0  # it is to outlive us: Popen shall not wait for it, nor complain
+
+
+def _view(node: Node) -> tuple[Any, ...] | None:
+    try:
+        view = probe(node.home / SOCKET_NAME, 1.0)["view"]
+        return view["epoch"], view["leader"], tuple(sorted(view["members"]))
+    except (NoDaemonError, OperationError, ProtocolError, KeyError, TypeError):
+        return None
+
+
+def _agree(nodes: Sequence[Node], views: Sequence[tuple[Any, ...] | None]) -> bool:
+    first = views[0]
+    names = tuple(sorted(node.name for node in nodes))
+    return first is not None and first[2] == names and all(view == first for view in views)
+
+
+def _obituary(node: Node, what: str) -> str:
+    try:
+        with (node.home / LOG_FILE).open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
+            lines = log.read().decode(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+    except OSError:
+        lines = []
+    for line in lines:
+        print(f"  {node.name}: {line}", file=sys.stderr)
+    return f"the daemon of {node.name} {what} (log: {node.home / LOG_FILE})"
+
+
+def _described(node: Node, started: dict[str, subprocess.Popen[bytes]]) -> dict[str, Any]:
+    process = _daemon(node.home)
+    pid = process.pid if process else started[node.name].pid if node.name in started else None
+    return {
+        "id": node.name,
+        "address": node.config.addresses[0],
+        "home": str(node.home),
+        "pid": pid,
+    }
+
+
+# --- the end ------------------------------------------------------------------------------------
+
+
+def _end(homes: Sequence[Path], started: dict[str, subprocess.Popen[bytes]]) -> None:
+    """End the daemons of ``homes``: asked first, then by SIGKILL, their children too."""
+    daemons = {home: process for home in homes if (process := _daemon(home)) is not None}
+    for home in homes:
+        child = started.get(home.name)
+        if home not in daemons and child is not None and child.poll() is None:
+            daemons[home] = psutil.Process(child.pid)
+    agreed = _ask_to_end(homes)
+    _await_end([process for home, process in daemons.items() if home in agreed], DOWN_SECONDS)
+    for process in daemons.values():
+        if _runs(process):
+            kill_group(process.pid)
+    left = _await_end(list(daemons.values()), KILL_SECONDS)
+    for child in started.values():
+        child.poll()
+    for home in homes:
+        if (home / CHILDREN_FILE).exists():
+            Roster(home / CHILDREN_FILE).end_leftovers(KILL_SECONDS)
+    if left:
+        pids = ", ".join(str(process.pid) for process in left)
+        raise OperationError(f"can't be ended: process {pids}")
+    for home in homes:
+        for name in (SOCKET_NAME, DAEMON_FILE):
+            (home / name).unlink(missing_ok=True)
+
+
+def _ask_to_end(homes: Sequence[Path]) -> set[Path]:
+    """Ask the daemons of ``homes`` to shut down; returns the homes of those that said yes."""
+    agreed: set[Path] = set()
+    with contextlib.ExitStack() as stack:
+        asked: list[tuple[Path, Connection]] = []
+        for home in homes:
+            with contextlib.suppress(NoDaemonError):
+                connection = stack.enter_context(Connection(home / SOCKET_NAME))
+                connection.send({"do": "shutdown"})
+                asked.append((home, connection))
+        deadline = time.monotonic() + AGREE_SECONDS
+        for home, connection in asked:
+            with contextlib.suppress(NoDaemonError, OperationError, ProtocolError):
+                if connection.receive(max(0.01, deadline - time.monotonic())) is not None:
+                    agreed.add(home)
+    return agreed
+
+
+def _await_end(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Wait until all have ended, at most ``seconds``; returns those that haven't."""
+    deadline = time.monotonic() + seconds
+    while left := [process for process in processes if _runs(process)]:
+        if time.monotonic() > deadline:
+            break
+        psutil.wait_procs(left, timeout=POLL_SECONDS)
+    return left
+
+
+def _runs(process: psutil.Process) -> bool:
+    # In a container whose first process doesn't reap, what has ended stays as a zombie.
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

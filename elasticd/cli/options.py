@@ -1,0 +1,90 @@
+"""Options and arguments that several commands share.
+
+``--home`` and ``--json`` are accepted before and after every command: each level writes down what
+it was given, and the innermost that was given something wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elasticd.cli.client import Client
+from elasticd.cli.homes import local_home, user_home
+from elasticd.config import default_home
+from elasticd.errors import ElasticdError
+
+
+def complete_jobs(incomplete: str) -> Iterator[str]:
+    """Ids for shell completion; none if no daemon answers quickly."""
+    with suppress(ElasticdError):
+        answer = Client(user_home(None), answer_seconds=1.0).request({"do": "status"})
+        yield from (job["id"] for job in answer["jobs"] if job["id"].startswith(incomplete))
+
+
+Home = Annotated[
+    Path | None,
+    typer.Option(
+        "--home",
+        metavar="DIR",
+        show_default=False,
+        help="The daemon's state folder, or a local cluster's. Default: ELASTICD_HOME, else the"
+        " platform's place for application state.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print machine-readable output.")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on as more comes.")]
+Job = Annotated[
+    str,
+    typer.Argument(metavar="JOB", help="The job's id.", autocompletion=complete_jobs),
+]
+MaybeJob = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[JOB]",
+        help="The job's id; without it, all jobs.",
+        show_default=False,
+        autocompletion=complete_jobs,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Common:
+    """What ``--home`` and ``--json`` said."""
+
+    given_home: Path | None
+    json: bool
+
+    @property
+    def home(self) -> Path:
+        """The home of the daemons to talk to."""
+        return user_home(self.given_home)
+
+    @property
+    def local_home(self) -> Path:
+        """The home of the local cluster."""
+        return local_home(self.given_home)
+
+    @property
+    def service_home(self) -> Path:
+        """The home of the daemon that runs as a service: never a local cluster's."""
+        return (self.given_home or default_home()).absolute()
+
+    @property
+    def client(self) -> Client:
+        """Talks to the daemons of :attr:`home`."""
+        return Client(self.home)
+
+
+def common(context: typer.Context, home: Path | None, json: bool) -> Common:
+    """Join what this level was given with what the levels above were."""
+    above = context.obj if isinstance(context.obj, Common) else Common(None, False)
+    joined = Common(home if home is not None else above.given_home, json or above.json)
+    context.obj = joined
+    return joined

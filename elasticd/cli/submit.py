@@ -1,0 +1,28 @@
+"""From a job.toml to a queued job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from elasticd import archive, job
+from elasticd.archive import Archive
+from elasticd.errors import ConfigError
+from elasticd.job import JobSpec
+
+
+def prepare(path: Path, overrides: Sequence[str]) -> tuple[JobSpec, Archive]:
+    """Validate a job.toml and pack its folder; nothing is sent.
+
+    Raises:
+        UsageError: the file, an assignment or the folder is wrong.
+    """
+    spec = job.load(path, overrides)
+    packed = archive.pack(path.parent)
+    if not archive.holds(packed.data, spec.job.entrypoint):
+        raise ConfigError(
+            f'"{spec.job.entrypoint}" is not shipped; see {archive.IGNORE_FILE}',
+            file=str(path),
+            key="job.entrypoint",
+        )
+    return spec, packed

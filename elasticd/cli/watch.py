@@ -1,0 +1,277 @@
+"""Following a job until it ends, whichever daemons die meanwhile."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
+
+from elasticd.cli.client import Client, Connection
+from elasticd.cli.output import STATE_STYLES, event_line, print_json, shown
+from elasticd.errors import NoDaemonError, OperationError, ProtocolError
+
+ENDED = ("finished", "failed", "cancelled")
+POLL_SECONDS = 0.25
+PLAIN_PROGRESS_SECONDS = 10.0
+"""Time between progress lines where there is no terminal to redraw."""
+SILENCE_SECONDS = 30.0
+"""How long no daemon at all may answer before the command gives up; the job doesn't."""
+REMEMBERED_EVENTS = 100_000
+"""Events kept to tell new ones from old when another daemon repeats the history."""
+
+Event = dict[str, Any]
+
+
+class EventTail:
+    """The events of one job, or all, each once, from whichever daemon answers."""
+
+    def __init__(self, client: Client, job: str | None) -> None:
+        self._client = client
+        self._message: dict[str, Any] = {"do": "events", "follow": True}
+        if job is not None:
+            self._message["job"] = job
+        self._connection: Connection | None = None
+        self._seen: dict[str, None] = {}
+
+    def poll(self, seconds: float) -> Event | None:
+        """The next event, or None if none comes within ``seconds``.
+
+        Every daemon tells the whole history, so after a daemon's death the next one's is read from
+        its start.
+
+        Raises:
+            NoDaemonError: the daemon is lost, or none answers; poll again to try the next one.
+        """
+        deadline = time.monotonic() + seconds
+        if self._connection is None:
+            self._connection = self._client.open(self._message)
+        while True:
+            try:
+                event = self._connection.receive(max(0.0, deadline - time.monotonic()))
+            except (NoDaemonError, ProtocolError) as error:
+                self.close()
+                raise NoDaemonError(str(error)) from None
+            if event is None:
+                return None
+            if event.get("end") is True:
+                self.close()
+                raise NoDaemonError("the daemon ended the stream")
+            if self._is_new(event):
+                return event
+
+    def _is_new(self, event: Event) -> bool:
+        key = repr(sorted(event.items()))
+        if key in self._seen:
+            return False
+        self._seen[key] = None
+        if len(self._seen) > REMEMBERED_EVENTS:
+            del self._seen[next(iter(self._seen))]
+        return True
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def follow_events(client: Client, job: str | None) -> Iterator[Event]:
+    """All events, for ever.
+
+    Raises:
+        NoDaemonError: no daemon answers, at first or for a while.
+    """
+    tail = EventTail(client, job)
+    answered: float | None = None
+    try:
+        while True:
+            try:
+                event = tail.poll(1.0)
+            except NoDaemonError:
+                if answered is None or time.monotonic() - answered > SILENCE_SECONDS:
+                    raise
+                time.sleep(POLL_SECONDS)
+                continue
+            answered = time.monotonic()
+            if event is not None:
+                yield event
+    finally:
+        tail.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One look at a job: its ``status`` and the events since the last look."""
+
+    job: dict[str, Any]
+    events: tuple[Event, ...]
+
+    @property
+    def ended(self) -> bool:
+        return self.job.get("state") in ENDED
+
+
+def sights(client: Client, job: str) -> Iterator[Sight]:
+    """Looks at a job, the last one after it has ended.
+
+    Raises:
+        NoDaemonError: no daemon has answered for a while.
+        OperationError: the job is unknown.
+    """
+    tail = EventTail(client, job)
+    answered = time.monotonic()
+    try:
+        while True:
+            events = _new_events(tail)
+            try:
+                status = client.request({"do": "status", "job": job})
+            except (NoDaemonError, ProtocolError) as error:
+                if time.monotonic() - answered > SILENCE_SECONDS:
+                    raise NoDaemonError(f"{error}; the job {job} may go on") from None
+                time.sleep(POLL_SECONDS)
+                continue
+            answered = time.monotonic()
+            if not status.get("jobs"):
+                raise OperationError(f"the daemon doesn't know the job {job}")
+            sight = Sight(status["jobs"][0], events)
+            if sight.ended:
+                yield Sight(sight.job, (*events, *_new_events(tail)))
+                return
+            yield sight
+    finally:
+        tail.close()
+
+
+def _new_events(tail: EventTail) -> tuple[Event, ...]:
+    events: list[Event] = []
+    deadline = time.monotonic() + POLL_SECONDS
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            event = tail.poll(left)
+        except NoDaemonError:
+            time.sleep(left)
+            break
+        if event is not None:
+            events.append(event)
+    return tuple(events)
+
+
+def wait(client: Client, job: str, *, json: bool) -> int:
+    """Show a job until it ends; returns the exit code."""
+    try:
+        final = _show(client, job, json=json)
+    except KeyboardInterrupt:
+        print(
+            f"\nthe job goes on; look at it with 'elasticctl status {job}',"
+            f" end it with 'elasticctl cancel {job}'",
+            file=sys.stderr,
+        )
+        raise
+    if json:
+        print_json(final)
+    else:
+        print(summary(final))
+    return 0 if final.get("state") == "finished" else 1
+
+
+def _show(client: Client, job: str, *, json: bool) -> dict[str, Any]:
+    console = Console()
+    if json:
+        return _last(sights(client, job), lambda _: None)
+    if not console.is_terminal:
+        return _last(sights(client, job), PlainProgress())
+    bar = LiveProgress()
+    with Live(bar, console=console, refresh_per_second=8):
+        return _last(sights(client, job), bar.update)
+
+
+def _last(looks: Iterator[Sight], show: Callable[[Sight], None]) -> dict[str, Any]:
+    job: dict[str, Any] = {}
+    for sight in looks:
+        show(sight)
+        job = sight.job
+    return job
+
+
+class PlainProgress:
+    """Prints each event, and every few seconds where the job is."""
+
+    def __init__(self) -> None:
+        self._printed = 0.0
+
+    def __call__(self, sight: Sight) -> None:
+        for event in sight.events:
+            print(event_line(event), flush=True)
+        now = time.monotonic()
+        if sight.job.get("step") and now - self._printed >= PLAIN_PROGRESS_SECONDS:
+            self._printed = now
+            print(progress_line(sight.job), flush=True)
+
+
+class LiveProgress:
+    """A bar with the newest figures and, below it, the last event."""
+
+    def __init__(self) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
+        )
+        self._task = self._bar.add_task("queued", total=None, figures="")
+        self._event = Text("")
+
+    def update(self, sight: Sight) -> None:
+        """Take over a new look."""
+        job = sight.job
+        state = str(job.get("state"))
+        style = STATE_STYLES.get(state, "default")
+        self._bar.update(
+            self._task,
+            description=f"{job['id']} [{style}]{state}[/]",
+            completed=job.get("step") or 0,
+            total=job.get("steps"),
+            figures=figures(job),
+        )
+        if sight.events:
+            self._event = Text(event_line(sight.events[-1]), "dim", no_wrap=True)
+
+    def __rich__(self) -> Group:
+        return Group(self._bar, self._event)
+
+
+def figures(job: Mapping[str, Any]) -> str:
+    """Loss, speed and world in a few words."""
+    parts = []
+    if job.get("loss") is not None:
+        parts.append(f"loss {shown(job['loss'])}")
+    if job.get("steps_per_second"):
+        parts.append(f"{shown(job['steps_per_second'])} steps/s")
+    if ranks := job.get("ranks"):
+        nodes = " ".join(str(rank.get("node")) for rank in ranks)
+        parts.append(f"world {len(ranks)} ({nodes})")
+    return ", ".join(parts)
+
+
+def progress_line(job: Mapping[str, Any]) -> str:
+    """Where a job is, on one line."""
+    line = f"{job['id']}  {job.get('state')}  step {job.get('step')}/{job.get('steps')}"
+    return f"{line}  {figures(job)}".rstrip()
+
+
+def summary(job: Mapping[str, Any]) -> str:
+    """How a job ended."""
+    name, steps = job["id"], f"{job.get('step')} of {job.get('steps')} steps"
+    faults = f"{job.get('recoveries')} recoveries, {job.get('lost_steps')} steps lost"
+    if job.get("state") == "finished":
+        return f"{name} finished: {steps}, loss {shown(job.get('loss'))}, {faults}\n" + (
+            f"digest {job.get('digest')}"
+        )
+    return f"{name} {job.get('state')} after {steps}: {job.get('reason') or 'no reason given'}"
