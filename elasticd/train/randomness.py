@@ -1,0 +1,45 @@
+"""Random numbers as a function of (seed, where we are), for every generator that a script may use.
+
+Nothing about them needs to be stored or sent: whoever computes a grain, an update or the code after
+a step draws the same numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+
+import mlx.core as mx
+import numpy as np
+
+
+def derive(seed: int, *where: str | int) -> int:
+    """A key of 64 bits for ``where``."""
+    text = "\0".join(str(part) for part in ("random", seed, *where))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def seed_script(seed: int) -> None:
+    """Seed mx, random and numpy before the script begins."""
+    _seed_all(derive(seed, "script"))
+
+
+def seed_grain(seed: int, step: int, grain: int) -> None:
+    """For fetching and computing one grain."""
+    _seed_all(derive(seed, "grain", step, grain))
+
+
+def seed_update(seed: int, step: int) -> None:
+    """For the update that makes ``step``."""
+    _seed_all(derive(seed, "update", step))
+
+
+def seed_body(seed: int, step: int) -> None:
+    """For the script's own code after ``step``."""
+    _seed_all(derive(seed, "body", step))
+
+
+def _seed_all(key: int) -> None:
+    mx.random.seed(key)
+    random.seed(key)
+    np.random.seed(key & 0xFFFFFFFF)
