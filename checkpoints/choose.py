@@ -35,17 +35,18 @@ def newest(
     lineage: Lineage | None = None,
     parent: Point | None = None,
 ) -> Choice | None:
-    """The newest checkpoint of one job whose every shard is on a living node; None if there is
-    none.
+    """The newest checkpoint of one job whose every shard is on a living node, if there is one.
 
     ``stored`` is what each living node reports. With ``lineage`` only the states that this lineage
     went through count, its ancestors' included (``parent`` is where it was opened; needed while it
     has no checkpoint of its own): a lineage that lost is never promoted. Without it the furthest of
     all.
     """
-    candidates = [choice for choice in map(_reach, _groups(stored)) if choice is not None]
+    groups = _groups(stored)
+    candidates = [choice for choice in map(_reach, groups) if choice is not None]
     if lineage is not None:
-        allowed = {m.point for m in line((c.manifest for c in candidates), lineage, parent)}
+        known = (item.manifest for items in groups for _, item in items)
+        allowed = {m.point for m in line(known, lineage, parent)}
         candidates = [c for c in candidates if c.manifest.point in allowed]
     return max(candidates, key=_rank, default=None)
 
@@ -53,8 +54,7 @@ def newest(
 def _groups(
     stored: Mapping[NodeId, Iterable[Stored]],
 ) -> list[list[tuple[NodeId, Stored]]]:
-    """Reports of the same files together. Shards of the same point with other digests are not
-    interchangeable."""
+    """Reports of the same files together: shards with other digests can't stand in for them."""
     groups: dict[tuple[object, ...], list[tuple[NodeId, Stored]]] = {}
     for node in sorted(stored):
         for item in stored[node]:

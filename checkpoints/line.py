@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.types import Lineage, Point
@@ -21,13 +22,13 @@ def line(
     for manifest in manifests:
         by_lineage.setdefault(manifest.lineage, []).append(manifest)
     found: list[Manifest] = []
-    current: Lineage | None = lineage
-    last_step: int | None = None
-    while current is not None:
-        own = by_lineage.pop(current, [])
-        found += [m for m in own if last_step is None or m.step <= last_step]
-        origin = own[0].parent if own else parent if current == lineage else None
-        current = None if origin is None else origin.lineage
-        if origin is not None:
-            last_step = origin.step if last_step is None else min(last_step, origin.step)
+    own = by_lineage.pop(lineage, [])
+    found += own
+    origin = own[0].parent if own else parent
+    while origin is not None:
+        own = by_lineage.pop(origin.lineage, [])
+        found += [m for m in own if m.step <= origin.step]
+        before = own[0].parent if own else None
+        # Where an ancestor was left can't be after where its heir was.
+        origin = before and replace(before, step=min(before.step, origin.step))
     return sorted(found, key=lambda m: (m.step, m.stamp))

@@ -34,8 +34,9 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A consistent checkpoint. ``holders[i]`` are the nodes on which ``shards[i]`` was durable when
-    this was written.
+    """A consistent checkpoint.
+
+    ``holders[i]`` are the nodes on which ``shards[i]`` was durable when this was written.
 
     ``parent`` is the checkpoint from which the lineage was opened, if it was a restore. ``samples``
     is the position in the data, counted in samples from the start; ``micro`` the samples of a
@@ -82,8 +83,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What one node has of a checkpoint: the manifest, and the shards that are there with the right
-    size."""
+    """What one node has of a checkpoint: the manifest, and the shards there with the right size."""
 
     manifest: Manifest
     held: tuple[int, ...]

@@ -1,5 +1,4 @@
-"""Which checkpoints may go. Pure: small policies over manifests, composed; a policy says what it
-keeps."""
+"""Which checkpoints may go. Pure: small policies over manifests; each says what it keeps."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class LocalStore:
         self._root, self._node, self._disk = root, node, disk
 
     def folder(self, job: JobId) -> Path:
-        """Where the job's checkpoints go (``checkpoint_folder`` of a world); it may not exist yet."""
+        """Where the job's checkpoints go, a world's ``checkpoint_folder``; it need not exist yet."""
         if not _can_name_a_job(job):
             raise StateError(f"{self._root}: a job can't be named {job!r}")
         return self._root / job
@@ -76,7 +76,7 @@ class LocalStore:
         ]
 
     def stored(self, job: JobId) -> list[Stored]:
-        """Every checkpoint with a readable manifest, by step, with the shards that are really here."""
+        """Every checkpoint with a readable manifest, by step, and the shards really here."""
         return [item for item, _ in self._examine(job) if item is not None]
 
     def manifests(self, job: JobId) -> list[Manifest]:
@@ -199,7 +199,7 @@ class LocalStore:
         return problems
 
     def remove(self, job: JobId, step: int, stamp: Stamp) -> None:
-        """Remove a checkpoint, final or not: gone at once, though a crash may leave bytes to sweep."""
+        """Remove a checkpoint, final or not, at once; a crash may leave bytes for the sweep."""
         for folder in (self._final(job, step, stamp), self._partial(job, step, stamp)):
             if folder.is_dir():
                 self._discard(folder)

@@ -1,0 +1,84 @@
+"""What may be removed, and what never."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from elasticd.checkpoints.line import line
+from elasticd.checkpoints.manifest import Manifest, Shard
+from elasticd.checkpoints.retention import KeepEvery, KeepLast, prunable
+from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Point, Stamp
+
+
+def at(lineage: str, step: int, parent: Point | None = None) -> Manifest:
+    stamp = Stamp(f"{ord(lineage):04x}{step:04x}")
+    return Manifest(
+        *(JobId("job"), Lineage(lineage), parent, step, stamp, NO_TAG, step * 64, 8, 1),
+        *((Shard(0, 1, "0" * 64),), ((NodeId("n"),),), "00", 0.0),
+    )
+
+
+def names(manifests: Sequence[Manifest]) -> list[str]:
+    return [f"{m.lineage}{m.step}" for m in manifests]
+
+
+A = [at("A", step) for step in (0, 10, 20, 30, 40)]
+
+
+def test_keeps_the_last_ones() -> None:
+    assert names(prunable(A, [KeepLast(3)])) == ["A0", "A10"]
+    assert names(prunable(reversed(A), [KeepLast(3)])) == ["A0", "A10"]
+    assert prunable(A, [KeepLast(9)]) == []
+    assert prunable([], [KeepLast(1)]) == []
+
+
+def test_the_newest_stays_whatever_the_policies_say() -> None:
+    assert names(prunable(A, [])) == ["A0", "A10", "A20", "A30"]
+    assert names(prunable(A, [KeepLast(0)])) == ["A0", "A10", "A20", "A30"]
+
+
+def test_policies_compose() -> None:
+    assert names(prunable(A, [KeepLast(1), KeepEvery(20)])) == ["A10", "A30"]
+
+
+def test_a_restored_lineage_counts_on_from_its_parent() -> None:
+    restored = [at("B", step, A[3].point) for step in (35, 45)]
+    # A40 lies beyond the fork, so it is no state of B; it stays as the newest of B's parent.
+    assert names(prunable(A + restored, [KeepLast(3)])) == ["A0", "A10", "A20"]
+    assert names(line(A + restored, Lineage("B"))) == ["A0", "A10", "A20", "A30", "B35", "B45"]
+
+
+def test_a_parent_goes_once_nothing_kept_refers_to_it() -> None:
+    b = [at("B", step, A[-1].point) for step in (50, 60)]
+    c = [at("C", step, b[-1].point) for step in (70, 80)]
+    assert names(prunable(A + b + c, [KeepLast(2)])) == [
+        *("A0", "A10", "A20", "A30", "A40", "B50"),
+    ]
+
+
+def test_side_by_side_lineages_each_keep_their_own() -> None:
+    b = [at("B", step, A[2].point) for step in (30, 40, 50)]
+    c = [at("C", step, A[2].point) for step in (30, 40)]
+    assert names(prunable(A[:3] + b + c, [KeepLast(2)])) == ["A0", "A10", "B30"]
+
+
+def test_the_lineage_that_lost_goes_when_the_current_one_is_named() -> None:
+    b = [at("B", step, A[2].point) for step in (30, 40, 50)]
+    c = [at("C", step, A[2].point) for step in (30, 40)]
+    gone = prunable(A[:3] + b + c, [KeepLast(2)], Lineage("C"))
+    assert names(gone) == ["A0", "A10", "B30", "B40", "B50"]
+
+
+def test_a_current_lineage_without_a_checkpoint_endangers_nothing() -> None:
+    assert names(prunable(A, [KeepLast(2)], Lineage("Z"))) == ["A0", "A10", "A20"]
+
+
+def test_lines_of_parents_that_are_gone_or_go_round_end() -> None:
+    gone = Point(Lineage("gone"), 5, Stamp("00"))
+    assert names(line([at("B", 7, gone)], Lineage("B"))) == ["B7"]
+    assert names(line(A, Lineage("B"), A[1].point)) == ["A0", "A10"]
+    round_trip = [at("B", 7, Point(Lineage("C"), 9, Stamp("00")))]
+    round_trip += [at("C", 8, Point(Lineage("B"), 9, Stamp("00")))]
+    assert names(line(round_trip, Lineage("B"))) == ["B7", "C8"]
+    grandchild = [at("B", 30, A[2].point), at("C", 15, Point(Lineage("B"), 10, Stamp("00")))]
+    assert names(line(A + grandchild, Lineage("C"))) == ["A0", "A10", "C15"]
