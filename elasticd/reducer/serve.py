@@ -1,0 +1,177 @@
+"""Answers a trainer's requests with collectives, in order, until the trainer closes the socket."""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticd.errors import ProtocolError
+from elasticd.ipc.memory import SharedMemory
+from elasticd.ipc.plan import EXACT, Layout
+from elasticd.ipc.records import MAX_PLAN_BYTES, NO_PLAN, RECORD_BYTES, Kind, Record
+from elasticd.recovery import tree
+from elasticd.reducer.ring import LANES, SEAL_FLOATS, check_lanes, check_seals, lanes_of
+from elasticd.types import Range
+
+# One collective is under way while the one before is finished: more only costs memory.
+_LOOKAHEAD = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A collective that was begun: ``result`` is not evaluated yet."""
+
+    record: Record
+    layout: Layout | None
+    result: mx.array
+
+
+class Server:
+    """One generation of one rank."""
+
+    def __init__(
+        self,
+        group: mx.distributed.Group,
+        generation: bytes,
+        reduction: str,
+        memory: SharedMemory,
+        connection: socket.socket,
+    ) -> None:
+        self._group = group
+        self._rank, self._size = group.rank(), group.size()
+        self._generation = generation
+        self._reduction = reduction
+        self._memory = memory
+        self._socket = connection
+        self._layout: Layout | None = None
+        self._serial = 0
+
+    def prove(self) -> None:
+        """Check in one small collective that every rank is a member of the same generation.
+
+        Raises:
+            ProtocolError, RuntimeError: it is not, or the ring does not work.
+        """
+        record = Record(Kind.FORM, 0, 0, 0, 0, self._generation)
+        self._finish(_Flight(record, None, self._gather_seal(record)))
+
+    def run(self) -> None:
+        """Serve until the trainer's end of the socket closes.
+
+        Raises:
+            ProtocolError: a wrong record, or ranks that disagree.
+            RuntimeError: a collective failed; MLX arrays are garbage from then on.
+        """
+        flights: deque[_Flight] = deque()
+        while True:
+            record = self._next_record(wait=not flights)
+            if record is not None and record.kind is Kind.PLAN:
+                self._layout = Layout.decode(self._read(record.extent), self._reduction)
+            elif record is not None:
+                flights.append(self._start(record))
+            if flights and (record is None or len(flights) == _LOOKAHEAD):
+                flight = flights.popleft()
+                self._finish(flight)
+                self._socket.sendall(flight.record.pack())
+
+    def _next_record(self, wait: bool) -> Record | None:
+        try:
+            data = self._socket.recv(RECORD_BYTES, 0 if wait else socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+        if not data:
+            raise EOFError
+        record = Record.unpack(data + self._read(RECORD_BYTES - len(data)))
+        if record.generation != self._generation or record.serial != self._serial + 1:
+            raise ProtocolError(f"a record out of order, after {self._serial}: {record}")
+        if record.kind is Kind.PLAN and record.extent > MAX_PLAN_BYTES:
+            raise ProtocolError(f"a plan of {record.extent} bytes")
+        self._serial = record.serial
+        return record
+
+    def _read(self, length: int) -> bytes:
+        data = b""
+        while len(data) < length:
+            more = self._socket.recv(length - len(data))
+            if not more:
+                raise EOFError
+            data += more
+        return data
+
+    def _start(self, record: Record) -> _Flight:
+        if record.kind is Kind.BARRIER:
+            flight = _Flight(record, None, self._gather_seal(record))
+        elif record.kind is Kind.CHUNK and self._layout is not None:
+            send = self._gather_chunk if self._reduction == EXACT else self._sum_chunk
+            flight = _Flight(record, self._layout, send(record, self._layout))
+        else:
+            raise ProtocolError(f"a record that cannot be served: {record}")
+        mx.async_eval(flight.result)  # type: ignore[no-untyped-call]
+        return flight
+
+    def _gather_seal(self, record: Record) -> mx.array:
+        seal = np.frombuffer(record.seal(NO_PLAN, 0, self._rank), np.float32)
+        return mx.distributed.all_gather(mx.array(np.concatenate([seal, seal])), group=self._group)
+
+    def _gather_chunk(self, record: Record, layout: Layout) -> mx.array:
+        start, end = layout.bounds(record.bucket)
+        framed = self._memory.framed(record.extent, (end - start) * layout.width, SEAL_FLOATS)
+        seal = np.frombuffer(record.seal(layout.digest, end - start, self._rank), np.float32)
+        framed[:SEAL_FLOATS] = framed[-SEAL_FLOATS:] = seal
+        return mx.distributed.all_gather(mx.array(framed), group=self._group)
+
+    def _sum_chunk(self, record: Record, layout: Layout) -> mx.array:
+        start, end = layout.bounds(record.bucket)
+        framed = self._memory.framed(record.extent, end - start, LANES)
+        framed[:LANES] = framed[-LANES:] = lanes_of(record.seal(layout.digest, end - start, 0))
+        return mx.distributed.all_sum(mx.array(framed), group=self._group)
+
+    def _finish(self, flight: _Flight) -> None:
+        mx.eval(flight.result)
+        result = np.asarray(flight.result)  # a view
+        record, layout = flight.record, flight.layout
+        if layout is None:
+            check_seals(result.reshape(self._size, -1), self._seals(record, NO_PLAN, 0))
+            return
+        start, end = layout.bounds(record.bucket)
+        into = self._memory.payload(record.extent)[: end - start]
+        if self._reduction == EXACT:
+            rows = result.reshape(self._size, -1)
+            check_seals(rows, self._seals(record, layout.digest, end - start))
+            add_parts(rows[:, SEAL_FLOATS:-SEAL_FLOATS], layout, into)
+        else:
+            check_lanes(result, record.seal(layout.digest, end - start, 0), self._size)
+            into[:] = result[LANES:-LANES]
+
+    def _seals(self, record: Record, plan: bytes, length: int) -> list[bytes]:
+        return [record.seal(plan, length, rank) for rank in range(self._size)]
+
+
+def add_parts(rows: NDArray[np.float32], layout: Layout, into: NDArray[np.float32]) -> None:
+    """Add the parts of all ranks in the order of the tree; float32, so the same bits everywhere.
+
+    Args:
+        rows: [ranks, width * n]: each rank's parts one behind the other. Used as scratch space.
+        layout: says which nodes the parts are.
+        into: [n], gets the sum.
+    """
+    n = len(into)
+    parts: dict[Range, NDArray[np.float32]] = {}
+    for row, nodes in zip(rows, layout.plan.parts, strict=True):
+        for index, node in enumerate(nodes):
+            parts[node] = row[index * n : (index + 1) * n]
+    left_to_do = len(parts) - 1
+
+    def add(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
+        nonlocal left_to_do
+        left_to_do -= 1
+        return np.add(left, right, out=left if left_to_do else into)
+
+    total = tree.finish(parts, (0, layout.plan.grains), add)
+    if len(parts) == 1:
+        into[:] = total

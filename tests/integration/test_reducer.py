@@ -1,0 +1,343 @@
+"""Reducers as real processes, with a stand-in for the daemon and threads for the trainers."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from elasticd.errors import GenerationLost
+from elasticd.ipc.chunks import ChunkPlan, ReducerLink, create_memory
+from elasticd.ipc.frames import FrameSocket
+from elasticd.ipc.listening import is_listening
+from elasticd.recovery import tree
+from elasticd.types import NodeId, Range, Tag
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+
+PATIENCE_SECONDS = 30.0
+GENERATION = Tag(7, NodeId("node-0"), "c0ffee")
+Vector = NDArray[np.float32]
+
+
+class World:
+    """Reducers of one generation, brought up as the daemon does it, and their trainers' links."""
+
+    def __init__(self, folder: Path, size: int, reduction: str) -> None:
+        self.size, self.reduction = size, reduction
+        self.links: list[ReducerLink] = []
+        self.interrupts = [os.pipe() for _ in range(size)]
+        self.messages: list[queue.Queue[dict[str, Any]]] = [queue.Queue() for _ in range(size)]
+        self._daemons: dict[int, FrameSocket] = {}
+        self.reducers: list[subprocess.Popen[bytes]] = []
+        self._folder = folder
+        path = folder / "children.sock"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(str(path))
+            listener.listen()
+            listener.settimeout(PATIENCE_SECONDS)
+            self.reducers = [self._start(path, rank) for rank in range(size)]
+            try:
+                for _ in range(size):
+                    self._adopt(FrameSocket(listener.accept()[0]))
+                for rank in range(size):
+                    self.expect(rank, "ready")
+                self._form()
+            except BaseException:
+                self.close()
+                raise
+
+    def _start(self, path: Path, rank: int) -> subprocess.Popen[bytes]:
+        child = {"socket": str(path), "nonce": str(rank), "role": "reducer", "grace_seconds": 60}
+        environment = {**os.environ, "ELASTICD_CHILD": json.dumps(child)}
+        return subprocess.Popen(
+            [sys.executable, "-m", "elasticd.reducer"],
+            env={**environment, "TMPDIR": str(self._folder)},
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def _adopt(self, connection: FrameSocket) -> None:
+        received = connection.receive()
+        assert received is not None and received[0]["t"] == "hello"
+        rank = int(received[0]["nonce"])
+        assert received[0]["pid"] == self.reducers[rank].pid
+        self._daemons[rank] = connection
+        threading.Thread(target=self._listen, args=(rank, connection), daemon=True).start()
+
+    def _listen(self, rank: int, connection: FrameSocket) -> None:
+        try:
+            while (received := connection.receive()) is not None:
+                self.messages[rank].put(received[0])
+        except OSError:
+            pass  # killed in the middle, or closed by us
+
+    def expect(self, rank: int, kind: str) -> dict[str, Any]:
+        message = self.messages[rank].get(timeout=PATIENCE_SECONDS)
+        assert message["t"] == kind, message
+        return message
+
+    def _form(self) -> None:
+        ports = _free_ports(self.size)
+        for rank in range(self.size - 1):
+            self._send_form(rank, ports)
+        for rank in range(self.size - 1):
+            self._await_listening(rank, ports[rank])
+        self.reducers[0].send_signal(signal.SIGSTOP)
+        self._send_form(self.size - 1, ports)
+        self._await_listening(self.size - 1, ports[-1])
+        self.reducers[0].send_signal(signal.SIGCONT)
+        for rank in range(self.size):
+            self.expect(rank, "formed")
+
+    def _send_form(self, rank: int, ports: list[int]) -> None:
+        memory = create_memory()
+        ours, theirs = socket.socketpair()
+        tag = [GENERATION.counter, GENERATION.leader, GENERATION.nonce]
+        form = {"t": "form", "generation": tag, "rank": rank, "size": self.size}
+        hosts = [f"127.0.0.1:{port}" for port in ports]
+        form |= {"hosts": hosts, "reduction": self.reduction}
+        self._daemons[rank].send(form, [memory, theirs.fileno()])
+        theirs.close()
+        link = ReducerLink(memory, ours.detach(), GENERATION, rank, self.size, self.reduction)
+        self.links.append(link)
+
+    def _await_listening(self, rank: int, port: int) -> None:
+        deadline = monotonic() + PATIENCE_SECONDS
+        while not is_listening(self.reducers[rank].pid, port):
+            assert monotonic() < deadline and self.reducers[rank].poll() is None
+            self.reducers[rank].poll()
+
+    def interrupt_fd(self, rank: int) -> int:
+        return self.interrupts[rank][0]
+
+    def everywhere(self, work: Callable[[int], Any]) -> list[Any]:
+        """``work(rank)`` in a thread a rank; results, or the GenerationLost that it raised."""
+
+        def run(rank: int) -> Any:
+            try:
+                return work(rank)
+            except GenerationLost as error:
+                return error
+
+        with ThreadPoolExecutor(self.size) as pool:
+            return list(pool.map(run, range(self.size)))
+
+    def barrier(self, step: int) -> list[Any]:
+        return self.everywhere(lambda rank: self.links[rank].barrier(step, self.interrupt_fd(rank)))
+
+    def close(self) -> None:
+        for link in self.links:
+            link.close()
+        for reducer in self.reducers:
+            reducer.kill()
+            reducer.wait(PATIENCE_SECONDS)
+        for connection in self._daemons.values():
+            connection.close()
+        for pair in self.interrupts:
+            for fd in pair:
+                os.close(fd)
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Batch:
+    """Random gradients of grains, shared out to ranks, and the sum that must come out."""
+
+    def __init__(self, seed: int, length: int, shares: list[list[Range]]) -> None:
+        grains = sum(end - start for share in shares for start, end in share)
+        numbers = np.random.default_rng(seed)
+        scale = numbers.integers(-12, 12, (grains, 1)).astype(np.float32)
+        self.grains = numbers.standard_normal((grains, length), np.float32) * 2**scale
+        self.length = length
+        self.plan = ChunkPlan(grains, tuple(tree.cover(share, grains) for share in shares))
+        self.expected = self.sum((0, grains))
+
+    def sum(self, node: Range) -> Vector:
+        leaves = {(grain, grain + 1): self.grains[grain] for grain in range(*node)}
+        total = tree.finish(leaves, node, np.add)
+        return np.asarray(total, np.float32)
+
+    def parts(self, rank: int) -> dict[Range, list[Vector]]:
+        cuts = sorted(random.Random(rank).choices(range(self.length + 1), k=5))
+        return {node: np.split(self.sum(node), cuts) for node in self.plan.parts[rank]}
+
+    def reduce(self, world: World, step: int, rank: int) -> Vector:
+        out = np.full(self.length, np.nan, np.float32)
+        link, interrupt = world.links[rank], world.interrupt_fd(rank)
+        link.reduce(step, self.plan, self.parts(rank), out, interrupt)
+        return out
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[int, str], World]]:
+    worlds: list[World] = []
+
+    def start(size: int, reduction: str) -> World:
+        worlds.append(World(tmp_path, size, reduction))
+        return worlds[-1]
+
+    yield start
+    for world in worlds:
+        world.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["children.sock"]
+
+
+def shares(seed: int, grains: int, size: int, idle: int | None = None) -> list[list[Range]]:
+    """Uneven shares of one or two runs a rank; ``idle`` gets none."""
+    dice = random.Random(seed)
+    ranks = [rank for rank in range(size) if rank != idle]
+    cuts = sorted(dice.sample(range(1, grains), min(grains - 1, 2 * len(ranks) - 1)))
+    runs = list(zip([0, *cuts], [*cuts, grains], strict=True))
+    result: list[list[Range]] = [[] for _ in range(size)]
+    for index, run in enumerate(runs):
+        result[ranks[index % len(ranks)]].append(run)
+    return result
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_exact_has_the_bits_of_the_tree(start: Callable[[int, str], World], size: int) -> None:
+    world = start(size, "exact")
+    batches = [
+        Batch(1, 5, [[(0, 1)]] + [[] for _ in range(size - 1)]),
+        Batch(2, 100_001, shares(2, 8, size)),
+        Batch(3, 2_500_000, shares(3, 5, size)),
+        Batch(4, 70_000, shares(4, 37, size, idle=size - 1)),
+    ]
+    for step, batch in enumerate(batches, 1):
+        for out in world.everywhere(lambda rank, b=batch, s=step: b.reduce(world, s, rank)):
+            assert out.tobytes() == batch.expected.tobytes()
+        assert world.barrier(step) == [None] * size
+
+
+def test_fast_is_close_and_the_same_everywhere(start: Callable[[int, str], World]) -> None:
+    world = start(3, "fast")
+    batch = Batch(5, 1_500_000, [[(0, 1)], [(1, 2)], [(2, 3)]])
+    for step in (1, 2):
+        outs = world.everywhere(lambda rank, s=step: batch.reduce(world, s, rank))
+        assert len({out.tobytes() for out in outs}) == 1
+        scale = np.abs(batch.grains).sum(0)
+        assert np.all(np.abs(outs[0] - batch.expected) <= 1e-6 * scale)
+        assert world.barrier(step) == [None] * 3
+
+
+def test_a_rank_without_grains_adds_zeros_in_fast(start: Callable[[int, str], World]) -> None:
+    world = start(2, "fast")
+    batch = Batch(6, 1000, [[(0, 1)], []])
+    for out in world.everywhere(lambda rank: batch.reduce(world, 1, rank)):
+        assert np.array_equal(out, batch.expected)
+
+
+@pytest.mark.parametrize("reduction", ["exact", "fast"])
+def test_a_wrong_step_ends_the_generation_everywhere(
+    start: Callable[[int, str], World], reduction: str
+) -> None:
+    world = start(3, reduction)
+    assert world.barrier(0) == [None] * 3
+    batch = Batch(7, 50_000, [[(0, 1)], [(1, 2)], [(2, 3)]])
+    began = monotonic()
+    results = world.everywhere(lambda rank: batch.reduce(world, 9 if rank == 1 else 1, rank))
+    assert all(isinstance(result, GenerationLost) for result in results)
+    assert monotonic() - began < 10
+    broken = [world.messages[rank].get(timeout=PATIENCE_SECONDS) for rank in range(3)]
+    assert all(message["t"] == "broken" for message in broken)
+    assert any("step 9" in message["evidence"] for message in broken)
+    assert [reducer.wait(PATIENCE_SECONDS) for reducer in world.reducers] == [1, 1, 1]
+
+
+def test_another_plan_ends_the_generation(start: Callable[[int, str], World]) -> None:
+    world = start(2, "exact")
+    plans = [Batch(8, 3000, [[(0, 1)], [(1, 3)]]), Batch(8, 3000, [[(0, 1)], [(1, 2), (2, 3)]])]
+    plans[1].plan = ChunkPlan(3, (((0, 2),), ((2, 3),)))
+    results = world.everywhere(lambda rank: plans[rank].reduce(world, 1, rank))
+    assert all(isinstance(result, GenerationLost) for result in results)
+
+
+def test_a_killed_reducer_is_seen_by_its_own_trainer_at_once(
+    start: Callable[[int, str], World],
+) -> None:
+    world = start(3, "exact")
+    batch = Batch(9, 3_000_000, shares(9, 6, 3))
+    seen: queue.Queue[tuple[int, float]] = queue.Queue()
+
+    def train(rank: int) -> None:
+        try:
+            for step in range(1, 1000):
+                batch.reduce(world, step, rank)
+                world.links[rank].barrier(step, world.interrupt_fd(rank))
+                seen.put((-1, monotonic()))
+        finally:
+            seen.put((rank, monotonic()))
+
+    def watch() -> None:
+        assert seen.get(timeout=PATIENCE_SECONDS)[0] == -1  # a step was reduced
+        world.reducers[1].kill()
+        killed = monotonic()
+        while (event := seen.get(timeout=PATIENCE_SECONDS))[0] != 1:
+            pass
+        assert event[1] - killed < 1
+        for rank in (0, 2):
+            world.reducers[rank].kill()
+
+    with ThreadPoolExecutor(1) as pool:
+        watching = pool.submit(watch)
+        results = world.everywhere(train)
+        watching.result()
+    assert all(isinstance(result, GenerationLost) for result in results)
+
+
+def test_an_interrupt_ends_a_reduction_that_hangs(start: Callable[[int, str], World]) -> None:
+    world = start(2, "exact")
+    batch = Batch(10, 100_000, [[(0, 1)], [(1, 2)]])
+    world.reducers[1].send_signal(signal.SIGSTOP)
+    answered = threading.Event()
+
+    def train(rank: int) -> None:
+        try:
+            batch.reduce(world, 1, rank)
+        finally:
+            answered.set()
+
+    def interrupt() -> None:
+        assert not answered.wait(0.2)
+        for _, write in world.interrupts:
+            os.write(write, b"x")
+
+    with ThreadPoolExecutor(1) as pool:
+        interrupting = pool.submit(interrupt)
+        results = world.everywhere(train)
+        interrupting.result()
+    assert ["daemon" in str(result) for result in results] == [True, True]
+    with pytest.raises(GenerationLost):
+        world.links[0].barrier(1, world.interrupt_fd(0))
+
+
+def test_a_reducer_ends_when_its_trainer_leaves(start: Callable[[int, str], World]) -> None:
+    world = start(2, "exact")
+    assert world.barrier(0) == [None, None]
+    for link in world.links:
+        link.close()
+    assert [reducer.wait(PATIENCE_SECONDS) for reducer in world.reducers] == [0, 0]
