@@ -62,7 +62,7 @@ class LocalStore:
         self._root, self._node, self._disk = root, node, disk
 
     def folder(self, job: JobId) -> Path:
-        """Where the job's checkpoints go, a world's ``checkpoint_folder``; it need not exist yet."""
+        """Where the job's checkpoints go, a world's ``checkpoint_folder``; not made by this."""
         if not _can_name_a_job(job):
             raise StateError(f"{self._root}: a job can't be named {job!r}")
         return self._root / job
