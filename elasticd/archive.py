@@ -187,7 +187,7 @@ def _check_size(folder: Path, entries: list[_Entry], size: int) -> None:
     if size > MAX_ARCHIVE_BYTES:
         biggest = max(entries, key=lambda entry: entry.size)
         raise UsageError(
-            f"{one_line(str(folder))}: holds {size / 2**20:.0f} MiB, more than"
+            f"{one_line(str(folder))}: holds more than"
             f" {MAX_ARCHIVE_BYTES >> 20} MiB (the biggest file is {one_line(biggest.name)},"
             f" {biggest.size / 2**20:.1f} MiB); name what isn't needed in {IGNORE_FILE}"
         )
@@ -206,13 +206,14 @@ def _read(entry: _Entry) -> bytes:
 
 def _members(data: bytes) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
     total = 0
-    names: set[str] = set()
+    files: set[str] = set()
+    folders: set[str] = set()
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
             for header in tar:
-                _check_header(header, names)
+                _check_header(header, files, folders)
                 total += header.size
-                if total > MAX_ARCHIVE_BYTES or len(names) > MAX_FILES:
+                if total > MAX_ARCHIVE_BYTES or len(files) > MAX_FILES:
                     raise ProtocolError("the archive holds more than it may")
                 stream = tar.extractfile(header)
                 content = stream.read() if stream else b""
@@ -223,7 +224,7 @@ def _members(data: bytes) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
         raise ProtocolError(f"the archive can't be read: {error}") from None
 
 
-def _check_header(header: tarfile.TarInfo, names: set[str]) -> None:
+def _check_header(header: tarfile.TarInfo, files: set[str], folders: set[str]) -> None:
     path = PurePosixPath(header.name)
     shown = ascii(header.name)
     if header.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or header.size < 0:
@@ -231,9 +232,10 @@ def _check_header(header: tarfile.TarInfo, names: set[str]) -> None:
     if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in header.name:
         raise ProtocolError(f"{shown} in the archive leaves its folder")
     above = {str(parent) for parent in path.parents}
-    if str(path) in names or above & names:
+    if str(path) in files or str(path) in folders or above & files:
         raise ProtocolError(f"{shown} in the archive appears twice")
-    names.add(str(path))
+    files.add(str(path))
+    folders |= above
 
 
 def holds(data: bytes, name: str) -> bool:

@@ -8,7 +8,7 @@ import re
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from elasticd.rules import Rule, Wrong, choice, integer, list_of, rule, show, text
@@ -86,15 +86,15 @@ def load(home: Path, file: Path | None = None) -> NodeConfig:
 
 
 def dump(config: NodeConfig) -> str:
-    """The TOML text of the settings in which the nodes of a local cluster differ."""
-    # A JSON string is a TOML string here: names and addresses are ASCII.
-    peers = "".join(f"  {json.dumps(peer)},\n" for peer in config.peers)
-    return (
-        f"node_id = {json.dumps(config.node_id)}\n"
-        f"cluster = {json.dumps(config.cluster)}\n"
-        f"listen = {json.dumps(config.listen)}\n"
-        f"peers = [\n{peers}]\n"
-    )
+    """The TOML text that :func:`load` reads ``config`` from; defaults are left out."""
+    lines = []
+    for item in fields(config):
+        value = getattr(config, item.name)
+        if item.name in ("node_id", "listen") or value != item.default:
+            # Here JSON is TOML: whole numbers, and strings without unusual characters.
+            shown = json.dumps(list(value) if isinstance(value, tuple) else value)
+            lines.append(f"{item.name} = {shown}\n")
+    return "".join(lines)
 
 
 def default_home(

@@ -1,0 +1,246 @@
+"""A job's folder as an archive."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import socket
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from elasticd import archive
+from elasticd.errors import ProtocolError, UsageError
+from elasticd.ignore import Ignore
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    fill(folder, {"train.py": "print()", "data/a.txt": "a", "data/deep/b.bin": "b"})
+    return folder
+
+
+def fill(folder: Path, files: dict[str, str]) -> None:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+
+def names(packed: archive.Archive) -> list[str]:
+    with tarfile.open(fileobj=io.BytesIO(packed.data)) as tar:
+        return tar.getnames()
+
+
+def tar_of(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for header, content in members:
+            header.size = len(content)
+            tar.addfile(header, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def test_a_folder_comes_back_as_it_was(folder: Path, tmp_path: Path) -> None:
+    (folder / "run.sh").write_text("#!/bin/sh")
+    (folder / "run.sh").chmod(0o700)
+    (folder / "größe-\N{SNOWMAN}.txt").write_text("x")
+    (folder / ("n" * 200)).write_text("long")
+    packed = archive.pack(folder)
+    assert packed.digest == hashlib.blake2b(packed.data, digest_size=32).hexdigest()
+    assert packed.files == 6
+    archive.unpack(packed.data, tmp_path / "copy")
+    assert archive.pack(tmp_path / "copy") == packed
+    assert os.access(tmp_path / "copy" / "run.sh", os.X_OK)
+    assert not os.access(tmp_path / "copy" / "train.py", os.X_OK)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "job"]
+
+
+def test_times_owners_and_order_do_not_count(folder: Path, tmp_path: Path) -> None:
+    packed = archive.pack(folder)
+    other = tmp_path / "other"
+    other.mkdir()
+    fill(other, {"data/deep/b.bin": "b", "data/a.txt": "a", "train.py": "print()"})
+    os.utime(other / "train.py", (1, 1))
+    (other / "train.py").chmod(0o600)
+    assert archive.pack(other) == packed
+    (other / "train.py").write_text("print(1)")
+    assert archive.pack(other).digest != packed.digest
+
+
+def test_what_is_never_shipped(folder: Path) -> None:
+    fill(folder, dict.fromkeys((".git/x", "a/__pycache__/x", ".venv/x", "x.pyc"), ""))
+    fill(folder, dict.fromkeys((".DS_Store", "node_modules/x", "home/node-0/elasticd.toml"), ""))
+    fill(folder, {"home/node-0/control.log": ""})
+    assert names(archive.pack(folder)) == ["data/a.txt", "data/deep/b.bin", "train.py"]
+
+
+def test_the_ignore_file_is_obeyed(folder: Path) -> None:
+    fill(folder, {".elasticdignore": "*.bin\n/data/*.txt\n!keep.bin\n", "keep.bin": ""})
+    assert names(archive.pack(folder)) == [".elasticdignore", "keep.bin", "train.py"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "path", "ignored"),
+    [
+        ("*.log", "a.log", True),
+        ("*.log", "a/b/c.log", True),
+        ("*.log", "a.log.txt", False),
+        ("/a.log", "b/a.log", False),
+        ("/a.log", "a.log", True),
+        ("b/a.log", "b/a.log", True),
+        ("b/a.log", "c/b/a.log", False),
+        ("b/*", "b/c/d", False),
+        ("b/**", "b/c/d", True),
+        ("**/c", "c", True),
+        ("**/c", "a/b/c", True),
+        ("a/**/c", "a/c", True),
+        ("a/**/c", "a/x/y/c", True),
+        ("a?c", "abc", True),
+        ("a?c", "a/c", False),
+        ("[a-c]1", "b1", True),
+        ("[!a-c]1", "b1", False),
+        ("[!a-c]1", "d1", True),
+        ("[]]x", "]x", True),
+        ("[z-a]", "[z-a]", True),
+        ("a[", "a[", True),
+        ("\\*x", "*x", True),
+        ("\\*x", "ax", False),
+        ("# x\n\n   \n", "# x", False),
+        ("*.log\n!a.log", "a.log", False),
+        ("!a.log\n*.log", "a.log", True),
+        ("!.git", ".git", False),
+        ("a.b", "axb", False),
+        ("only/", "only", False),
+    ],
+)
+def test_patterns_mean_what_git_means_by_them(lines: str, path: str, ignored: bool) -> None:
+    assert Ignore(lines.split("\n"))(path, folder=False) is ignored
+
+
+def test_a_slash_at_the_end_matches_folders() -> None:
+    assert Ignore(["only/"])("a/only", folder=True)
+
+
+def test_links_inside_are_followed(folder: Path) -> None:
+    (folder / "link.py").symlink_to("train.py")
+    (folder / "more").symlink_to("data")
+    assert names(archive.pack(folder)) == [
+        "data/a.txt",
+        "data/deep/b.bin",
+        "link.py",
+        "more/a.txt",
+        "more/deep/b.bin",
+        "train.py",
+    ]
+
+
+def test_the_folder_itself_may_be_a_link(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(folder)
+    assert archive.pack(tmp_path / "link") == archive.pack(folder)
+
+
+@pytest.mark.parametrize(
+    ("target", "error"),
+    [
+        ("/etc/hosts", "is a link that leaves the job's folder"),
+        ("../secret", "is a link that leaves the job's folder"),
+        ("..", "is a link to a folder above it"),
+        ("missing", "can't be read: No such file or directory"),
+        ("bad", "can't be read: Too many levels of symbolic links"),
+    ],
+)
+def test_bad_links_are_refused_by_name(target: str, error: str, folder: Path) -> None:
+    (folder.parent / "secret").touch()
+    link = folder / "data" / "bad"
+    link.symlink_to(target if not target.startswith("../") else "../../secret")
+    with pytest.raises(UsageError) as raised:
+        archive.pack(folder)
+    assert str(raised.value) == f"{link}: {error}"
+
+
+def test_links_in_a_circle_are_refused(folder: Path) -> None:
+    for here, there in (("p", "q"), ("q", "p")):
+        (folder / here).mkdir()
+        (folder / here / "to").symlink_to(f"../{there}")
+    with pytest.raises(UsageError, match="is a link to a folder above it"):
+        archive.pack(folder)
+
+
+def test_an_ignored_link_is_no_matter(folder: Path) -> None:
+    (folder / "out").symlink_to("/")
+    (folder / ".elasticdignore").write_text("out\n")
+    assert "out" not in names(archive.pack(folder))
+
+
+def test_sockets_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("s")
+        with pytest.raises(UsageError, match=r"s: is no regular file"):
+            archive.pack(folder)
+
+
+def test_too_much_is_refused_by_the_biggest(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (folder / "data" / "huge").open("wb") as huge:
+        huge.truncate(archive.MAX_ARCHIVE_BYTES + 1)
+    with pytest.raises(UsageError, match=r"more than 64 MiB \(the biggest .* data/huge, 64"):
+        archive.pack(folder)
+
+
+def test_too_many_files_are_refused_by_the_fullest_folder(folder: Path) -> None:
+    for number in range(archive.MAX_FILES):
+        (folder / "data" / str(number)).touch()
+    with pytest.raises(UsageError, match=r"more than 10000 files .* in .*/data\)"):
+        archive.pack(folder)
+
+
+def header(name: str, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type = kind
+    info.linkname = "/etc/passwd" if kind in (tarfile.SYMTYPE, tarfile.LNKTYPE) else ""
+    return info
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"no archive at all" * 100,
+        tar_of((header("/etc/x"), b"")),
+        tar_of((header("../x"), b"")),
+        tar_of((header("a/../../x"), b"")),
+        tar_of((header("."), b"")),
+        tar_of((header("a", tarfile.SYMTYPE), b"")),
+        tar_of((header("a", tarfile.LNKTYPE), b"")),
+        tar_of((header("a", tarfile.CHRTYPE), b"")),
+        tar_of((header("a", tarfile.FIFOTYPE), b"")),
+        tar_of((header("a", tarfile.DIRTYPE), b"")),
+        tar_of((header("a"), b"1"), (header("a"), b"2")),
+        tar_of((header("a"), b"1"), (header("a/b"), b"2")),
+        tar_of((header("a/b"), b"1"), (header("a"), b"2")),
+        tar_of((header("a"), b"x" * 5000))[:2000],
+        b"\0" * (archive.MAX_ARCHIVE_BYTES + 1),
+    ],
+    ids=range(16),
+)
+def test_what_pack_never_writes_is_refused(data: bytes, tmp_path: Path) -> None:
+    with pytest.raises(ProtocolError):
+        archive.unpack(data, tmp_path / "job")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_folder_is_left_alone(folder: Path) -> None:
+    with pytest.raises(FileExistsError):
+        archive.unpack(archive.pack(folder).data, folder)
+
+
+def test_holds(folder: Path) -> None:
+    data = archive.pack(folder).data
+    assert archive.holds(data, "train.py")
+    assert archive.holds(data, "./data/a.txt")
+    assert not archive.holds(data, "data")
