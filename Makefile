@@ -61,6 +61,6 @@ $(INSTALLED): pyproject.toml
 		"$$python" -m venv --clear $(VENV); \
 	fi
 	@echo "Installing elasticd and its development tools into $(VENV)"
-	@$(PIP) install --upgrade 'pip>=25.1'
-	@$(PIP) install --editable . --group dev
+	@{ $(PIP) install --upgrade 'pip>=25.1' && $(PIP) install --editable . --group dev; } \
+		2>$(VENV)/install.log || { cat $(VENV)/install.log >&2; exit 1; }
 	@touch $@
