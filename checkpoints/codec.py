@@ -91,7 +91,7 @@ def write_shard(
 
     Raises:
         StateError: the disk refuses (the path says where); an older file of that name is then
-        untouched.
+            untouched.
     """
     make_folders(disk, path.parent)
     digest = hashlib.blake2b(digest_size=32)
@@ -109,8 +109,7 @@ def write_shard(
 
 
 def write_memory(tensors: Mapping[str, mx.array], metadata: Mapping[str, str]) -> int:
-    """The same bytes in a nameless file; returns its descriptor, at position 0, for the caller to
-    close.
+    """The same bytes in a nameless file; returns its descriptor, at position 0, to be closed.
 
     Raises:
         StateError: memory (or, where there are no memory files, the temporary folder) is full.

@@ -23,6 +23,8 @@ ITEM_BYTES: Mapping[str, int] = {
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 100_000_000
 """The reference implementation's limit; it bounds what a rotten length can make us allocate."""
+MAX_LENGTH = 2**31 - 1
+"""Of one dimension; MLX counts in 32 bits."""
 _METADATA = "__metadata__"
 
 
@@ -133,6 +135,8 @@ def _entry(name: str, value: object, where: str) -> Entry:
         raise wrong(f"unknown dtype {dtype!r}")
     if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
         raise wrong("shape and data_offsets must be lists of numbers from 0 up")
+    if any(length > MAX_LENGTH for length in shape):
+        raise wrong(f"shape {shape} is longer than {MAX_LENGTH}")
     start, end = offsets
     wanted = math.prod(shape) * ITEM_BYTES[dtype]
     if end - start != wanted:

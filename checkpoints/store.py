@@ -117,7 +117,7 @@ class LocalStore:
 
         Raises:
             StateError: also when its digest isn't ``digest``, or isn't the manifest's; nothing of
-            it is then left.
+                it is then left.
         """
         path = self._shard_path(job, step, stamp, index, count)
         found = self._find(job, step, stamp)
@@ -158,7 +158,7 @@ class LocalStore:
 
         Raises:
             StateError: also when a shard that this node is to hold isn't here, or another state has
-            that name.
+                that name.
         """
         job, step, stamp = new.job, new.step, new.stamp
         final, partial = self._final(job, step, stamp), self._partial(job, step, stamp)

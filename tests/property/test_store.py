@@ -195,6 +195,6 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 StoreMachine.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, derandomize=True
+    max_examples=30, stateful_step_count=30, deadline=None, derandomize=True
 )
 TestStore = StoreMachine.TestCase

@@ -255,7 +255,7 @@ def test_killed_at_every_operation(tmp_path: Path) -> None:
         check(root, story)
 
 
-@pytest.mark.parametrize("seed", [None, 0, 1, 2])
+@pytest.mark.parametrize("seed", [None, 0, 1])
 def test_power_cut_at_every_operation(tmp_path: Path, seed: int | None) -> None:
     rng = None if seed is None else random.Random(seed)
     for stop in range(operations(tmp_path)):
@@ -268,7 +268,7 @@ def test_power_cut_at_every_operation(tmp_path: Path, seed: int | None) -> None:
         check(root, story)
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])
 def test_refused_at_every_operation(tmp_path: Path, code: int) -> None:
     for stop in range(operations(tmp_path)):
         root, spare = folders(tmp_path, stop)
