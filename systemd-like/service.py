@@ -1,0 +1,286 @@
+"""The daemon as a systemd service: its unit file, and the systemctl calls.
+
+Two kinds: a system service (root installs it, it runs as a chosen user) and a user service.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from elasticd.errors import OperationError, UsageError
+
+UNIT_NAME = "elasticd.service"
+SYSTEM_FOLDER = Path("/etc/systemd/system")
+STOP_SECONDS = 90
+CALL_SECONDS = 120.0
+"""Longest wait for one systemctl; a stop takes up to :data:`STOP_SECONDS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a command ended: exit status, and its output and errors as text."""
+
+    status: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStatus:
+    """What the service manager knows; ``text`` is one line for people."""
+
+    installed: bool
+    running: bool
+    pid: int | None
+    text: str
+
+
+class Systemctl(Protocol):
+    """The port to systemd."""
+
+    def run(self, *arguments: str) -> Result:
+        """``systemctl ARGUMENTS``; an unsuccessful end is a status, not an exception."""
+        ...
+
+
+def run_command(command: Sequence[str], timeout_seconds: float) -> Result:
+    """Run a service manager's tool.
+
+    Raises:
+        OperationError: there is no such program here, or it did not end in time.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout_seconds,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise OperationError(f"{command[0]}: there is no such program here") from None
+    except subprocess.TimeoutExpired:
+        raise OperationError(f"{command[0]} did not end within {timeout_seconds:g} s") from None
+    return Result(done.returncode, done.stdout.decode("utf-8", "replace").strip())
+
+
+@dataclass(frozen=True, slots=True)
+class SystemSystemctl:
+    """The real systemctl; ``user`` talks to the user's own manager."""
+
+    user: bool
+
+    def run(self, *arguments: str) -> Result:
+        scope = ["--user"] if self.user else []
+        return run_command(["systemctl", *scope, "--no-pager", *arguments], CALL_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFile:
+    """What the unit file says.
+
+    Attributes:
+        home: the daemon's state folder, absolute.
+        user: the account of a system service; None: a user service.
+        python: absolute path of the interpreter that has elasticd.
+        environment: PATH, HOME and LANG of the daemon and so of the ranks.
+    """
+
+    home: Path
+    user: str | None
+    python: str = sys.executable
+    environment: tuple[tuple[str, str], ...] = ()
+
+    def text(self) -> str:
+        """The file. Reasons stand in it as comments: it is read on machines without the source."""
+        command = [self.python, "-m", "elasticd.shell.daemon", "run", "--home", str(self.home)]
+        account = [f"User={self.user}"] if self.user else []
+        lines = [
+            "[Unit]",
+            "Description=elasticd: fault-tolerant elastic training with MLX",
+            "After=network-online.target",
+            "Wants=network-online.target",
+            "# However often it crashed, a node is to come back.",
+            "StartLimitIntervalSec=0",
+            "",
+            "[Service]",
+            "Type=notify",
+            "NotifyAccess=main",
+            f"ExecStart={' '.join(quote(word, command=True) for word in command)}",
+            f"WorkingDirectory={str(self.home).replace('%', '%%')}",
+            *account,
+            *(f"Environment={quote(f'{name}={value}')}" for name, value in self.environment),
+            "Restart=on-failure",
+            "RestartSec=1",
+            "# 2 is a wrong setting, which no restart cures.",
+            "RestartPreventExitStatus=2",
+            "# Trainer and reducer outlive a crashed daemon for their grace period.",
+            "KillMode=process",
+            "# A rank killed for memory is a fault to recover from, not the end of the service.",
+            "OOMPolicy=continue",
+            "WatchdogSec=30",
+            f"TimeoutStopSec={STOP_SECONDS}",
+            "TimeoutStartSec=90",
+            "LimitNOFILE=65536",
+            "",
+            "[Install]",
+            f"WantedBy={'multi-user.target' if self.user else 'default.target'}",
+            "",
+        ]
+        return "\n".join(lines)
+
+
+def quote(word: str, *, command: bool = False) -> str:
+    """A word as systemd reads it back (systemd.syntax(7), systemd.service(5) "Command lines").
+
+    Raises:
+        UsageError: a line break or zero byte, which no unit file can carry.
+    """
+    if any(ord(character) < 32 for character in word):
+        raise UsageError(f"{word!r}: a service file can't carry control characters")
+    word = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{word.replace("$", "$$") if command else word}"'
+
+
+def invoking_user() -> str:
+    """The account that called, also through sudo: the one that a system service is to run as."""
+    sudo = os.environ.get("SUDO_USER", "")
+    return sudo if sudo and os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+
+
+def make_home(home: Path, user: str | None) -> None:
+    """Make the daemon's state folder, and missing ones above it, for ``user`` (None: the caller).
+
+    Raises:
+        UsageError: there is no such user.
+        OSError: a folder can't be made or given away.
+    """
+    try:
+        account = pwd.getpwnam(user) if user is not None else None
+    except KeyError:
+        raise UsageError(f"there is no user {user!r} on this machine") from None
+    for folder in reversed([home, *home.parents]):
+        if folder.exists():
+            continue
+        folder.mkdir(mode=0o700 if folder == home else 0o755)
+        if account is not None and os.geteuid() == 0:
+            os.chown(folder, account.pw_uid, account.pw_gid)
+
+
+def user_unit_folder() -> Path:
+    """Where systemd looks for the user's own units."""
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base) / "systemd" / "user"
+
+
+@dataclass(frozen=True, slots=True)
+class SystemdService:
+    """The service of one home. Every method returns what it did, or with ``dry_run`` would do.
+
+    Raises (every method): OperationError: systemctl said no, or a file can't be written.
+    """
+
+    unit: UnitFile
+    systemctl: Systemctl
+    folder: Path = field(default=SYSTEM_FOLDER)
+
+    @classmethod
+    def for_this_machine(cls, home: Path, *, user: str | None) -> SystemdService:
+        """A system service that runs as ``user``, or with None the caller's own user service."""
+        names = ("HOME", "PATH", "LANG")
+        environment = {name: os.environ[name] for name in names if name in os.environ}
+        if user is not None:
+            environment.pop("HOME", None)  # systemd sets that of the account
+        unit = UnitFile(home.absolute(), user, environment=tuple(sorted(environment.items())))
+        folder = SYSTEM_FOLDER if user is not None else user_unit_folder()
+        return cls(unit, SystemSystemctl(user=user is None), folder)
+
+    @property
+    def path(self) -> Path:
+        return self.folder / UNIT_NAME
+
+    def install(self, dry_run: bool = False) -> str:
+        """Write the unit file, enable the service at boot, and start it."""
+        calls = (("daemon-reload",), ("enable", UNIT_NAME), ("restart", UNIT_NAME))
+        text = self.unit.text()
+        if dry_run:
+            return f"# would write {self.path}\n{text}{_would_run(calls)}"
+        try:
+            make_home(self.unit.home, self.unit.user)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            beside = self.path.with_name(UNIT_NAME + ".partial")
+            beside.write_text(text)
+            beside.chmod(0o644)
+            beside.replace(self.path)
+        except OSError as error:
+            raise OperationError(f"{self.path}: {error.strerror}") from error
+        for call in calls:
+            self._call(*call)
+        return f"wrote {self.path}; the service is enabled and started"
+
+    def uninstall(self, dry_run: bool = False) -> str:
+        """Stop and disable the service and remove its file; the home stays as it is."""
+        calls = (("disable", "--now", UNIT_NAME),)
+        if dry_run:
+            return f"# would remove {self.path}\n{_would_run((*calls, ('daemon-reload',)))}"
+        if not self.path.exists():
+            return f"{self.path} is not there: nothing to do"
+        for call in calls:
+            self._call(*call)
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            raise OperationError(f"{self.path}: {error.strerror}") from error
+        self._call("daemon-reload")
+        return f"removed {self.path}"
+
+    def start(self, dry_run: bool = False) -> str:
+        """Start it; does nothing if it runs."""
+        return self._verb("start", "started", dry_run)
+
+    def stop(self, dry_run: bool = False) -> str:
+        """Stop it until the next boot or :meth:`start`."""
+        return self._verb("stop", "stopped", dry_run)
+
+    def _verb(self, verb: str, done: str, dry_run: bool) -> str:
+        if dry_run:
+            return _would_run(((verb, UNIT_NAME),))
+        self._call(verb, UNIT_NAME)
+        return f"the service is {done}"
+
+    def status(self) -> ServiceStatus:
+        """What systemd knows of it."""
+        names = ("LoadState", "ActiveState", "SubState", "MainPID", "Result")
+        text = self._call("show", UNIT_NAME, f"--property={','.join(names)}")
+        found = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+        pid = found.get("MainPID", "0")
+        running = found.get("ActiveState") == "active"
+        line = "{ActiveState} ({SubState}), last result: {Result}".format_map(
+            {name: found.get(name, "unknown") for name in names}
+        )
+        installed = found.get("LoadState") == "loaded"
+        return ServiceStatus(
+            installed=installed,
+            running=running,
+            pid=int(pid) if pid.isdecimal() and pid != "0" else None,
+            text=line if installed else "not installed",
+        )
+
+    def _call(self, *arguments: str) -> str:
+        result = self.systemctl.run(*arguments)
+        if result.status:
+            raise OperationError(
+                f"systemctl {' '.join(arguments)}: {result.text or f'status {result.status}'}"
+            )
+        return result.text
+
+
+def _would_run(calls: Sequence[Sequence[str]]) -> str:
+    return "".join(f"# would run: systemctl {' '.join(call)}\n" for call in calls)
