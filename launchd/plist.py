@@ -1,0 +1,76 @@
+"""The property list that makes launchd run the daemon (launchd.plist(5)). Pure: bytes in memory.
+
+Each key has its reason beside it. What is left out on purpose: ``NumberOfFiles`` in the resource
+limits, which changes the limit of the whole system (the daemon raises its own with setrlimit).
+"""
+
+from __future__ import annotations
+
+import plistlib
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+LABEL = "com.elasticd.daemon"
+STOP_SECONDS = 90
+THROTTLE_SECONDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonPlist:
+    """What the property list says.
+
+    Attributes:
+        home: the daemon's state folder, absolute; its log is ``home/daemon.log``.
+        user: the account that the daemon and its ranks run as.
+        user_home: that account's home folder.
+        path: PATH of the daemon and its ranks.
+        python: absolute path of the interpreter that has elasticd.
+        lang: LANG of the daemon and its ranks.
+    """
+
+    home: Path
+    user: str
+    user_home: Path
+    path: str
+    python: str = sys.executable
+    lang: str = "en_US.UTF-8"
+
+    def values(self) -> dict[str, Any]:
+        """The property list as plistlib takes it."""
+        log = str(self.home / "daemon.log")
+        command = [self.python, "-m", "elasticd.shell.daemon", "run", "--home", str(self.home)]
+        return {
+            "Label": LABEL,
+            # A LaunchDaemon, not an agent: Local Network privacy exempts daemons, while it denies
+            # agents that run Python silently (EHOSTUNREACH). Metal works with nobody logged in.
+            # Hence a user must be named; otherwise the user's script would run as root.
+            "UserName": self.user,
+            # launchd knows no shell and no PATH for the program itself.
+            "ProgramArguments": command,
+            "WorkingDirectory": str(self.home),
+            "RunAtLoad": True,
+            # A crash brings it back, a deliberate stop (status 0) doesn't.
+            "KeepAlive": {"SuccessfulExit": False},
+            # The least pause between two starts; below 10 launchd warns and takes 10.
+            "ThrottleInterval": THROTTLE_SECONDS,
+            # From SIGTERM to SIGKILL: an orderly stop writes a last checkpoint.
+            "ExitTimeOut": STOP_SECONDS,
+            # Trainer and reducer outlive a crashed daemon for their grace period.
+            "AbandonProcessGroup": True,
+            # The default throttles CPU and I/O, and Background the GPU several times over.
+            "ProcessType": "Interactive",
+            # launchd sets none of these, and MLX, Python and the user's script want them.
+            "EnvironmentVariables": {
+                "HOME": str(self.user_home),
+                "LANG": self.lang,
+                "PATH": self.path,
+            },
+            "StandardOutPath": log,
+            "StandardErrorPath": log,
+        }
+
+    def data(self) -> bytes:
+        """The file's content: XML, keys sorted, so that equal settings give equal bytes."""
+        return plistlib.dumps(self.values(), fmt=plistlib.FMT_XML, sort_keys=True)

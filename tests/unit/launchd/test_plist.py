@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import plistlib
+import sys
+from pathlib import Path
+
+from elasticd.launchd.plist import LABEL, DaemonPlist
+
+PLIST = DaemonPlist(
+    home=Path("/Users/ann/Library/Application Support/elasticd & <more>"),
+    user="ann",
+    user_home=Path("/Users/ann"),
+    path="/usr/bin:/bin",
+)
+
+
+def test_every_key_that_the_facts_ask_for() -> None:
+    found = plistlib.loads(PLIST.data())
+    home = str(PLIST.home)
+    assert found == {
+        "Label": "com.elasticd.daemon",
+        "UserName": "ann",
+        "ProgramArguments": [
+            *(sys.executable, "-m", "elasticd.shell.daemon", "run"),
+            *("--home", home),
+        ],
+        "WorkingDirectory": home,
+        "RunAtLoad": True,
+        "KeepAlive": {"SuccessfulExit": False},
+        "ThrottleInterval": 10,
+        "ExitTimeOut": 90,
+        "AbandonProcessGroup": True,
+        "ProcessType": "Interactive",
+        "EnvironmentVariables": {
+            "HOME": "/Users/ann",
+            "LANG": "en_US.UTF-8",
+            "PATH": "/usr/bin:/bin",
+        },
+        "StandardOutPath": f"{home}/daemon.log",
+        "StandardErrorPath": f"{home}/daemon.log",
+    }
+    assert Path(found["ProgramArguments"][0]).is_absolute()
+    assert found["Label"] == LABEL
+
+
+def test_no_limit_of_the_whole_system_is_touched() -> None:
+    assert b"NumberOfFiles" not in PLIST.data() and b"ResourceLimits" not in PLIST.data()
+
+
+def test_equal_settings_give_equal_bytes() -> None:
+    assert PLIST.data() == PLIST.data()
+    assert PLIST.data().startswith(b"<?xml")
