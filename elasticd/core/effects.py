@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from elasticd.checkpoints.manifest import Manifest
+from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.core.messages import JobRecord, Message, ShardsWritten, World
 from elasticd.types import JobId, NodeId, Stamp, Tag
 
