@@ -16,8 +16,8 @@ from elasticd.types import Range
 EXACT = "exact"
 FAST = "fast"
 
-# A gathered chunk is held as often as there are ranks, twice while the next one is under way.
-_GATHERED_FLOATS = 8 * PAYLOAD_FLOATS
+# A reducer holds what it gathers for two chunks at a time.
+GATHERED_FLOATS = 2 * PAYLOAD_FLOATS
 _ALIGNED_FLOATS = 1024
 
 
@@ -38,8 +38,10 @@ class ChunkPlan:
 class Layout:
     """A plan for a vector of ``length`` float32, as the ranks must all see it.
 
-    ``width`` parts a rank are exchanged, ``chunk`` elements at a time. ``digest`` (16 bytes) names
-    all of it and travels with every chunk.
+    ``width`` parts a rank are exchanged, ``chunk`` elements at a time; part i of rank r is number
+    ``r * width + i``. ``additions`` finish the tree: of each pair the second number is added to the
+    first, whose place the sum takes; after the last, ``total`` has the whole. ``digest`` (16 bytes)
+    names all of it and travels with every chunk.
     """
 
     reduction: str
@@ -47,6 +49,8 @@ class Layout:
     plan: ChunkPlan
     width: int
     chunk: int
+    additions: tuple[tuple[int, int], ...]
+    total: int
     digest: bytes
 
     @classmethod
@@ -56,20 +60,18 @@ class Layout:
         Raises:
             ValueError: in ``exact``, the parts do not cover the batch once, or are too many to fit.
         """
-        width = 1
+        width, total = 1, 0
+        additions: list[tuple[int, int]] = []
         if reduction == EXACT:
-            nodes = {node: 0 for parts in plan.parts for node in parts}
-            tree.finish(nodes, (0, plan.grains), lambda left, right: 0)
-            if len(nodes) != sum(map(len, plan.parts)):
-                raise ValueError("a node of the tree is submitted by two ranks")
-            width = max(map(len, plan.parts))
-        chunk = min(PAYLOAD_FLOATS, _GATHERED_FLOATS // len(plan.parts)) // width
-        chunk -= chunk % _ALIGNED_FLOATS
-        if not chunk:
+            width = max(map(len, plan.parts), default=0)
+            additions, total = _additions(plan, width)
+        most = min(PAYLOAD_FLOATS, GATHERED_FLOATS // len(plan.parts)) // width
+        if most < _ALIGNED_FLOATS:
             raise ValueError(f"{width} parts of a rank do not fit into a slot")
+        chunk = _even_chunk(length, most - most % _ALIGNED_FLOATS)
         packed = msgpack.packb((reduction, length, plan.grains, plan.parts))
         digest = hashlib.blake2b(packed, digest_size=16).digest()
-        return cls(reduction, length, plan, width, chunk, digest)
+        return cls(reduction, length, plan, width, chunk, tuple(additions), total, digest)
 
     def encode(self) -> bytes:
         """The layout as the trainer sends it to its reducer."""
@@ -98,6 +100,29 @@ class Layout:
         """First and last (excluded) element of chunk ``bucket``."""
         start = bucket * self.chunk
         return start, min(start + self.chunk, self.length)
+
+
+def _even_chunk(length: int, most: int) -> int:
+    count = max(1, -(-length // most))
+    chunk = -(-length // count)
+    return max(_ALIGNED_FLOATS, chunk + -chunk % _ALIGNED_FLOATS)
+
+
+def _additions(plan: ChunkPlan, width: int) -> tuple[list[tuple[int, int]], int]:
+    numbers = {
+        node: rank * width + index
+        for rank, nodes in enumerate(plan.parts)
+        for index, node in enumerate(nodes)
+    }
+    if len(numbers) != sum(map(len, plan.parts)):
+        raise ValueError("a node of the tree is submitted twice")
+    additions: list[tuple[int, int]] = []
+
+    def add(left: int, right: int) -> int:
+        additions.append((left, right))
+        return left
+
+    return additions, tree.finish(numbers, (0, plan.grains), add)
 
 
 def _ranges(parts: Any) -> tuple[tuple[Range, ...], ...]:

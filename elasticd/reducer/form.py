@@ -11,7 +11,7 @@ import mlx.core as mx
 
 from elasticd.errors import ProtocolError
 from elasticd.ipc.memory import SLOT_BYTES, SharedMemory
-from elasticd.ipc.plan import EXACT, FAST
+from elasticd.ipc.plan import EXACT, FAST, GATHERED_FLOATS
 from elasticd.ipc.records import generation_hash
 from elasticd.reducer.ring import MAX_SIZE, join_ring
 from elasticd.reducer.serve import Server
@@ -47,7 +47,7 @@ def form(message: Mapping[str, Any], fds: Sequence[int]) -> Server:
     connection.setblocking(True)
     mx.set_default_device(mx.cpu)
     # Enough to reuse the buffers of two collectives, no more: a reducer should stay small.
-    mx.set_cache_limit(2 * (len(hosts) + 1) * SLOT_BYTES)
+    mx.set_cache_limit(2 * (SLOT_BYTES + 4 * GATHERED_FLOATS))
     group = join_ring(rank, hosts)
     server = Server(group, generation, reduction, memory, connection)
     server.prove()

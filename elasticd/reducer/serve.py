@@ -14,9 +14,7 @@ from elasticd.errors import ProtocolError
 from elasticd.ipc.memory import SharedMemory
 from elasticd.ipc.plan import EXACT, Layout
 from elasticd.ipc.records import MAX_PLAN_BYTES, NO_PLAN, RECORD_BYTES, Kind, Record
-from elasticd.recovery import tree
 from elasticd.reducer.ring import LANES, SEAL_FLOATS, check_lanes, check_seals, lanes_of
-from elasticd.types import Range
 
 # One collective is under way while the one before is finished: more only costs memory.
 _LOOKAHEAD = 2
@@ -160,18 +158,11 @@ def add_parts(rows: NDArray[np.float32], layout: Layout, into: NDArray[np.float3
         layout: says which nodes the parts are.
         into: [n], gets the sum.
     """
-    n = len(into)
-    parts: dict[Range, NDArray[np.float32]] = {}
-    for row, nodes in zip(rows, layout.plan.parts, strict=True):
-        for index, node in enumerate(nodes):
-            parts[node] = row[index * n : (index + 1) * n]
-    left_to_do = len(parts) - 1
-
-    def add(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
-        nonlocal left_to_do
-        left_to_do -= 1
-        return np.add(left, right, out=left if left_to_do else into)
-
-    total = tree.finish(parts, (0, layout.plan.grains), add)
-    if len(parts) == 1:
-        into[:] = total
+    parts = [part for row in rows for part in row.reshape(layout.width, len(into))]
+    if not layout.additions:
+        into[:] = parts[layout.total]
+        return
+    for left, right in layout.additions[:-1]:
+        np.add(parts[left], parts[right], out=parts[left])
+    left, right = layout.additions[-1]
+    np.add(parts[left], parts[right], out=into)

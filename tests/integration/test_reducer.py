@@ -93,7 +93,7 @@ class World:
         return message
 
     def _form(self) -> None:
-        ports = _free_ports(self.size)
+        ports = free_ports(self.size)
         for rank in range(self.size - 1):
             self._send_form(rank, ports)
         for rank in range(self.size - 1):
@@ -154,7 +154,7 @@ class World:
                 os.close(fd)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
     for each in sockets:
         each.bind(("127.0.0.1", 0))
