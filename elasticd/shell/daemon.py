@@ -1,0 +1,345 @@
+"""The daemon: ``elasticd run``. Wires the pure control plane to processes, sockets and disks."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import platform
+import resource
+import secrets
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, assert_never
+
+import psutil
+import structlog
+
+from elasticd import __version__, archive, config, job
+from elasticd.core import effects as e
+from elasticd.core.messages import decode, encode
+from elasticd.core.node import Node
+from elasticd.errors import ElasticdError
+from elasticd.shell.children import ChildServer
+from elasticd.shell.clock import unix_seconds
+from elasticd.shell.control import ControlServer, lock_home
+from elasticd.shell.durable import write_durable
+from elasticd.shell.engine import Engine
+from elasticd.shell.eventlog import EventLog
+from elasticd.shell.memory import Memory
+from elasticd.shell.peers import Callbacks, Identity, Peers
+from elasticd.shell.queries import Queries
+from elasticd.shell.ranks import Ranks
+from elasticd.shell.states import States
+from elasticd.supervision.notify import Notifier
+from elasticd.types import JobId, NodeId
+
+STOP_SECONDS = 5.0
+_FILES = 4096
+
+log = structlog.get_logger(__name__)
+
+
+class Daemon:
+    """One node. Made and run inside an event loop; :meth:`run` returns the exit code."""
+
+    def __init__(self, home: Path, settings: config.NodeConfig, insecure: bool) -> None:
+        self._home = home
+        self._settings = settings
+        self._boot = secrets.token_hex(8)
+        self._me = NodeId(settings.node_id)
+        self._stop = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._infos: dict[NodeId, dict[str, Any]] = {}
+        self._notifier = Notifier.from_environment()
+        self._memory = Memory(home)
+        self._children = ChildServer(home, self._child_said, self._child_exited)
+        self._peers = self._make_peers(insecure)
+        host = settings.addresses[0].rpartition(":")[0]
+        self._ranks = Ranks(home, host, self._children, self._record, self._post)
+        self._states = States(
+            home, self._me, self._ranks, self._peers.fetch, self._peers.address_of, self._post
+        )
+        self._states.peers = self._peers.connected
+        self._events = EventLog(home / "events", f"{self._me}/{self._boot}")
+        self._node = Node(
+            me=self._me,
+            boot=self._boot,
+            nonce=lambda: secrets.token_hex(4),
+            expected_peers=len(settings.peers),
+            stable=self._memory.stable,
+            stored=self._states.stored(),
+            wall=unix_seconds,
+        )
+        self._engine = Engine(self._node, self._perform, self._broken)
+        self._queries = Queries(
+            self._node,
+            settings.cluster,
+            self._states,
+            self._events,
+            self._peers.fetch,
+            self._peers.address_of,
+            self._infos,
+            self._post,
+            self._stop.set,
+        )
+        self._control = ControlServer(home, self._queries.handlers())
+
+    async def run(self) -> int:
+        """Serve until a signal, a ``shutdown`` request or a broken invariant."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        for left in self._children.end_leftovers():
+            log.info("ended what a crashed daemon left", pid=left.pid, role=left.role)
+        self._infos[self._me] = self._own_info()
+        await self._children.start()
+        await self._peers.start()
+        await self._control.start()
+        self._write_identity()
+        self._engine.start()
+        self._notifier.ready()
+        watchdog = asyncio.create_task(self._feed_watchdog())
+        log.info("daemon runs", node=self._me, listen=self._settings.listen, version=__version__)
+        try:
+            await self._stop.wait()
+        finally:
+            self._notifier.stopping()
+            watchdog.cancel()
+            await self._end()
+        if self._failure is not None:
+            log.error("daemon stops", reason=repr(self._failure))
+            return 1
+        return 0
+
+    async def _feed_watchdog(self) -> None:
+        """Tell systemd that the loop turns, as often as it wants to know."""
+        while (seconds := self._notifier.watchdog_seconds) > 0:
+            self._notifier.watchdog()
+            await asyncio.sleep(seconds / 2)
+
+    async def _end(self) -> None:
+        self._engine.stop()
+        self._ranks.close()
+        self._states.close()
+        await self._children.stop_all(STOP_SECONDS)
+        await self._children.close()
+        await self._peers.close()
+        await self._control.close()
+        self._memory.close()
+        (self._home / IDENTITY_NAME).unlink(missing_ok=True)
+
+    # --- wiring -------------------------------------------------------------------------------------
+
+    def _make_peers(self, insecure: bool) -> Peers:
+        settings = self._settings
+        path = self._home / "cluster_id"
+        cluster_id = path.read_text().strip() if path.exists() else ""
+        identity = Identity(
+            cluster_id, settings.cluster, self._me, self._boot, settings.addresses[0]
+        )
+        calls = Callbacks(
+            self._peer_up, self._peer_down, self._peer_said, lambda request: self._states.serve(request)
+        )
+        return Peers(identity, settings.listen, settings.peers, calls, insecure)
+
+    def _watch_jobs_folder(self) -> Any:
+        from elasticd.shell.jobsfolder import JobsFolder
+
+        return JobsFolder.start(self._home / "jobs", self._submit_file)
+
+    async def _submit_file(self, path: Path) -> str:
+        spec = job.load(path)
+        packed = await asyncio.to_thread(archive.pack, path.parent)
+        answer = await self._queries.submit_archive(spec, packed.data, packed.digest)
+        return str(answer["id"])
+
+    def _write_identity(self) -> None:
+        identity = {
+            "pid": os.getpid(),
+            "create_time": psutil.Process().create_time(),
+            "address": self._settings.addresses[0],
+        }
+        write_durable(self._home / IDENTITY_NAME, json.dumps(identity).encode())
+
+    def _own_info(self) -> dict[str, Any]:
+        return {
+            "address": self._settings.addresses[0],
+            "pid": os.getpid(),
+            "chip": platform.processor() or platform.machine(),
+            "memory_bytes": psutil.virtual_memory().total,
+        }
+
+    def _record(self, job_id: JobId) -> Any:
+        return self._node.records[job_id]
+
+    def _post(self, event: e.Event) -> None:
+        self._engine.post(event)
+
+    def _broken(self, error: BaseException) -> None:
+        log.error("the control plane stopped", error=repr(error), exc_info=error)
+        self._failure = error
+        self._stop.set()
+
+    # --- what comes in -------------------------------------------------------------------------------
+
+    def _child_said(self, child: Any, message: dict[str, Any], fds: list[int]) -> None:
+        self._ranks.on_message(child, message, fds)
+
+    def _child_exited(self, child: Any, status: int) -> None:
+        self._ranks.on_exit(child, status)
+
+    def _peer_up(self, node: NodeId, boot: str, address: str) -> None:
+        self._peers.send(node, {"t": "node_info", **self._infos[self._me]})
+        self._peers.send(node, {"t": "have_events", "vector": self._events.vector()})
+        self._post(e.PeerUp(node, boot, address))
+
+    def _peer_down(self, node: NodeId, boot: str, reason: str) -> None:
+        self._post(e.PeerDown(node, boot, reason))
+
+    def _peer_said(self, node: NodeId, frame: dict[str, Any]) -> None:
+        match frame.get("t"):
+            case "node_info":
+                keys = ("address", "pid", "chip", "memory_bytes")
+                self._infos[node] = {key: frame.get(key) for key in keys}
+            case "have_events":
+                for batch in self._events.missing(frame["vector"]):
+                    self._peers.send(node, {"t": "events", "items": batch})
+            case "events":
+                for item in frame["items"]:
+                    self._events.add(item)
+            case _:
+                self._post(e.Received(node, decode(frame)))
+
+    # --- what goes out ---------------------------------------------------------------------------------
+
+    def _perform(self, effect: e.Effect) -> None:
+        ranks, states = self._ranks, self._states
+        match effect:
+            case e.Send(to, message):
+                self._peers.send(to, encode(message))
+            case e.Persist(kind, record):
+                self._memory.persist(kind, record)
+            case e.Emit():
+                self._emit(effect)
+            case e.Log(level, text, fields):
+                getattr(log, level)(text, **fields)
+            case e.StartTrainer():
+                ranks.start_trainer(effect)
+            case e.StartReducer():
+                ranks.start_reducer(effect)
+            case e.KillChild():
+                ranks.kill(effect)
+            case e.StopReducer():
+                ranks.stop_reducer(effect)
+            case e.ContinueReducer():
+                ranks.continue_reducer(effect)
+            case e.TellTrainer():
+                ranks.tell_trainer(effect)
+            case e.EnterWorld():
+                ranks.enter_world(effect, states.store.folder(effect.world.job))
+            case e.FormReducer():
+                ranks.form_reducer(effect)
+            case e.FetchState():
+                states.fetch_state(effect)
+            case e.EnsureArchive():
+                states.ensure_archive(effect)
+            case e.CommitManifest():
+                states.commit_manifest(effect)
+            case e.FetchShards():
+                states.fetch_shards(effect)
+            case e.Reply():
+                self._queries.reply(effect)
+            case _:
+                assert_never(effect)
+
+    def _emit(self, effect: e.Emit) -> None:
+        fields = dict(effect.fields)
+        event = {
+            "time": unix_seconds(),
+            "node": fields.pop("culprit", self._me),
+            "job": effect.job,
+            "generation": effect.generation,
+            "kind": effect.kind,
+            "reason": effect.reason,
+            **fields,
+        }
+        log.info("event", kind=effect.kind, reason=effect.reason, job=effect.job)
+        written = self._events.write(event)
+        for node in self._peers.connected():
+            self._peers.send(node, {"t": "events", "items": [written]})
+
+
+IDENTITY_NAME = "daemon.json"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """``elasticd``: exit code 0 after a deliberate stop, 1 after a failure, 2 for wrong usage."""
+    parser = argparse.ArgumentParser(
+        prog="elasticd",
+        description="The elasticd daemon: one runs on every node, under launchd or systemd.",
+        epilog="Example: elasticd run --home ~/.local/state/elasticd",
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="run in the foreground, for launchd and systemd")
+    run.add_argument("--home", type=Path, help="the state folder (default: the platform's, or ELASTICD_HOME)")
+    run.add_argument("--config", type=Path, help="elasticd.toml (default: the one in the home)")
+    run.add_argument(
+        "--insecure",
+        action="store_true",
+        help="serve addresses that others can reach, without encryption or authentication",
+    )
+    given = parser.parse_args(arguments)
+    try:
+        return _run(given.home or config.default_home(), given.config, given.insecure)
+    except (ElasticdError, OSError) as error:
+        print(f"elasticd: {error}", file=sys.stderr)
+        return getattr(error, "exit_code", 1)
+
+
+def _run(home: Path, file: Path | None, insecure: bool) -> int:
+    home = home.absolute()
+    file = file.absolute() if file is not None else None
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    settings = config.load(home, file)
+    lock = lock_home(home)
+    try:
+        _prepare(home)
+        if insecure:
+            log.warning("--insecure: whoever reaches this address controls the training", listen=settings.listen)
+        return asyncio.run(_main(home, settings, insecure))
+    finally:
+        os.close(lock)
+
+
+async def _main(home: Path, settings: config.NodeConfig, insecure: bool) -> int:
+    return await Daemon(home, settings, insecure).run()
+
+
+def _prepare(home: Path) -> None:
+    os.chdir(home)  # Unix socket paths are short; ours are relative to the home
+    os.umask(0o077)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.format_exc_info,
+            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Drives the pure control plane: one event at a time in, effects performed in order, one timer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from elasticd.core.effects import Effect, Event, Tick
+from elasticd.core.node import Node
+from elasticd.shell.clock import monotonic_seconds
+
+MAX_QUEUED_EVENTS = 100_000
+_SHORTEST_SLEEP_SECONDS = 0.001
+
+
+class Engine:
+    """Runs in the event loop's thread. ``perform`` must not block for longer than a disk sync.
+
+    ``failed`` is called once with the exception that stopped the engine: a control plane that broke an invariant
+    must not go on.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        perform: Callable[[Effect], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._node = node
+        self._perform = perform
+        self._failed = failed
+        self._events: deque[Event] = deque()
+        self._busy = False
+        self._stopped = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self.post(Tick())
+
+    def stop(self) -> None:
+        """Take no more events. Idempotent."""
+        self._stopped = True
+        self._events.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def post(self, event: Event) -> None:
+        """Take an event in. Events that effects cause at once wait until all effects are performed."""
+        if self._stopped:
+            return
+        if len(self._events) >= MAX_QUEUED_EVENTS:
+            self._fail(RuntimeError(f"{MAX_QUEUED_EVENTS} events wait"))
+            return
+        self._events.append(event)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._events:
+                event = self._events.popleft()
+                for effect in self._node.step(monotonic_seconds(), event):
+                    self._perform(effect)
+        except Exception as error:
+            self._fail(error)
+        finally:
+            self._busy = False
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._stopped:
+            return
+        delay = max(_SHORTEST_SLEEP_SECONDS, self._node.next_deadline() - monotonic_seconds())
+        self._timer = asyncio.get_running_loop().call_later(delay, self.post, Tick())
+
+    def _fail(self, error: BaseException) -> None:
+        self.stop()
+        self._failed(error)

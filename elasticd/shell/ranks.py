@@ -1,0 +1,357 @@
+"""The node's trainers and reducers as processes: starts them, connects them, relays what they say."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from elasticd.core import effects as e
+from elasticd.core.codec import to_plain
+from elasticd.core.messages import JobRecord, World
+from elasticd.errors import OperationError
+from elasticd.ipc.listening import is_listening
+from elasticd.ipc.memory import create_memory
+from elasticd.job import JobSpec
+from elasticd.shell.children import Child, ChildServer, Launch
+from elasticd.shell.ports import free_port
+from elasticd.supervision.logs import RotatedLog
+from elasticd.types import JobId, Tag
+
+_LISTEN_POLL_SECONDS = 0.002
+_TAIL_LINES = 40
+_SHOWN_LOG = "-trainer.log"
+_SPARE_LOG = "-spare.log"
+_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "USER", "SHELL", "SSL_CERT_FILE", "VIRTUAL_ENV")
+_PASSED_ON_PREFIXES = ("MLX_", "ELASTICD_TEST_", "PYTHON")
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class DataPath:
+    """What connects a trainer and a reducer, until the reducer is told to form its ring."""
+
+    memory: int
+    reducer_end: socket.socket
+
+    def close(self) -> None:
+        os.close(self.memory)
+        self.reducer_end.close()
+
+
+@dataclass(slots=True)
+class Rank:
+    """One child of ours."""
+
+    id: e.ChildId
+    child: Child
+    job: JobId | None
+    log: RotatedLog
+    host: str = ""
+    exports: dict[str, asyncio.Future[int]] = field(default_factory=dict)
+
+
+class Ranks:
+    """Performs the effects that concern children and posts what they do as events."""
+
+    def __init__(
+        self,
+        home: Path,
+        address: str,
+        server: ChildServer,
+        job_record: Callable[[JobId], JobRecord],
+        post: Callable[[e.Event], None],
+    ) -> None:
+        """``address`` is the IPv4 address on which reducers listen."""
+        self._home = home
+        self._address = address
+        self._server = server
+        self._job_record = job_record
+        self._post = post
+        self._ranks: dict[e.ChildId, Rank] = {}
+        self._ids: dict[str, e.ChildId] = {}
+        self._paths: dict[e.ChildId, DataPath] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # --- effects ------------------------------------------------------------------------------------
+
+    def start_trainer(self, effect: e.StartTrainer) -> None:
+        record = self._job_record(effect.job)
+        spec = JobSpec.from_dict(record.spec)
+        folder = self.work_folder(effect.job)
+        output = self._home / "output" / effect.job
+        output.mkdir(parents=True, exist_ok=True)
+        settings = {
+            "job": effect.job,
+            "spec": record.spec,
+            "script": str(folder / spec.job.entrypoint),
+            "args": list(spec.job.args),
+            "output_dir": str(output),
+            "spare": "interpreter"
+            if effect.spare and spec.recovery.spare == "interpreter"
+            else "script",
+        }
+        python = spec.job.python or sys.executable
+        command = [python, "-m", "elasticd.train"]
+        # What a spare prints is shown once it is promoted: until then it repeats the first trainer's words.
+        suffix = _SPARE_LOG if effect.spare else _SHOWN_LOG
+        name = f"{time.time_ns() // 1_000_000:013d}{suffix}"
+        path = self._home / "logs" / effect.job / name
+        launch = Launch("trainer", command, folder, path, self._environment(spec), settings)
+        self._spawn(effect.child, launch, effect.job)
+
+    def start_reducer(self, effect: e.StartReducer) -> None:
+        command = [sys.executable, "-m", "elasticd.reducer"]
+        path = self._home / "logs" / "reducer.log"
+        launch = Launch("reducer", command, self._home, path, self._environment(None))
+        self._spawn(effect.child, launch, None)
+
+    def kill(self, effect: e.KillChild) -> None:
+        rank = self._ranks.get(effect.child)
+        if rank is not None:
+            log.info("killing child", child=repr(rank.child), reason=effect.reason)
+            rank.child.kill(signal.SIGTERM if effect.graceful else signal.SIGKILL)
+            if effect.graceful:
+                self._spawn_task(self._kill_later(rank.child))
+
+    def stop_reducer(self, effect: e.StopReducer) -> None:
+        self._signal(effect.child, signal.SIGSTOP)
+
+    def continue_reducer(self, effect: e.ContinueReducer) -> None:
+        self._signal(effect.child, signal.SIGCONT)
+
+    def tell_trainer(self, effect: e.TellTrainer) -> None:
+        rank = self._ranks.get(effect.child)
+        if rank is not None:
+            rank.child.send(effect.message)
+
+    def enter_world(self, effect: e.EnterWorld, checkpoint_folder: Path) -> None:
+        rank = self._ranks.get(effect.trainer)
+        if rank is None:
+            return
+        self._show_log(rank)
+        spec = JobSpec.from_dict(self._job_record(effect.world.job).spec)
+        message = _world_frame(effect.world, effect.rank, spec, checkpoint_folder)
+        if effect.reducer is None:
+            rank.child.send(message)
+            return
+        memory = create_memory()
+        trainer_end, reducer_end = socket.socketpair()
+        with trainer_end:
+            rank.child.send(message, [memory, trainer_end.fileno()])
+        self._paths[effect.reducer] = DataPath(memory, reducer_end)
+        if effect.reducer not in self._ranks:
+            self._close_path(effect.reducer)
+
+    def form_reducer(self, effect: e.FormReducer) -> None:
+        rank, path = self._ranks.get(effect.reducer), self._paths.get(effect.reducer)
+        if rank is None or path is None:
+            return
+        world = effect.world
+        spec = JobSpec.from_dict(self._job_record(world.job).spec)
+        message = {
+            "t": "form",
+            "generation": to_plain_tag(world.generation),
+            "rank": effect.rank,
+            "size": len(world.members),
+            "hosts": list(world.hosts),
+            "reduction": spec.world.reduction,
+        }
+        rank.child.send(message, [path.memory, path.reducer_end.fileno()])
+        self._close_path(effect.reducer)
+        port = int(world.hosts[effect.rank].rpartition(":")[2])
+        self._spawn_task(self._watch_listen(rank, port))
+
+    # --- questions from elsewhere -------------------------------------------------------------------------
+
+    def work_folder(self, job: JobId) -> Path:
+        return self._home / "work" / job
+
+    def shown_logs(self, job: JobId) -> list[Path]:
+        """The files with what the job's ranks printed here, in the order of their start."""
+        return sorted((self._home / "logs" / job).glob(f"*{_SHOWN_LOG}"))
+
+    async def export(self, job: JobId, step: int, stamp: str) -> int:
+        """A descriptor of the state's safetensors, which the caller closes.
+
+        Raises:
+            OperationError: no trainer of ours holds that state now.
+        """
+        reason = "no trainer"
+        for rank in [r for r in self._ranks.values() if r.job == job]:
+            serial = os.urandom(8).hex()
+            future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            rank.exports[serial] = future
+            rank.child.send({"t": "export", "serial": serial, "step": step, "stamp": stamp})
+            try:
+                return await future
+            except OperationError as error:
+                reason = str(error)
+            finally:
+                rank.exports.pop(serial, None)
+        raise OperationError(f"step {step} can't be exported: {reason}")
+
+    def load(self, trainer: e.ChildId, generation: Tag, fds: list[int]) -> None:
+        """Hand the trainer its state; closes our copies of the descriptors."""
+        rank = self._ranks.get(trainer)
+        if rank is not None:
+            rank.child.send({"t": "load", "generation": to_plain_tag(generation)}, fds)
+        for fd in fds:
+            os.close(fd)
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for reducer in list(self._paths):
+            self._close_path(reducer)
+
+    # --- children ---------------------------------------------------------------------------------------------
+
+    def on_message(self, child: Child, message: dict[str, Any], fds: list[int]) -> None:
+        rank = self._rank_of(child)
+        if rank is None:
+            _close(fds)
+            return
+        match message.get("t"):
+            case "exported" if len(fds) == 1:
+                self._exported(rank, message, fds[0])
+                return
+            case "not_exported":
+                future = rank.exports.get(str(message.get("serial")))
+                if future is not None and not future.done():
+                    future.set_exception(OperationError(str(message.get("reason"))))
+            case "ready" if child.role == "reducer":
+                rank.host = f"{self._address}:{free_port(self._address)}"
+                self._post(e.ReducerReady(rank.id, rank.host))
+            case _:
+                self._post(e.ChildSaid(rank.id, message))
+        _close(fds)
+
+    def on_exit(self, child: Child, status: int) -> None:
+        rank = self._rank_of(child)
+        if rank is None:
+            return
+        del self._ranks[rank.id], self._ids[child.nonce]
+        self._close_path(rank.id)
+        for future in rank.exports.values():
+            if not future.done():
+                future.set_exception(OperationError("the trainer ended"))
+        log.info("child ended", child=repr(child), status=status)
+        self._post(e.ChildExited(rank.id, status, rank.log.tail(_TAIL_LINES)))
+
+    def _exported(self, rank: Rank, message: dict[str, Any], fd: int) -> None:
+        future = rank.exports.get(str(message.get("serial")))
+        if future is None or future.done():
+            os.close(fd)
+        else:
+            future.set_result(fd)
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _rank_of(self, child: Child) -> Rank | None:
+        return self._ranks.get(self._ids.get(child.nonce, -1))
+
+    def _spawn(self, number: e.ChildId, launch: Launch, job: JobId | None) -> None:
+        try:
+            child = self._server.spawn(launch)
+        except OperationError as error:
+            log.error("child does not start", reason=str(error))
+            self._post(e.ChildExited(number, 127, str(error)))
+            return
+        self._ranks[number] = Rank(number, child, job, RotatedLog(launch.log))
+        self._ids[child.nonce] = number
+        self._post(e.ChildStarted(number, child.pid))
+
+    def _environment(self, spec: JobSpec | None) -> dict[str, str]:
+        cache = self._home / "cache"
+        cache.mkdir(parents=True, exist_ok=True)
+        environment = {
+            key: value
+            for key, value in os.environ.items()
+            if key in _PASSED_ON or key.startswith(_PASSED_ON_PREFIXES)
+        }
+        environment |= {"PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0", "TMPDIR": str(cache)}
+        if spec is not None:
+            environment |= spec.job.env
+        return environment
+
+    def _show_log(self, rank: Rank) -> None:
+        path = rank.log.path
+        if path.name.endswith(_SPARE_LOG) and path.exists():
+            shown = path.with_name(path.name.removesuffix(_SPARE_LOG) + _SHOWN_LOG)
+            path.rename(shown)
+            rank.log = RotatedLog(shown)
+
+    def _signal(self, number: e.ChildId, what: signal.Signals) -> None:
+        rank = self._ranks.get(number)
+        if rank is not None:
+            rank.child.kill(what)
+
+    async def _kill_later(self, child: Child) -> None:
+        await asyncio.sleep(3.0)
+        child.kill(signal.SIGKILL)
+
+    async def _watch_listen(self, rank: Rank, port: int) -> None:
+        """Poll the reducer's sockets: while its ring comes up it holds its GIL and can't tell us."""
+        while rank.id in self._ranks:
+            if is_listening(rank.child.pid, port):
+                self._post(e.ReducerListens(rank.id))
+                return
+            await asyncio.sleep(_LISTEN_POLL_SECONDS)
+
+    def _spawn_task(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _close_path(self, reducer: e.ChildId) -> None:
+        path = self._paths.pop(reducer, None)
+        if path is not None:
+            path.close()
+
+
+def to_plain_tag(generation: Tag) -> list[Any]:
+    return [generation.counter, generation.leader, generation.nonce]
+
+
+def _world_frame(world: World, rank: int, spec: JobSpec, folder: Path) -> dict[str, Any]:
+    source = world.sources[rank]
+    return {
+        "t": "world",
+        "generation": to_plain_tag(world.generation),
+        "job": world.job,
+        "rank": rank,
+        "size": len(world.members),
+        "members": list(world.members),
+        "lineage": world.lineage,
+        "step": world.step,
+        "stamp": world.stamp,
+        "state": source if source in ("keep", "init") else "load",
+        "shares_now": to_plain(world.shares_now),
+        "shares": to_plain(world.shares),
+        "reduction": spec.world.reduction,
+        "checkpointed": world.checkpointed,
+        "checkpoint_folder": str(folder),
+        "writes": {
+            "every": spec.checkpoint.interval_steps,
+            "count": len(world.members),
+            "replicas": spec.checkpoint.replicas,
+        },
+    }
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        with contextlib.suppress(OSError):
+            os.close(fd)

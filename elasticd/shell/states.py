@@ -1,0 +1,351 @@
+"""Bulk data between nodes: job archives, live states, checkpoint shards. Asks peers and serves them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import structlog
+import tenacity
+
+from elasticd import archive
+from elasticd.checkpoints.manifest import Manifest, Stored
+from elasticd.checkpoints.retention import KeepLast, prunable
+from elasticd.checkpoints.store import LocalStore
+from elasticd.core import effects as e
+from elasticd.core.messages import World
+from elasticd.errors import ElasticdError, OperationError, ProtocolError, StateError
+from elasticd.shell.durable import write_durable
+from elasticd.shell.ranks import Ranks
+from elasticd.types import JobId, NodeId, Stamp
+
+Fetch = Callable[[str, dict[str, Any], int], Awaitable[int]]
+"""Fetch from the daemon at an address what a request names, into a descriptor; returns the bytes."""
+
+_RETRY_SECONDS = 60.0
+_LOG_BYTES = 256 * 1024
+
+log = structlog.get_logger(__name__)
+
+
+class States:
+    """Performs the effects that move or store bulk data. Blocking disk work runs in threads."""
+
+    def __init__(
+        self,
+        home: Path,
+        me: NodeId,
+        ranks: Ranks,
+        fetch: Fetch,
+        address_of: Callable[[NodeId], str | None],
+        post: Callable[[e.Event], None],
+    ) -> None:
+        self._home = home
+        self._me = me
+        self._ranks = ranks
+        self._fetch = fetch
+        self._address_of = address_of
+        self._post = post
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._storing = asyncio.Lock()
+        self.store = LocalStore(home / "checkpoints", me)
+        self._archives = home / "archives"
+        self._archives.mkdir(parents=True, exist_ok=True)
+
+    def stored(self) -> dict[JobId, tuple[Stored, ...]]:
+        """What is on disk, after sweeping away what a crash left."""
+        swept = self.store.sweep()
+        for problem in swept.problems:
+            log.warning("checkpoint damaged", path=str(problem.path), reason=problem.reason)
+        return {job: tuple(self.store.stored(job)) for job in self.store.jobs()}
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    # --- effects --------------------------------------------------------------------------------------
+
+    def fetch_state(self, effect: e.FetchState) -> None:
+        self._run(self._bring_state(effect))
+
+    def ensure_archive(self, effect: e.EnsureArchive) -> None:
+        self._run(self._bring_archive(effect))
+
+    def commit_manifest(self, effect: e.CommitManifest) -> None:
+        self._run(self._commit(effect))
+
+    def fetch_shards(self, effect: e.FetchShards) -> None:
+        self._run(self._bring_shards(effect))
+
+    def keep_archive(self, data: bytes, digest: str) -> None:
+        """Store a submitted job's archive.
+
+        Raises:
+            ProtocolError: it is not what its digest says.
+        """
+        if archive.digest(data) != digest:
+            raise ProtocolError("the archive's digest does not match")
+        write_durable(self._archives / f"{digest}.tar", data)
+
+    # --- bringing ------------------------------------------------------------------------------------------
+
+    async def _bring_state(self, effect: e.FetchState) -> None:
+        world = effect.world
+        try:
+            if effect.source == "checkpoint":
+                fds = await self._checkpoint_files(world)
+            else:
+                fds = [await self._peer_state(world, NodeId(effect.source.removeprefix("peer:")))]
+        except (ElasticdError, OSError) as error:
+            self._post(e.StateFailed(world.job, world.generation, str(error)))
+            return
+        self._ranks.load(effect.trainer, world.generation, fds)
+
+    async def _peer_state(self, world: World, holder: NodeId) -> int:
+        request = {"what": "state", "job": world.job, "step": world.step, "stamp": world.stamp}
+        fd = nameless_file()
+        try:
+            # The holder may not have entered the world yet, or a first world's state not be made.
+            async for attempt in _attempts():
+                with attempt:
+                    os.ftruncate(fd, 0)
+                    os.lseek(fd, 0, os.SEEK_SET)
+                    await self._fetch(self._address(holder), request, fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        os.lseek(fd, 0, os.SEEK_SET)
+        return fd
+
+    async def _checkpoint_files(self, world: World) -> list[int]:
+        found = world.manifest
+        if found is None:
+            raise StateError("the world names no checkpoint")
+        await self._pull(
+            found.job, found.step, found.stamp, found.count, _rows(found), world.holders
+        )
+        fds = []
+        for shard in found.shards:
+            with self.store.open_shard(
+                found.job, found.step, found.stamp, shard.index, found.count
+            ) as file:
+                fds.append(os.dup(file.fileno()))
+        return fds
+
+    async def _pull(
+        self,
+        job: JobId,
+        step: int,
+        stamp: Stamp,
+        count: int,
+        shards: tuple[tuple[int, int, str], ...],
+        sources: tuple[tuple[NodeId, ...], ...],
+    ) -> None:
+        held = self.store.held(job, step, stamp, count)
+        wanted = [row for row in shards if row[0] not in held]
+        await asyncio.gather(
+            *(
+                self._pull_one(job, step, stamp, count, index, digest, sources[index])
+                for index, _, digest in wanted
+            )
+        )
+
+    async def _pull_one(
+        self,
+        job: JobId,
+        step: int,
+        stamp: Stamp,
+        count: int,
+        index: int,
+        digest: str,
+        sources: tuple[NodeId, ...],
+    ) -> None:
+        request = {
+            "what": "shard",
+            "job": job,
+            "step": step,
+            "stamp": stamp,
+            "index": index,
+            "count": count,
+        }
+        reasons = []
+        for node in sources:
+            if node == self._me:
+                continue
+            fd = nameless_file()
+            try:
+                await self._fetch(self._address(node), request, fd)
+                os.lseek(fd, 0, os.SEEK_SET)
+                await asyncio.to_thread(
+                    self.store.put_shard, job, step, stamp, index, count, _slices(fd), digest
+                )
+                return
+            except (ElasticdError, OSError) as error:
+                reasons.append(f"{node}: {error}")
+            finally:
+                os.close(fd)
+        raise OperationError(f"shard {index} of step {step} could not be had: {'; '.join(reasons)}")
+
+    async def _bring_shards(self, effect: e.FetchShards) -> None:
+        try:
+            await self._pull(
+                effect.job, effect.step, effect.stamp, effect.count, effect.shards, effect.sources
+            )
+        except (ElasticdError, OSError) as error:
+            self._post(e.ShardsFetched(effect.report, False, str(error)))
+            return
+        self._post(e.ShardsFetched(effect.report, True, ""))
+
+    async def _bring_archive(self, effect: e.EnsureArchive) -> None:
+        record = effect.job
+        path = self._archives / f"{record.archive}.tar"
+        try:
+            if not path.exists():
+                await self._ask_around(record.archive)
+            folder = self._ranks.work_folder(record.id)
+            if not folder.exists():
+                data = await asyncio.to_thread(path.read_bytes)
+                folder.parent.mkdir(parents=True, exist_ok=True)
+                await asyncio.to_thread(archive.unpack, data, folder)
+        except (ElasticdError, OSError) as error:
+            self._post(e.ArchiveReady(record.id, False, str(error)))
+            return
+        self._post(e.ArchiveReady(record.id, True, ""))
+
+    async def _ask_around(self, digest: str) -> None:
+        """Fetch an archive from whichever peer has it; the submitter may have died since."""
+        async for attempt in _attempts():
+            with attempt:
+                await self._ask_once(digest)
+
+    peers: Callable[[], list[NodeId]] = staticmethod(lambda: [])
+
+    async def _ask_once(self, digest: str) -> None:
+        reasons = ["no peer is connected"]
+        for node in self.peers():
+            fd = nameless_file()
+            try:
+                await self._fetch(self._address(node), {"what": "archive", "digest": digest}, fd)
+                os.lseek(fd, 0, os.SEEK_SET)
+                self.keep_archive(b"".join(_slices(fd)), digest)
+                return
+            except (ElasticdError, OSError) as error:
+                reasons.append(f"{node}: {error}")
+            finally:
+                os.close(fd)
+        raise OperationError(f"archive {digest[:12]}: {'; '.join(reasons)}")
+
+    async def _commit(self, effect: e.CommitManifest) -> None:
+        made = effect.manifest
+        ok, reason = True, ""
+        async with self._storing:
+            try:
+                await asyncio.to_thread(self._commit_and_prune, effect)
+            except (ElasticdError, OSError) as error:
+                ok, reason = False, str(error)
+                log.error("checkpoint not stored", step=made.step, reason=reason)
+            stored = tuple(await asyncio.to_thread(self.store.stored, made.job))
+        self._post(e.ManifestKept(made.job, made.step, made.stamp, ok, reason, stored))
+
+    def _commit_and_prune(self, effect: e.CommitManifest) -> None:
+        self.store.commit(effect.manifest)
+        known = self.store.manifests(effect.job)
+        for old in prunable(known, [KeepLast(effect.keep)], effect.manifest.lineage):
+            self.store.remove(old.job, old.step, old.stamp)
+
+    # --- serving ---------------------------------------------------------------------------------------------------
+
+    async def serve(self, request: dict[str, Any]) -> int:
+        """A descriptor of what a peer asks for; the caller closes it.
+
+        Raises:
+            OperationError, StateError: it isn't here.
+            ProtocolError: the request is none.
+        """
+        try:
+            match request["what"]:
+                case "state":
+                    return await self._ranks.export(
+                        JobId(request["job"]), request["step"], request["stamp"]
+                    )
+                case "shard":
+                    with self.store.open_shard(
+                        JobId(request["job"]),
+                        request["step"],
+                        Stamp(request["stamp"]),
+                        request["index"],
+                        request["count"],
+                    ) as file:
+                        return os.dup(file.fileno())
+                case "log":
+                    fd = nameless_file()
+                    os.write(
+                        fd, self.log_bytes(JobId(request["job"]), request["offset"], _LOG_BYTES)
+                    )
+                    return fd
+                case "archive":
+                    name = f"{request['digest']}.tar"
+                    if "/" in name:
+                        raise ProtocolError("bad digest")
+                    return os.open(self._archives / name, os.O_RDONLY)
+        except (KeyError, TypeError) as error:
+            raise ProtocolError(f"bad fetch: {error}") from None
+        except OSError as error:
+            raise OperationError(str(error)) from None
+        raise ProtocolError(f"nothing is called {request['what']!r}")
+
+    def log_bytes(self, job: JobId, offset: int, limit: int) -> bytes:
+        """What the job's ranks printed on this node from ``offset`` on, at most ``limit`` bytes."""
+        data = b""
+        for path in self._ranks.shown_logs(job):
+            size = path.stat().st_size
+            if offset < size:
+                with path.open("rb") as file:
+                    file.seek(offset)
+                    data += file.read(limit - len(data))
+                if len(data) >= limit:
+                    break
+            offset = max(0, offset - size)
+        return data
+
+    def _address(self, node: NodeId) -> str:
+        address = self._address_of(node)
+        if address is None:
+            raise OperationError(f"{node} is not connected")
+        return address
+
+    def _run(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def nameless_file() -> int:
+    """A descriptor of a file that has no name: memory on Linux, an unlinked file elsewhere."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("elasticd-state", os.MFD_CLOEXEC)
+    fd, path = tempfile.mkstemp(prefix="elasticd-")
+    os.unlink(path)
+    return fd
+
+
+def _attempts() -> tenacity.AsyncRetrying:
+    return tenacity.AsyncRetrying(
+        wait=tenacity.wait_exponential(multiplier=0.01, max=1.0),
+        stop=tenacity.stop_after_delay(_RETRY_SECONDS),
+        retry=tenacity.retry_if_exception_type((OperationError, OSError)),
+        reraise=True,
+    )
+
+
+def _slices(fd: int) -> Any:
+    while data := os.read(fd, 1 << 20):
+        yield data
+
+
+def _rows(found: Manifest) -> tuple[tuple[int, int, str], ...]:
+    return tuple((s.index, s.bytes, s.digest) for s in found.shards)
