@@ -430,7 +430,7 @@ class Member:
         if message["point"] is not None:
             lineage, step, stamp = message["point"]
             pending.point = Point(Lineage(lineage), step, Stamp(stamp))
-        pending.committed = message["committed"]
+        pending.committed = message["committed"] or 0
         pending.answered = True
         self._answer()
 
