@@ -40,7 +40,7 @@ DECAY_STEPS = 180
 
 PRINT_EVERY = 10
 HELD_OUT_SHARE = 16  # one file in so many is kept for validation
-HELD_OUT_WINDOWS = 256
+HELD_OUT_WINDOWS = 128
 EVALUATION_BATCH = 32
 
 # Packages that distributors patch, split off or leave out: the same interpreter may differ there.
@@ -151,17 +151,14 @@ def loss_fn(model: ByteLM, batch: mx.array) -> mx.array:
 
 
 def bits_per_byte(model: ByteLM, windows: Windows) -> float:
-    """Bits per byte over windows spread evenly through ``windows``, without dropout."""
+    """Bits per byte over windows spread evenly through ``windows``; the model is in eval mode."""
     count = min(HELD_OUT_WINDOWS, len(windows))
     chosen = [i * len(windows) // count for i in range(count)]
-    was_training = model.training
-    model.eval()
     nats = 0.0
     for start in range(0, count, EVALUATION_BATCH):
         indices = chosen[start : start + EVALUATION_BATCH]
         batch = mx.array(np.stack([windows[index] for index in indices]))
         nats += float(loss_fn(model, batch)) * len(indices)
-    model.train(was_training)
     return nats / count / math.log(2)
 
 
@@ -191,9 +188,9 @@ def main() -> None:
             bits = float(step.loss) / math.log(2)
             print(f"step {step.number}: {bits:.3f} bits per byte", flush=True)
 
-    bits = run.evaluate(lambda: bits_per_byte(model, held_out))
-    run.log(held_out_bits_per_byte=bits)
     if run.is_main:
+        bits = run.evaluate(lambda: bits_per_byte(model, held_out))
+        run.log(held_out_bits_per_byte=bits)
         print(f"held out: {bits:.3f} bits per byte", flush=True)
 
 
