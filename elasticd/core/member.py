@@ -107,6 +107,8 @@ class Pending:
 
     epoch: Tag
     serial: str
+    asked: int
+    """The serial that the trainer was given."""
     deadline: float
     point: Point | None = None
     committed: int = 0
@@ -129,6 +131,7 @@ class Member:
     in_ring: bool = False
     has_state: bool = False
     pending: Pending | None = None
+    freezes: int = 0
     archive: str = "wanted"
     trouble: str = ""
     false_starts: int = 0
@@ -235,7 +238,8 @@ class Member:
         self._drop_reducer("the leader froze the generation")
         self.reducers.ensure()
         deadline = self.ctx.now + self.ctx.timing.holding_seconds
-        self.pending = Pending(freeze.epoch, freeze.serial, deadline)
+        self.freezes += 1
+        self.pending = Pending(freeze.epoch, freeze.serial, self.freezes, deadline)
         trainer = self.trainer
         if trainer is None or trainer.phase in ("starting", "waiting", "done"):
             self.pending.answered = True
@@ -425,12 +429,12 @@ class Member:
 
     def _holds(self, message: dict[str, Any]) -> None:
         pending = self.pending
-        if pending is None or message["serial"] != pending.serial:
+        if pending is None or message["serial"] != pending.asked:
             return
         if message["point"] is not None:
             lineage, step, stamp = message["point"]
             pending.point = Point(Lineage(lineage), step, Stamp(stamp))
-        pending.committed = message["committed"] or 0
+        pending.committed = message["committed"] or 0 or 0
         pending.answered = True
         self._answer()
 
@@ -442,10 +446,10 @@ class Member:
             generation=self.world.generation,
             step=message["step"],
             stamp=Stamp(message["stamp"]),
-            committed=message["committed"],
+            committed=message["committed"] or 0,
             loss=message["loss"],
             phase=message["phase"],
-            steps_per_second=message["steps_per_second"],
+            steps_per_second=message["steps_per_second"] or 0.0,
             memory_bytes=message["memory_bytes"],
             metrics=message["metrics"],
         )
