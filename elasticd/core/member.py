@@ -244,7 +244,7 @@ class Member:
         if trainer is None or trainer.phase in ("starting", "waiting", "done"):
             self.pending.answered = True
         else:
-            self.ctx.do(TellTrainer(trainer.child, {"t": "freeze", "serial": freeze.serial}))
+            self.ctx.do(TellTrainer(trainer.child, {"t": "freeze", "serial": self.freezes}))
         self._answer()
 
     def _answer(self) -> None:
@@ -434,7 +434,7 @@ class Member:
         if message["point"] is not None:
             lineage, step, stamp = message["point"]
             pending.point = Point(Lineage(lineage), step, Stamp(stamp))
-        pending.committed = message["committed"] or 0 or 0
+        pending.committed = message["committed"] or 0
         pending.answered = True
         self._answer()
 
