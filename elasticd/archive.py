@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from elasticd.config import FILE_NAME as DAEMON_CONFIG
+from elasticd.config import HOME_MARKS
 from elasticd.errors import ProtocolError, UsageError
 from elasticd.ignore import Ignore
 from elasticd.rules import one_line
@@ -121,7 +121,7 @@ class _Walk:
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         except OSError as error:
             raise UsageError(f"{self._shown(prefix)}: can't be read: {error.strerror}") from None
-        if prefix and any(entry.name == DAEMON_CONFIG for entry in entries):
+        if prefix and any(entry.name in HOME_MARKS for entry in entries):
             return
         for entry in entries:
             name = prefix + entry.name

@@ -15,6 +15,9 @@ from elasticd.rules import Rule, Wrong, choice, integer, list_of, rule, show, te
 from elasticd.toml import Document
 
 FILE_NAME = "elasticd.toml"
+LOCAL_LOCK_NAME = ".local.lock"
+HOME_MARKS = (FILE_NAME, "control.sock", "daemon.json", LOCAL_LOCK_NAME)
+"""A folder that holds one of these is a daemon's home, or a local cluster's."""
 DEFAULT_LISTEN = "127.0.0.1:7070"
 DEFAULT_DASHBOARD_PORT = 8050
 

@@ -230,11 +230,15 @@ def logs(
     message: dict[str, Any] = {"do": "logs", "job": job, "follow": follow}
     if rank is not None:
         message["rank"] = rank
-    for piece in options.client.stream(message):
-        if options.json:
-            output.print_json(piece)
-        else:
-            output.print_log(piece, labelled=rank is None)
+    printer = output.LogPrinter(labelled=rank is None)
+    try:
+        for piece in options.client.stream(message):
+            if options.json:
+                output.print_json(piece)
+            else:
+                printer.print(piece)
+    finally:
+        printer.finish()
 
 
 @app.command()

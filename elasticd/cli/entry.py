@@ -36,9 +36,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has seen enough. What is still buffered has nowhere to go.
+        # Whoever read our output has seen enough; 1 is what typer ends with in the same case.
+        # What is still buffered has nowhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 1
     except Exception as error:
         if os.environ.get("ELASTICD_DEBUG"):
             raise

@@ -31,6 +31,8 @@ from elasticd.config import NodeConfig
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError, UsageError
 from elasticd.supervision.roster import CREATE_TIME_TOLERANCE_SECONDS, Roster, kill_group
 
+# -P: nothing in the working folder, which is the node's home, shall be imported.
+DAEMON = (sys.executable, "-P", "-m", "elasticd.shell.daemon")
 DEFAULT_NODES = 3
 MAX_LOCAL_NODES = 64
 UP_SECONDS = 30.0
@@ -63,12 +65,13 @@ class Node:
         return self.config.node_id
 
 
-def up(home: Path, count: int | None) -> list[dict[str, Any]]:
+def up(home: Path, count: int | None, program: Sequence[str] = DAEMON) -> list[dict[str, Any]]:
     """Start the cluster's nodes that don't run; returns once all share a view.
 
     Args:
         home: folder of the cluster; made if missing.
         count: nodes that it shall have; None: as many as it has, or the default.
+        program: what is started as the daemon, with ``run --home DIR`` behind it.
 
     Returns:
         Per node ``{"id", "address", "home", "pid"}``.
@@ -80,7 +83,7 @@ def up(home: Path, count: int | None) -> list[dict[str, Any]]:
     with _locked(home):
         nodes = _prepare(home, count)
         idle = [node for node in nodes if _daemon(node.home) is None]
-        started = {node.name: _start(node) for node in idle}
+        started = {node.name: _start(node, program) for node in idle}
         try:
             _await_view(nodes, started)
         except BaseException:
@@ -108,7 +111,7 @@ def down(home: Path) -> list[str]:
 def _locked(home: Path) -> Iterator[None]:
     """Keep two ``local`` commands off the same home."""
     home.mkdir(parents=True, exist_ok=True)
-    fd = os.open(home / ".local.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    fd = os.open(home / config.LOCAL_LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -223,11 +226,10 @@ def _daemon(home: Path) -> psutil.Process | None:
     return process if alive and abs(gap) < CREATE_TIME_TOLERANCE_SECONDS else None
 
 
-def _start(node: Node) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-P", "-m", "elasticd.shell.daemon", "run"]
+def _start(node: Node, program: Sequence[str]) -> subprocess.Popen[bytes]:
     with (node.home / LOG_FILE).open("ab") as log:
         return subprocess.Popen(
-            [*command, "--home", str(node.home)],
+            [*program, "run", "--home", str(node.home)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

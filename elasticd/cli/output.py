@@ -29,6 +29,8 @@ STATE_STYLES = {
     "cancelled": "red",
 }
 
+MAX_HELD_LINE = 64 * 1024
+
 Row = Sequence[object]
 
 
@@ -220,11 +222,31 @@ def _finite(value: object) -> object:
     return value.hex() if isinstance(value, bytes) else value
 
 
-def print_log(piece: Mapping[str, Any], *, labelled: bool) -> None:
-    """What a rank printed, as it is; ``labelled`` puts the rank before each line."""
-    text = str(piece.get("text", ""))
-    if labelled:
-        label = f"[{piece.get('rank')}] "
-        text = "".join(label + line for line in text.splitlines(keepends=True))
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
-    sys.stdout.flush()
+class LogPrinter:
+    """Prints what ranks printed, as it is; ``labelled`` puts the rank before each line.
+
+    Pieces end anywhere, so a labelled line waits for its end, or for :data:`MAX_HELD_LINE`.
+    """
+
+    def __init__(self, *, labelled: bool) -> None:
+        self._labelled = labelled
+        self._held: dict[str, str] = {}
+
+    def print(self, piece: Mapping[str, Any]) -> None:
+        """Print one answer of a daemon's log stream."""
+        text = str(piece.get("text", ""))
+        if self._labelled:
+            rank = piece.get("rank")
+            label = f"[{piece.get('node') if rank is None else rank}] "
+            lines = (self._held.pop(label, "") + text).splitlines(keepends=True)
+            if lines and not lines[-1].endswith("\n") and len(lines[-1]) < MAX_HELD_LINE:
+                self._held[label] = lines.pop()
+            text = "".join(label + line.rstrip("\r\n") + "\n" for line in lines)
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    def finish(self) -> None:
+        """Print the lines that have no end."""
+        for label, line in self._held.items():
+            print(label + line)
+        self._held.clear()

@@ -37,6 +37,8 @@ class EventTail:
         self._message: dict[str, Any] = {"do": "events", "follow": True}
         if job is not None:
             self._message["job"] = job
+        self.ended = False
+        """The job has ended: there will be no more events."""
         self._connection: Connection | None = None
         self._seen: dict[str, None] = {}
 
@@ -62,6 +64,9 @@ class EventTail:
                 return None
             if event.get("end") is True:
                 self.close()
+                self.ended = "job" in self._message
+                if self.ended:
+                    return None
                 raise NoDaemonError("the daemon ended the stream")
             if self._is_new(event):
                 return event
@@ -83,7 +88,7 @@ class EventTail:
 
 
 def follow_events(client: Client, job: str | None) -> Iterator[Event]:
-    """All events, for ever.
+    """All events of a job until it has ended, or of all jobs for ever.
 
     Raises:
         NoDaemonError: no daemon answers, at first or for a while.
@@ -91,7 +96,7 @@ def follow_events(client: Client, job: str | None) -> Iterator[Event]:
     tail = EventTail(client, job)
     answered: float | None = None
     try:
-        while True:
+        while not tail.ended:
             try:
                 event = tail.poll(1.0)
             except NoDaemonError:
@@ -153,6 +158,9 @@ def _new_events(tail: EventTail) -> tuple[Event, ...]:
     events: list[Event] = []
     deadline = time.monotonic() + POLL_SECONDS
     while (left := deadline - time.monotonic()) > 0:
+        if tail.ended:
+            time.sleep(left)
+            break
         try:
             event = tail.poll(left)
         except NoDaemonError:

@@ -32,7 +32,8 @@ def test_all_keys_are_read(tmp_path: Path) -> None:
         tmp_path,
         'node_id = "mac-1"\ncluster = "lab"\nlisten = "0.0.0.0:7071"\n'
         'advertise = ["10.0.0.1:7071", "mac-1.local:7071"]\npeers = ["10.0.0.2:7071"]\n'
-        'dashboard_port = 8051\npartition = "available"\nfailure_domain = "desk"\nroles = ["train"]\n',
+        'dashboard_port = 8051\npartition = "available"\n'
+        'failure_domain = "desk"\nroles = ["train"]\n',
     )
     assert settings == NodeConfig(
         node_id="mac-1",

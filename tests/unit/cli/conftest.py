@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FAKE_DAEMON = Path(__file__).with_name("fake_daemon.py")
+
+STATUS: dict[str, Any] = {
+    "cluster": "local",
+    "view": {"epoch": 3, "leader": "node-0", "members": ["node-0", "node-2"]},
+    "nodes": [
+        {
+            "id": "node-0",
+            "address": "127.0.0.1:7070",
+            "state": "alive",
+            "pid": 4100,
+            "chip": "M4 Max",
+            "memory_bytes": 68719476736,
+        },
+        {
+            "id": "node-1",
+            "address": "127.0.0.1:7071",
+            "state": "dead",
+            "pid": None,
+            "chip": None,
+            "memory_bytes": 0,
+        },
+    ],
+    "jobs": [
+        {
+            "id": "byte-lm-1-k3f9",
+            "name": "byte-lm",
+            "state": "running",
+            "reason": None,
+            "generation": 4,
+            "step": 120,
+            "steps": 200,
+            "loss": 2.134567,
+            "steps_per_second": 3.1,
+            "global_batch": 64,
+            "micro_batch": 8,
+            "recoveries": 2,
+            "lost_steps": 0,
+            "exact": True,
+            "bytes_per_step": 2048,
+            "digest": "ab12",
+            "digest_step": 120,
+            "ranks": [
+                {
+                    "rank": 0,
+                    "node": "node-0",
+                    "pid": 4210,
+                    "reducer_pid": 4211,
+                    "step": 120,
+                    "grains": 4,
+                },
+                {
+                    "rank": 1,
+                    "node": "node-2",
+                    "pid": 4310,
+                    "reducer_pid": None,
+                    "step": 120,
+                    "grains": 4,
+                },
+            ],
+        },
+        {
+            "id": "digits-2-aaaa",
+            "name": "digits",
+            "state": "failed",
+            "reason": "ValueError: no",
+            "generation": 1,
+            "step": 0,
+            "steps": 10,
+            "loss": None,
+            "steps_per_second": 0.0,
+            "global_batch": 8,
+            "micro_batch": 8,
+            "recoveries": 0,
+            "lost_steps": 0,
+            "exact": True,
+            "bytes_per_step": 0,
+            "digest": None,
+            "digest_step": None,
+            "ranks": [],
+        },
+    ],
+}
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("ELASTICD_HOME", "ELASTICD_DEBUG", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TZ", "UTC")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def daemon() -> Iterator[Callable[..., Any]]:
+    """``daemon(home, answers)`` is a fake daemon that serves until the test ends."""
+    spec = importlib.util.spec_from_file_location("fake_daemon", FAKE_DAEMON)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["fake_daemon"] = module
+    spec.loader.exec_module(module)
+    with ExitStack() as running:
+        yield lambda home, answers: running.enter_context(module.FakeDaemon(home, answers))
+
+
+@pytest.fixture
+def status() -> dict[str, Any]:
+    return STATUS
+
+
+@pytest.fixture
+def fake_program() -> list[str]:
+    """The command line of a fake daemon in a process of its own."""
+    return [sys.executable, str(FAKE_DAEMON)]
+
+
+@pytest.fixture
+def ctl(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """``ctl("jobs", …)`` runs elasticctl here; returns exit code, stdout, stderr."""
+    from elasticd.cli.entry import run
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        code = run([str(argument) for argument in arguments])
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return call
