@@ -182,13 +182,20 @@ class Layout:
             float(weighted_loss / weight), float(weight), state, self.gradient_tree(gradients)
         )
 
+    def gradient_leaves(self, gradients: Any) -> list[tuple[Leaf, mx.array]]:
+        """A grain's gradients beside their leaves."""
+        return [
+            (leaf, array)
+            for leaf, (_, array) in zip(self.gradients, _flatten(gradients), strict=True)
+        ]
+
     def gradient_tree(self, leaves: Sequence[mx.array]) -> Any:
         """``leaves`` in the tree that the gradients came in."""
         return tree_map(lambda number: leaves[number], self.template)
 
 
 def _flatten(gradients: Any) -> list[tuple[str, mx.array]]:
-    flat: list[tuple[str, mx.array]] = tree_flatten(gradients)
+    flat: list[tuple[str, mx.array]] = list(tree_flatten(gradients))  # type: ignore[arg-type]
     for path, array in flat:
         if not isinstance(array, mx.array):
             raise UsageError(f"the gradient of {path} is a {type(array).__name__}")

@@ -1,0 +1,118 @@
+"""A world of one without a daemon, so that the same script runs by itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticd.errors import UsageError
+from elasticd.ipc.plan import ChunkPlan
+from elasticd.job import JobSpec, load
+from elasticd.train.seat import Parts, ProbeResult
+from elasticd.train.state import Snapshot
+from elasticd.train.world import World, Writes
+from elasticd.types import JobId, Lineage, NodeId, Point, Tag, first_stamp
+
+JOB_VARIABLE = "ELASTICD_JOB"
+OUTPUT_FOLDER = "output"
+
+
+class AloneSeat:
+    """Implements :class:`elasticd.train.seat.Seat` with nobody else there."""
+
+    def __init__(self, spec: JobSpec, folder: Path) -> None:
+        self.spec = spec
+        self.output_dir = folder / OUTPUT_FOLDER
+        self.probe: ProbeResult | None = None
+        self._taken = False
+
+    @classmethod
+    def find(cls) -> AloneSeat:
+        """The job of the script that runs: ``ELASTICD_JOB``, or job.toml beside it.
+
+        Raises:
+            UsageError: there is no such file.
+            ConfigError: it is wrong.
+        """
+        named = os.environ.get(JOB_VARIABLE)
+        script = getattr(sys.modules.get("__main__"), "__file__", None)
+        folder = Path(script).resolve().parent if script else Path.cwd()
+        path = Path(named) if named else folder / "job.toml"
+        if not path.is_file():
+            raise UsageError(
+                f"{path}: not found; elasticd.Run reads its parameters from the job.toml beside "
+                f"the script, or from the file that {JOB_VARIABLE} names"
+            )
+        return cls(load(path), path.resolve().parent)
+
+    def at_run(self, fingerprint: Mapping[str, str]) -> None:
+        pass
+
+    def take(self) -> World | None:
+        if self._taken:
+            return None
+        self._taken = True
+        job, lineage = JobId(self.spec.job.name), Lineage("alone")
+        share = ((0, self.spec.grains),)
+        return World(
+            generation=Tag(1, NodeId("alone"), ""),
+            job=job,
+            rank=0,
+            size=1,
+            members=(NodeId("alone"),),
+            point=Point(lineage, 0, first_stamp(job, lineage)),
+            state="init",
+            shares_now=(share,),
+            shares=(share,),
+            reduction=self.spec.world.reduction,
+            checkpointed=self.spec.train.steps,
+            checkpoint_folder=self.output_dir,
+            writes=Writes(every=1, count=1, replicas=1),
+        )
+
+    def check(self) -> None:
+        pass
+
+    def files(self, world: World) -> list[int]:
+        raise UsageError("there is no state to load")
+
+    def adopt(self, point: Point) -> None:
+        pass
+
+    def hold(self, snapshot: Snapshot, *, loaded: bool = False) -> None:
+        pass
+
+    def begin_update(self) -> None:
+        pass
+
+    def end_update(self, point: Point | None, loss: float | None) -> None:
+        pass
+
+    def reduce(self, step: int, plan: ChunkPlan, parts: Parts, out: NDArray[np.float32]) -> None:
+        raise UsageError("a world of one reduces nothing")
+
+    def barrier(self, point: Point) -> None:
+        pass
+
+    def agree(self, result: ProbeResult) -> None:
+        self.probe = result
+
+    def checkpoint(self, world: World, snapshot: Snapshot, stall_seconds: float) -> None:
+        pass
+
+    def refuse(self, reason: str) -> None:
+        raise UsageError(reason)
+
+    def finish(self, point: Point) -> bool:
+        return True
+
+    def phase(self, name: str) -> None:
+        pass
+
+    def log(self, values: Mapping[str, float | str]) -> None:
+        pass

@@ -1,0 +1,331 @@
+"""One training job in one process: the state, the step in hand, and the world it is in.
+
+The training thread alone uses it. Whatever ends a world shows as ``GenerationLost``; the engine
+then enters the next world and computes what that one lacks.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import mlx.core as mx
+import numpy as np
+from mlx.utils import tree_map
+from numpy.typing import NDArray
+
+from elasticd.checkpoints.codec import read_tensors
+from elasticd.errors import GenerationLost, StateError
+from elasticd.ipc.plan import ChunkPlan
+from elasticd.recovery import tree
+from elasticd.train import randomness
+from elasticd.train.accumulate import GrainSums
+from elasticd.train.forward import Forward
+from elasticd.train.layout import Layout, Reduced, Vector
+from elasticd.train.probe import Probe
+from elasticd.train.seat import Seat
+from elasticd.train.state import Loaded, Snapshot, TrainingState, model_tree
+from elasticd.train.world import World
+from elasticd.types import Point, next_stamp
+
+
+class Engine:
+    """Runs steps for :class:`elasticd.train.run.Run`."""
+
+    def __init__(self, seat: Seat, state: TrainingState) -> None:
+        spec = seat.spec
+        self.seat, self.state = seat, state
+        self.seed, self.steps, self.grains = spec.train.seed, spec.train.steps, spec.grains
+        self.global_size = spec.batch.global_
+        self.world: World | None = None
+        self.point: Point | None = None
+        self._sums = GrainSums(self.grains)
+        self._probe = Probe()
+        self._agreed = False
+        self._forward = Forward(state)
+        self._layout: Layout | None = None
+        self._flat: mx.array | None = None
+        self._plan: tuple[object, ChunkPlan] | None = None
+        self._body_matters = self._owes_checkpoint = False
+        self._stall_seconds = 0.0
+        self._snapshot: Snapshot | None = None
+
+    # Worlds.
+
+    def enter(self) -> bool:
+        """Enter worlds until one holds, and commit the state from which it starts.
+
+        False if the job was released instead.
+        """
+        while True:
+            world = self.seat.take()
+            if world is None:
+                return False
+            try:
+                self._settle(world)
+                assert self.point is not None
+                self.seat.barrier(self.point)
+            except GenerationLost:
+                continue
+            self._checkpoint_if_due()
+            return True
+
+    def _settle(self, world: World) -> None:
+        """Hold the state from which ``world`` starts.
+
+        Raises:
+            GenerationLost: this process can't, or the world has ended already.
+        """
+        match world.state:
+            case "init":
+                self._initialise(world)
+            case "load":
+                self._load(world)
+            case _:
+                self._keep(world)
+        self.world = world
+        self._sums.aim(world.share(world.point.step + 1))
+
+    def _initialise(self, world: World) -> None:
+        if self.point is not None and self.point.step != 0:
+            self._refuse(f"this trainer holds step {self.point.step}, not the initial state")
+        self.seat.adopt(world.point)
+        self.point = world.point
+        self.state.normalize()
+        self._publish()
+
+    def _keep(self, world: World) -> None:
+        held = self.point
+        if held is None or (held.step, held.stamp) != (world.point.step, world.point.stamp):
+            self._refuse(f"this trainer holds {held}, not {world.point}")
+        self.seat.adopt(world.point)
+        self.point = world.point
+        assert self._snapshot is not None
+        self._snapshot = replace(self._snapshot, point=world.point)
+        self.seat.hold(self._snapshot)
+
+    def _load(self, world: World) -> None:
+        fds = self.seat.files(world)
+        try:
+            try:
+                loaded = Loaded.from_files(*read_tensors(fds))
+            finally:
+                for fd in fds:
+                    os.close(fd)
+            if (loaded.point.step, loaded.point.stamp) != (world.point.step, world.point.stamp):
+                raise StateError(f"the files hold {loaded.point}, not {world.point}")
+            self.seat.begin_update()
+            self.state.install(loaded)
+        except StateError as error:
+            self._refuse(str(error))
+        self._sums.clear()
+        self._probe.restart()
+        self._forward.forget()
+        self.point = world.point
+        self.seat.end_update(world.point, None)
+        self._publish(loaded=True)
+
+    def _refuse(self, reason: str) -> NoReturn:
+        self.seat.refuse(reason)
+        self.seat.end_update(None, None)
+        raise GenerationLost(reason)
+
+    def _publish(self, *, loaded: bool = False) -> None:
+        assert self.point is not None
+        started = time.monotonic()
+        samples = self.point.step * self.global_size
+        self._snapshot = self.state.capture(self.point, self.seed, samples)
+        self._stall_seconds = time.monotonic() - started
+        self.seat.hold(self._snapshot, loaded=loaded)
+
+    # The script's own code between steps.
+
+    def end_body(self) -> None:
+        """The script's code after a step is done: the state is what it left."""
+        before = self._snapshot
+        self._publish()
+        after = self._snapshot
+        assert after is not None
+        if before is not None and self.point is not None and self.point.step > 0:
+            self._body_matters = self._body_matters or any(
+                before.tensors.get(name) is not array for name, array in after.tensors.items()
+            )
+        if self._owes_checkpoint:
+            self._checkpoint_if_due()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last step is applied."""
+        assert self.point is not None
+        return self.point.step >= self.steps
+
+    def finish(self) -> bool:
+        """Wait at the end of the job. False if a world with more steps came instead."""
+        assert self.point is not None
+        while self.finished:
+            if self.seat.finish(self.point):
+                return True
+            if not self.enter():
+                return True
+        return False
+
+    # Grains.
+
+    def grain_numbers(self) -> Iterator[int]:
+        """The grains that are still to be computed, each until it has been accumulated.
+
+        Raises:
+            GenerationLost: the world has ended.
+        """
+        self.seat.phase("compute")
+        while True:
+            self.seat.check()
+            if self._probe.wants_grain:
+                grain = 0
+            elif missing := self._sums.missing():
+                grain = missing[0]
+            else:
+                return
+            self._forward.begin()
+            yield grain
+
+    @property
+    def step(self) -> int:
+        """The step that is being computed."""
+        assert self.point is not None
+        return self.point.step + 1
+
+    def accumulate(self, grain: int, loss: mx.array, weight: Any, gradients: Any) -> None:
+        """Take in the loss and gradients of one grain."""
+        if self._layout is None:
+            changed = self._forward.find_changes(loss, gradients)
+            self._layout = Layout.of(gradients, self._forward.base, changed)
+            self._forward.accept(self._layout)
+        layout = self._layout
+        vector = layout.pack(loss, weight, self._forward.state_of(layout), gradients)
+        replaced = self._forward.replaced(layout)
+        if self._probe.wants_grain:
+            mx.eval(vector, replaced, gradients)
+            self._take_probe(vector, gradients)
+        else:
+            mx.eval(replaced)
+            self._sums.add(grain, vector)
+        self._forward.refuse_unknown_changes(replaced)
+
+    def _take_probe(self, vector: Vector, gradients: Any) -> None:
+        layout = self._layout
+        assert layout is not None
+        if not self._probe.take(vector):
+            return
+        self._forward.restore()
+        returned = [a.astype(leaf.dtype) for leaf, a in layout.gradient_leaves(gradients)]
+        self._probe.conclude(layout, self.state, layout.gradient_tree(returned), self.seed)
+        if 0 in self._sums.missing():
+            self._sums.add(0, vector)
+
+    # Reduction and update.
+
+    def reduce(self) -> Reduced:
+        """Sum the step over the world; the update has begun when it returns.
+
+        Raises:
+            GenerationLost: the world has ended; the grains' sums are kept.
+        """
+        world, layout = self.world, self._layout
+        assert world is not None and layout is not None
+        if not self._agreed:
+            assert self._probe.result is not None
+            self.seat.agree(self._probe.result)
+            self._agreed = True
+        total = self._total(world, layout)
+        self.seat.begin_update()
+        self._snapshot = None
+        reduced = layout.mean(total, self.grains)
+        self._sums.clear()
+        self._forward.restore()
+        self._forward.forget()
+        return reduced
+
+    def _total(self, world: World, layout: Layout) -> Vector:
+        if world.size == 1:
+            total = self._sums.total()
+            assert total is not None
+            return total
+        plan = self._plan_for(world)
+        if world.reduction == "fast":
+            own = self._sums.total()
+            parts = {} if own is None else {(0, self.grains): own}
+        else:
+            parts = self._sums.parts()
+        views = {
+            node: [_view(piece) for piece in part if piece.size] for node, part in parts.items()
+        }
+        if self._flat is None:
+            self._flat = mx.zeros((layout.size,), mx.float32)
+            mx.eval(self._flat)
+        self.seat.reduce(self.step, plan, views, _view(self._flat))
+        return layout.split(self._flat)
+
+    def _plan_for(self, world: World) -> ChunkPlan:
+        shares = world.shares_of(self.step)
+        if self._plan is None or self._plan[0] is not shares:
+            parts = tuple(tree.cover(share, self.grains) for share in shares)
+            self._plan = shares, ChunkPlan(self.grains, parts)
+        return self._plan[1]
+
+    def zero_gradients(self) -> Any:
+        """A gradient that does nothing."""
+        return tree_map(mx.zeros_like, model_tree(self.state.model, trainable=True))
+
+    def apply(self, reduced: Reduced, optimizer: Any, gradients: Any) -> None:
+        """Update with ``gradients``, and commit."""
+        world, point = self.world, self.point
+        assert world is not None and point is not None
+        self.state.attach(optimizer)
+        step = self.step
+        randomness.seed_update(self.seed, step)
+        places = self.state.model_slots()
+        for path, array in reduced.state.items():
+            places[path].put(array)
+        del places
+        optimizer.update(self.state.model, gradients)
+        self.state.evaluate()
+        stamp = next_stamp(point.stamp, world.generation, step)
+        self.point = Point(point.lineage, step, stamp)
+        self._sums.aim(world.share(step + 1))
+        self.seat.end_update(self.point, reduced.loss)
+        randomness.seed_body(self.seed, step)
+        self._commit()
+
+    def _commit(self) -> None:
+        """Commit the step just applied: before the script's code goes on, unless what that code
+        does is part of the state, which nobody can be given before it is done."""
+        assert self.point is not None
+        lazily = self._body_matters or self.state.tracks
+        if not lazily:
+            self._publish()
+        try:
+            self.seat.barrier(self.point)
+        except GenerationLost:
+            if not lazily:
+                self.enter()
+            return
+        self._owes_checkpoint = lazily
+        if not lazily:
+            self._checkpoint_if_due()
+
+    def _checkpoint_if_due(self) -> None:
+        self._owes_checkpoint = False
+        world, snapshot = self.world, self._snapshot
+        if world is None or snapshot is None:
+            return
+        if world.checkpoint_due(snapshot.point.step, self.steps):
+            self.seat.checkpoint(world, snapshot, self._stall_seconds)
+
+
+def _view(array: mx.array) -> NDArray[np.float32]:
+    """The buffer of an evaluated flat float32 array. Writing to it writes to the array."""
+    return np.frombuffer(memoryview(array), np.float32)  # type: ignore[arg-type]

@@ -1,0 +1,56 @@
+"""What every member and spare of a job must have alike when its script comes to ``Run``."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from typing import Any
+
+import mlx.core as mx
+
+from elasticd.checkpoints.codec import model_digest
+from elasticd.job import JobSpec
+from elasticd.train.data import Source
+from elasticd.train.state import TrainingState, model_tree
+from elasticd.train.trees import arrays, describe, walk
+
+
+def fingerprint(
+    spec: JobSpec, state: TrainingState, source: Source, grain0: Any, clip_norm: float | None
+) -> dict[str, str]:
+    """A flat map of short strings. ``grain0`` is the first batch of step 1."""
+    found = {f"model/{path}": describe(a) for path, a in arrays(state.model.state).items()}
+    if state.optimizer is not None:
+        found["optimizer"] = type(state.optimizer).__name__
+        for path, array in arrays(state.optimizer.state).items():
+            found[f"optimizer/{path}"] = describe(array)
+    trainable = "\n".join(sorted(arrays(model_tree(state.model, trainable=True))))
+    found["trainable"] = hashlib.blake2b(trainable.encode(), digest_size=16).hexdigest()
+    found["dataset"] = source.describe()
+    found["grain0"] = _batch_digest(grain0)
+    found["batch"] = f"{spec.batch.global_}/{spec.batch.micro}"
+    found["seed"] = str(spec.train.seed)
+    found["clip_norm"] = str(clip_norm)
+    # Fused and unfused kernels differ in their bits (the compiler is asked for at the first use).
+    found["mlx"] = f"{_mlx_version()} {_device()} {'fused' if _fuses() else 'unfused'}"
+    return found
+
+
+def _batch_digest(batch: Any) -> str:
+    parts = list(walk(batch))
+    mx.eval(parts)
+    return model_digest({f"{number:08d}": part for number, part in enumerate(parts)})[:32]
+
+
+def _mlx_version() -> str:
+    from importlib.metadata import version
+
+    return version("mlx")
+
+
+def _device() -> str:
+    return str(mx.default_device()).split("(")[1].split(",")[0]
+
+
+def _fuses() -> bool:
+    return "gpu" in _device() or shutil.which("g++") is not None

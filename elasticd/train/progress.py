@@ -1,0 +1,93 @@
+"""What a trainer reports about itself, a few times a second and at every step."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+
+_INTERVAL_SECONDS = 0.02
+_MEMORY_INTERVAL_SECONDS = 1.0
+MAX_METRICS = 100
+
+
+class Reporter:
+    """A thread that sends the newest report: at once when told that it is urgent, else at most
+    every 20 ms. So a phase that lasts is always seen, and one that doesn't costs nothing.
+    """
+
+    def __init__(self, lock: threading.Lock, send: Callable[[], None]) -> None:
+        """``lock`` guards what is reported; ``send`` takes it itself."""
+        self._changed = threading.Condition(lock)
+        self._send = send
+        self._dirty = self._urgent = False
+
+    def start(self) -> None:
+        """Begin to report."""
+        threading.Thread(target=self._run, name="elasticd-progress", daemon=True).start()
+
+    def touch(self, *, urgent: bool = False) -> None:
+        """Something changed; the caller holds the lock."""
+        if urgent or not self._dirty:
+            self._dirty = True
+            self._urgent = self._urgent or urgent
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._dirty)
+                self._dirty = self._urgent = False
+            self._send()
+            with self._changed:
+                self._changed.wait_for(lambda: self._urgent, timeout=_INTERVAL_SECONDS)
+
+
+class Pace:
+    """Steps per second, averaged over the last few dozen."""
+
+    def __init__(self) -> None:
+        self._last: float | None = None
+        self._mean_seconds: float | None = None
+
+    def step(self, now: float) -> None:
+        """A step was applied at ``now``."""
+        if self._last is not None:
+            seconds = now - self._last
+            mean = self._mean_seconds
+            self._mean_seconds = seconds if mean is None else mean + 0.1 * (seconds - mean)
+        self._last = now
+
+    def pause(self) -> None:
+        """What comes now is no step's time."""
+        self._last = None
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """None before the second step."""
+        return None if not self._mean_seconds else 1 / self._mean_seconds
+
+
+class Memory:
+    """This process's resident memory, asked at most once a second."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._asked = float("-inf")
+        self._bytes = 0
+
+    @property
+    def bytes(self) -> int:
+        """Resident bytes."""
+        now = time.monotonic()
+        if now - self._asked > _MEMORY_INTERVAL_SECONDS:
+            self._asked, self._bytes = now, int(self._process.memory_info().rss)
+        return self._bytes
+
+
+def metric(value: Any) -> float | str:
+    """A figure as it can be sent."""
+    return value if isinstance(value, str) else float(value)

@@ -1,0 +1,231 @@
+"""``elasticd.Run``: what a training script holds."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import mlx.core as mx
+import mlx.optimizers as optim
+from mlx.nn.layers.base import Module
+from mlx.nn.utils import value_and_grad
+
+from elasticd.checkpoints.codec import model_digest
+from elasticd.errors import OperationError, UsageError
+from elasticd.train import randomness
+from elasticd.train.alone import AloneSeat
+from elasticd.train.data import Collate, StreamSource, source_of, stack
+from elasticd.train.engine import Engine
+from elasticd.train.fingerprint import fingerprint
+from elasticd.train.sampling import Batches
+from elasticd.train.seat import HOST
+from elasticd.train.state import TrainingState, model_tree
+from elasticd.train.step import Step
+from elasticd.train.trees import arrays
+from elasticd.train.world import World
+
+T = TypeVar("T")
+
+
+class Run:
+    """A training job, as one of its ranks sees it.
+
+    Loop over it, and the library runs the steps::
+
+        for step in elasticd.Run(model=model, optimizer=optimizer, loss=loss, data=dataset):
+            print(step.number, step.loss)
+
+    or loop over :meth:`steps` and compute the gradients yourself. The script may be started by a
+    daemon or by itself; alone it is a world of one. Model and optimizer must be complete when
+    they are given here: what a job's members share replaces their content.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Module,
+        data: Any,
+        optimizer: optim.Optimizer | None = None,
+        loss: Callable[[Any, Any], Any] | None = None,
+        clip_norm: float | None = None,
+        collate: Collate | None = None,
+    ) -> None:
+        """Join the job; returns once this rank holds the job's state.
+
+        Args:
+            model: what is trained.
+            data: a dataset (``__len__`` and ``__getitem__``), or a function without arguments that
+                returns a fresh iterator, the same on every rank.
+            optimizer: needed to loop over the run itself.
+            loss: ``loss(model, batch)``, the mean over the batch or (mean, weight); as above.
+            clip_norm: limits the norm of the reduced gradient, when the library runs the step.
+            collate: makes a batch of a list of samples; by default they are stacked.
+
+        Raises:
+            UsageError, ConfigError: something here, or in job.toml, is wrong.
+        """
+        if not isinstance(model, Module):
+            raise UsageError(f"model= is a {type(model).__name__}, not an mlx.nn.Module")
+        if clip_norm is not None and clip_norm <= 0:
+            raise UsageError(f"clip_norm= must be above 0, not {clip_norm}")
+        seat = HOST.sit()
+        self._seat = AloneSeat.find() if seat is None else seat
+        spec = self._seat.spec
+        if seat is None:
+            randomness.seed_script(spec.train.seed)
+        batches = Batches(spec.batch.global_, spec.batch.micro)
+        self._source = source_of(data, batches, spec.train.seed)
+        self._collate: Collate = collate or stack
+        self._model, self._optimizer, self._loss = model, optimizer, loss
+        self._clip_norm = clip_norm
+        self._state = TrainingState(model, optimizer)
+        self._engine = Engine(self._seat, self._state)
+        if isinstance(self._source, StreamSource) and self._source.has_state:
+            self._state.track(STREAM, _StreamState(self._source, self._engine))
+        self._looping = False
+        self._join()
+
+    def _join(self) -> None:
+        spec = self._seat.spec
+        randomness.seed_grain(spec.train.seed, 1, 0)
+        grain0 = self._collate(self._source.samples(1, 0))
+        self._seat.at_run(fingerprint(spec, self._state, self._source, grain0, self._clip_norm))
+        if not self._engine.enter():
+            raise OperationError("the job has ended")
+        randomness.seed_body(spec.train.seed, self._engine.step - 1)
+
+    @property
+    def rank(self) -> int:
+        """This member's place in the present world, from 0. It may change between steps."""
+        return self._world.rank
+
+    @property
+    def world_size(self) -> int:
+        """Members of the present world. It may change between steps."""
+        return self._world.size
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is rank 0."""
+        return self.rank == 0
+
+    @property
+    def _world(self) -> World:
+        assert self._engine.world is not None
+        return self._engine.world
+
+    @property
+    def output_dir(self) -> Path:
+        """The folder for what the script writes; it exists."""
+        self._seat.output_dir.mkdir(parents=True, exist_ok=True)
+        return self._seat.output_dir
+
+    def digest(self) -> str:
+        """The hex digest of the model's parameters that ``status --json`` shows."""
+        parameters = arrays(model_tree(self._model))
+        mx.eval(parameters)
+        return model_digest(parameters)
+
+    def log(self, **values: float) -> None:
+        """Show figures beside the loss. The newest 100 names are kept."""
+        self._seat.log(values)
+
+    def track(self, name: str, thing: Any) -> None:
+        """Make ``thing`` part of the state that checkpoints hold and that a replacement is given.
+
+        ``thing`` has ``state_dict()`` and ``load_state_dict()``, or ``state`` and ``load_state``,
+        or is a dict or list of plain values and arrays, which is changed in place. Call it after
+        ``Run(…)`` and before the loop. On a rank that joined later it is loaded by this call.
+
+        Raises:
+            UsageError: it can't be stored, or the name is taken.
+        """
+        self._state.track(name, thing)
+
+    def evaluate(self, fn: Callable[..., T]) -> T:
+        """Call ``fn()``, or ``fn(model)`` if it takes an argument, with the model in evaluation
+        mode; has a deadline of its own. Returns what ``fn`` returns."""
+        modules: list[Any] = self._model.modules()  # type: ignore[no-untyped-call]
+        modes = [(module, module.training) for module in modules]
+        self._seat.phase("evaluate")
+        self._model.eval()
+        try:
+            return fn(self._model) if _takes_argument(fn) else fn()
+        finally:
+            for module, training in modes:
+                module._set_training_mode(training)
+            self._seat.phase("user")
+
+    def steps(self) -> Iterator[Step]:
+        """The steps that are still to be made. The loop's body computes and applies each.
+
+        Raises:
+            UsageError: the body of the loop didn't apply its step, or there are two loops.
+        """
+        if self._looping:
+            raise UsageError("a run can be looped over once")
+        self._looping = True
+        engine = self._engine
+        while True:
+            engine.end_body()
+            if engine.finished:
+                if engine.finish():
+                    return
+                continue
+            step = Step(engine, self._source, self._collate, self._optimizer)
+            yield step
+            if not step.applied:
+                raise UsageError(f"the loop's body did not call step.apply() for {step}")
+
+    def __iter__(self) -> Iterator[Step]:
+        """The library runs each step; yields it when it is committed.
+
+        Raises:
+            UsageError: ``Run`` was not given an optimizer and a loss.
+        """
+        if self._loss is None or self._optimizer is None:
+            raise UsageError(
+                "`for step in run` needs Run(…, loss=, optimizer=); or use run.steps()"
+            )
+        loss_and_grad = value_and_grad(self._model, self._loss)
+        for step in self.steps():
+            for batch in step.micro_batches():
+                loss, gradients = loss_and_grad(self._model, batch)
+                step.accumulate(loss, gradients)
+                del loss, gradients
+            if self._clip_norm is not None:
+                step.grads = _clipped(step.grads, self._clip_norm)
+            step.apply()
+            if not step.late:
+                yield step
+
+
+STREAM = "elasticd.stream"
+
+
+class _StreamState:
+    """The position of the data stream, as tracked state."""
+
+    def __init__(self, source: StreamSource, engine: Engine) -> None:
+        self._source, self._engine = source, engine
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._source.state(self._engine.step - 1)
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        self._source.load_state(saved)
+
+
+def _clipped(gradients: Any, max_norm: float) -> Any:
+    return optim.clip_grad_norm(gradients, max_norm)[0]  # type: ignore[no-untyped-call]
+
+
+def _takes_argument(fn: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return any(p.kind in positional and p.default is p.empty for p in parameters)

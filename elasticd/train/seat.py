@@ -1,0 +1,121 @@
+"""A process's place in its job, as the training thread sees it.
+
+Two things implement it: the session with a daemon, and the world of one that has none. Every method
+may raise :class:`~elasticd.errors.GenerationLost` where it says so; the caller then takes the next
+world with :meth:`Seat.take`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticd.errors import UsageError
+from elasticd.ipc.plan import ChunkPlan
+from elasticd.job import JobSpec
+from elasticd.train.state import Snapshot
+from elasticd.train.world import World
+from elasticd.types import Point, Range
+
+Parts = Mapping[Range, Sequence[NDArray[np.float32]]]
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """What the first grain and the first update of a process came to; digests in hex."""
+
+    repeats: bool
+    gradient: str
+    update: str
+    layout: str
+
+
+class Seat(Protocol):
+    """What the training thread asks of its surroundings."""
+
+    spec: JobSpec
+    output_dir: Path
+
+    def at_run(self, fingerprint: Mapping[str, str]) -> None:
+        """The script has come to its ``Run(…)``."""
+
+    def take(self) -> World | None:
+        """Wait for the next world and enter it; None if the job was released instead."""
+
+    def check(self) -> None:
+        """Raises GenerationLost if the world has ended."""
+
+    def files(self, world: World) -> list[int]:
+        """Wait for the descriptors of the state to load, the caller's to close; may raise
+        GenerationLost."""
+
+    def adopt(self, point: Point) -> None:
+        """The state in place is from now on that of ``point``; may raise GenerationLost."""
+
+    def hold(self, snapshot: Snapshot, *, loaded: bool = False) -> None:
+        """The state is in place: ``snapshot`` answers for it until the next update."""
+
+    def begin_update(self) -> None:
+        """An update (or a load) begins: the answer to a freeze waits for its end. Or raises
+        GenerationLost."""
+
+    def end_update(self, point: Point | None, loss: float | None) -> None:
+        """The state is now that of ``point``; None: as before."""
+
+    def reduce(self, step: int, plan: ChunkPlan, parts: Parts, out: NDArray[np.float32]) -> None:
+        """Sum over the world; may raise GenerationLost."""
+
+    def barrier(self, point: Point) -> None:
+        """Wait until all members hold ``point``, which commits it; may raise GenerationLost."""
+
+    def agree(self, result: ProbeResult) -> None:
+        """Wait for the verdict over all members' probes; may raise GenerationLost."""
+
+    def checkpoint(self, world: World, snapshot: Snapshot, stall_seconds: float) -> None:
+        """Have this member's shards written in the background."""
+
+    def refuse(self, reason: str) -> None:
+        """The state or world can't be used; the job fails with ``reason``."""
+
+    def finish(self, point: Point) -> bool:
+        """Wait at the job's end: True when released, False when the world has ended."""
+
+    def phase(self, name: str) -> None:
+        """What the training thread does now."""
+
+    def log(self, values: Mapping[str, float | str]) -> None:
+        """Figures to show."""
+
+
+class Host:
+    """The seat that this process was given before its script began, if any."""
+
+    def __init__(self) -> None:
+        self._seat: Seat | None = None
+        self._taken = False
+
+    def prepare(self, seat: Seat) -> None:
+        """Called by the trainer's host, before it runs the script."""
+        self._seat = seat
+
+    def sit(self) -> Seat | None:
+        """The prepared seat; None if this process has no daemon.
+
+        Raises:
+            UsageError: it was taken already.
+        """
+        if self._seat is None:
+            return None
+        if self._taken:
+            raise UsageError("a script has one elasticd.Run; this is its second")
+        self._taken = True
+        return self._seat
+
+
+HOST = Host()
+"""All that a script does is import elasticd, so its process must find its seat by itself."""

@@ -1,0 +1,462 @@
+"""A trainer's place in a job run by daemons: what a control thread and the training thread share.
+
+The control thread answers the daemon at once, whatever the training thread does. Both sides meet
+under one lock, and these rules hold:
+
+- A world is entered by :meth:`Session.take` and left by ``freeze`` or a lost reducer. Once it is
+  left nothing of it can be used: every method that needs it raises ``GenerationLost``, and a
+  training thread that waits for the reducer is woken through a pipe.
+- :meth:`Session.begin_update` decides between an update and a freeze. Whoever has the lock first
+  wins: a reduced gradient that comes after the freeze is dropped, a freeze that comes after the
+  update has begun is answered when the update is done. So the point that was answered never
+  changes until the next world.
+- A state may be read from the moment that it is held (:meth:`Session.hold`) until the next update
+  begins. A request that comes between waits.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticd.checkpoints.codec import write_memory
+from elasticd.errors import GenerationLost, ProtocolError, StateError
+from elasticd.ipc.child import DaemonLink
+from elasticd.ipc.chunks import ReducerLink
+from elasticd.ipc.plan import ChunkPlan
+from elasticd.job import JobSpec
+from elasticd.train.progress import MAX_METRICS, Memory, Pace, Reporter, metric
+from elasticd.train.seat import Parts, ProbeResult
+from elasticd.train.state import Snapshot
+from elasticd.train.world import World, tag_list, tag_of
+from elasticd.train.writer import CheckpointWriter, Task
+from elasticd.types import Point, Tag
+
+_LEFT = "this world has ended"
+
+
+@dataclass
+class _Report:
+    """What ``progress`` shows."""
+
+    phase: str = "idle"
+    loss: float | None = None
+    metrics: dict[str, float | str] = field(default_factory=dict)
+    pace: Pace = field(default_factory=Pace)
+    memory: Memory = field(default_factory=Memory)
+
+
+@dataclass(frozen=True)
+class _Export:
+    """A request for the state, which may have to wait."""
+
+    serial: str
+    step: int
+    stamp: str
+
+
+class Session:
+    """Implements :class:`elasticd.train.seat.Seat` over a connection to a daemon."""
+
+    def __init__(self, link: DaemonLink, spec: JobSpec, output_dir: Path) -> None:
+        self.spec, self.output_dir = spec, output_dir
+        self._link = link
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._wake_fd, self._wake_write_fd = os.pipe()
+        os.set_blocking(self._wake_fd, False)
+        os.set_blocking(self._wake_write_fd, False)
+        self._world: World | None = None
+        self._reducer: ReducerLink | None = None  # the training thread's
+        self._next: tuple[World, list[int]] | None = None
+        self._files: tuple[Tag, list[int]] | None = None
+        self._verdict: tuple[Tag, bool, str] | None = None
+        self._probed: Tag | None = None
+        self._updating = False
+        self._freezes: list[str] = []
+        self._exports: list[_Export] = []
+        self._point: Point | None = None
+        self._committed: int | None = None
+        self._snapshot: Snapshot | None = None
+        self._run = self._released = False
+        self._report = _Report()
+        self._reporter = Reporter(self._lock, self._send_progress)
+        self._writer = CheckpointWriter(link.send, self.log)
+
+    def start(self) -> None:
+        """Begin to answer the daemon."""
+        threading.Thread(target=self._listen, name="elasticd-control", daemon=True).start()
+
+    # The control thread.
+
+    def _listen(self) -> None:
+        try:
+            for message, fds in self._link.messages():
+                self._handle(message, fds)
+        except Exception:
+            # The top of a thread without which this process is of no use: end it, with the reason.
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
+
+    def _handle(self, message: dict[str, Any], fds: list[int]) -> None:
+        match message.get("t"):
+            case "freeze":
+                self._freeze(str(message["serial"]))
+            case "world":
+                self._offer(World.of_message(message), fds)
+            case "load":
+                self._bring(tag_of(message["generation"]), fds)
+            case "export":
+                request = _Export(
+                    str(message["serial"]), int(message["step"]), str(message["stamp"])
+                )
+                with self._lock:
+                    self._exports.append(request)
+                    self._serve_exports()
+            case "exact":
+                verdict = tag_of(message["generation"]), message["exact"], message["reason"]
+                with self._changed:
+                    self._verdict = verdict
+                    self._changed.notify_all()
+            case "release":
+                with self._changed:
+                    self._released = True
+                    self._changed.notify_all()
+            case "run":
+                with self._changed:
+                    self._run = True
+                    self._changed.notify_all()
+            case other:
+                raise ProtocolError(f"the daemon sent an unknown message: {other!r}")
+
+    def _freeze(self, serial: str) -> None:
+        with self._changed:
+            self._leave()
+            if self._next is not None:
+                _close(self._next[1])
+                self._next = None
+            if self._updating:
+                self._freezes.append(serial)
+            else:
+                self._answer_freeze(serial)
+            self._changed.notify_all()
+
+    def _answer_freeze(self, serial: str) -> None:
+        point = self._point
+        self._link.send(
+            {
+                "t": "holding",
+                "serial": serial,
+                "point": point and [point.lineage, point.step, point.stamp],
+                "committed": self._committed,
+            }
+        )
+
+    def _leave(self) -> None:
+        """The caller holds the lock."""
+        if self._world is not None:
+            self._world = None
+            self._report.pace.pause()
+            os.write(self._wake_write_fd, b"x")
+
+    def _offer(self, world: World, fds: list[int]) -> None:
+        if len(fds) != (0 if world.size == 1 else 2):
+            raise ProtocolError(f"{len(fds)} descriptors came with a world of {world.size}")
+        with self._changed:
+            self._leave()
+            if self._next is not None:
+                _close(self._next[1])
+            self._next = world, fds
+            self._changed.notify_all()
+
+    def _bring(self, generation: Tag, fds: list[int]) -> None:
+        with self._changed:
+            if self._files is not None:
+                _close(self._files[1])
+            self._files = generation, fds
+            self._changed.notify_all()
+
+    def _serve_exports(self) -> None:
+        """The caller holds the lock."""
+        if self._snapshot is None and self._point is not None:
+            return  # not yet readable; hold() comes back to it
+        requests, self._exports = self._exports, []
+        for request in requests:
+            snapshot = self._snapshot
+            if snapshot is None or (request.step, request.stamp) != (
+                snapshot.point.step,
+                snapshot.point.stamp,
+            ):
+                reason = f"this trainer holds {snapshot and snapshot.point}"
+                self._link.send({"t": "not_exported", "serial": request.serial, "reason": reason})
+                continue
+            threading.Thread(
+                target=self._export, args=(request.serial, snapshot), name="elasticd-export",
+                daemon=True,
+            ).start()  # fmt: skip
+
+    def _export(self, serial: str, snapshot: Snapshot) -> None:
+        try:
+            fd = write_memory(snapshot.tensors, snapshot.metadata())
+        except StateError as error:
+            self._link.send({"t": "not_exported", "serial": serial, "reason": str(error)})
+            return
+        try:
+            message = {
+                "t": "exported",
+                "serial": serial,
+                "step": snapshot.point.step,
+                "stamp": snapshot.point.stamp,
+                "bytes": os.fstat(fd).st_size,
+            }
+            self._link.send(message, [fd])
+        finally:
+            os.close(fd)
+
+    # The training thread.
+
+    def await_run(self) -> None:
+        """Say that the interpreter is up, and wait for ``run``."""
+        self._link.send({"t": "waiting"})
+        with self._changed:
+            self._changed.wait_for(lambda: self._run)
+
+    def at_run(self, fingerprint: Mapping[str, str]) -> None:
+        self._link.send({"t": "at_run", "fingerprint": dict(fingerprint)})
+        self._reporter.start()
+
+    def take(self) -> World | None:
+        self._drop_reducer()
+        self.phase("idle")
+        with self._changed:
+            self._changed.wait_for(lambda: self._next is not None or self._released)
+            if self._next is None:
+                return None
+            (world, fds), self._next = self._next, None
+            self._world = world
+            self._drain()
+        if world.size > 1:
+            self._reducer = ReducerLink(
+                fds[0], fds[1], world.generation, world.rank, world.size, world.reduction
+            )
+        return world
+
+    def _drain(self) -> None:
+        try:
+            while os.read(self._wake_fd, 4096):
+                pass
+        except BlockingIOError:
+            pass
+
+    def _drop_reducer(self) -> None:
+        if self._reducer is not None:
+            self._reducer.close()
+            self._reducer = None
+
+    def check(self) -> None:
+        with self._lock:
+            self._current()
+
+    def _current(self) -> World:
+        """The caller holds the lock."""
+        if self._world is None:
+            raise GenerationLost(_LEFT)
+        return self._world
+
+    def files(self, world: World) -> list[int]:
+        def brought() -> bool:
+            return self._files is not None and self._files[0] == world.generation
+
+        with self._changed:
+            self._changed.wait_for(lambda: self._world is None or brought())
+            self._current()
+            assert self._files is not None
+            (_, fds), self._files = self._files, None
+            return fds
+
+    def adopt(self, point: Point) -> None:
+        with self._lock:
+            self._current()
+            self._point = point
+            self._reporter.touch(urgent=True)
+
+    def hold(self, snapshot: Snapshot, *, loaded: bool = False) -> None:
+        with self._lock:
+            self._snapshot = snapshot
+            if loaded:
+                world = self._world
+                if world is not None:
+                    self._link.send(
+                        {
+                            "t": "loaded",
+                            "generation": tag_list(world.generation),
+                            "step": snapshot.point.step,
+                            "stamp": snapshot.point.stamp,
+                        }
+                    )
+            self._serve_exports()
+
+    def begin_update(self) -> None:
+        with self._lock:
+            self._current()
+            self._updating = True
+            self._snapshot = None
+            self._set_phase("update")
+
+    def end_update(self, point: Point | None, loss: float | None) -> None:
+        with self._lock:
+            self._updating = False
+            if point is not None:
+                self._point = point
+            if loss is not None:
+                self._report.loss = loss
+                self._report.pace.step(time.monotonic())
+            serials, self._freezes = self._freezes, []
+            for serial in serials:
+                self._answer_freeze(serial)
+            self._reporter.touch(urgent=True)
+
+    def reduce(self, step: int, plan: ChunkPlan, parts: Parts, out: NDArray[np.float32]) -> None:
+        with self._lock:
+            self._current()
+            self._set_phase("reduce")
+        assert self._reducer is not None
+        try:
+            self._reducer.reduce(step, plan, parts, out, self._wake_fd)
+        except GenerationLost as error:
+            self._lost(str(error))
+            raise
+
+    def barrier(self, point: Point) -> None:
+        with self._lock:
+            world = self._current()
+            if world.size > 1:
+                self._set_phase("reduce")
+        if world.size > 1:
+            assert self._reducer is not None
+            try:
+                self._reducer.barrier(point.step, self._wake_fd)
+            except GenerationLost as error:
+                self._lost(str(error))
+                raise
+        with self._lock:
+            self._current()
+            self._committed = point.step
+            self._set_phase("user")
+            self._reporter.touch(urgent=True)
+
+    def _lost(self, evidence: str) -> None:
+        with self._lock:
+            world = self._world
+            self._leave()
+        if world is not None:
+            generation = tag_list(world.generation)
+            self._link.send({"t": "reducer_lost", "generation": generation, "evidence": evidence})
+        self._drop_reducer()
+
+    def agree(self, result: ProbeResult) -> None:
+        with self._changed:
+            generation = self._current().generation
+            if self._probed != generation:
+                self._probed = generation
+                self._link.send(
+                    {
+                        "t": "probe",
+                        "generation": tag_list(generation),
+                        "repeats": result.repeats,
+                        "gradient": result.gradient,
+                        "update": result.update,
+                        "layout": result.layout,
+                    }
+                )
+
+            def decided() -> bool:
+                return self._verdict is not None and self._verdict[0] == generation
+
+            self._changed.wait_for(lambda: self._world is None or decided())
+            self._current()
+
+    def checkpoint(self, world: World, snapshot: Snapshot, stall_seconds: float) -> None:
+        step = snapshot.point.step
+        must = step == self.spec.train.steps or step == world.point.step
+        if not self._writer.submit(Task(world, snapshot, stall_seconds), must=must):
+            self.log({"checkpoint_skipped": step})
+
+    def refuse(self, reason: str) -> None:
+        self._link.send({"t": "refused", "reason": reason})
+        with self._changed:
+            self._leave()
+
+    def finish(self, point: Point) -> bool:
+        self.phase("idle")
+        with self._changed:
+            if self._world is not None:
+                self._link.send(
+                    {
+                        "t": "finished",
+                        "generation": tag_list(self._world.generation),
+                        "step": point.step,
+                        "stamp": point.stamp,
+                    }
+                )
+            self._changed.wait_for(lambda: self._released or self._world is None)
+            return self._released
+
+    def close(self) -> None:
+        """The script is over: leave in order."""
+        self._drop_reducer()
+        self._send_progress()
+        self._link.close()
+
+    # What is shown.
+
+    def phase(self, name: str) -> None:
+        with self._lock:
+            self._set_phase(name)
+
+    def _set_phase(self, name: str) -> None:
+        if self._report.phase != name:
+            self._report.phase = name
+            self._reporter.touch()
+
+    def log(self, values: Mapping[str, float | str]) -> None:
+        with self._lock:
+            self._report.metrics.update({name: metric(v) for name, v in values.items()})
+            while len(self._report.metrics) > MAX_METRICS:
+                del self._report.metrics[next(iter(self._report.metrics))]
+            self._reporter.touch()
+
+    def _send_progress(self) -> None:
+        with self._lock:
+            world, point, report = self._world, self._point, self._report
+            if world is None or point is None:
+                return
+            message = {
+                "t": "progress",
+                "generation": tag_list(world.generation),
+                "step": point.step,
+                "stamp": point.stamp,
+                "committed": self._committed,
+                "loss": report.loss,
+                "phase": report.phase,
+                "steps_per_second": report.pace.steps_per_second,
+                "memory_bytes": report.memory.bytes,
+                "metrics": dict(report.metrics),
+            }
+        self._link.send(message)
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)

@@ -1,0 +1,109 @@
+"""A world as one of its members sees it: the daemon's ``world`` message, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elasticd.checkpoints.layout import due
+from elasticd.errors import ProtocolError
+from elasticd.types import JobId, Lineage, NodeId, Point, Range, Stamp, Tag
+
+Share = tuple[Range, ...]
+
+
+@dataclass(frozen=True)
+class Writes:
+    """When a checkpoint is due and who writes what of it."""
+
+    every: int
+    count: int
+    replicas: int
+
+
+@dataclass(frozen=True)
+class World:
+    """One generation of a job, entered from the committed state ``point``.
+
+    ``shares_now`` are the grains of the first step, per rank; ``shares`` those of all later ones.
+    """
+
+    generation: Tag
+    job: JobId
+    rank: int
+    size: int
+    members: tuple[NodeId, ...]
+    point: Point
+    state: str
+    shares_now: tuple[Share, ...]
+    shares: tuple[Share, ...]
+    reduction: str
+    checkpointed: int
+    checkpoint_folder: Path
+    writes: Writes
+
+    @classmethod
+    def of_message(cls, message: Mapping[str, Any]) -> World:
+        """Read a ``world`` message.
+
+        Raises:
+            ProtocolError: it lacks something or makes no sense.
+        """
+        try:
+            checkpointed = message["checkpointed"]
+            world = cls(
+                generation=tag_of(message["generation"]),
+                job=JobId(message["job"]),
+                rank=int(message["rank"]),
+                size=int(message["size"]),
+                members=tuple(NodeId(node) for node in message["members"]),
+                point=Point(
+                    Lineage(message["lineage"]), int(message["step"]), Stamp(message["stamp"])
+                ),
+                state=str(message["state"]),
+                shares_now=_shares(message["shares_now"]),
+                shares=_shares(message["shares"]),
+                reduction=str(message["reduction"]),
+                checkpointed=-1 if checkpointed is None else int(checkpointed),
+                checkpoint_folder=Path(message["checkpoint_folder"]),
+                writes=Writes(**{k: int(v) for k, v in message["writes"].items()}),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(f"a world that can't be read: {error!r}") from error
+        if (
+            not 0 <= world.rank < world.size == len(world.shares_now) == len(world.shares)
+            or world.state not in ("keep", "load", "init")
+            or world.reduction not in ("exact", "fast")
+            or world.writes.every < 1
+        ):
+            raise ProtocolError(f"a world that makes no sense: {world}")
+        return world
+
+    def shares_of(self, step: int) -> tuple[Share, ...]:
+        """Who computes what in ``step``, per rank."""
+        return self.shares_now if step == self.point.step + 1 else self.shares
+
+    def share(self, step: int) -> Share:
+        """The grains of this member in ``step``."""
+        return self.shares_of(step)[self.rank]
+
+    def checkpoint_due(self, step: int, steps: int) -> bool:
+        """Whether this world wants a checkpoint of ``step``; the job ends at ``steps``."""
+        return due(step, self.writes.every, steps) and step > self.checkpointed
+
+
+def tag_of(value: Sequence[Any]) -> Tag:
+    """Read (counter, leader, nonce)."""
+    counter, leader, nonce = value
+    return Tag(int(counter), NodeId(leader), str(nonce))
+
+
+def tag_list(tag: Tag) -> list[Any]:
+    """The inverse of :func:`tag_of`."""
+    return [tag.counter, tag.leader, tag.nonce]
+
+
+def _shares(value: Sequence[Any]) -> tuple[Share, ...]:
+    return tuple(tuple((int(start), int(end)) for start, end in share) for share in value)
