@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -228,7 +229,7 @@ def test_exact_has_the_bits_of_the_tree(start: Callable[[int, str], World], size
         Batch(4, 70_000, shares(4, 37, size, idle=size - 1)),
     ]
     for step, batch in enumerate(batches, 1):
-        for out in world.everywhere(lambda rank, b=batch, s=step: b.reduce(world, s, rank)):
+        for out in world.everywhere(partial(batch.reduce, world, step)):
             assert out.tobytes() == batch.expected.tobytes()
         assert world.barrier(step) == [None] * size
 
@@ -237,7 +238,7 @@ def test_fast_is_close_and_the_same_everywhere(start: Callable[[int, str], World
     world = start(3, "fast")
     batch = Batch(5, 1_500_000, [[(0, 1)], [(1, 2)], [(2, 3)]])
     for step in (1, 2):
-        outs = world.everywhere(lambda rank, s=step: batch.reduce(world, s, rank))
+        outs = world.everywhere(partial(batch.reduce, world, step))
         assert len({out.tobytes() for out in outs}) == 1
         scale = np.abs(batch.grains).sum(0)
         assert np.all(np.abs(outs[0] - batch.expected) <= 1e-6 * scale)

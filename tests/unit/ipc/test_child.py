@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticd.errors import ProtocolError
+from elasticd.ipc.child import CHILD_VARIABLE, ChildSettings, DaemonLink
+from elasticd.ipc.frames import FrameSocket
+
+CHILD = {"socket": "/x/s", "nonce": "ab", "role": "trainer", "grace_seconds": 30, "job": "j-1"}
+
+
+def test_settings_come_from_the_environment() -> None:
+    settings = ChildSettings.from_environment({CHILD_VARIABLE: json.dumps(CHILD)})
+    assert settings == ChildSettings("/x/s", "ab", "trainer", 30.0, {"job": "j-1"})
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "no json", "[]", "3", json.dumps({**CHILD, "grace_seconds": "soon"}), "{}"]
+)
+def test_another_environment_is_refused(text: str | None) -> None:
+    with pytest.raises(ProtocolError, match=CHILD_VARIABLE):
+        ChildSettings.from_environment({} if text is None else {CHILD_VARIABLE: text})
+
+
+class Daemon:
+    """The daemon's end of one child."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "children.sock"
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(str(self.path))
+        self._listener.listen()
+        self._listener.settimeout(20)
+
+    def accept(self) -> tuple[FrameSocket, dict[str, Any]]:
+        connection = FrameSocket(self._listener.accept()[0])
+        self._listener.close()
+        received = connection.receive()
+        assert received is not None
+        return connection, received[0]
+
+
+def test_a_child_says_hello_and_outlives_its_daemon(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path)
+    settings = ChildSettings(str(daemon.path), "ab", "trainer", 30.0, {})
+    seen: list[Any] = []
+    try:
+        link = DaemonLink.connect(settings)
+        thread = threading.Thread(target=lambda: seen.extend(link.messages()))
+        thread.start()
+        connection, hello = daemon.accept()
+        assert hello == {"t": "hello", "nonce": "ab", "pid": os.getpid(), "role": "trainer"}
+        assert 29 < signal.getitimer(signal.ITIMER_REAL)[0] <= 30
+        reader, writer = os.pipe()
+        signal.setitimer(signal.ITIMER_REAL, 20)
+        connection.send({"t": "alive"})
+        connection.send({"t": "world"}, [reader])
+        connection.close()
+        thread.join(20)
+        assert 29 < signal.getitimer(signal.ITIMER_REAL)[0] <= 30
+        [(message, fds)] = seen
+        assert message == {"t": "world", "fds": 1}
+        assert link.send({"t": "progress"}) is False
+        for fd in (reader, writer, *fds):
+            os.close(fd)
+        link.close()
+        assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+HUNG = """
+import re
+from elasticd.ipc.child import DaemonLink
+link = DaemonLink.connect()
+re.match(r"(a+)+$", "a" * 64 + "b")  # holds the interpreter's lock for longer than anyone waits
+"""
+
+
+@pytest.mark.process
+def test_the_dead_man_ends_a_child_that_hangs_with_the_lock_held(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path)
+    child = {**CHILD, "socket": str(daemon.path), "grace_seconds": 0.3}
+    environment = {**os.environ, CHILD_VARIABLE: json.dumps(child)}
+    process = subprocess.Popen([sys.executable, "-c", HUNG], env=environment)
+    try:
+        connection, hello = daemon.accept()
+        assert hello["pid"] == process.pid
+        assert process.wait(20) == -signal.SIGALRM
+        connection.close()
+    finally:
+        process.kill()
+        process.wait()
