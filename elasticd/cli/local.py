@@ -92,8 +92,10 @@ def up(home: Path, count: int | None, program: Sequence[str] = DAEMON) -> list[d
         return [_described(node, started) for node in nodes]
 
 
-def down(home: Path) -> list[str]:
+def down(home: Path, patience_seconds: float = DOWN_SECONDS) -> list[str]:
     """End all daemons of the cluster and their children; returns the names of those that ran.
+
+    A daemon that has agreed to a shutdown has ``patience_seconds`` for it before it is killed.
 
     Raises:
         OperationError: a process survives even SIGKILL.
@@ -103,7 +105,7 @@ def down(home: Path) -> list[str]:
         return []
     with _locked(home):
         running = [folder for folder in homes if _daemon(folder) is not None]
-        _end(homes, {})
+        _end(homes, {}, patience_seconds)
         return [folder.name for folder in running]
 
 
@@ -221,7 +223,7 @@ def _daemon(home: Path) -> psutil.Process | None:
         process = psutil.Process(int(record["pid"]))
         gap = process.create_time() - float(record["create_time"])
         alive = process.status() != psutil.STATUS_ZOMBIE
-    except (OSError, ValueError, TypeError, KeyError, psutil.Error):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, psutil.Error):
         return None
     return process if alive and abs(gap) < CREATE_TIME_TOLERANCE_SECONDS else None
 
@@ -299,7 +301,11 @@ def _described(node: Node, started: dict[str, subprocess.Popen[bytes]]) -> dict[
 # --- the end ------------------------------------------------------------------------------------
 
 
-def _end(homes: Sequence[Path], started: dict[str, subprocess.Popen[bytes]]) -> None:
+def _end(
+    homes: Sequence[Path],
+    started: dict[str, subprocess.Popen[bytes]],
+    patience_seconds: float = DOWN_SECONDS,
+) -> None:
     """End the daemons of ``homes``: asked first, then by SIGKILL, their children too."""
     daemons = {home: process for home in homes if (process := _daemon(home)) is not None}
     for home in homes:
@@ -307,7 +313,9 @@ def _end(homes: Sequence[Path], started: dict[str, subprocess.Popen[bytes]]) -> 
         if home not in daemons and child is not None and child.poll() is None:
             daemons[home] = psutil.Process(child.pid)
     agreed = _ask_to_end(homes)
-    _await_end([process for home, process in daemons.items() if home in agreed], DOWN_SECONDS)
+    _await_end(
+        [daemons[home] for home in homes if home in daemons and home in agreed], patience_seconds
+    )
     for process in daemons.values():
         if _runs(process):
             kill_group(process.pid)
@@ -350,6 +358,7 @@ def _await_end(processes: Sequence[psutil.Process], seconds: float) -> list[psut
         if time.monotonic() > deadline:
             break
         psutil.wait_procs(left, timeout=POLL_SECONDS)
+    psutil.wait_procs(processes, timeout=0)  # reaps those that were started by this very process
     return left
 
 

@@ -1,0 +1,213 @@
+"""local up and down, with programs that are daemons only in what the command line sees."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from elasticd import config
+from elasticd.cli import local
+from elasticd.cli.client import probe
+from elasticd.cli.homes import node_homes
+from elasticd.errors import OperationError, UsageError
+
+Ctl = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def cluster(home: Path) -> Iterator[Path]:
+    yield home
+    local.down(home, 0.5)
+
+
+def configs(home: Path) -> list[config.NodeConfig]:
+    return [config.load(folder) for folder in node_homes(home)]
+
+
+def configure(home: Path, number: int, **changes: Any) -> None:
+    folder = home / f"node-{number}"
+    changed = replace(config.load(folder), **changes)
+    (folder / "elasticd.toml").write_text(config.dump(changed))
+
+
+def pids(nodes: list[dict[str, Any]]) -> dict[str, int]:
+    return {node["id"]: node["pid"] for node in nodes}
+
+
+@pytest.mark.process
+def test_up_writes_homes_and_starts_daemons(cluster: Path, fake_program: list[str]) -> None:
+    nodes = local.up(cluster, 3, fake_program)
+    assert [node["id"] for node in nodes] == ["node-0", "node-1", "node-2"]
+    addresses = [node["address"] for node in nodes]
+    assert len(set(addresses)) == 3
+    for number, settings in enumerate(configs(cluster)):
+        assert settings.node_id == f"node-{number}"
+        assert settings.cluster == "local"
+        assert settings.listen == addresses[number]
+        assert settings.peers == tuple(a for a in addresses if a != settings.listen)
+    ids = {(folder / "cluster_id").read_text() for folder in node_homes(cluster)}
+    assert len(ids) == 1
+    for node in nodes:
+        process = psutil.Process(node["pid"])
+        assert os.getsid(process.pid) == process.pid
+        assert process.cwd() == node["home"]
+
+
+@pytest.mark.process
+def test_daemons_hold_none_of_the_callers_descriptors(
+    cluster: Path, fake_program: list[str]
+) -> None:
+    inherited = os.dup(0)
+    os.set_inheritable(inherited, True)
+    try:
+        local.up(cluster, 1, fake_program)
+    finally:
+        os.close(inherited)
+    status = probe(cluster / "node-0" / "control.sock")
+    assert str(inherited) not in status["descriptors"] or inherited < 3
+    assert {"0", "1", "2"} <= set(status["descriptors"])
+
+
+@pytest.mark.process
+def test_up_again_leaves_running_nodes_alone(cluster: Path, fake_program: list[str]) -> None:
+    before = pids(local.up(cluster, 3, fake_program))
+    assert pids(local.up(cluster, None, fake_program)) == before
+    settings = configs(cluster)
+    victim = psutil.Process(before["node-1"])
+    victim.kill()
+    psutil.wait_procs([victim], timeout=10)
+    after = pids(local.up(cluster, 3, fake_program))
+    assert configs(cluster) == settings
+    assert {name for name in after if after[name] != before[name]} == {"node-1"}
+
+
+@pytest.mark.process
+def test_a_cluster_that_was_down_keeps_what_it_can(cluster: Path, fake_program: list[str]) -> None:
+    local.up(cluster, 2, fake_program)
+    local.down(cluster)
+    configure(cluster, 0, failure_domain="desk")
+    first, second = configs(cluster)
+    cluster_id = (cluster / "node-0" / "cluster_id").read_text()
+    with socket.socket() as taken:
+        taken.bind(config.split_address(first.listen))
+        taken.listen()
+        local.up(cluster, None, fake_program)
+    moved, stayed = configs(cluster)
+    assert moved.listen != first.listen
+    assert moved.failure_domain == "desk"
+    assert stayed == replace(second, peers=(moved.listen,))
+    assert (cluster / "node-1" / "cluster_id").read_text() == cluster_id
+
+
+@pytest.mark.process
+def test_nodes_are_added_only_while_all_are_down(cluster: Path, fake_program: list[str]) -> None:
+    local.up(cluster, 1, fake_program)
+    with pytest.raises(UsageError, match="nodes can be added after 'elasticctl local down'"):
+        local.up(cluster, 2, fake_program)
+    local.down(cluster)
+    assert len(local.up(cluster, 2, fake_program)) == 2
+    with pytest.raises(UsageError, match="has 2 nodes, more than 1"):
+        local.up(cluster, 1, fake_program)
+
+
+@pytest.mark.process
+def test_a_daemon_that_fails_is_shown_and_the_others_are_ended(
+    cluster: Path, fake_program: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    local.up(cluster, 2, fake_program)
+    local.down(cluster)
+    configure(cluster, 1, failure_domain="fails")
+    with pytest.raises(OperationError, match="the daemon of node-1 ended with status 7"):
+        local.up(cluster, 2, fake_program)
+    assert "  node-1: the fake daemon fails, as told\n" in capfd.readouterr().err
+    assert local.down(cluster) == []
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("how", ["stubborn", "stopped", "killed"])
+def test_down_ends_whatever_is_left(how: str, cluster: Path, fake_program: list[str]) -> None:
+    local.up(cluster, 1, fake_program)
+    local.down(cluster)
+    if how == "stubborn":
+        configure(cluster, 0, failure_domain="stubborn")
+    daemon = psutil.Process(local.up(cluster, 1, fake_program)[0]["pid"])
+    child = subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True
+    )
+    entry = {"pid": child.pid, "create_time": psutil.Process(child.pid).create_time(), "role": "t"}
+    (cluster / "node-0" / "children.json").write_text(json.dumps([entry]))
+    if how == "stopped":
+        daemon.suspend()
+    if how == "killed":
+        daemon.kill()
+        psutil.wait_procs([daemon], timeout=10)
+    assert local.down(cluster, 0.5) == ([] if how == "killed" else ["node-0"])
+    with child:
+        child.wait(10)
+    assert not daemon.is_running()
+    assert not (cluster / "node-0" / "control.sock").exists()
+
+
+def test_a_pid_that_belongs_to_another_process_is_left_alone(home: Path) -> None:
+    node = home / "node-0"
+    node.mkdir(parents=True)
+    me = psutil.Process()
+    record = {"pid": me.pid, "create_time": me.create_time() - 100, "address": "127.0.0.1:1"}
+    (node / "daemon.json").write_text(json.dumps(record))
+    (node / "children.json").write_text(json.dumps([{**record, "role": "trainer"}]))
+    assert local.down(home) == []
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"pid": "x"}', '{"pid": 1e400}', "\xff"])
+def test_a_damaged_daemon_file_names_nobody(content: str, home: Path) -> None:
+    node = home / "node-0"
+    node.mkdir(parents=True)
+    (node / "daemon.json").write_text(content, encoding="latin-1")
+    assert local.down(home) == []
+
+
+def test_down_where_nothing_runs(ctl: Ctl, home: Path) -> None:
+    code, out, _ = ctl("local", "down", "--home", home)
+    assert (code, out) == (0, f"nothing runs in {home}\n")
+    assert not home.exists()
+    assert json.loads(ctl("--json", "local", "down", "--home", home)[1])["ended"] == []
+
+
+def test_a_damaged_configuration_is_named(ctl: Ctl, home: Path) -> None:
+    (home / "node-0").mkdir(parents=True)
+    (home / "node-0" / "elasticd.toml").write_text("listn = 'x'\n")
+    code, _, err = ctl("local", "up", "--home", home)
+    assert code == 2
+    assert err == (
+        f'elasticctl: {home}/node-0/elasticd.toml:1: listn: unknown key; did you mean "listen"?\n'
+    )
+
+
+def test_a_home_that_cannot_be_made(ctl: Ctl, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    code, _, err = ctl("local", "up", "--home", tmp_path / "file" / "home")
+    assert code == 1
+    assert err.startswith(f"elasticctl: {tmp_path}/file")
+
+
+def test_only_one_local_command_at_a_time(home: Path) -> None:
+    (home / "node-0").mkdir(parents=True)
+    with local._locked(home), pytest.raises(OperationError, match="another 'elasticctl local'"):
+        local.down(home)
+
+
+def test_only_folders_with_a_number_are_nodes(home: Path) -> None:
+    for name in ("node-10", "node-2", "node-x", "node-01", "node-", "other"):
+        (home / name).mkdir(parents=True)
+    (home / "node-3").touch()
+    assert [folder.name for folder in node_homes(home)] == ["node-2", "node-10"]
