@@ -101,7 +101,7 @@ class Host:
 
     def prepare(self, seat: Seat) -> None:
         """Called by the trainer's host, before it runs the script."""
-        self._seat = seat
+        self._seat, self._taken = seat, False
 
     def sit(self) -> Seat | None:
         """The prepared seat; None if this process has no daemon.

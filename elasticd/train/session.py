@@ -60,7 +60,7 @@ class _Report:
 class _Export:
     """A request for the state, which may have to wait."""
 
-    serial: str
+    serial: int
     step: int
     stamp: str
 
@@ -83,7 +83,7 @@ class Session:
         self._verdict: tuple[Tag, bool, str] | None = None
         self._probed: Tag | None = None
         self._updating = False
-        self._freezes: list[str] = []
+        self._freezes: list[int] = []
         self._exports: list[_Export] = []
         self._point: Point | None = None
         self._committed: int | None = None
@@ -112,14 +112,14 @@ class Session:
     def _handle(self, message: dict[str, Any], fds: list[int]) -> None:
         match message.get("t"):
             case "freeze":
-                self._freeze(str(message["serial"]))
+                self._freeze(int(message["serial"]))
             case "world":
                 self._offer(World.of_message(message), fds)
             case "load":
                 self._bring(tag_of(message["generation"]), fds)
             case "export":
                 request = _Export(
-                    str(message["serial"]), int(message["step"]), str(message["stamp"])
+                    int(message["serial"]), int(message["step"]), str(message["stamp"])
                 )
                 with self._lock:
                     self._exports.append(request)
@@ -140,7 +140,7 @@ class Session:
             case other:
                 raise ProtocolError(f"the daemon sent an unknown message: {other!r}")
 
-    def _freeze(self, serial: str) -> None:
+    def _freeze(self, serial: int) -> None:
         with self._changed:
             self._leave()
             if self._next is not None:
@@ -152,7 +152,7 @@ class Session:
                 self._answer_freeze(serial)
             self._changed.notify_all()
 
-    def _answer_freeze(self, serial: str) -> None:
+    def _answer_freeze(self, serial: int) -> None:
         point = self._point
         self._link.send(
             {
@@ -206,7 +206,7 @@ class Session:
                 daemon=True,
             ).start()  # fmt: skip
 
-    def _export(self, serial: str, snapshot: Snapshot) -> None:
+    def _export(self, serial: int, snapshot: Snapshot) -> None:
         try:
             fd = write_memory(snapshot.tensors, snapshot.metadata())
         except StateError as error:

@@ -1,0 +1,280 @@
+"""A world of several ranks in one process: each is a thread with a model of its own, and one runs at
+a time, since the condition's lock is handed on only where a rank waits. It plays daemons, reducers
+and network; a rank can be made to die at any of its calls.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticd.checkpoints.codec import write_memory
+from elasticd.errors import GenerationLost
+from elasticd.ipc.plan import ChunkPlan
+from elasticd.job import JobSpec
+from elasticd.recovery import tree
+from elasticd.train.seat import HOST, Parts, ProbeResult
+from elasticd.train.state import Snapshot
+from elasticd.train.world import Share, World, Writes
+from elasticd.types import JobId, Lineage, NodeId, Point, Tag, first_stamp
+
+WAIT_SECONDS = 60
+JOB, LINEAGE = JobId("job"), Lineage("lineage")
+
+
+class Killed(BaseException):
+    """What a rank dies of."""
+
+
+def spec(**changes: Any) -> JobSpec:
+    tables: dict[str, dict[str, Any]] = {
+        "job": {"name": "job", "entrypoint": "train.py"},
+        "batch": {"global": 20, "micro": 3},
+        "train": {"steps": 4, "seed": 7},
+    }
+    for name, value in changes.items():
+        table, key = name.split("__")
+        tables.setdefault(table, {})[key] = value
+    return JobSpec.from_dict(tables)
+
+
+@dataclass
+class Result:
+    """What a rank's script returned or died of."""
+
+    value: Any = None
+    error: BaseException | None = None
+    grains: list[tuple[int, int]] = field(default_factory=list)
+
+
+class Cohort:
+    """Ranks, by name, and the world they form."""
+
+    def __init__(self, job: JobSpec, script: Callable[[Seat], Any], dice: random.Random) -> None:
+        self.job, self.script, self.dice = job, script, dice
+        self.changed = threading.Condition()
+        self.generation = 0
+        self.members: list[Seat] = []
+        self.results: dict[str, Result] = {}
+        self.deposits: dict[Any, dict[str, Any]] = {}
+        self.committed = 0
+        self.kills: dict[str, int] = {}
+        self.respawn = False
+        self.worlds: list[tuple[int, int]] = []
+        self._threads: list[threading.Thread] = []
+
+    def run(self, names: list[str]) -> dict[str, Result]:
+        """Run until every rank has ended; each result by name."""
+        with self.changed:
+            self.members = [Seat(self, name) for name in names]
+            self._form()
+            for seat in self.members:
+                self._start(seat)
+        for thread in self._threads:  # grows while it is looped over
+            thread.join(WAIT_SECONDS)
+            assert not thread.is_alive(), "a rank hangs"
+        return self.results
+
+    def _start(self, seat: Seat) -> None:
+        thread = threading.Thread(target=self._rank, args=(seat,), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _rank(self, seat: Seat) -> None:
+        with self.changed:
+            result = self.results[seat.name] = Result()
+            HOST.prepare(seat)
+            try:
+                result.value = self.script(seat)
+            except Killed as death:
+                result.error = death
+                self._bury(seat)
+            except BaseException as error:  # the top of a thread
+                result.error = error
+                for other in self.members:
+                    other.doomed = True
+                self.changed.notify_all()
+
+    def _bury(self, seat: Seat) -> None:
+        self.members.remove(seat)
+        if self.respawn or not self.members:
+            self.respawn = False
+            fresh = Seat(self, seat.name + "'")
+            self.members.append(fresh)
+            self._start(fresh)
+        self._form()
+
+    def _form(self) -> None:
+        """A new world from the newest state that a member holds."""
+        self.generation += 1
+        held = [seat for seat in self.members if seat.point is not None]
+        newest = max(held, key=lambda seat: seat.point.step if seat.point else 0, default=None)
+        point = Point(LINEAGE, 0, first_stamp(JOB, LINEAGE))
+        if newest is not None and newest.point is not None:
+            point = newest.point
+        self.worlds.append((point.step, len(self.members)))
+        now, later = self._shares(), self._shares()
+        for rank, seat in enumerate(self.members):
+            seat.world = None
+            state = "keep" if seat.point == point else "load" if newest else "init"
+            if newest is None and rank:
+                state = "load"
+            seat.donor = newest or self.members[0]
+            seat.next = World(
+                generation=Tag(self.generation, NodeId("n"), "x"),
+                job=JOB,
+                rank=rank,
+                size=len(self.members),
+                members=tuple(NodeId(member.name) for member in self.members),
+                point=point,
+                state=state,
+                shares_now=now,
+                shares=later,
+                reduction=self.job.world.reduction,
+                checkpointed=-1,
+                checkpoint_folder=Path("/nowhere"),
+                writes=Writes(2, 1, 1),
+            )
+        self.changed.notify_all()
+
+    def _shares(self) -> tuple[Share, ...]:
+        """Random shares, unequal, not in order, some empty."""
+        owners = [self.dice.randrange(len(self.members)) for _ in range(self.job.grains)]
+        return tuple(
+            tuple((g, g + 1) for g, owner in enumerate(owners) if owner == rank)
+            for rank in range(len(self.members))
+        )
+
+
+class Seat:
+    """Implements :class:`elasticd.train.seat.Seat` for one rank of a cohort."""
+
+    def __init__(self, cohort: Cohort, name: str) -> None:
+        self.cohort, self.name, self.spec = cohort, name, cohort.job
+        self.output_dir = Path("/nowhere")
+        self.world: World | None = None
+        self.next: World | None = None
+        self.donor: Seat = self
+        self.point: Point | None = None
+        self.snapshot: Snapshot | None = None
+        self.probe: ProbeResult | None = None
+        self.checkpoints: list[tuple[int, str]] = []
+        self.doomed = False
+        self.calls = 0
+
+    def _call(self) -> None:
+        if self.doomed:
+            raise AssertionError("another rank failed")
+        self.calls += 1
+        if self.cohort.kills.get(self.name) == self.calls:
+            raise Killed
+
+    def _wait(self, ready: Callable[[], bool]) -> None:
+        done = self.cohort.changed.wait_for(lambda: self.doomed or ready(), WAIT_SECONDS)
+        assert done and not self.doomed, f"{self.name} waits in vain"
+
+    def at_run(self, fingerprint: Mapping[str, str]) -> None:
+        self._call()
+
+    def take(self) -> World | None:
+        self._call()
+        self._wait(lambda: self.next is not None)
+        self.world, self.next = self.next, None
+        return self.world
+
+    def check(self) -> World:  # type: ignore[override]
+        self._call()
+        if self.world is None:
+            raise GenerationLost("ended")
+        return self.world
+
+    def files(self, world: World) -> list[int]:
+        self._call()
+
+        def there() -> bool:
+            held = self.donor.snapshot
+            return self.world is not world or (held is not None and held.point == world.point)
+
+        self._wait(there)
+        self.check()
+        assert self.donor.snapshot is not None
+        return [write_memory(self.donor.snapshot.tensors, self.donor.snapshot.metadata())]
+
+    def adopt(self, point: Point) -> None:
+        self.check()
+        self.point = point
+
+    def hold(self, snapshot: Snapshot, *, loaded: bool = False) -> None:
+        self._call()
+        self.snapshot = snapshot
+        self.cohort.changed.notify_all()
+
+    def begin_update(self) -> None:
+        self.check()
+        self.snapshot = None
+
+    def end_update(self, point: Point | None, loss: float | None) -> None:
+        if point is not None:
+            self.point = point
+        self._call()
+
+    def _together(self, key: Any, value: Any) -> dict[str, Any]:
+        world = self.check()
+        deposits = self.cohort.deposits.setdefault((world.generation, key), {})
+        deposits[self.name] = value
+        self.cohort.changed.notify_all()
+        self._wait(lambda: self.world is not world or len(deposits) == world.size)
+        self.check()
+        return deposits
+
+    def reduce(self, step: int, plan: ChunkPlan, parts: Parts, out: NDArray[np.float32]) -> None:
+        flat = {node: np.concatenate(part) for node, part in parts.items()}
+        sums: dict[Any, NDArray[np.float32]] = {}
+        for theirs in self._together(("reduce", step, plan), flat).values():
+            sums |= theirs
+        out[:] = tree.finish(sums, (0, plan.grains), lambda a, b: a + b)
+
+    def barrier(self, point: Point) -> None:
+        points = self._together(("barrier", point.step), point)
+        assert set(points.values()) == {point}
+        self.cohort.committed = max(self.cohort.committed, point.step)
+
+    def agree(self, result: ProbeResult) -> None:
+        self.check()
+        self.probe = result
+
+    def checkpoint(self, world: World, snapshot: Snapshot, stall_seconds: float) -> None:
+        self.checkpoints.append((snapshot.point.step, snapshot.digest()))
+
+    def refuse(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+    def finish(self, point: Point) -> bool:
+        self._call()
+        world = self.world
+        if world is None:
+            return False
+        try:
+            self._together(("finish", point.step), None)
+        except GenerationLost:
+            return False
+        return True
+
+    def phase(self, name: str) -> None:
+        pass
+
+    def log(self, values: Mapping[str, float | str]) -> None:
+        pass
+
+
+def close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)

@@ -1,0 +1,102 @@
+"""Models and scripts that use what must stay exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import mlx.optimizers as optim
+import numpy as np
+
+import elasticd
+
+
+class Mixed(nn.Module):
+    """Dropout, BatchNorm, a counter, three dtypes, a frozen layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 16)
+        self.norm = nn.BatchNorm(16)
+        self.drop = nn.Dropout(0.5)
+        self.second = nn.Linear(16, 8)
+        self.second.set_dtype(mx.bfloat16)
+        self.third = nn.Linear(8, 8)
+        self.third.set_dtype(mx.float16)
+        self.last = nn.Linear(8, 3)
+        self.last.freeze()
+        self._calls = mx.array(0)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        self._calls = self._calls + 1
+        x = self.drop(nn.relu(self.norm(self.first(x))))
+        x = self.third(self.second(x.astype(mx.bfloat16)).astype(mx.float16))
+        return self.last(x.astype(mx.float32))
+
+
+def samples(count: int = 23) -> list[Any]:
+    rng = np.random.default_rng(5)
+    return [{"x": rng.normal(size=4).astype(np.float32), "y": i % 3} for i in range(count)]
+
+
+def loss(model: Any, batch: Any) -> mx.array:
+    return nn.losses.cross_entropy(model(batch["x"]), batch["y"]).mean()
+
+
+def weighted_loss(model: Any, batch: Any) -> tuple[mx.array, mx.array]:
+    each = nn.losses.cross_entropy(model(batch["x"]), batch["y"])
+    weights = batch["y"].astype(mx.float32) + 0.3
+    return (each * weights).sum() / weights.sum(), weights.sum()
+
+
+def optimizer() -> optim.Optimizer:
+    return optim.AdamW(learning_rate=optim.cosine_decay(1e-2, 10), eps=1e-3)
+
+
+Report = dict[str, Any]
+
+
+def high_level(loss_fn: Callable[..., Any] = loss) -> Callable[[Any], Report]:
+    def script(seat: Any) -> Report:
+        mx.random.seed(1)
+        model = Mixed()
+        run = elasticd.Run(
+            model=model, optimizer=optimizer(), loss=loss_fn, data=samples(), clip_norm=0.5
+        )
+        losses = {step.number: step.loss for step in run}
+        return {"digest": run.digest(), "losses": losses, "seat": seat, "run": run}
+
+    return script
+
+
+def low_level(compiled: bool, tracked: bool = False) -> Callable[[Any], Report]:
+    def script(seat: Any) -> Report:
+        mx.random.seed(1)
+        model = Mixed()
+        opt = optimizer()
+        loss_and_grad: Any = nn.value_and_grad(model, loss)
+        if compiled:
+            state = [model.state, mx.random.state]
+            loss_and_grad = partial(mx.compile, inputs=state, outputs=state)(
+                lambda batch: nn.value_and_grad(model, loss)(model, batch)
+            )
+        run = elasticd.Run(model=model, data=samples())
+        notes: dict[str, Any] = {"bodies": 0, "mean": mx.zeros((2,))}
+        if tracked:
+            run.track("notes", notes)
+        losses = {}
+        for step in run.steps():
+            for batch in step.micro_batches():
+                value, grads = loss_and_grad(batch) if compiled else loss_and_grad(model, batch)
+                step.accumulate(value, grads)
+            step.grads = optim.clip_grad_norm(step.grads, 0.5)[0]
+            step.apply(opt)
+            losses[step.number] = step.loss
+            notes["bodies"] += 1
+            notes["mean"] = notes["mean"] + step.loss
+        return {"digest": run.digest(), "losses": losses, "seat": seat, "notes": notes}
+
+    return script

@@ -1,0 +1,84 @@
+"""The promise: no bit of the result depends on how many ranks there are, who computes what, or who
+dies when."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from tests.unit.train import models
+from tests.unit.train.cohort import Cohort, Result, spec
+
+
+def run(script: Any, names: str, seed: int = 0, **changes: Any) -> dict[str, Result]:
+    return Cohort(spec(**changes), script, random.Random(seed)).run(list(names))
+
+
+def values(results: dict[str, Result]) -> list[models.Report]:
+    for result in results.values():
+        if result.error is not None:
+            raise result.error
+    return [result.value for result in results.values()]
+
+
+SCRIPTS = {
+    "high": models.high_level(),
+    "weighted": models.high_level(models.weighted_loss),
+    "low": models.low_level(compiled=False),
+    "compiled": models.low_level(compiled=True),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_size_of_the_world_changes_no_bit(name: str) -> None:
+    (alone,) = values(run(SCRIPTS[name], "a"))
+    assert sorted(alone["losses"]) == [1, 2, 3, 4]
+    for size in (2, 3):
+        for report in values(run(SCRIPTS[name], "abcdef"[:size], seed=size)):
+            assert report["losses"] == alone["losses"]
+            assert report["digest"] == alone["digest"]
+            assert report["seat"].probe == alone["seat"].probe
+            assert report["seat"].checkpoints == alone["seat"].checkpoints
+
+
+def test_both_forms_are_one() -> None:
+    (high,) = values(run(SCRIPTS["high"], "a"))
+    (low,) = values(run(SCRIPTS["low"], "a"))
+    assert high["digest"] == low["digest"]
+    assert high["seat"].probe.repeats
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("name", ["high", "low"])
+def test_deaths_change_no_bit(name: str, seed: int) -> None:
+    (alone,) = values(run(SCRIPTS[name], "a"))
+    dice = random.Random(seed)
+    cohort = Cohort(spec(), SCRIPTS[name], dice)
+    cohort.kills = {"a": dice.randrange(3, 60), "b": dice.randrange(3, 60)}
+    cohort.respawn = bool(seed % 2)
+    results = cohort.run(list("abc"))
+    died = [n for n, result in results.items() if result.error is not None]
+    assert died, "nobody died"
+    for rank, result in results.items():
+        if rank not in died:
+            assert result.value["digest"] == alone["digest"], cohort.worlds
+            for number, loss in result.value["losses"].items():
+                assert loss == alone["losses"][number]
+    assert cohort.committed == 4
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tracked_state_is_that_after_the_body(seed: int) -> None:
+    script = models.low_level(compiled=False, tracked=True)
+    (alone,) = values(run(script, "a"))
+    cohort = Cohort(spec(), script, random.Random(seed))
+    cohort.kills = {"a": 12 + 7 * seed}
+    cohort.respawn = True
+    results = cohort.run(list("ab"))
+    for name in ("b", "a'"):
+        notes = results[name].value["notes"]
+        assert notes["bodies"] == 4
+        assert mx.array_equal(notes["mean"], alone["notes"]["mean"])
