@@ -59,7 +59,7 @@ class Rank:
     job: JobId | None
     log: RotatedLog
     host: str = ""
-    exports: dict[str, asyncio.Future[int]] = field(default_factory=dict)
+    exports: dict[int, asyncio.Future[int]] = field(default_factory=dict)
 
 
 class Ranks:
@@ -83,6 +83,7 @@ class Ranks:
         self._ids: dict[str, e.ChildId] = {}
         self._paths: dict[e.ChildId, DataPath] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._serials = 0
 
     # --- effects ------------------------------------------------------------------------------------
 
@@ -190,7 +191,8 @@ class Ranks:
         """
         reason = "no trainer"
         for rank in [r for r in self._ranks.values() if r.job == job]:
-            serial = os.urandom(8).hex()
+            self._serials += 1
+            serial = self._serials
             future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
             rank.exports[serial] = future
             rank.child.send({"t": "export", "serial": serial, "step": step, "stamp": stamp})
@@ -228,7 +230,7 @@ class Ranks:
                 self._exported(rank, message, fds[0])
                 return
             case "not_exported":
-                future = rank.exports.get(str(message.get("serial")))
+                future = rank.exports.get(int(message["serial"]))
                 if future is not None and not future.done():
                     future.set_exception(OperationError(str(message.get("reason"))))
             case "ready" if child.role == "reducer":
@@ -251,7 +253,7 @@ class Ranks:
         self._post(e.ChildExited(rank.id, status, rank.log.tail(_TAIL_LINES)))
 
     def _exported(self, rank: Rank, message: dict[str, Any], fd: int) -> None:
-        future = rank.exports.get(str(message.get("serial")))
+        future = rank.exports.get(int(message["serial"]))
         if future is None or future.done():
             os.close(fd)
         else:
