@@ -1,4 +1,4 @@
-"""A world of several ranks in one process: each is a thread with a model of its own, and one runs at
+"""A world of several ranks in one process: each is a thread with its own model, and one runs at
 a time, since the condition's lock is handed on only where a rank waits. It plays daemons, reducers
 and network; a rank can be made to die at any of its calls.
 """
