@@ -15,20 +15,24 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import IO
 
 import numpy as np
 import psutil
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
-from test_reducer import World, free_ports
+from numpy.typing import NDArray
 
 from elasticd.ipc.chunks import ChunkPlan
+from elasticd.recovery import tree
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.integration.test_reducer import World, free_ports
 
 MEGABYTE = 1 << 20
 GRAINS = 4
+Vector = NDArray[np.float32]
 Runner = Callable[[int], float]
 """Reduces a vector of so many bytes on every rank; returns the seconds of the slowest rank."""
 
@@ -46,14 +50,15 @@ def main() -> None:
     print("ranks     MB   way        median ms      min ms    of all_sum (median, min)")
     for size in options.ranks:
         with ExitStack() as stack:
-            runners = {"all_sum": stack.enter_context(bare(size))}
-            worlds = {way: stack.enter_context(through(size, way)) for way in ("exact", "fast")}
-            runners |= {way: runner for way, (runner, _) in worlds.items()}
+            runners: dict[str, Runner] = {"all_sum": stack.enter_context(bare(size))}
+            ways = {way: stack.enter_context(through(size, way)) for way in ("exact", "fast")}
+            runners |= {way: each.reduce for way, each in ways.items()}
             for megabytes in options.megabytes:
                 _print_rows(size, megabytes, runners, options.rounds)
-            for way, (_, world) in worlds.items():
-                resident = [psutil.Process(each.pid).memory_info().rss for each in world.reducers]
-                print(f"{size:5}          {way:8} reducers hold {max(resident) / MEGABYTE:.0f} MB")
+            _print_rows(size, 0, {"barrier": ways["exact"].barrier}, options.rounds)
+            for way, each in ways.items():
+                resident = each.resident_bytes() / MEGABYTE
+                print(f"{size:5}          {way}: a reducer holds {resident:.0f} MB")
 
 
 def _print_rows(size: int, megabytes: int, runners: dict[str, Runner], rounds: int) -> None:
@@ -63,7 +68,8 @@ def _print_rows(size: int, megabytes: int, runners: dict[str, Runner], rounds: i
             took = runner(megabytes * MEGABYTE)
             if number >= 3:
                 seconds[way].append(took)
-    bare_median, bare_least = statistics.median(seconds["all_sum"]), min(seconds["all_sum"])
+    measure = next(iter(seconds.values()))
+    bare_median, bare_least = statistics.median(measure), min(measure)
     for way, values in seconds.items():
         median, least = statistics.median(values), min(values)
         print(
@@ -73,45 +79,67 @@ def _print_rows(size: int, megabytes: int, runners: dict[str, Runner], rounds: i
         )
 
 
-@contextmanager
-def through(size: int, reduction: str) -> Iterator[tuple[Runner, World]]:
-    """Reductions through reducers, timed from a barrier of the threads that stand for trainers."""
-    with tempfile.TemporaryDirectory() as folder:
-        world = World(Path(folder), size, reduction)
+class Through:
+    """Reductions through reducers, by threads that stand for the trainers."""
+
+    def __init__(self, folder: str, size: int, reduction: str) -> None:
+        self.world = World(Path(folder), size, reduction)
+        self._size, self._step = size, 0
         cuts = [GRAINS * rank // size for rank in range(size + 1)]
-        # Whole subtrees: one part a rank with 2 ranks, as the planner would cut.
-        nodes = {2: (((0, 2),), ((2, 4),)), 3: (((0, 2),), ((2, 3),), ((3, 4),))}
-        default = tuple(((cuts[rank], cuts[rank + 1]),) for rank in range(size))
-        plan = ChunkPlan(GRAINS, nodes.get(size, default))
-        vectors: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
-        step = 0
+        shares = [[(cuts[rank], cuts[rank + 1])] for rank in range(size)]
+        self._plan = ChunkPlan(GRAINS, tuple(tree.cover(share, GRAINS) for share in shares))
+        self._vectors: dict[int, list[tuple[Vector, Vector]]] = {}
 
-        def run(length_bytes: int) -> float:
-            nonlocal step
-            step += 1
-            if length_bytes not in vectors:
-                length = length_bytes // 4
-                vectors[length_bytes] = [
-                    (np.full(length, rank + 1, np.float32), np.empty(length, np.float32))
-                    for rank in range(size)
-                ]
+    def barrier(self, length_bytes: int) -> float:
+        """Seconds of a barrier that all enter at once."""
+        return self._timed(self._barrier)
 
-            def reduce(rank: int) -> float:
-                link, interrupt = world.links[rank], world.interrupt_fd(rank)
-                vector, out = vectors[length_bytes][rank]
-                link.barrier(step, interrupt)
-                began = perf_counter()
-                link.reduce(step, plan, {plan.parts[rank][0]: [vector]}, out, interrupt)
-                took = perf_counter() - began
-                assert out[0] == out[-1] == size * (size + 1) / 2
-                return took
+    def reduce(self, length_bytes: int) -> float:
+        """Seconds of a reduction of so many bytes, from when all ranks are ready for it."""
+        if length_bytes not in self._vectors:
+            length = length_bytes // 4
+            self._vectors[length_bytes] = [
+                (np.full(length, rank + 1, np.float32), np.empty(length, np.float32))
+                for rank in range(self._size)
+            ]
+        return self._timed(partial(self._reduce, self._vectors[length_bytes]))
 
-            return max(world.everywhere(reduce))
+    def _reduce(self, vectors: list[tuple[Vector, Vector]], rank: int) -> None:
+        vector, out = vectors[rank]
+        nodes = self._plan.parts[rank]
+        parts = {node: [vector] for node in nodes}
+        interrupt = self.world.interrupt_fd(rank)
+        self.world.links[rank].reduce(self._step, self._plan, parts, out, interrupt)
+        assert out[0] == out[-1] > 0
 
+    def _barrier(self, rank: int) -> None:
+        self.world.links[rank].barrier(self._step, self.world.interrupt_fd(rank))
+
+    def _timed(self, work: Callable[[int], None]) -> float:
+        self._step += 1
+
+        def run(rank: int) -> float:
+            self._barrier(rank)
+            began = perf_counter()
+            work(rank)
+            return perf_counter() - began
+
+        seconds: list[float] = self.world.everywhere(run)
+        return max(seconds)
+
+    def resident_bytes(self) -> int:
+        """Of the largest reducer, chunk memory included."""
+        return max(int(psutil.Process(each.pid).memory_info().rss) for each in self.world.reducers)
+
+
+@contextmanager
+def through(size: int, reduction: str) -> Iterator[Through]:
+    with tempfile.TemporaryDirectory() as folder:
+        way = Through(folder, size, reduction)
         try:
-            yield run, world
+            yield way
         finally:
-            world.close()
+            way.world.close()
 
 
 @contextmanager
