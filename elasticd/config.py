@@ -107,10 +107,9 @@ def default_home(
     given = os.environ if environment is None else environment
     if home := given.get("ELASTICD_HOME"):
         return Path(home)
+    user = Path(given.get("HOME") or Path.home())
     if platform == "darwin":
-        return Path("~/Library/Application Support/elasticd").expanduser()
+        return user / "Library/Application Support/elasticd"
     # The base folder specification of freedesktop.org: relative values are to be ignored.
-    state = Path(given.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
-    if not state.is_absolute():
-        state = Path("~/.local/state").expanduser()
-    return state / "elasticd"
+    state = Path(given.get("XDG_STATE_HOME", ""))
+    return (state if state.is_absolute() else user / ".local/state") / "elasticd"

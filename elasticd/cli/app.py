@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,8 +11,9 @@ import typer
 
 import elasticd
 from elasticd.cli import local as cluster
-from elasticd.cli import output, service, submit, watch
-from elasticd.cli.options import Follow, Home, Job, Json, MaybeJob, common
+from elasticd.cli import output, submit, watch
+from elasticd.cli.options import Common, Follow, Home, Job, Json, MaybeJob, common
+from elasticd.cli.service import service
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
@@ -300,58 +302,108 @@ def service_group(context: typer.Context, home: Home = None, json: Json = False)
     _group(context, home, json)
 
 
-def _service(context: typer.Context, verb: str, home: Path | None, dry: bool, json: bool) -> None:
-    options = common(context, home, json)
-    text = service.act(verb, options.service_home, dry_run=dry)
+User = Annotated[
+    str | None,
+    typer.Option(
+        "--user",
+        metavar="NAME",
+        show_default=False,
+        help="The account that the daemon runs as. Default: yours.",
+    ),
+]
+
+
+def _say(done: str, options: Common, *, dry_run: bool) -> None:
     if options.json:
-        output.print_json({"service": verb, "dry_run": dry, "text": text})
+        output.print_json({"dry_run": dry_run, "text": done})
     else:
-        print(text.rstrip("\n"))
+        print(done.rstrip("\n"))
 
 
 @service_app.command("install")
 def service_install(
-    context: typer.Context, dry_run: DryRun = False, home: Home = None, json: Json = False
+    context: typer.Context,
+    user: User = None,
+    dry_run: DryRun = False,
+    home: Home = None,
+    json: Json = False,
 ) -> None:
-    """Install the service, so that the daemon runs from boot.
+    """Install the service, so that the daemon runs from boot, and start it.
+
+    On macOS, and for a system service on Linux, this takes sudo. Without root, Linux gets a
+    service of your own account.
 
     \b
     Example:
       elasticctl service install --dry-run
     """
-    _service(context, "install", home, dry_run, json)
+    options = common(context, home, json)
+    found = service(options.given_home, user)
+    _say(found.install(dry_run), options, dry_run=dry_run)
 
 
 @service_app.command("uninstall")
 def service_uninstall(
-    context: typer.Context, dry_run: DryRun = False, home: Home = None, json: Json = False
+    context: typer.Context,
+    user: User = None,
+    dry_run: DryRun = False,
+    home: Home = None,
+    json: Json = False,
 ) -> None:
-    """Stop the service and remove it."""
-    _service(context, "uninstall", home, dry_run, json)
+    """Stop the service and remove it; its home stays."""
+    options = common(context, home, json)
+    found = service(options.given_home, user)
+    _say(found.uninstall(dry_run), options, dry_run=dry_run)
 
 
 @service_app.command("start")
 def service_start(
-    context: typer.Context, dry_run: DryRun = False, home: Home = None, json: Json = False
+    context: typer.Context,
+    user: User = None,
+    dry_run: DryRun = False,
+    home: Home = None,
+    json: Json = False,
 ) -> None:
     """Start the installed service."""
-    _service(context, "start", home, dry_run, json)
+    options = common(context, home, json)
+    found = service(options.given_home, user)
+    _say(found.start(dry_run), options, dry_run=dry_run)
 
 
 @service_app.command("stop")
 def service_stop(
-    context: typer.Context, dry_run: DryRun = False, home: Home = None, json: Json = False
+    context: typer.Context,
+    user: User = None,
+    dry_run: DryRun = False,
+    home: Home = None,
+    json: Json = False,
 ) -> None:
     """Stop the service until the next start or boot."""
-    _service(context, "stop", home, dry_run, json)
+    options = common(context, home, json)
+    found = service(options.given_home, user)
+    _say(found.stop(dry_run), options, dry_run=dry_run)
 
 
 @service_app.command("status")
 def service_status(
-    context: typer.Context, dry_run: DryRun = False, home: Home = None, json: Json = False
+    context: typer.Context,
+    user: User = None,
+    dry_run: DryRun = False,
+    home: Home = None,
+    json: Json = False,
 ) -> None:
     """Say whether the service is installed and runs."""
-    _service(context, "status", home, dry_run, json)
+    options = common(context, home, json)
+    manager = service(options.given_home, user)
+    if dry_run:
+        _say("# only asks the service manager; changes nothing", options, dry_run=True)
+        return
+    found = manager.status()
+    if options.json:
+        output.print_json(asdict(found))
+    else:
+        running = f" (process {found.pid})" if found.pid else ""
+        print(f"{found.text}{running}")
 
 
 def _about(message: dict[str, Any], job: str | None) -> dict[str, Any]:

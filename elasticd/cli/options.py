@@ -16,7 +16,6 @@ import typer
 
 from elasticd.cli.client import Client
 from elasticd.cli.homes import local_home, user_home
-from elasticd.config import default_home
 from elasticd.errors import ElasticdError
 
 
@@ -70,11 +69,6 @@ class Common:
     def local_home(self) -> Path:
         """The home of the local cluster."""
         return local_home(self.given_home)
-
-    @property
-    def service_home(self) -> Path:
-        """The home of the daemon that runs as a service: never a local cluster's."""
-        return (self.given_home or default_home()).absolute()
 
     @property
     def client(self) -> Client:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -71,6 +71,14 @@ def shown(value: object) -> str:
     return one_line(str(value))
 
 
+def in_short(reason: object) -> str | None:
+    """A reason on one line; of a traceback the beginning and the end say it."""
+    lines = [line.strip() for line in str(reason or "").splitlines() if line.strip()]
+    if len(lines) > 1:
+        return f"{lines[0]} … {lines[-1]}"
+    return lines[0] if lines else None
+
+
 def shown_bytes(count: object) -> str | None:
     """A number of bytes in the largest unit that leaves at least 1."""
     if not isinstance(count, int | float):
@@ -91,7 +99,7 @@ def event_line(event: Mapping[str, Any]) -> str:
         clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
     kind = str(event.get("kind", "event")).replace("_", " ")
     who = event.get("job") or event.get("node") or "-"
-    reason = event.get("reason")
+    reason = in_short(event.get("reason"))
     return one_line(f"{clock}  {who}  {kind}: {reason}" if reason else f"{clock}  {who}  {kind}")
 
 
@@ -125,7 +133,7 @@ def print_jobs(status: Mapping[str, Any]) -> None:
             job.get("steps_per_second"),
             len(job.get("ranks") or ()),
             job.get("recoveries"),
-            job.get("reason"),
+            in_short(job.get("reason")),
         )
         for job in status["jobs"]
     ]
@@ -198,7 +206,9 @@ def _rich_table(columns: Sequence[str], rows: Sequence[Row]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for at, name in enumerate(columns):
         right = _is_numeric([row[at] for row in rows])
-        table.add_column(name.upper(), justify="right" if right else "left", overflow="fold")
+        last = at == len(columns) - 1  # the one that may be long
+        justify: JustifyMethod = "right" if right else "left"
+        table.add_column(name.upper(), justify=justify, overflow="fold", no_wrap=not last)
     for row in rows:
         cells = [Text(shown(value), STATE_STYLES.get(str(value), "")) for value in row]
         table.add_row(*cells)
