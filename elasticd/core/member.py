@@ -484,6 +484,8 @@ class Member:
     def on_exit(self, child: int, status: int, tail: str) -> None:
         if child == self.reducer:
             self.reducer = None
+            if self.trainer is not None and self.trainer.phase in ("released", "done"):
+                return  # it follows its trainer, which has left the loop
             fault = "reducer_lost" if status < 0 else "ring_broken"
             self._accuse(self.ctx.me, fault, f"reducer ended with {_status(status)}")
             return
