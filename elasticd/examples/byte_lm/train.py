@@ -28,9 +28,9 @@ import numpy.typing as npt
 import elasticd
 
 VOCABULARY = 256
-CONTEXT = 48  # bytes that one prediction may look back on
-WIDTH = 64
-HEADS = 4
+CONTEXT = 64  # bytes that one prediction may look back on
+WIDTH = 48
+HEADS = 3
 LAYERS = 2
 DROPOUT = 0.05
 
