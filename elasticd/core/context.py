@@ -56,6 +56,8 @@ class Context:
     counter: int = 0
     """The highest counter of any epoch or generation seen; the next one is above it."""
     children: int = 0
+    lost: dict[NodeId, float] = field(default_factory=dict)
+    """When the first sign was seen that a node which has left the view was gone."""
 
     def send(self, to: NodeId, message: Message) -> None:
         if to == self.me:

@@ -10,7 +10,7 @@ Rebuilt from what the members report whenever a leader is elected; nothing here 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from elasticd.checkpoints import choose
@@ -150,37 +150,44 @@ class Driver:
         self.evaluate()
 
     def on_view(self, view: View) -> None:
-        """A new view under the same leader: forget the nodes that left it, and blame them if they were needed."""
+        """A new view under the same leader: what was asked in the old one is void."""
         lost = [n for n in self.view.members if n not in view.members]
         self.view = view
-        for node in lost:
-            self.statuses.pop(node, None)
-            self.holdings.pop(node, None)
-            self.asked.discard(node)
-            if self.world is not None and node in self.world.members:
-                self._blame(node, "peer_lost", f"{node} left the view")
         self.statuses.clear()
+        if self.phase == "freezing":
+            self._enter("waiting", "the view changed")
+        self._blame_lost(lost)
         self.evaluate()
 
-    def _blame(self, culprit: NodeId, fault: str, text: str) -> None:
-        now = self.ctx.now
-        if self.recovery is None:
-            self.recovery = Recovery(since=now, detected=now, before=self.committed)
-        self.recovery.pieces.append(faults.Evidence(culprit, fault, text, now))
-        in_world = self.world is not None and culprit in self.world.members
-        if self.phase in ("running", "forming") and in_world:
-            self._enter("waiting", "a member failed")
-            self._count(self.recovery)
-        elif self.phase == "freezing" and fault == "worker_exit":
-            self.asked.discard(culprit) if culprit in self.asked else None
-            self.holdings.pop(culprit, None)
+    def _blame_lost(self, nodes: list[NodeId]) -> None:
+        for node in nodes:
+            if self.world is not None and node in self.world.members:
+                seen = self.ctx.lost.get(node, self.ctx.now)
+                self._blame(node, "peer_lost", f"{node} left the view", seen)
 
-    def _count(self, recovery: Recovery) -> None:
-        self.recovery = recovery
+    def _blame(self, culprit: NodeId, fault: str, text: str, seen: float | None = None) -> None:
+        """Take in evidence that was first seen at ``seen`` (now) and leave a world that it breaks."""
+        now = self.ctx.now
+        seen = now if seen is None else seen
+        if self.recovery is None:
+            self.recovery = Recovery(since=seen, detected=now, before=self.committed)
+        recovery = self.recovery
+        recovery.since = min(recovery.since, seen)
+        recovery.pieces.append(faults.Evidence(culprit, fault, text, seen))
+        if self.world is None or culprit not in self.world.members:
+            return
         if not recovery.counted:
             recovery.counted = True
             self.recoveries += 1
-        self.fruitless += 1
+        status = self.statuses.get(culprit)
+        if fault == "worker_exit":
+            # What its daemon said of that trainer is out of date, and survivors wait for no replacement.
+            self.asked.discard(culprit)
+            self.holdings.pop(culprit, None)
+            if status is not None:
+                self.statuses[culprit] = replace(status, trainer=None, world=None, formed=False)
+        if self.phase in ("running", "forming"):
+            self._enter("waiting", "a member failed")
 
     # --- the next thing to do --------------------------------------------------------------------------------
 
@@ -221,6 +228,7 @@ class Driver:
     def _maybe_freeze(self) -> None:
         if self._adopt():
             return
+        self._inherit()
         holding = self._trainers("active", "finished")
         able = holding + self._trainers("ready")
         silent = [n for n in self.view.members if n not in self.statuses]
@@ -278,6 +286,19 @@ class Driver:
         )
         return True
 
+    def _inherit(self) -> None:
+        """A new leader takes over a world that its predecessor's loss, or another's, has broken."""
+        worlds = [s.world for s in self.statuses.values() if s.world is not None]
+        if self.world is not None or not worlds:
+            return
+        world = max(worlds, key=lambda w: w.generation)
+        self._take(world)
+        self.committed = max(self.committed, world.step)
+        self._blame_lost([n for n in world.members if n not in self.view.members])
+        if self.recovery is None:
+            text = "its leader was lost while the world formed"
+            self._blame(world.members[0], "ring_broken", text)
+
     def _take(self, world: World) -> None:
         self.world = world
         self.recoveries = max(self.recoveries, world.recoveries)
@@ -316,7 +337,8 @@ class Driver:
             )
             return
         if start.rung == "restore" and self.recovery is None:
-            self._count(Recovery(self.started_at, self.started_at, self.committed))
+            self.recovery = Recovery(self.started_at, self.started_at, self.committed, counted=True)
+            self.recoveries += 1
         self._diagnose(start.resume)
         self._form(start)
 
@@ -354,7 +376,7 @@ class Driver:
             holdings, best.lineage, previous, others, self.spec.world.max
         )
         assert resume is not None
-        rung = "regroup" if self._somebody_left(resume.members) else "retry"
+        rung = "regroup" if self._somebody_left() else "retry"
         if self.recovery is None:
             rung = "grow"
         return Start(resume, rung, self._parent_of(best.lineage))
@@ -376,8 +398,10 @@ class Driver:
         worlds = [self.world, *(s.world for s in self.statuses.values())]
         return next((w.parent for w in worlds if w is not None and w.lineage == lineage), None)
 
-    def _somebody_left(self, members: tuple[NodeId, ...]) -> bool:
-        return self.world is not None and any(n not in members for n in self.world.members)
+    def _somebody_left(self) -> bool:
+        """Whether a member of the last world holds nothing any more."""
+        members = self.world.members if self.world is not None else ()
+        return any((h := self.holdings.get(n)) is None or h.point is None for n in members)
 
     def _fingerprints(self, members: tuple[NodeId, ...]) -> str:
         """What differs between the trainers of two members, or nothing."""
@@ -440,6 +464,8 @@ class Driver:
         ctx, grains = self.ctx, self.spec.grains
         resume, rung, point = start.resume, start.rung, start.resume.point
         previous = self.world
+        if self.recovery is not None:
+            self.fruitless += 1
         ctx.counter += 1
         generation = Tag(ctx.counter, ctx.me, ctx.nonce())
         lost = max(0, self.committed - point.step) if rung == "restore" else 0

@@ -71,9 +71,13 @@ class Membership:
         peer = self.peers.get(node)
         if peer is None or peer.down_since is None:
             return False
-        self.ctx.log("info", "node is dead", node=node, why=f"{peer.down_reason}; {why}")
-        del self.peers[node]
+        self._bury(node, f"{peer.down_reason}; {why}")
         return True
+
+    def _bury(self, node: NodeId, why: str) -> None:
+        peer = self.peers.pop(node)
+        self.ctx.lost[node] = peer.heard if peer.down_since is None else peer.down_since
+        self.ctx.log("info", "node is dead", node=node, why=why)
 
     def suspects(self) -> list[NodeId]:
         return sorted(n for n, peer in self.peers.items() if peer.down_since is not None)
@@ -108,8 +112,7 @@ class Membership:
             gone = peer.down_since is not None and now - peer.down_since >= timing.return_seconds
             if silent or gone:
                 why = peer.down_reason or f"silent for {now - peer.heard:.1f} s"
-                self.ctx.log("info", "node is dead", node=node, why=why)
-                del self.peers[node]
+                self._bury(node, why)
         self._ballot_overdue()
         self.consider()
 
