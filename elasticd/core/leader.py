@@ -626,9 +626,13 @@ class Driver:
             else len(self.view.members)
         )
         entering = [n for n in self._trainers("ready", "active") if n not in world.members][:room]
-        if not entering or any(n not in self.statuses for n in world.members):
+        if not entering or not all(self._warm(n) for n in (*world.members, *entering)):
             return
         self._freeze([*world.members, *entering])
+
+    def _warm(self, node: NodeId) -> bool:
+        status = self.statuses.get(node)
+        return status is not None and status.warm
 
     def _watch_end(self) -> None:
         world = self.world

@@ -128,6 +128,8 @@ class Member:
     reducer: int | None = None
     world: World | None = None
     formed: bool = False
+    settled: bool = False
+    """A step is committed in this world: spares may take the processor from training now."""
     in_ring: bool = False
     has_state: bool = False
     pending: Pending | None = None
@@ -154,10 +156,10 @@ class Member:
             return
         if self.trainer is None:
             self._replace_trainer()
-        if self.formed or self.world is None:
+        if self.settled or self.world is None:
             self.reducers.ensure()
         if (
-            self.formed
+            self.settled
             and self.spare is None
             and self.spec.recovery.spare != "none"
             and not self._done()
@@ -218,6 +220,7 @@ class Member:
             trouble=self.trouble,
             world=self.world,
             formed=self.formed,
+            warm=bool(self.reducers.host()),
             reducer_pid=self.reducers.pids.get(self.reducer) if self.reducer is not None else None,
             counter=self.ctx.counter,
             stored=self.stored,
@@ -271,7 +274,7 @@ class Member:
             return
         rank = world.members.index(self.ctx.me)
         self.ctx.persist("world", world)
-        self.world, self.formed = world, False
+        self.world, self.formed, self.settled = world, False, False
         trainer.phase = "active"
         self.in_ring = len(world.members) == 1
         self.has_state = world.sources[rank] in ("keep", "init")
@@ -300,7 +303,6 @@ class Member:
     def on_formed(self, generation: Tag) -> None:
         if self._current(generation):
             self.formed = True
-            self.reconcile()
             self.report()
 
     def on_verdict(self, generation: Tag, exact: bool, reason: str) -> None:
@@ -359,6 +361,7 @@ class Member:
 
     def on_reducer_ready(self) -> None:
         self._answer()
+        self.report()
 
     def on_reducer_listens(self, child: int) -> None:
         if child != self.reducer or self.world is None:
@@ -454,6 +457,9 @@ class Member:
             metrics=message["metrics"],
         )
         self._tell_leader(progress)
+        if not self.settled and progress.committed > self.world.step:
+            self.settled = True
+            self.reconcile()
 
     def _wrote(self, message: dict[str, Any]) -> None:
         counter, leader, nonce = message["generation"]

@@ -174,6 +174,8 @@ class MemberStatus:
     trouble: str
     world: World | None
     formed: bool
+    warm: bool
+    """A spare reducer is at hand: the next world does not wait for a process to start."""
     reducer_pid: int | None
     counter: int
     stored: tuple[Stored, ...]
