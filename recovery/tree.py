@@ -1,10 +1,11 @@
 """The fixed binary tree in which the gradients of a global batch are added.
 
-Floating-point addition is not associative, so bits depend on the order. Here the order belongs to the batch, not
-to the world. A node is the range of grains ``(start, end)`` that it sums; the root is ``(0, grains)``; a node of more
-than one grain splits after the largest power of two that is smaller than its size, and is its left child plus its
-right child. Whoever computes a node gets the same bits, so a rank may own any set of nodes that together with the
-other ranks' cover the batch once.
+Floating-point addition is not associative, so bits depend on the order. Here the order belongs to
+the batch, not to the world. A node is the range of grains ``(start, end)`` that it sums; the root
+is ``(0, grains)``; a node of more than one grain splits after the largest power of two that is
+smaller than its size, and is its left child plus its right child. Whoever computes a node gets the
+same bits, so a rank may own any set of nodes that together with the other ranks' cover the batch
+once.
 """
 
 from __future__ import annotations
@@ -41,15 +42,16 @@ def cover(ranges: Iterable[Range], grains: int) -> tuple[Range, ...]:
         else:
             runs.append((start, end))
 
-    def parts(node: Range) -> list[Range]:
-        if any(start <= node[0] and node[1] <= end for start, end in runs):
-            return [node]
-        if all(end <= node[0] or node[1] <= start for start, end in runs):
-            return []
-        left, right = children(node)
-        return parts(left) + parts(right)
+    return tuple(_covering((0, grains), runs))
 
-    return tuple(parts((0, grains)))
+
+def _covering(node: Range, runs: list[Range]) -> list[Range]:
+    if any(start <= node[0] and node[1] <= end for start, end in runs):
+        return [node]
+    if all(end <= node[0] or node[1] <= start for start, end in runs):
+        return []
+    left, right = children(node)
+    return _covering(left, runs) + _covering(right, runs)
 
 
 def finish(parts: Mapping[Range, T], node: Range, add: Callable[[T, T], T]) -> T:
@@ -58,27 +60,29 @@ def finish(parts: Mapping[Range, T], node: Range, add: Callable[[T, T], T]) -> T
     Raises:
         ValueError: the parts do not cover every grain of ``node`` exactly once.
     """
+    # No inner function that calls itself: its cycle would keep large parts until a collection.
     used: set[Range] = set()
-
-    def total(node: Range) -> T:
-        if node in parts:
-            used.add(node)
-            return parts[node]
-        if node[1] - node[0] < 2:
-            raise ValueError(f"grain {node[0]} is in no part")
-        left, right = children(node)
-        return add(total(left), total(right))
-
-    result = total(node)
+    result = _total(parts, node, add, used)
     if len(used) != len(parts):
         raise ValueError(f"parts overlap: {sorted(set(parts) - used)}")
     return result
 
 
-def merge(sums: dict[Range, T], wanted: Iterable[Range], add: Callable[[T, T], T]) -> None:
-    """Replace, in place, every pair of children in ``sums`` by its parent, up to the nodes of ``wanted``.
+def _total(parts: Mapping[Range, T], node: Range, add: Callable[[T, T], T], used: set[Range]) -> T:
+    if node in parts:
+        used.add(node)
+        return parts[node]
+    if node[1] - node[0] < 2:
+        raise ValueError(f"grain {node[0]} is in no part")
+    left, right = children(node)
+    return add(_total(parts, left, add, used), _total(parts, right, add, used))
 
-    Called after each grain, it keeps at most one sum a level: what a rank holds while it computes its share.
+
+def merge(sums: dict[Range, T], wanted: Iterable[Range], add: Callable[[T, T], T]) -> None:
+    """Replace, in place, pairs of children in ``sums`` by their parent, up to the ``wanted`` nodes.
+
+    Called after each grain, it keeps at most one sum a level: what a rank holds while it computes
+    its share.
     """
     for goal in wanted:
         _merge_below(sums, goal, add)
