@@ -36,6 +36,10 @@ class Timing:
     """A first world waits this long for trainers that still start."""
     restore_seconds: float = 20.0
     """A restore waits this long for nodes that may hold something newer."""
+    bench_seconds: float = 10.0
+    """A newcomer that could not take the state is not let in for this long."""
+    retry_seconds: float = 1.0
+    """Between attempts at what failed for a reason that may pass: an archive, a copied shard."""
     summary_seconds: float = 0.1
 
 

@@ -1,14 +1,16 @@
 """Views: which nodes live, and who leads them.
 
-Two phases. A node that should lead proposes a view above every counter it has seen; each member journals the
-attempt before it answers; when all have answered the view is formed and journalled again. A member that doesn't
-answer is left out of the next attempt. Who should lead is a rule that every node applies to what it hears: the leader of
-the highest view among the living, if it lives itself, else the first living node by name.
+Two phases. A node that should lead proposes a view above every counter it has seen; each member
+journals the attempt before it answers; when all have answered the view is formed and journalled
+again. Who should lead is a rule that every node applies to what it hears: the leader of the highest
+view among the living, if it lives itself, else the first living node of that view by name. Nobody
+proposes while it is open whether a suspect lives.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 
 from elasticd.core.context import Context
 from elasticd.core.messages import Heartbeat, View, ViewAck, ViewForm, ViewNack, ViewPropose
@@ -19,10 +21,16 @@ from elasticd.types import NO_TAG, NodeId, Tag
 class Peer:
     boot: str
     address: str
+    session: int
+    """Which of our connections this is: on a new one, what was sent on the old one may be lost."""
     heard: float
-    epoch: Tag = NO_TAG
+    epoch: Tag | None = None
+    """The view that it follows; None until it has said so."""
     down_since: float | None = None
     down_reason: str = ""
+    accused_at: float = -inf
+    """When another node had a second witness against it, perhaps before we heard of the first."""
+    accused_of: str = ""
 
 
 @dataclass(slots=True)
@@ -38,13 +46,16 @@ class Membership:
 
     ctx: Context
     expected_peers: int = 0
-    """How many peers the configuration names; their identifiers are known only once they are heard."""
+    """How many peers the configuration names; who they are is known only once they are heard."""
     view: View | None = None
     formed_at: float = 0.0
-    boots: dict[NodeId, str] = field(default_factory=dict)
-    """The incarnation of each peer that the present view was formed with."""
+    met: dict[NodeId, tuple[str, int]] = field(default_factory=dict)
+    """Incarnation and connection of each peer when the present view was formed."""
     promised: Tag = NO_TAG
     peers: dict[NodeId, Peer] = field(default_factory=dict)
+    links: dict[NodeId, tuple[str, str, int]] = field(default_factory=dict)
+    """Boot, address and session of every open connection, also to peers that fell silent."""
+    sessions: int = 0
     ballot: Ballot | None = None
     started: float | None = None
     next_heartbeat: float = 0.0
@@ -53,31 +64,60 @@ class Membership:
     # --- what is heard --------------------------------------------------------------------------
 
     def peer_up(self, node: NodeId, boot: str, address: str) -> None:
-        self.peers[node] = Peer(boot, address, self.ctx.now)
-        self._greet(node)
+        self.sessions += 1
+        self.links[node] = (boot, address, self.sessions)
+        self._forget(node)
+        self._meet(node)
+
+    def _meet(self, node: NodeId) -> None:
+        boot, address, session = self.links[node]
+        self.peers[node] = Peer(boot, address, session, self.ctx.now)
+        self.ctx.send(node, Heartbeat(self.epoch, self.ctx.counter))
 
     def peer_down(self, node: NodeId, boot: str, reason: str) -> None:
-        peer = self.peers.get(node)
-        if peer is not None and peer.boot == boot and peer.down_since is None:
-            peer.down_since, peer.down_reason = self.ctx.now, reason
+        link, peer = self.links.get(node), self.peers.get(node)
+        if link is not None and link[0] == boot:
+            del self.links[node]
+        if peer is None or peer.boot != boot or peer.down_since is not None:
+            return
+        peer.down_since, peer.down_reason = self.ctx.now, reason
+        self._abandon(node)
+        if self.ctx.now - peer.accused_at < self.ctx.timing.return_seconds:
+            self.confirm_dead(node, peer.accused_of)
 
     def heard(self, node: NodeId) -> None:
         peer = self.peers.get(node)
-        if peer is not None and peer.down_since is None:
+        if peer is None and node in self.links:
+            self.ctx.log("info", "node speaks again", node=node)
+            self._meet(node)
+        elif peer is not None and peer.down_since is None:
             peer.heard = self.ctx.now
 
     def confirm_dead(self, node: NodeId, why: str) -> bool:
         """A closed connection and a second witness: the peer is dead now. True if that is news."""
         peer = self.peers.get(node)
-        if peer is None or peer.down_since is None:
+        if peer is None:
+            return False
+        if peer.down_since is None:
+            peer.accused_at, peer.accused_of = self.ctx.now, why
             return False
         self._bury(node, f"{peer.down_reason}; {why}")
         return True
 
     def _bury(self, node: NodeId, why: str) -> None:
-        peer = self.peers.pop(node)
+        peer = self.peers[node]
         self.ctx.lost[node] = peer.heard if peer.down_since is None else peer.down_since
         self.ctx.log("info", "node is dead", node=node, why=why)
+        self._forget(node)
+
+    def _forget(self, node: NodeId) -> None:
+        self.peers.pop(node, None)
+        self._abandon(node)
+
+    def _abandon(self, node: NodeId) -> None:
+        """A ballot that this node can't answer any more is over."""
+        if self.ballot is not None and node in self.ballot.waiting:
+            self.ballot = None
 
     def suspects(self) -> list[NodeId]:
         return sorted(n for n, peer in self.peers.items() if peer.down_since is not None)
@@ -151,6 +191,8 @@ class Membership:
         """Propose a view if one is due and it is ours to propose."""
         if self.ballot is not None or self.ctx.now < self.retry_at or self.started is None:
             return
+        if any(p.down_since is not None or p.epoch is None for p in self.peers.values()):
+            return
         members = self.living()
         if self.view is not None and members == self.view.members and not self._astray():
             return
@@ -160,15 +202,20 @@ class Membership:
             self._propose(members)
 
     def _astray(self) -> bool:
-        """A member of our view is a new incarnation, or does not follow although it had the time."""
+        """Somebody of our view is not in it any more, though all its nodes live.
+
+        A node that was started again follows no view; on a new connection, what was sent on the old
+        one is lost, so all that the leader said is to be said again.
+        """
         assert self.view is not None
         if not self.leading:
-            return False
+            leader = self.peers.get(self.view.leader)
+            return leader is not None and leader.boot != self.met.get(self.view.leader, ("",))[0]
         late = self.ctx.now - self.formed_at >= self.ctx.timing.ballot_seconds
         for node, peer in self.peers.items():
-            if peer.down_since is not None:
-                continue
-            if peer.boot != self.boots.get(node) or (late and peer.epoch != self.epoch):
+            if (peer.boot, peer.session) != self.met.get(node):
+                return True
+            if late and peer.epoch != self.epoch:
                 return True
         return False
 
@@ -178,15 +225,14 @@ class Membership:
         return complete or self.ctx.now - self.started >= self.ctx.timing.settle_seconds
 
     def _proposer(self, members: tuple[NodeId, ...]) -> NodeId:
-        epochs = [self.epoch, *(peer.epoch for peer in self.peers.values())]
-        best = max(epochs)
-        if best is not NO_TAG and best.leader in members and self._leads_still(best):
+        best = max(self._epoch_of(node) for node in members)
+        if best.leader in members and self._leads_still(best):
             return best.leader
         in_view = [n for n in members if self._epoch_of(n) == best]
         return in_view[0] if in_view else members[0]
 
     def _epoch_of(self, node: NodeId) -> Tag:
-        return self.epoch if node == self.ctx.me else self.peers[node].epoch
+        return self.epoch if node == self.ctx.me else self.peers[node].epoch or NO_TAG
 
     def _leads_still(self, epoch: Tag) -> bool:
         """False once that leader has come back from a crash and is in no view."""
@@ -260,9 +306,6 @@ class Membership:
         self.ctx.saw(view.epoch.counter)
         self.view = view
         self.formed_at = self.ctx.now
-        self.boots = {node: peer.boot for node, peer in self.peers.items()}
+        self.met = {node: (peer.boot, peer.session) for node, peer in self.peers.items()}
         self.ctx.persist("view_formed", view)
         self.next_heartbeat = self.ctx.now
-
-    def _greet(self, node: NodeId) -> None:
-        self.ctx.send(node, Heartbeat(self.epoch, self.ctx.counter))

@@ -1,0 +1,1 @@
+"""A deterministic simulator that drives the very control plane of production: one seed, one history."""

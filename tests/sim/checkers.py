@@ -1,0 +1,269 @@
+"""What must always hold, watched from outside of the code under test.
+
+The numbers are those of DESIGN.md's invariants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NoReturn
+
+from elasticd.core import effects as e
+from elasticd.core.messages import Form, World
+from elasticd.types import JobId, Lineage, Point, Stamp, first_stamp, next_stamp
+
+from .cluster import Cluster, Violation
+
+if TYPE_CHECKING:
+    from .host import Host
+    from .trainer import Arrival, Trainer
+
+_TICKS_A_SECOND = 300
+_STEPS_A_SECOND = 6000
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """One step as it was reduced: by whom is in the world."""
+
+    parent: Stamp
+    step: int
+    lineage: Lineage
+    generation: str
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Invariants 1 and 2: what went into every reduction."""
+
+    reductions: dict[Stamp, Reduction] = field(default_factory=dict)
+
+    def reduced(
+        self, world: World, grains: int, step: int, parts: Mapping[int, tuple[Point, frozenset[int]]]
+    ) -> str:
+        """Why this reduction must not be, or nothing."""
+        points = {point for point, _ in parts.values()}
+        if len(points) != 1 or len(parts) != len(world.members):
+            return f"step {step} is reduced from {len(points)} states by {len(parts)} ranks: {points}"
+        (point,) = points
+        if point.step != step - 1 or point.lineage != world.lineage:
+            return f"step {step} of lineage {world.lineage} is reduced from {point}"
+        used = sorted(grain for _, share in parts.values() for grain in share)
+        if used != list(range(grains)):
+            return f"step {step} uses grains {used} of {grains}"
+        stamp = next_stamp(point.stamp, world.generation, step)
+        if stamp in self.reductions:
+            return f"step {step} is reduced twice in generation {world.generation}"
+        self.reductions[stamp] = Reduction(
+            point.stamp, step, world.lineage, str(world.generation)
+        )
+        return ""
+
+    def steps_to(self, stamp: Stamp) -> list[int]:
+        """The steps that led to a state, oldest first."""
+        steps = []
+        while stamp in self.reductions:
+            reduction = self.reductions[stamp]
+            steps.append(reduction.step)
+            stamp = reduction.parent
+        return steps[::-1]
+
+
+@dataclass(slots=True)
+class Commits:
+    """Invariant 3: the committed steps of every lineage."""
+
+    stamps: dict[tuple[Lineage, int], Stamp] = field(default_factory=dict)
+    newest: dict[Lineage, int] = field(default_factory=dict)
+    times: list[tuple[float, int]] = field(default_factory=list)
+
+    def committed(self, now: float, point: Point) -> str:
+        known = self.stamps.setdefault((point.lineage, point.step), point.stamp)
+        if known != point.stamp:
+            return f"step {point.step} of lineage {point.lineage} is committed twice, differently"
+        if point.step > self.newest.get(point.lineage, -1):
+            self.newest[point.lineage] = point.step
+            self.times.append((now, point.step))
+        return ""
+
+    def enters(self, world: World) -> str:
+        newest = self.newest.get(world.lineage, -1)
+        if world.step < newest:
+            return (
+                f"generation {world.generation} resumes lineage {world.lineage} at step "
+                f"{world.step}, but step {newest} of it is committed"
+            )
+        known = self.stamps.get((world.lineage, world.step), world.stamp)
+        if known != world.stamp:
+            return f"generation {world.generation} resumes another step {world.step}"
+        return ""
+
+
+@dataclass(slots=True)
+class Pace:
+    """Invariant 6, the part that is a bug at once: a daemon that spins."""
+
+    second: int = -1
+    steps: int = 0
+    ticks: int = 0
+
+    def stepped(self, now: float, event: e.Event) -> str:
+        if int(now) != self.second:
+            self.second, self.steps, self.ticks = int(now), 0, 0
+        self.steps += 1
+        self.ticks += isinstance(event, e.Tick)
+        if self.ticks > _TICKS_A_SECOND:
+            return f"{self.ticks} timers fired within a second"
+        if self.steps > _STEPS_A_SECOND:
+            return f"{self.steps} events within a second"
+        return ""
+
+
+class Checkers:
+    """All checkers of one run, fed by the simulated shell."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.ledgers: dict[JobId, Ledger] = {}
+        self.commits: dict[JobId, Commits] = {}
+        self.paces: dict[str, Pace] = {}
+        self.events: list[tuple[float, str, e.Emit]] = []
+        self.forms: dict[str, World] = {}
+
+    def broken(self, text: str) -> NoReturn:
+        self.cluster.say("checker", text)
+        raise Violation(text)
+
+    def _require(self, problem: str) -> None:
+        if problem:
+            self.broken(problem)
+
+    # --- what the simulated processes do ----------------------------------------------------------
+
+    def collective(
+        self, world: World, key: tuple[str, int], arrived: Mapping[int, Arrival]
+    ) -> None:
+        kind, step = key
+        if kind == "step":
+            parts = {rank: (a.point, a.share) for rank, a in arrived.items()}
+            self.reduced(world, step, parts)
+            return
+        points = {arrival.point for arrival in arrived.values()}
+        if len(points) != 1:
+            self.broken(f"a barrier of {world.generation} mixes {points}")
+
+    def reduced(
+        self, world: World, step: int, parts: Mapping[int, tuple[Point, frozenset[int]]]
+    ) -> None:
+        grains = self.cluster.specs[world.job].grains
+        ledger = self.ledgers.setdefault(world.job, Ledger())
+        self._require(ledger.reduced(world, grains, step, parts))
+        self.cluster.say("ring", f"{world.job} step {step} in {world.generation}")
+
+    def committed(self, trainer: Trainer, point: Point) -> None:
+        commits = self.commits.setdefault(trainer.job, Commits())
+        self._require(commits.committed(self.cluster.now, point))
+
+    def enters(self, trainer: Trainer, world: World) -> None:
+        self._require(self.commits.setdefault(world.job, Commits()).enters(world))
+
+    def holds(self, trainer: Trainer, point: Point) -> None:
+        """A trainer finished an update or a load."""
+
+    def loads(self, trainer: Trainer, world: World) -> None:
+        held = trainer.point
+        if held is not None and (held.step, held.stamp) == (world.step, world.stamp):
+            self.broken(f"{trainer.name} is to load step {world.step}, which it holds")
+
+    # --- what the daemons do ----------------------------------------------------------------------
+
+    def stepped(self, host: Host, event: e.Event, effects: Sequence[e.Effect]) -> None:
+        self._require(self.paces.setdefault(host.name, Pace()).stepped(self.cluster.now, event))
+        for effect in effects:
+            match effect:
+                case e.Send(_, Form(world)):
+                    self._formed(host, world)
+                case e.EnterWorld(world=world):
+                    self._formed(host, world)
+
+    def _formed(self, host: Host, world: World) -> None:
+        """A leader made a world: nobody who could be asked held more."""
+        if str(world.generation) in self.forms or world.generation.leader != host.name:
+            return
+        self.forms[str(world.generation)] = world
+        self.cluster.say(
+            host.name,
+            f"world {world.generation} {world.rung} from {world.lineage}/{world.step} of "
+            f"{list(zip(world.members, world.sources, strict=True))}",
+        )
+        if "keep" in world.sources:
+            return
+        node = host.node
+        assert node is not None and node.views.view is not None
+        for name in node.views.view.members:
+            member = self.cluster.hosts[name]
+            serving = member.node.members.get(world.job) if member.node is not None else None
+            if serving is None or serving.trainer is None or member.paused:
+                continue
+            trainer = member.children.get(serving.trainer.child)
+            if trainer is None or not trainer.alive or trainer.stops:
+                continue
+            point = getattr(trainer, "point", None)
+            if point is not None and point.step > world.step:
+                self.broken(
+                    f"generation {world.generation} starts from step {world.step} although "
+                    f"{name} holds step {point.step}"
+                )
+
+    def emitted(self, host: Host, emit: e.Emit) -> None:
+        self.events.append((self.cluster.now, host.name, emit))
+        if emit.kind == "checkpoint_committed":
+            self._checkpointed(host, emit)
+
+    def _checkpointed(self, host: Host, emit: e.Emit) -> None:
+        """Invariant 5."""
+        node = host.node
+        assert emit.job is not None and node is not None and node.views.view is not None
+        spec = self.cluster.specs[emit.job]
+        wanted = min(spec.checkpoint.replicas, len(node.views.view.members))
+        step = emit.fields["step"]
+        disks = [h.disk for h in self.cluster.hosts.values()]
+        found = [
+            manifest
+            for disk in disks
+            for (job, at, _), manifest in disk.finals.items()
+            if job == emit.job and at == step and manifest.generation.counter == emit.generation
+        ]
+        if len(found) < wanted:
+            self.broken(f"checkpoint {step} is announced with {len(found)} manifests")
+        for shard in found[0].shards:
+            copies = sum(shard.index in disk.held(found[0]) for disk in disks)
+            if copies < wanted:
+                self.broken(f"checkpoint {step} is announced with {copies} of shard {shard.index}")
+
+    # --- at the end -------------------------------------------------------------------------------
+
+    def ended(self) -> None:
+        """Every node tells the same end, and the history is whole."""
+        for job, spec in self.cluster.specs.items():
+            records = [
+                host.node.records.get(job) for host in self.cluster.living() if host.node is not None
+            ]
+            if any(record != records[0] for record in records):
+                self.broken(f"the nodes' records of {job} differ: {records}")
+            record = records[0]
+            if record is not None and record.state == "finished":
+                self._whole(job, spec.train.steps)
+
+    def _whole(self, job: JobId, steps: int) -> None:
+        commits, ledger = self.commits[job], self.ledgers.setdefault(job, Ledger())
+        ends = [(lin, stamp) for (lin, step), stamp in commits.stamps.items() if step == steps]
+        if not ends:
+            self.broken(f"{job} finished, but step {steps} was never committed")
+        for _, stamp in ends:
+            if ledger.steps_to(stamp) != list(range(1, steps + 1)):
+                self.broken(f"{job} went through steps {ledger.steps_to(stamp)}")
+
+    def first(self, job: JobId, lineage: Lineage) -> Stamp:
+        return first_stamp(job, lineage)

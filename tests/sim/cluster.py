@@ -1,0 +1,143 @@
+"""Simulated time, the nodes of a cluster, and what they share: rings and one stream of chance."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from elasticd.core.context import Timing
+from elasticd.core.messages import JobRecord, World
+from elasticd.core.node import Node
+from elasticd.job import JobSpec
+from elasticd.types import JobId, NodeId
+
+if TYPE_CHECKING:
+    from .checkers import Checkers
+    from .host import Host
+    from .network import Network
+    from .trainer import Ring
+
+MAX_EVENTS = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class JobShape:
+    """What of a job.toml matters to the control plane."""
+
+    steps: int = 20
+    grains: int = 8
+    every: int = 5
+    replicas: int = 2
+    keep: int = 3
+    world_min: int = 1
+    world_max: int = 0
+    spare: str = "script"
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Everything that a run depends on besides the code."""
+
+    seed: int
+    nodes: int = 3
+    jobs: tuple[JobShape, ...] = (JobShape(),)
+    fault_seconds: float = 0.0
+    """For how long faults are injected, from the first formed world on; 0: never."""
+    fault_kinds: tuple[str, ...] = ()
+    mean_fault_seconds: float = 2.0
+    message_seconds: tuple[float, float] = (0.0005, 0.003)
+    grain_seconds: tuple[float, float] = (0.01, 0.03)
+    trainer_start_seconds: tuple[float, float] = (0.8, 2.0)
+    reducer_start_seconds: tuple[float, float] = (0.3, 0.6)
+    limit_seconds: float = 400.0
+    """The jobs must have ended this long after the last fault."""
+    on_the_wire: bool = False
+    """Encode and decode every message, as the daemons do."""
+    timing: Timing = field(default_factory=Timing)
+    node_type: type[Node] = Node
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+class Cluster:
+    """The scheduler and the root of everything simulated."""
+
+    def __init__(self, setup: Setup, verbose: bool = False) -> None:
+        self.setup = setup
+        self.rng = random.Random(setup.seed)
+        self.now = 0.0
+        self.verbose = verbose
+        self.lines: list[str] = []
+        self.hosts: dict[NodeId, Host] = {}
+        self.rings: dict[str, Ring] = {}
+        self.specs: dict[JobId, JobSpec] = {}
+        self.network: Network
+        self.checkers: Checkers
+        self.world_hooks: list[Callable[[NodeId, World], None]] = []
+        self.faults = 0
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        """Run ``action`` that many simulated seconds from now; ties in the order of asking."""
+        self._count += 1
+        heapq.heappush(self._heap, (self.now + seconds, self._count, action))
+
+    def between(self, bounds: tuple[float, float]) -> float:
+        return self.rng.uniform(*bounds)
+
+    def say(self, who: str, what: str) -> None:
+        """A line of the transcript, which the digest is over."""
+        line = f"{self.now:10.4f} {who:8} {what}"
+        self._hash.update(line.encode())
+        self.lines.append(line)
+        if self.verbose:
+            print(line)
+
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+    def run(self, until: Callable[[], bool], limit: float) -> bool:
+        """Run until ``until()``; False if the limit on simulated time came first."""
+        while not until():
+            if not self._heap or self._heap[0][0] > limit:
+                return False
+            if self._count > MAX_EVENTS:
+                raise Violation(f"{MAX_EVENTS} events and no end")
+            self.now, _, action = heapq.heappop(self._heap)
+            action()
+        return True
+
+    def living(self) -> list[Host]:
+        return [host for host in self.hosts.values() if host.node is not None]
+
+    def record_of(self, job: JobId) -> JobRecord | None:
+        """What the first living node knows of a job."""
+        for host in self.living():
+            if host.node is not None and job in host.node.records:
+                return host.node.records[job]
+        return None
+
+
+def spec_of(name: str, shape: JobShape) -> JobSpec:
+    return JobSpec.from_dict(
+        {
+            "job": {"name": name, "entrypoint": "train.py"},
+            "world": {"min": shape.world_min, "max": shape.world_max},
+            "batch": {"global": shape.grains * 2, "micro": 2},
+            "train": {"steps": shape.steps},
+            "checkpoint": {
+                "every_steps": shape.every,
+                "replicas": shape.replicas,
+                "keep": shape.keep,
+            },
+            "recovery": {"spare": shape.spare},
+        }
+    )

@@ -1,0 +1,131 @@
+"""One run of the simulator, from a seed to a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from elasticd.core import effects as e
+from elasticd.core.messages import JobRecord
+from elasticd.errors import ElasticdError
+from elasticd.types import JobId, NodeId
+
+from .checkers import Checkers
+from .cluster import Cluster, JobShape, Setup, Violation, spec_of
+from .faults import Injector
+from .host import Host
+from .network import Network
+
+_LEFTOVER_SECONDS = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a run. ``problem`` is empty if every invariant held."""
+
+    setup: Setup
+    digest: str
+    problem: str
+    faults: int
+    seconds: float
+    transcript: list[str]
+    cluster: Cluster
+
+
+def build(setup: Setup, verbose: bool = False) -> Cluster:
+    """A cluster whose nodes have just been started."""
+    cluster = Cluster(setup, verbose)
+    cluster.network, cluster.checkers = Network(cluster), Checkers(cluster)
+    for number in range(setup.nodes):
+        name = NodeId(f"n{number}")
+        cluster.hosts[name] = Host(cluster, name, setup.nodes - 1)
+    for host in cluster.hosts.values():
+        cluster.after(cluster.rng.uniform(0.0, 0.2), host.start)
+    return cluster
+
+
+def submit(cluster: Cluster, host: Host, number: int, shape: JobShape) -> JobId:
+    spec = spec_of(f"job{number}", shape)
+    job = JobId(f"job{number}-{number}-abcd")
+    cluster.specs[job] = spec
+    record = JobRecord(job, number, spec.to_dict(), "archive", "queued")
+    host.post(e.Submit(number, record))
+    return job
+
+
+def simulate(
+    setup: Setup,
+    verbose: bool = False,
+    script: Callable[[Cluster, Injector], None] | None = None,
+) -> Result:
+    """Run all jobs of ``setup`` to their end. ``script`` may schedule faults of its own.
+
+    The same setup gives the same transcript, whatever the hash seed.
+    """
+    cluster = build(setup, verbose)
+    injector = Injector(cluster)
+    problem = ""
+    try:
+        _drive(cluster, injector, script)
+    except (Violation, ElasticdError, ValueError, AssertionError, KeyError) as error:
+        problem = f"{type(error).__name__}: {error}"
+        if verbose and not isinstance(error, Violation):
+            raise
+    return Result(
+        setup, cluster.digest(), problem, cluster.faults, cluster.now, cluster.lines, cluster
+    )
+
+
+def _drive(
+    cluster: Cluster, injector: Injector, script: Callable[[Cluster, Injector], None] | None
+) -> None:
+    setup = cluster.setup
+
+    def share_a_view() -> bool:
+        views = {str(h.node.views.epoch) if h.node else "" for h in cluster.hosts.values()}
+        return len(views) == 1 and "0@/" not in views and "" not in views
+
+    _expect(cluster, share_a_view, 10.0, "the nodes share no view")
+    for number, shape in enumerate(setup.jobs, 1):
+        submit(cluster, cluster.rng.choice(list(cluster.hosts.values())), number, shape)
+    if script is not None:
+        script(cluster, injector)
+    if setup.fault_seconds:
+        cluster.run(lambda: bool(cluster.checkers.forms), cluster.now + 30.0)
+        injector.begin()
+        cluster.run(lambda: injector.stopped, cluster.now + setup.fault_seconds + 1.0)
+    _expect(cluster, lambda: _all_ended(cluster), setup.limit_seconds, "the jobs do not end")
+    _expect(cluster, lambda: _quiet(cluster), _LEFTOVER_SECONDS, "children or differences are left")
+    cluster.checkers.ended()
+    for job in cluster.specs:
+        record = cluster.record_of(job)
+        assert record is not None
+        cluster.say("end", f"{job} {record.state} {record.reason}")
+        if record.state == "failed":
+            raise Violation(f"{job} failed: {record.reason}")
+
+
+def _expect(cluster: Cluster, until: Callable[[], bool], seconds: float, otherwise: str) -> None:
+    if not cluster.run(until, cluster.now + seconds):
+        raise Violation(f"{otherwise} within {seconds:.0f} s")
+
+
+def _all_ended(cluster: Cluster) -> bool:
+    return all(
+        host.node is not None
+        and job in host.node.records
+        and host.node.records[job].ended
+        for job in cluster.specs
+        for host in cluster.hosts.values()
+    )
+
+
+def _quiet(cluster: Cluster) -> bool:
+    """No children are left and all nodes agree on how each job ended."""
+    if any(host.children for host in cluster.hosts.values()):
+        return False
+    for job in cluster.specs:
+        records = [host.node.records[job] for host in cluster.living() if host.node is not None]
+        if any(record != records[0] for record in records):
+            return False
+    return True

@@ -1,0 +1,596 @@
+"""Trainer, reducer and ring as docs/protocols.md §1 and §2 describe them, without any numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from elasticd.checkpoints.layout import due, writes
+from elasticd.core.messages import World
+from elasticd.job import JobSpec
+from elasticd.types import JobId, Point, Tag, first_stamp, next_stamp
+
+if TYPE_CHECKING:
+    from .cluster import Cluster
+    from .host import Host
+
+FINGERPRINT = {"dataset": "1000", "grain0": "0", "w": "float32[4]"}
+_SOCKET_SECONDS = 0.0005
+"""Constant, so that nothing overtakes."""
+_SIGKILL = -9
+_SIGTERM = -15
+
+
+class Process:
+    """A child of a daemon. A stopped process does what was due when it goes on."""
+
+    def __init__(self, host: Host, child: int) -> None:
+        self.host, self.child = host, child
+        self.cluster: Cluster = host.cluster
+        self.alive = True
+        self.stops = 0
+        self._due: list[Callable[[], None]] = []
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        self.cluster.after(seconds, lambda: self._do(action))
+
+    def _do(self, action: Callable[[], None]) -> None:
+        if not self.alive:
+            return
+        if self.stops:
+            self._due.append(action)
+        else:
+            action()
+
+    def stop(self) -> None:
+        self.stops += 1
+
+    def go_on(self) -> None:
+        self.stops = max(0, self.stops - 1)
+        if not self.stops and self.alive:
+            waiting, self._due = self._due, []
+            for action in waiting:
+                self._do(action)
+
+    def tell_daemon(self, message: dict[str, Any]) -> None:
+        self.host.said(self, message)
+
+    def kill(self, signal: int = _SIGKILL) -> None:
+        if signal == _SIGKILL:
+            self.die(signal)
+        else:
+            self.later(self.cluster.between((0.001, 0.05)), lambda: self.die(signal))
+
+    def die(self, status: int) -> None:
+        if self.alive:
+            self.alive = False
+            self.ended(status)
+            self.host.exited(self, status)
+
+    def ended(self, status: int) -> None:
+        """What the kernel does to the process's sockets."""
+
+
+class Reducer(Process):
+    """Holds a place in one ring."""
+
+    def __init__(self, host: Host, child: int) -> None:
+        super().__init__(host, child)
+        self.ring: Ring | None = None
+        self.rank = -1
+        self.listens = False
+        self.trainer: Trainer | None = None
+        self.data_closed = False
+        self.later(self.cluster.between(self.cluster.setup.reducer_start_seconds), self._ready)
+
+    def _ready(self) -> None:
+        self.host.reducer_ready(self)
+
+    def form(self, world: World, rank: int) -> None:
+        self.later(self.cluster.between((0.002, 0.02)), lambda: self._listen(world, rank))
+
+    def _listen(self, world: World, rank: int) -> None:
+        self.rank, self.ring = rank, ring_of(self.cluster, world)
+        self.listens = True
+        self.ring.places[rank] = self
+        self.host.reducer_listens(self)
+        self.ring.look()
+        if self.data_closed:
+            self.close_data()
+
+    def close_data(self) -> None:
+        """The trainer's end of the data socket closed."""
+        self.data_closed = True
+        if self.ring is not None:
+            self.later(self.cluster.between((0.0005, 0.005)), lambda: self.die(0))
+
+    def go_on(self) -> None:
+        super().go_on()
+        if self.alive and not self.stops and self.ring is not None:
+            self.ring.look()
+
+    def say_formed(self) -> None:
+        assert self.ring is not None
+        self.tell_daemon({"t": "formed", "generation": plain(self.ring.world.generation)})
+
+    def breaks(self, evidence: str) -> None:
+        assert self.ring is not None
+        generation = plain(self.ring.world.generation)
+        self.tell_daemon({"t": "broken", "generation": generation, "evidence": evidence})
+        self.die(1)
+
+    def ended(self, status: int) -> None:
+        if self.ring is not None:
+            self.ring.lost(self.rank)
+        trainer = self.trainer
+        if trainer is not None:
+            trainer.later(self.cluster.between((0.0005, 0.005)), lambda: trainer.lost_reducer(self))
+
+
+@dataclass(slots=True)
+class Arrival:
+    """A member that has come to a collective."""
+
+    reducer: Reducer
+    point: Point
+    share: frozenset[int]
+    done: Callable[[], None]
+
+
+class Ring:
+    """The collectives of one generation."""
+
+    def __init__(self, cluster: Cluster, world: World) -> None:
+        self.cluster, self.world = cluster, world
+        self.places: dict[int, Reducer] = {}
+        self.up = False
+        self.deadlocked = False
+        self.gone: set[int] = set()
+        self._arrivals: dict[tuple[str, int], dict[int, Arrival]] = {}
+        self._out: list[int] = []
+
+    def look(self) -> None:
+        """Bring the ring up when every rank listens and runs; let complete what can."""
+        size = len(self.world.members)
+        whole = len(self.places) == size and not self.gone
+        if not whole or self.deadlocked or any(r.stops for r in self.places.values()):
+            return
+        if not self.up:
+            self.up = True
+            for rank in range(size):
+                reducer = self.places[rank]
+                reducer.later(self.cluster.between((0.005, 0.02)), reducer.say_formed)
+        for key in [k for k, arrived in self._arrivals.items() if len(arrived) == size]:
+            self._complete(key, self._arrivals.pop(key))
+
+    def join(self, key: tuple[str, int], rank: int, arrival: Arrival) -> None:
+        self._arrivals.setdefault(key, {})[rank] = arrival
+        self.look()
+
+    def _complete(self, key: tuple[str, int], arrived: dict[int, Arrival]) -> None:
+        self.cluster.checkers.collective(self.world, key, arrived)
+        for rank in sorted(arrived):
+            arrival = arrived[rank]
+            # Those whose last chunk has come get it even if a neighbour dies meanwhile.
+            delay = self.cluster.between((0.001, 0.008))
+            lucky = self.cluster.rng.random() < 0.5
+            arrival.reducer.later(delay, lambda a=arrival, l=lucky: self._deliver(a, l))  # type: ignore[misc]
+
+    def _deliver(self, arrival: Arrival, lucky: bool) -> None:
+        if lucky or not self.gone:
+            arrival.done()
+
+    def lost(self, rank: int) -> None:
+        """A reducer is gone: its neighbours notice at once, mostly; the rest hang."""
+        if rank in self.gone:
+            return
+        self.gone.add(rank)
+        size = len(self.world.members)
+        for neighbour in sorted({(rank - 1) % size, (rank + 1) % size} - self.gone):
+            reducer = self.places.get(neighbour)
+            if reducer is None or not reducer.alive:
+                continue
+            if self.cluster.rng.random() < (0.95 if self.up else 0.5):
+                delay = self.cluster.between((0.001, 0.06))
+                reducer.later(delay, lambda r=reducer: r.breaks("connection to a peer was lost"))  # type: ignore[misc]
+
+
+def ring_of(cluster: Cluster, world: World) -> Ring:
+    return cluster.rings.setdefault(str(world.generation), Ring(cluster, world))
+
+
+@dataclass(slots=True)
+class Seat:
+    """A trainer's place in the world that it is in."""
+
+    world: World
+    rank: int
+    reducer: Reducer | None
+    entered: bool = False
+
+    @property
+    def generation(self) -> Tag:
+        return self.world.generation
+
+    def share(self, step: int) -> frozenset[int]:
+        shares = self.world.shares_now if step == self.world.step + 1 else self.world.shares
+        return frozenset(g for start, end in shares[self.rank] for g in range(start, end))
+
+
+@dataclass(slots=True)
+class Load:
+    generation: Tag
+    point: Point
+
+
+class Trainer(Process):
+    """Runs a script: enters worlds, computes grains, reduces, updates, commits."""
+
+    def __init__(self, host: Host, child: int, job: JobId, spec: JobSpec, spare: bool) -> None:
+        super().__init__(host, child)
+        self.job, self.spec = job, spec
+        self.point: Point | None = None
+        self.committed: int | None = None
+        self.seat: Seat | None = None
+        self.turn = 0
+        self.updating = False
+        self.freezes: list[int] = []
+        self.computed: set[int] = set()
+        self.base: Point | None = None
+        self.files: Load | None = None
+        self.agreed = False
+        self.probed: Tag | None = None
+        self.verdict: Tag | None = None
+        self.released = False
+        self.writing = False
+        self.phase = "idle"
+        self.at_run = False
+        self.fails_with: int | None = None
+        start = self.cluster.between(self.cluster.setup.trainer_start_seconds)
+        if spare and spec.recovery.spare == "interpreter":
+            self.later(start / 2, lambda: self.tell_daemon({"t": "waiting"}))
+        else:
+            self.later(start, self._reach_run)
+
+    # --- from the daemon --------------------------------------------------------------------------
+
+    def hear(self, message: dict[str, Any]) -> None:
+        self.later(_SOCKET_SECONDS, lambda: self._handle(message))
+
+    def _handle(self, message: dict[str, Any]) -> None:
+        match message["t"]:
+            case "run":
+                start = self.cluster.between(self.cluster.setup.trainer_start_seconds)
+                self.later(start / 2, self._reach_run)
+            case "freeze":
+                self._freeze(message["serial"])
+            case "exact":
+                counter, leader, nonce = message["generation"]
+                self.verdict = Tag(counter, leader, nonce)
+                self._maybe_agree()
+            case "release":
+                self.released = True
+                self.later(self.cluster.between((0.01, 0.2)), lambda: self.die(0))
+            case other:
+                raise AssertionError(f"a trainer can't read {other!r}")
+
+    def _reach_run(self) -> None:
+        if self.fails_with is not None:
+            self.die(self.fails_with)
+            return
+        self.at_run = True
+        self.tell_daemon({"t": "at_run", "fingerprint": FINGERPRINT})
+
+    def _freeze(self, serial: int) -> None:
+        self._leave()
+        if self.updating:
+            self.freezes.append(serial)
+        else:
+            self._answer(serial)
+
+    def _answer(self, serial: int) -> None:
+        point = self.point
+        plain_point = point and [point.lineage, point.step, point.stamp]
+        self.tell_daemon(
+            {"t": "holding", "serial": serial, "point": plain_point, "committed": self.committed}
+        )
+
+    def _leave(self) -> None:
+        self.turn += 1
+        seat, self.seat = self.seat, None
+        if seat is not None and seat.reducer is not None:
+            seat.reducer.close_data()
+
+    def enter(self, world: World, rank: int, reducer: Reducer | None) -> None:
+        """The daemon's ``world`` message, which the script's thread takes when it is free."""
+        self.cluster.checkers.enters(self, world)
+        if reducer is not None:
+            reducer.trainer = self
+
+        def offered() -> None:
+            self._leave()
+            self.seat = Seat(world, rank, reducer)
+            if reducer is not None and not reducer.alive:
+                self.lost_reducer(reducer)
+                return
+            self._soon((0.0, self.cluster.setup.grain_seconds[1]), self._settle)
+
+        self.later(_SOCKET_SECONDS, offered)
+
+    def _soon(self, bounds: tuple[float, float], action: Callable[[], None]) -> None:
+        """Later, unless the world ends before."""
+        turn = self.turn
+
+        def if_still() -> None:
+            if self.turn == turn:
+                action()
+
+        self.later(self.cluster.between(bounds), if_still)
+
+    # --- entering a world -------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        assert self.seat is not None
+        if self.updating:
+            self._soon((0.001, 0.005), self._settle)
+            return
+        if not self.at_run:
+            self.cluster.checkers.broken(f"{self.name} got a world before Run(...)")
+        world, source = self.seat.world, self.seat.world.sources[self.seat.rank]
+        self.seat.entered = True
+        if source == "init":
+            assert self.point is None or self.point.step == 0, f"init over {self.point}"
+            assert world.stamp == first_stamp(self.job, world.lineage)
+            self.base = None
+        elif source == "keep":
+            held = self.point
+            if held is None or (held.step, held.stamp) != (world.step, world.stamp):
+                self.cluster.checkers.broken(f"{self.name} is to keep {world.step}, holds {held}")
+        else:
+            self.cluster.checkers.loads(self, world)
+            self._maybe_load()
+            return
+        self._adopt(Point(world.lineage, world.step, world.stamp))
+        self._barrier()
+
+    def _adopt(self, point: Point) -> None:
+        """Hold ``point``; grains computed from the same state stay valid."""
+        if self.base is None or self.base.stamp != point.stamp:
+            self.computed = set()
+        self.point = self.base = point
+
+    def load(self, generation: Tag, point: Point) -> None:
+        """The daemon's ``load`` message."""
+
+        def brought() -> None:
+            self.files = Load(generation, point)
+            self._maybe_load()
+
+        self.later(_SOCKET_SECONDS, brought)
+
+    def _maybe_load(self) -> None:
+        seat, files = self.seat, self.files
+        if seat is None or not seat.entered or files is None or self.updating:
+            return
+        if files.generation != seat.generation:
+            return
+        self.files, self.updating = None, True
+
+        def loaded() -> None:
+            self.committed = None
+            self._update_done(Point(seat.world.lineage, files.point.step, files.point.stamp))
+            if self.seat is seat:
+                self.tell_daemon(
+                    {
+                        "t": "loaded",
+                        "generation": plain(seat.generation),
+                        "step": files.point.step,
+                        "stamp": files.point.stamp,
+                    }
+                )
+                self._barrier()
+
+        self.later(self.cluster.between((0.005, 0.03)), loaded)
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _barrier(self) -> None:
+        assert self.seat is not None and self.point is not None
+        point = self.point
+        if self.seat.reducer is None:
+            self._commit(point)
+            return
+        self._progress("reduce")
+        self._join(("barrier", point.step), frozenset(), lambda: self._commit(point))
+
+    def _join(
+        self, key: tuple[str, int], share: frozenset[int], done: Callable[[], None]
+    ) -> None:
+        assert self.seat is not None and self.point is not None
+        reducer, rank, turn = self.seat.reducer, self.seat.rank, self.turn
+        assert reducer is not None
+
+        def if_still() -> None:
+            if self.turn == turn:
+                done()
+
+        arrival = Arrival(reducer, self.point, share, lambda: self._do(if_still))
+        ring_of(self.cluster, self.seat.world).join(key, rank, arrival)
+
+    def _commit(self, point: Point) -> None:
+        assert self.seat is not None
+        self.committed = point.step
+        self.cluster.checkers.committed(self, point)
+        self._progress("user")
+        self._maybe_write(point)
+        if point.step == self.spec.train.steps:
+            self.tell_daemon(
+                {
+                    "t": "finished",
+                    "generation": plain(self.seat.generation),
+                    "step": point.step,
+                    "stamp": point.stamp,
+                }
+            )
+            return
+        self._soon((0.0, 0.002), self._compute)
+
+    def _compute(self) -> None:
+        assert self.seat is not None and self.point is not None
+        missing = self.seat.share(self.point.step + 1) - self.computed
+        if self.phase != "compute":
+            self._progress("compute")
+        if missing:
+            grain = min(missing)
+
+            def computed() -> None:
+                self.computed.add(grain)
+                self._compute()
+
+            self._soon(self.cluster.setup.grain_seconds, computed)
+        elif not self.agreed:
+            self._probe()
+        else:
+            self._reduce()
+
+    def _probe(self) -> None:
+        assert self.seat is not None
+        generation = self.seat.generation
+        if self.probed != generation:
+            self.probed = generation
+            self.tell_daemon(
+                {
+                    "t": "probe",
+                    "generation": plain(generation),
+                    "repeats": True,
+                    "gradient": f"g{self.point.step if self.point else 0}",
+                    "update": "u",
+                    "layout": "l",
+                }
+            )
+        self._maybe_agree()
+
+    def _maybe_agree(self) -> None:
+        seat = self.seat
+        waits = seat is not None and self.probed == seat.generation and not self.agreed
+        if waits and seat is not None and self.verdict == seat.generation:
+            self.agreed = True
+            self._compute()
+
+    def _reduce(self) -> None:
+        assert self.seat is not None and self.point is not None
+        step = self.point.step + 1
+        share = self.seat.share(step)
+        if self.seat.reducer is None:
+            alone = {0: (self.point, share)}
+            self.cluster.checkers.reduced(self.seat.world, step, alone)
+            self._begin_update(step)
+            return
+        self._progress("reduce")
+        self._join(("step", step), share, lambda: self._begin_update(step))
+
+    def _begin_update(self, step: int) -> None:
+        assert self.seat is not None and self.point is not None
+        self.updating = True
+        stamp = next_stamp(self.point.stamp, self.seat.generation, step)
+        point, seat = Point(self.point.lineage, step, stamp), self.seat
+
+        def updated() -> None:
+            self._update_done(point)
+            if self.seat is seat:
+                self._progress("update")
+                self._barrier()
+
+        self.later(self.cluster.between((0.001, 0.006)), updated)
+
+    def _update_done(self, point: Point) -> None:
+        self.updating = False
+        self._adopt(point)
+        self.cluster.checkers.holds(self, point)
+        serials, self.freezes = self.freezes, []
+        for serial in serials:
+            self._answer(serial)
+
+    def lost_reducer(self, reducer: Reducer) -> None:
+        seat = self.seat
+        if seat is None or seat.reducer is not reducer:
+            return
+        self._leave()
+        self.tell_daemon(
+            {
+                "t": "reducer_lost",
+                "generation": plain(seat.generation),
+                "evidence": "the data socket closed",
+            }
+        )
+
+    # --- checkpoints and reports -------------------------------------------------------------------
+
+    def _maybe_write(self, point: Point) -> None:
+        assert self.seat is not None
+        world, checkpoint = self.seat.world, self.spec.checkpoint
+        steps = self.spec.train.steps
+        if not due(point.step, checkpoint.interval_steps, steps):
+            return
+        must = point.step in (world.step, steps)
+        if point.step <= world.checkpointed or (self.writing and not must):
+            return
+        self.writing = True
+        size = len(world.members)
+        rank = self.seat.rank
+
+        def written() -> None:
+            self.writing = False
+            indices = writes(rank, size, size, checkpoint.replicas)
+            rows = self.host.disk.write_partial(self.job, point, size, indices)
+            message = {
+                "t": "shards",
+                "generation": plain(world.generation),
+                "lineage": point.lineage,
+                "step": point.step,
+                "stamp": point.stamp,
+                "count": size,
+                "shards": [{"index": i, "bytes": b, "digest": d} for i, b, d in rows],
+                "digest": state_digest(point.step),
+                "stall_seconds": 0.0,
+                "write_seconds": 0.1,
+            }
+            self.tell_daemon(message)
+
+        self.later(self.cluster.between((0.01, 0.15)), written)
+
+    def _progress(self, phase: str) -> None:
+        self.phase = phase
+        seat, point = self.seat, self.point
+        if seat is None or point is None:
+            return
+        self.tell_daemon(
+            {
+                "t": "progress",
+                "generation": plain(seat.generation),
+                "step": point.step,
+                "stamp": point.stamp,
+                "committed": self.committed,
+                "loss": 1.0 / (1 + point.step),
+                "phase": phase,
+                "steps_per_second": None,
+                "memory_bytes": 1,
+                "metrics": {},
+            }
+        )
+
+    def ended(self, status: int) -> None:
+        self._leave()
+
+    @property
+    def name(self) -> str:
+        return f"{self.host.name}/{self.child}"
+
+
+def plain(tag: Tag) -> list[Any]:
+    return [tag.counter, tag.leader, tag.nonce]
+
+
+def state_digest(step: int) -> str:
+    return f"{step:064x}"
