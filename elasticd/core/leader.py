@@ -111,7 +111,8 @@ class Driver:
     ready: set[NodeId] = field(default_factory=set)
     progress: dict[NodeId, Progress] = field(default_factory=dict)
     committed: int = 0
-    committed_at: float = 0.0
+    moved_at: float = 0.0
+    """When a member last delivered, applied or committed something."""
     loss: float | None = None
     recovery: Recovery | None = None
     recoveries: int = 0
@@ -221,7 +222,11 @@ class Driver:
         result = []
         for node in self.view.members:
             status = self.statuses.get(node)
-            if status is None or (not status.trouble and status.trainer is None) or (status.trainer is not None and status.trainer.phase == "starting"):
+            if (
+                status is None
+                or (not status.trouble and status.trainer is None)
+                or (status.trainer is not None and status.trainer.phase == "starting")
+            ):
                 result.append(node)
         return result
 
@@ -280,7 +285,7 @@ class Driver:
                 return False
         self._take(world)
         self._enter("running")
-        self.committed, self.committed_at = max(self.committed, world.step), self.ctx.now
+        self.committed, self.moved_at = max(self.committed, world.step), self.ctx.now
         self.ctx.log(
             "info", "adopted a whole world", job=self.record.id, generation=str(world.generation)
         )
@@ -534,7 +539,7 @@ class Driver:
             self.ctx.send(member, Formed(world.job, world.generation))
         seconds = self._waited()
         self.committed = world.step if world.rung == "restore" else max(self.committed, world.step)
-        self.committed_at = self.ctx.now
+        self.moved_at = self.ctx.now
         self._enter("running")
         self.ctx.emit(
             "world_formed",
@@ -559,7 +564,7 @@ class Driver:
         if progress.loss is not None:
             self.loss = progress.loss
         if progress.committed > self.committed:
-            self.committed, self.committed_at = progress.committed, self.ctx.now
+            self.committed = progress.committed
             self._recovered()
         self.summary_due = True
         if self.phase == "running":
@@ -810,7 +815,7 @@ class Driver:
             return False
         phases = [p.phase for n, p in self.progress.items()]
         stuck = len(phases) == len(world.members) and all(phase == "reduce" for phase in phases)
-        return stuck and self.ctx.now - self.committed_at >= self.ctx.timing.hang_seconds
+        return stuck and self.ctx.now - self.moved_at >= self.ctx.timing.hang_seconds
 
     def deadlines(self) -> list[float]:
         timing, since = self.ctx.timing, self.phase_since
@@ -827,7 +832,7 @@ class Driver:
             case "forming":
                 times.append(self._form_deadline())
             case "running":
-                times.append(self.committed_at + timing.hang_seconds)
+                times.append(self.moved_at + timing.hang_seconds)
         if self.summary_due:
             times.append(self.summary_at + timing.summary_seconds)
         return times

@@ -415,8 +415,10 @@ class Member:
                 trainer.probe = {key: message[key] for key in keys}
                 self.report()
             case "reducer_lost":
-                if self.world is not None and message["generation"] == _plain(
-                    self.world.generation
+                if (
+                    self.world is not None
+                    and trainer.phase in ("active", "finished")
+                    and message["generation"] == _plain(self.world.generation)
                 ):
                     self._accuse(self.ctx.me, "ring_broken", str(message["evidence"]))
             case "shards":

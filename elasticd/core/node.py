@@ -88,14 +88,14 @@ class Node:
         ctx.now, ctx.wall, ctx.effects = now, self.wall(), []
         self._take(event)
         for _ in range(_EVENTS_PER_INSTANT):
+            if ctx.inbox:
+                self._receive(self.me, ctx.inbox.popleft())
+                continue
+            self._settle()
             if not ctx.inbox:
                 break
-            self._receive(self.me, ctx.inbox.popleft())
         else:
             raise InvariantError("the control plane does not come to rest")
-        self._settle()
-        while ctx.inbox:
-            self._receive(self.me, ctx.inbox.popleft())
         self.check()
         return ctx.effects
 
@@ -229,6 +229,8 @@ class Node:
                     self._follow()
             case m.Jobs(records):
                 self._merge(records)
+                # Who tells of a job keeps it: its own answer to us may have been lost.
+                self._kept(node, [record.id for record in records])
                 self.ctx.send(node, m.JobsKept(tuple(record.id for record in records)))
             case m.JobsKept(jobs):
                 self._kept(node, jobs)
