@@ -560,6 +560,9 @@ class Driver:
         world = self.world
         if world is None or progress.generation != world.generation:
             return
+        before = self.progress.get(node)
+        if before is None or _place(before) != _place(progress):
+            self.moved_at = self.ctx.now
         self.progress[node] = progress
         if progress.loss is not None:
             self.loss = progress.loss
@@ -895,6 +898,10 @@ class Driver:
             "digest_step": newest.step if newest is not None and self.committed else None,
             "ranks": ranks,
         }
+
+
+def _place(progress: Progress) -> tuple[str, int, int]:
+    return progress.phase, progress.step, progress.committed
 
 
 def _verdict(probes: list[tuple[NodeId, dict[str, Any]]]) -> tuple[bool, str]:

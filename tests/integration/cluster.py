@@ -1,0 +1,354 @@
+"""A cluster of real daemons for tests: started and ended by ``elasticctl local``, broken by SIGKILL.
+
+Everything that a test waits for has a hard deadline; when it passes, the error shows the last
+events, what the daemons logged and what the ranks printed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import psutil
+
+from elasticd.cli.client import Client
+from elasticd.cli.homes import node_homes
+from elasticd.config import load as load_config
+from elasticd.config import split_address
+from elasticd.errors import NoDaemonError, OperationError, ProtocolError
+from elasticd.supervision.roster import kill_group
+from elasticd.train.sampling import indices
+
+T = TypeVar("T")
+
+JOBS = Path(__file__).parent / "jobs"
+ELASTICCTL = Path(sys.executable).with_name("elasticctl")
+WAIT_SECONDS = 120.0
+"""Generous, because machines that run tests are busy; nothing is asserted about it."""
+POLL_SECONDS = 0.02
+ENDED = ("finished", "failed", "cancelled")
+GLOBAL, SAMPLES, SEED = 16, 96, 11
+"""Of the jobs in jobs/."""
+
+_SHOWN_EVENTS = 40
+_SHOWN_LINES = 25
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One process that belongs or belonged to a node."""
+
+    pid: int
+    create_time: float
+    role: str
+
+    @property
+    def alive(self) -> bool:
+        """Whether that very process still runs; a zombie doesn't."""
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(self.pid)
+            same = abs(process.create_time() - self.create_time) < 2.0
+            return same and process.status() != psutil.STATUS_ZOMBIE
+        return False
+
+
+class Cluster:
+    """N nodes under one home, as a context manager: up at its start, down and clean at its end."""
+
+    def __init__(self, folder: Path, nodes: int) -> None:
+        self.home = folder / "home"
+        self.temporary = folder / "tmp"
+        self.temporary.mkdir(parents=True, exist_ok=True)
+        self.size = nodes
+        self.seen: set[Seen] = set()
+        self.client = Client(self.home)
+        self._shared_before = _shared_memory()
+
+    def __enter__(self) -> Self:
+        self.up()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        left = self.down()
+        if error is None:
+            assert not left, self.report(f"left behind: {left}")
+
+    # Commands.
+
+    def command(self, *words: str | Path, seconds: float = WAIT_SECONDS) -> str:
+        """What ``elasticctl`` prints; fails the test unless it exits with 0."""
+        done = self.run(*words, seconds=seconds)
+        assert done.returncode == 0, self.report(f"elasticctl {words}: {done.stderr}")
+        return done.stdout
+
+    def run(
+        self, *words: str | Path, seconds: float = WAIT_SECONDS
+    ) -> subprocess.CompletedProcess[str]:
+        """``elasticctl`` with this home, run to its end."""
+        return subprocess.run(
+            [ELASTICCTL, "--home", self.home, *words],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of commands and daemons: their temporary files are in a folder of their own."""
+        return {**os.environ, "TMPDIR": str(self.temporary)}
+
+    def up(self) -> None:
+        """Start the nodes that don't run; returns once all share a view."""
+        self.command("local", "up", "-n", str(self.size))
+        self.note()
+
+    revive = up
+
+    def down(self) -> list[str]:
+        """End everything; returns what is left of it, in words."""
+        self.note()
+        ended = self.run("local", "down")
+        left = [f"local down: {ended.stderr}"] if ended.returncode else []
+        return left + self.leftovers()
+
+    def leftovers(self) -> list[str]:
+        """Processes, ports, shared memory and temporary files of ours that exist now."""
+        left = [f"{one.role} {one.pid}" for one in sorted(self.seen, key=_pid) if one.alive]
+        left += [f"process {pid}: {what}" for pid, what in _processes_of(self.home)]
+        left += [f"port {name}" for name in self.addresses if _accepts(name)]
+        left += [f"shared memory {name}" for name in sorted(_shared_memory() - self._shared_before)]
+        left += [f"temporary file {path}" for path in sorted(self.temporary.rglob("*"))]
+        return left
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where the daemons listen."""
+        return [load_config(folder).listen for folder in node_homes(self.home)]
+
+    def submit(self, entrypoint: str, name: str = "", **settings: object) -> str:
+        """Submit a script of jobs/; ``train__steps=20`` is ``--set train.steps=20``."""
+        words = [f"job.entrypoint={entrypoint}", f"job.name={name or entrypoint.split('.')[0]}"]
+        words += [f"{k.replace('__', '.')}={json.dumps(v)}" for k, v in settings.items()]
+        options = [part for word in words for part in ("--set", word)]
+        answer = json.loads(self.command("submit", JOBS / "job.toml", *options, "--json"))
+        return str(answer["id"])
+
+    def status(self, job: str) -> dict[str, Any]:
+        """The job's entry of ``status --json``, from whichever daemon answers."""
+        self.note()
+        found: dict[str, Any] = self.client.request({"do": "status", "job": job})["jobs"][0]
+        return found
+
+    def view(self) -> dict[str, Any]:
+        """The view that the first daemon that answers is in."""
+        found: dict[str, Any] = self.client.request({"do": "status"})["view"]
+        return found
+
+    def events(self, job: str | None = None, node: str | None = None) -> list[dict[str, Any]]:
+        """The history, as ``node`` or the first daemon that answers tells it."""
+        client = self.client if node is None else Client(self.home / node)
+        return list(client.stream({"do": "events"} | ({"job": job} if job else {})))
+
+    # Waiting.
+
+    def wait_for(
+        self, what: str, look: Callable[[], T | None], seconds: float = WAIT_SECONDS
+    ) -> T:
+        """Poll until ``look()`` returns something true. A daemon that doesn't answer is no."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                if found := look():
+                    return found
+            except (NoDaemonError, OperationError, ProtocolError) as error:
+                if time.monotonic() > deadline:
+                    raise AssertionError(self.report(f"{what}: {error}")) from error
+            if time.monotonic() > deadline:
+                raise AssertionError(self.report(f"{what}: not within {seconds:g} s"))
+            time.sleep(POLL_SECONDS)
+
+    def wait_step(self, job: str, step: int) -> dict[str, Any]:
+        """The job's status once ``step`` is committed and the world runs, or it has ended."""
+
+        def look() -> dict[str, Any] | None:
+            status = self.status(job)
+            there = status["state"] == "running" and status["ranks"] and status["step"] >= step
+            return status if there or status["state"] in ENDED else None
+
+        return self.wait_for(f"step {step} of {job}", look)
+
+    def wait_end(self, job: str, state: str | None = "finished") -> dict[str, Any]:
+        """The job's status once it has ended, in ``state`` unless that is None."""
+
+        def look() -> dict[str, Any] | None:
+            status = self.status(job)
+            return status if status["state"] in ENDED else None
+
+        status = self.wait_for(f"end of {job}", look)
+        if state is not None:
+            assert status["state"] == state, self.report(f"{job} is {status['state']}", job)
+        return status
+
+    # Breaking.
+
+    def kill_trainer(self, job: str, rank: int) -> int | None:
+        """SIGKILL; the pid, or None if there is no such rank now."""
+        return self._kill_rank(job, rank, "pid")
+
+    def kill_reducer(self, job: str, rank: int) -> int | None:
+        """SIGKILL; the pid, or None if that rank has no reducer now."""
+        return self._kill_rank(job, rank, "reducer_pid")
+
+    def _kill_rank(self, job: str, rank: int, key: str) -> int | None:
+        pids = [r[key] for r in self.status(job)["ranks"] if r["rank"] == rank]
+        ours = {one.pid for one in self.note()}
+        if not pids or pids[0] not in ours:
+            return None
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pids[0], signal.SIGKILL)
+        return int(pids[0])
+
+    def kill_daemon(self, node: str) -> None:
+        """SIGKILL the daemon of ``node`` alone: its children are orphans now."""
+        for one in self.processes(node):
+            if one.role == "daemon" and one.alive:
+                os.kill(one.pid, signal.SIGKILL)
+                _await_gone([one])
+
+    def kill_node(self, node: str) -> None:
+        """SIGKILL the daemon of ``node``, then its children, which nobody can replace now."""
+        self.kill_nodes([node])
+
+    def kill_nodes(self, nodes: Sequence[str]) -> None:
+        """Kill whole nodes as one: all daemons first."""
+        self.note()
+        for node in nodes:
+            self.kill_daemon(node)
+        children = [one for node in nodes for one in self.processes(node) if one.alive]
+        for one in children:
+            kill_group(one.pid)
+        _await_gone(children)
+        self.seen.update(children)
+
+    @property
+    def nodes(self) -> list[str]:
+        return [f"node-{number}" for number in range(self.size)]
+
+    def living(self) -> list[str]:
+        """Nodes whose daemon runs."""
+        return [n for n in self.nodes if any(p.alive for p in self.processes(n)[:1])]
+
+    def processes(self, node: str) -> list[Seen]:
+        """The daemon first, then its children, as daemon.json and children.json name them."""
+        found = []
+        with contextlib.suppress(OSError, ValueError):
+            daemon = json.loads((self.home / node / "daemon.json").read_bytes())
+            found.append(Seen(daemon["pid"], daemon["create_time"], "daemon"))
+        with contextlib.suppress(OSError, ValueError):
+            children = json.loads((self.home / node / "children.json").read_bytes())
+            found += [Seen(c["pid"], c["create_time"], c["role"]) for c in children]
+        return found
+
+    def note(self) -> set[Seen]:
+        """Remember the processes that there are; returns all that were ever seen."""
+        for node in self.nodes:
+            self.seen.update(self.processes(node))
+        return self.seen
+
+    # Judging.
+
+    def ledger(self, job: str) -> Iterator[dict[str, Any]]:
+        """The lines that the job's ranks wrote after each step, on all nodes."""
+        for folder in node_homes(self.home):
+            for path in sorted((folder / "output" / job).glob("ledger-*.jsonl")):
+                for line in path.read_text().splitlines():
+                    # A process that was killed may have left half a line.
+                    with contextlib.suppress(ValueError):
+                        yield json.loads(line)
+
+    def check_ledger(self, job: str, steps: int, cumulative: bool) -> None:
+        """Every sample of every step is in the applied reductions exactly once, on every rank."""
+        written: set[int] = set()
+        for line in self.ledger(job):
+            first = 0 if cumulative else line["step"] - 1
+            positions = range(first * GLOBAL, line["step"] * GLOBAL)
+            expected = [0.0] * SAMPLES
+            for index in indices(positions, SAMPLES, SEED):
+                expected[index] += 1.0
+            assert line["used"] == expected, self.report(f"step {line['step']}: {line}", job)
+            written.add(line["step"])
+        assert written == set(range(1, steps + 1)), self.report(f"steps in the ledger: {written}")
+
+    def report(self, what: str, job: str | None = None) -> str:
+        """``what``, and all that helps to understand it."""
+        parts = [what]
+        with contextlib.suppress(NoDaemonError, OperationError, ProtocolError, OSError):
+            parts.append(json.dumps(self.client.request({"do": "status"})))
+            events = self.events(job)[-_SHOWN_EVENTS:]
+            parts += [_event_line(event) for event in events]
+        for folder in node_homes(self.home):
+            files = [folder / "daemon.log", folder / "logs" / "reducer.log"]
+            trainers = sorted((folder / "logs").glob("*/*.log"), key=lambda p: p.stat().st_mtime)
+            for path in files + trainers[-2:]:
+                with contextlib.suppress(OSError):
+                    lines = path.read_text(errors="replace").splitlines()[-_SHOWN_LINES:]
+                    parts += [f"--- {path}", *lines]
+        return "\n".join(parts)
+
+
+def _event_line(event: Mapping[str, Any]) -> str:
+    fields = {k: v for k, v in event.items() if k not in ("time", "kind", "reason", "job")}
+    return f"{event['time']:.3f} {event['kind']}: {event['reason']} {fields}"
+
+
+def _pid(one: Seen) -> int:
+    return one.pid
+
+
+def _await_gone(processes: Sequence[Seen]) -> None:
+    deadline = time.monotonic() + 20.0
+    while any(one.alive for one in processes):
+        assert time.monotonic() < deadline, f"survives SIGKILL: {processes}"
+        time.sleep(0.002)
+
+
+def _processes_of(home: Path) -> list[tuple[int, str]]:
+    """Every process whose command line or environment names ``home``."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.status() == psutil.STATUS_ZOMBIE or process.pid == os.getpid():
+                continue
+            words = [*process.cmdline(), *process.environ().values()]
+            if any(str(home) in word for word in words):
+                found.append((process.pid, " ".join(process.cmdline())[:200]))
+    return found
+
+
+def _accepts(address: str) -> bool:
+    with contextlib.closing(socket.socket()) as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(split_address(address)) == 0
+
+
+def _shared_memory() -> set[str]:
+    folder = Path("/dev/shm")
+    return {p.name for p in folder.glob("elasticd*")} if folder.is_dir() else set()

@@ -1,0 +1,64 @@
+"""What the test jobs share: generated samples, a pace, and the ledger.
+
+The ledger goes through the reduction itself. Each sample adds one to its own element of a vector
+that the members sum as they sum gradients, so what a script writes down is which samples are in
+the reduction that it applied, whatever the members did before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+GLOBAL = 16  # a power of two, so that counts divided by it are exact
+SAMPLES = 96
+INPUTS, HIDDEN, CLASSES = 12, 32, 4
+
+
+class Samples:
+    """``{"x": float32[12], "y": class, "index": int}``; fetching one takes a given time."""
+
+    def __init__(self, pace_seconds: float) -> None:
+        self._pace_seconds = pace_seconds
+        self._x = np.random.default_rng(5).normal(size=(SAMPLES, INPUTS)).astype(np.float32)
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        time.sleep(self._pace_seconds)
+        x = self._x[index]
+        return {"x": x, "y": int(np.abs(x[:CLASSES]).argmax()), "index": index}
+
+
+def counts(indices: mx.array) -> mx.array:
+    """How often each sample occurs in a micro-batch: float32[SAMPLES]."""
+    return (indices[:, None] == mx.arange(SAMPLES)[None]).sum(0).astype(mx.float32)
+
+
+class Ledger:
+    """One line a step in the run's output folder, by one process."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+        self._file = (run.output_dir / f"ledger-{os.getpid()}.jsonl").open("a")
+
+    def write(self, step: Any, shares: mx.array) -> None:
+        """``shares``: counts divided by the global batch."""
+        used = (np.array(shares) * GLOBAL).tolist()
+        line = {"step": step.number, "used": used, "loss": step.loss, "rank": self._run.rank}
+        self._file.write(json.dumps(line) + "\n")
+        self._file.flush()
+        print(f"step {step.number} loss {step.loss:.4f}", flush=True)
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--pace-seconds", type=float, default=0.002)
+    return parser.parse_args()
