@@ -336,11 +336,12 @@ class Node:
         if record is None:
             self.ctx.do(e.Reply(request, {"error": f"no job {job}", "code": 1}))
             return
-        if not record.ended:
-            record = replace(record, state="cancelled", reason="cancelled by the user")
-            self._update(record)
-            self.ctx.emit("job_cancelled", "cancelled by the user", job)
-        self._answer_when_kept(request, job, {"id": job, "state": record.state})
+        if record.ended:
+            self.ctx.do(e.Reply(request, {"id": job, "state": record.state}))
+            return
+        self._update(replace(record, state="cancelled", reason="cancelled by the user"))
+        self.ctx.emit("job_cancelled", "cancelled by the user", job)
+        self._answer_when_kept(request, job, {"id": job, "state": "cancelled"})
 
     def _answer_when_kept(self, request: int, job: JobId, body: dict[str, Any]) -> None:
         view = self.views.view
