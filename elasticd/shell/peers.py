@@ -1,18 +1,17 @@
 """Connections between daemons (docs/protocols.md §4).
 
-A daemon sends on the connection that it opened itself, so each pair has two. A peer is connected while both are up and both
-said hello from the same run of the peer's daemon; the kernel closes them when that daemon dies, which is the fastest news
-of it that there is.
+A daemon sends on the connection that it opened itself, so each pair has two. A peer is connected
+while both are up and both said hello from the same run of the peer's daemon; the kernel closes them
+when that daemon dies, which is the fastest news of it that there is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
-import os
-import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,22 +21,30 @@ import tenacity
 from elasticd.config import split_address
 from elasticd.errors import OperationError, ProtocolError, UsageError
 from elasticd.ipc.frames import MAX_FRAME_BYTES, Decoder, encode
+from elasticd.shell import transfer
+from elasticd.shell.transfer import Serve
 from elasticd.types import NodeId
 
 VERSION = 1
 MAX_QUEUED_BYTES = 4 * MAX_FRAME_BYTES
 """What may wait for a peer that does not read; beyond it the connection is closed."""
-MAX_PEERS = 1024
+MAX_ADDRESSES = 1024
+MAX_CONNECTIONS = 4096
+MAX_OTHERS = 16
+HELLO_BYTES = 64 * 1024
 HELLO_SECONDS = 5.0
-CONNECT_SECONDS = 3.0
-IDLE_FETCH_SECONDS = 30.0
+LAST_WORDS_SECONDS = 0.05
+REDIAL_SECONDS = 0.05
+SLOWEST_REDIAL_SECONDS = 1.0
+REFUSED_SECONDS = 5.0
+"""Pause before an address is tried again that answered as another cluster or version."""
+FORGET_SECONDS = 600.0
+"""An address that was only learned from a hello is dropped after so long without an answer; its
+daemon will say hello again."""
+SAME_REASON_SECONDS = 60.0
 _READ_BYTES = 256 * 1024
-_SLICE_BYTES = 1 << 20
 
 log = structlog.get_logger(__name__)
-
-Serve = Callable[[dict[str, Any]], Awaitable[int]]
-"""Returns a descriptor with what a fetch asks for; the connection closes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,27 +57,74 @@ class Identity:
     boot: str
     address: str
 
+    @property
+    def cluster_name(self) -> str:
+        """What two daemons must share to be peers."""
+        return f"{self.cluster}/{self.cluster_id}"
+
     def frame(self) -> dict[str, Any]:
         return {
             "t": "hello",
             "version": VERSION,
-            "cluster": f"{self.cluster}/{self.cluster_id}",
+            "cluster": self.cluster_name,
             "node": self.node,
             "boot": self.boot,
             "address": self.address,
         }
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What another daemon said of itself."""
+
+    node: NodeId
+    boot: str
+    address: str
+
+
+class Refused(ProtocolError):
+    """A daemon, but of another cluster or version."""
+
+
+class OwnAddress(Exception):
+    """The daemon that answered is this one."""
+
+
+@dataclass(slots=True, eq=False)
 class Peer:
-    """Another daemon, as known by name."""
+    """Another daemon: one run of it, with the connection to it and the newest of those from it.
+
+    Attributes:
+        known: set when both connections are up, or when it has gone.
+        others: connections from it that a newer one replaced: it knows several addresses of ours.
+    """
 
     node: NodeId
     boot: str
     address: str
     outgoing: asyncio.StreamWriter | None = None
     incoming: asyncio.StreamWriter | None = None
+    others: list[asyncio.StreamWriter] = field(default_factory=list)
     announced: bool = False
+    known: asyncio.Event = field(default_factory=asyncio.Event)
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(slots=True, eq=False)
+class Dial:
+    """An address that is dialled for as long as the daemon runs; a learned one may be forgotten."""
+
+    address: str
+    learned: bool
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep, unless there was news of the peer since the last pause, or comes meanwhile."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.wake.wait()
+        self.wake.clear()
 
 
 @dataclass(slots=True)
@@ -84,6 +138,14 @@ class Counters:
 
 @dataclass(slots=True)
 class Callbacks:
+    """Whom to tell; all in the event loop's thread.
+
+    ``connected(node, boot, address)`` and ``disconnected(node, boot, reason)`` alternate for a
+    node. ``message(node, frame)`` comes only between them, in the order of sending; if it can't
+    make sense of a frame it raises ProtocolError, LookupError, TypeError or ValueError, and the
+    peer is disconnected.
+    """
+
     connected: Callable[[NodeId, str, str], None]
     disconnected: Callable[[NodeId, str, str], None]
     message: Callable[[NodeId, dict[str, Any]], None]
@@ -101,317 +163,362 @@ class Peers:
     insecure: bool = False
     counters: Counters = field(default_factory=Counters)
     _peers: dict[NodeId, Peer] = field(default_factory=dict)
-    _dialled: dict[str, asyncio.Task[None]] = field(default_factory=dict)
-    _accepted: set[asyncio.Task[None]] = field(default_factory=set)
+    _dials: dict[str, Dial] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _said: dict[str, tuple[str, float]] = field(default_factory=dict)
     _server: asyncio.Server | None = None
+    _closing: bool = False
 
     async def start(self) -> None:
         """Listen and begin to dial.
 
         Raises:
-            UsageError: the address isn't loopback and ``insecure`` isn't set.
-            OperationError: the address is in use.
+            UsageError: an address isn't loopback and ``insecure`` isn't set.
+            OperationError: the address is in use or not this machine's.
         """
+        self._check("listen", self.listen)
+        for address in self.addresses:
+            self._check("peers", address)
         host, port = split_address(self.listen)
-        if not self.insecure and not _is_loopback(host):
-            raise UsageError(
-                f"listen = {self.listen!r}: connections are not encrypted or authenticated yet, so only"
-                " loopback addresses are served; --insecure opens others"
-            )
         try:
             self._server = await asyncio.start_server(self._accept, host, port)
         except OSError as error:
             raise OperationError(f"can't listen on {self.listen}: {error.strerror}") from None
         for address in self.addresses:
-            self._dial(address)
+            self._dial(address, learned=False)
+
+    def _check(self, key: str, address: str) -> None:
+        if not self.insecure and not is_loopback(split_address(address)[0]):
+            raise UsageError(
+                f"{key} = {address!r}: connections are not encrypted or authenticated yet, so only"
+                " loopback addresses are used; --insecure opens others"
+            )
 
     def send(self, node: NodeId, message: dict[str, Any]) -> None:
-        """Queue a frame; nothing if the peer is not connected."""
+        """Queue a frame behind earlier ones; nothing if the peer is not connected.
+
+        Raises:
+            ProtocolError: the frame is too long.
+        """
         peer = self._peers.get(node)
         if peer is None or peer.outgoing is None or not peer.announced:
             return
-        writer = peer.outgoing
-        if writer.transport.get_write_buffer_size() > MAX_QUEUED_BYTES:
-            log.warning("peer does not read", node=node)
-            writer.transport.abort()
+        frame = encode(message)
+        waiting = peer.outgoing.transport.get_write_buffer_size()
+        if waiting + len(frame) > MAX_QUEUED_BYTES:
+            self._drop(peer, f"{waiting} bytes wait that it does not read")
             return
-        writer.write(encode(message))
+        peer.outgoing.write(frame)
 
     def connected(self) -> list[NodeId]:
+        """The nodes that messages reach now, in order."""
         return sorted(node for node, peer in self._peers.items() if peer.announced)
 
     def address_of(self, node: NodeId) -> str | None:
+        """Where a connected node answers; None for others."""
         peer = self._peers.get(node)
         return peer.address if peer is not None and peer.announced else None
 
+    async def fetch(
+        self, address: str, request: dict[str, Any], fd: int, limit_bytes: int | None = None
+    ) -> int:
+        """Fetch what ``request`` names from the daemon at ``address`` into ``fd``.
+
+        Returns the number of bytes.
+
+        Raises:
+            OperationError: it refuses, goes away, or sends nothing for transfer.IDLE_SECONDS.
+        """
+        request = {**request, "cluster": self.me.cluster_name}
+        return await transfer.fetch(address, request, fd, limit_bytes)
+
     async def close(self) -> None:
+        """Close every connection, after what was sent has had a second to leave."""
+        self._closing = True
         if self._server is not None:
             self._server.close()
-        tasks = [*self._dialled.values(), *self._accepted]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        # Those that we send on go first: a peer reads our last words before it sees us gone.
+        sending = [dial.task for dial in self._dials.values() if dial.task is not None]
+        for tasks in (sending, tuple(self._tasks)):
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if self._server is not None:
+            await self._server.wait_closed()
+        self._peers.clear()
 
-    # --- connections that we open ------------------------------------------------------------------
+    def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
 
-    def _dial(self, address: str) -> None:
-        if (
-            address == self.me.address
-            or address in self._dialled
-            or len(self._dialled) >= MAX_PEERS
-        ):
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            context = {"message": "a connection's task failed", "exception": error, "task": task}
+            task.get_loop().call_exception_handler(context)
+
+    # --- connections that we open -----------------------------------------------------------------
+
+    def _dial(self, address: str, *, learned: bool) -> None:
+        """Dial an address from now on; if that is being done already, do it now."""
+        if address == self.me.address:
             return
-        self._dialled[address] = asyncio.create_task(self._keep_dialled(address))
+        if (known := self._dials.get(address)) is not None:
+            known.wake.set()
+        elif len(self._dials) < MAX_ADDRESSES:
+            dial = self._dials[address] = Dial(address, learned)
+            dial.task = self._run(self._keep_dialled(dial))
 
-    async def _keep_dialled(self, address: str) -> None:
+    async def _keep_dialled(self, dial: Dial) -> None:
         """Connect, and again whenever the connection ends, until cancelled."""
-        while True:
-            async for attempt in tenacity.AsyncRetrying(
-                wait=tenacity.wait_exponential_jitter(initial=0.05, max=1.0, jitter=0.05),
-                retry=tenacity.retry_if_exception_type((OSError, ProtocolError, TimeoutError)),
-            ):
-                with attempt:
-                    reader, writer, hello, decoder = await self._greet(address)
-            await self._hold_outgoing(address, reader, writer, hello, decoder)
-            await asyncio.sleep(0.05)
+        try:
+            while True:
+                writer: asyncio.StreamWriter | None = None
+                try:
+                    reader, writer, hello = await self._greet_in_the_end(dial)
+                    await self._hold_outgoing(dial, reader, writer, hello)
+                finally:
+                    if writer is not None:
+                        await transfer.close(writer)
+                await dial.pause(REDIAL_SECONDS)
+        except (OwnAddress, tenacity.RetryError) as error:
+            log.info("address is not dialled any more", address=dial.address, reason=str(error))
+            del self._dials[dial.address]
+
+    async def _greet_in_the_end(
+        self, dial: Dial
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Hello]:
+        slower = tenacity.wait_exponential(
+            multiplier=REDIAL_SECONDS, max=SLOWEST_REDIAL_SECONDS
+        ) + tenacity.wait_random(0, REDIAL_SECONDS)
+
+        def wait(state: tenacity.RetryCallState) -> float:
+            outcome = state.outcome
+            refused = outcome is not None and isinstance(outcome.exception(), Refused)
+            return REFUSED_SECONDS if refused else slower(state)
+
+        retrying = tenacity.AsyncRetrying(
+            wait=wait,
+            stop=tenacity.stop_after_delay(FORGET_SECONDS) if dial.learned else tenacity.stop_never,
+            retry=tenacity.retry_if_exception_type((OSError, ProtocolError)),
+            sleep=dial.pause,
+        )
+        return await retrying(self._greet, dial.address)
 
     async def _greet(
         self, address: str
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, dict[str, Any], Decoder]:
-        reader, writer = await _connect(address)
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Hello]:
+        try:
+            reader, writer = await transfer.connect(address)
+        except OSError as error:
+            if error.errno == errno.EHOSTUNREACH:
+                self._complain(
+                    address,
+                    "no route to it; on macOS also what a missing permission for the local network"
+                    " looks like, in which case the fault is here and not there",
+                )
+            raise
         try:
             writer.write(encode(self.me.frame()))
-            decoder = Decoder()
             async with asyncio.timeout(HELLO_SECONDS):
-                hello = self._checked(await _first_frame(reader, decoder))
-        except BaseException:
-            writer.close()
+                hello = self._checked(await transfer.read_frame(reader, HELLO_BYTES))
+        except BaseException as error:
+            writer.transport.abort()
+            if isinstance(error, ProtocolError):
+                self._complain(address, str(error))
             raise
-        return reader, writer, hello, decoder
+        return reader, writer, hello
 
     async def _hold_outgoing(
         self,
-        address: str,
+        dial: Dial,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        hello: dict[str, Any],
-        decoder: Decoder,
+        hello: Hello,
     ) -> None:
-        try:
-            if hello["node"] == self.me.node:
-                await asyncio.sleep(60)  # our own address under another name
-                return
-            peer = self._meet(hello, address)
-            peer.outgoing = writer
-            self._maybe_connected(peer)
-            with contextlib.suppress(OSError):
-                while await reader.read(_READ_BYTES):
-                    self.counters.bad_frames += 1  # nothing is sent this way
-            self._gone(peer, writer, "its connection closed")
-        finally:
-            writer.close()
-
-    # --- connections that others open --------------------------------------------------------------
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._serve(reader, writer))
-        self._accepted.add(task)
-        task.add_done_callback(self._accepted.discard)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        decoder = Decoder()
-        try:
-            async with asyncio.timeout(HELLO_SECONDS):
-                first = await _first_frame(reader, decoder)
-            if first.get("t") == "fetch":
-                await self._answer_fetch(first, writer)
-                return
-            hello = self._checked(first)
-            writer.write(encode(self.me.frame()))
-            if hello["node"] == self.me.node:
-                return
-            await self._hold_incoming(hello, reader, writer, decoder)
-        except (ProtocolError, TimeoutError) as error:
-            self._count_bad(str(error) or "no hello came")
-        except OSError:
-            pass
-        finally:
-            writer.close()
-
-    async def _hold_incoming(
-        self,
-        hello: dict[str, Any],
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        decoder: Decoder,
-    ) -> None:
-        peer = self._meet(hello, hello["address"])
-        peer.incoming = writer
-        self._dial(hello["address"])
+        if hello.node == self.me.node:
+            self._complain_of_namesake(hello, dial.address)
+            raise OwnAddress("it is this node's own")
+        peer = self._meet(hello)
+        if peer.outgoing is not None:
+            # The same daemon under another of its addresses. Closing this connection would look
+            # to it as if we went.
+            await peer.gone.wait()
+            return
+        peer.outgoing, peer.address = writer, dial.address
         self._maybe_connected(peer)
-        reason = "its connection closed"
+        reason = "it closed its connection"
         try:
-            for frame in decoder.feed(b""):
-                self.call.message(peer.node, frame)
-            while data := await reader.read(_READ_BYTES):
-                for frame in decoder.feed(data):
-                    self.call.message(peer.node, frame)
-        except ProtocolError as error:
-            reason = f"it sent what no daemon sends: {error}"
-            self._count_bad(reason)
+            if await reader.read(_READ_BYTES):
+                reason = "it sent something on a connection that is ours to send on"
+                self._count_bad(peer.node, reason)
+            else:
+                # Its last words may be on the other connection, which ends at the same time.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LAST_WORDS_SECONDS):
+                        await peer.gone.wait()
         except OSError as error:
             reason = f"its connection failed: {error.strerror or error}"
         finally:
             self._gone(peer, writer, reason)
 
-    # --- peers ---------------------------------------------------------------------------------------
+    def _complain_of_namesake(self, hello: Hello, source: str) -> None:
+        if hello.boot != self.me.boot:
+            self._complain(source, f"its node id {hello.node!r} is this node's, too")
 
-    def _checked(self, hello: dict[str, Any]) -> dict[str, Any]:
+    # --- connections that others open -------------------------------------------------------------
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._closing or len(self._tasks) >= MAX_CONNECTIONS:
+            writer.transport.abort()
+            return
+        transfer.tune(writer.transport)
+        serving = self._run(self._serve(reader, writer))
+        # One that is cancelled before it begins closes nothing itself.
+        serving.add_done_callback(lambda _: writer.close())
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        source = "an incoming connection"
+        try:
+            async with asyncio.timeout(HELLO_SECONDS):
+                first = await transfer.read_frame(reader, HELLO_BYTES)
+            if first.get("t") == "fetch":
+                await self._answer_fetch(first, writer)
+                return
+            # The other side is told who we are even if we refuse it: it then knows why.
+            writer.write(encode(self.me.frame()))
+            hello = self._checked(first)
+            source = hello.node
+            if hello.node == self.me.node:
+                self._complain_of_namesake(hello, hello.address)
+            else:
+                await self._hold_incoming(hello, reader, writer)
+        except ProtocolError as error:
+            self._count_bad(source, str(error))
+        except TimeoutError:
+            self._complain(source, "no hello came")
+        except OSError as error:
+            log.debug("connection failed", source=source, reason=str(error))
+        finally:
+            await transfer.close(writer)
+
+    async def _answer_fetch(self, request: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        if request.get("cluster") != self.me.cluster_name:
+            writer.write(encode({"error": "this daemon is of another cluster"}))
+            return
+        await transfer.answer(request, writer, self.call.serve)
+
+    async def _hold_incoming(
+        self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._learn(hello.address)
+        peer = self._meet(hello)
+        if peer.incoming is not None:
+            peer.others.append(peer.incoming)
+        if len(peer.others) > MAX_OTHERS:
+            peer.others.pop(0).transport.abort()
+        peer.incoming = writer
+        self._maybe_connected(peer)
+        reason = "it closed its connection"
+        try:
+            await self._read_messages(peer, reader)
+        except OSError as error:
+            reason = f"its connection failed: {error.strerror or error}"
+        except (ProtocolError, LookupError, TypeError, ValueError) as error:
+            reason = f"it sent what no daemon sends: {error!r}"
+            self._count_bad(peer.node, reason)
+        finally:
+            self._gone(peer, writer, reason)
+
+    async def _read_messages(self, peer: Peer, reader: asyncio.StreamReader) -> None:
+        decoder = Decoder()
+        while data := await reader.read(_READ_BYTES):
+            for frame in decoder.feed(data):
+                # It sends once it has seen both connections; we may see ours a moment later.
+                await peer.known.wait()
+                if self._peers.get(peer.node) is not peer:
+                    return
+                self.call.message(peer.node, frame)
+        if decoder.pending_bytes:
+            raise ProtocolError("its connection ended inside a frame")
+
+    def _learn(self, address: str) -> None:
+        try:
+            host, _ = split_address(address)
+        except ValueError as error:
+            raise ProtocolError(f"it gives no address: {error}") from None
+        if self.insecure or is_loopback(host):
+            self._dial(address, learned=True)
+
+    # --- peers ------------------------------------------------------------------------------------
+
+    def _checked(self, frame: dict[str, Any]) -> Hello:
         mine = self.me.frame()
-        strings = all(
-            isinstance(hello.get(key), str) for key in ("node", "boot", "address", "cluster")
-        )
-        if hello.get("t") != "hello" or not strings:
+        names = ("node", "boot", "address")
+        if frame.get("t") != "hello" or not all(isinstance(frame.get(name), str) for name in names):
             raise ProtocolError("its first frame is no hello")
         for key in ("version", "cluster"):
-            if hello.get(key) != mine[key]:
+            if frame.get(key) != mine[key]:
                 self.counters.refused_hellos += 1
-                raise ProtocolError(f"it is of another {key}: {str(hello.get(key))[:80]!r}")
-        return hello
+                raise Refused(f"it is of another {key}: {str(frame.get(key))[:80]!r}")
+        return Hello(NodeId(frame["node"]), frame["boot"], frame["address"])
 
-    def _meet(self, hello: dict[str, Any], address: str) -> Peer:
-        node, boot = NodeId(hello["node"]), hello["boot"]
-        peer = self._peers.get(node)
-        if peer is not None and peer.boot != boot:
+    def _meet(self, hello: Hello) -> Peer:
+        peer = self._peers.get(hello.node)
+        if peer is not None and peer.boot != hello.boot:
             self._drop(peer, "its daemon was started again")
             peer = None
         if peer is None:
-            peer = self._peers[node] = Peer(node, boot, address)
+            peer = self._peers[hello.node] = Peer(hello.node, hello.boot, hello.address)
         return peer
 
     def _maybe_connected(self, peer: Peer) -> None:
         if peer.announced or peer.outgoing is None or peer.incoming is None:
             return
         peer.announced = True
+        peer.known.set()
         log.info("peer connected", node=peer.node, address=peer.address)
         self.call.connected(peer.node, peer.boot, peer.address)
 
     def _gone(self, peer: Peer, writer: asyncio.StreamWriter, reason: str) -> None:
-        if writer in (peer.incoming, peer.outgoing) and self._peers.get(peer.node) is peer:
+        if writer in (peer.incoming, peer.outgoing):
             self._drop(peer, reason)
 
     def _drop(self, peer: Peer, reason: str) -> None:
-        self._peers.pop(peer.node, None)
-        for writer in (peer.incoming, peer.outgoing):
+        if self._peers.get(peer.node) is not peer or self._closing:
+            return
+        del self._peers[peer.node]
+        peer.gone.set()
+        peer.known.set()
+        for writer in (peer.incoming, peer.outgoing, *peer.others):
             if writer is not None:
-                writer.close()
+                writer.transport.abort()
         if peer.announced:
             peer.announced = False
             log.info("peer disconnected", node=peer.node, reason=reason)
             self.call.disconnected(peer.node, peer.boot, reason)
 
-    def _count_bad(self, reason: str) -> None:
+    def _count_bad(self, source: str, reason: str) -> None:
         self.counters.bad_frames += 1
-        if reason != self.counters.last_reason:
-            log.warning("connection refused", reason=reason)
-        self.counters.last_reason = reason
+        self._complain(source, reason)
 
-    # --- bulk ------------------------------------------------------------------------------------------
-
-    async def _answer_fetch(self, request: dict[str, Any], writer: asyncio.StreamWriter) -> None:
-        if request.get("cluster") != self.me.frame()["cluster"]:
-            raise ProtocolError("a fetch from another cluster")
-        try:
-            fd = await self.call.serve(request)
-        except (OperationError, ProtocolError) as error:
-            writer.write(encode({"error": str(error)}))
-            await writer.drain()
+    def _complain(self, source: str, reason: str) -> None:
+        """Log a reason, but the same one of the same source once a minute only."""
+        self.counters.last_reason = f"{source}: {reason}"
+        now = asyncio.get_running_loop().time()
+        before, when = self._said.get(source, ("", 0.0))
+        if reason == before and now - when < SAME_REASON_SECONDS:
             return
-        try:
-            size = os.fstat(fd).st_size
-            writer.write(encode({"bytes": size}))
-            offset = 0
-            while offset < size:
-                data = os.pread(fd, _SLICE_BYTES, offset)
-                if not data:
-                    raise OSError("it shrank while it was sent")
-                writer.write(data)
-                await writer.drain()
-                offset += len(data)
-        finally:
-            os.close(fd)
-
-    async def fetch(self, address: str, request: dict[str, Any], fd: int) -> int:
-        """Fetch what ``request`` names from the daemon at ``address`` into ``fd``; returns the bytes.
-
-        Raises:
-            OperationError: it refuses, goes away, or sends nothing for IDLE_FETCH_SECONDS.
-        """
-        frame = {**request, "t": "fetch", "cluster": self.me.frame()["cluster"]}
-        try:
-            reader, writer = await _connect(address)
-            try:
-                writer.write(encode(frame))
-                return await _receive_bulk(reader, fd)
-            finally:
-                writer.close()
-        except (OSError, TimeoutError, ProtocolError) as error:
-            raise OperationError(
-                f"{request.get('what')} from {address}: {error or 'no answer'}"
-            ) from None
+        if len(self._said) >= MAX_ADDRESSES:
+            self._said.clear()
+        self._said[source] = (reason, now)
+        log.warning("connection refused", source=source, reason=reason)
 
 
-async def _receive_bulk(reader: asyncio.StreamReader, fd: int) -> int:
-    async with asyncio.timeout(IDLE_FETCH_SECONDS):
-        length = int.from_bytes(await _exactly(reader, 4), "big")
-        if length > MAX_FRAME_BYTES:
-            raise ProtocolError("its answer is no frame")
-        (head,) = Decoder().feed(length.to_bytes(4, "big") + await _exactly(reader, length))
-    if "error" in head:
-        raise OperationError(str(head["error"]))
-    size = head.get("bytes")
-    if type(size) is not int or size < 0:
-        raise ProtocolError("its answer has no size")
-    left = size
-    while left:
-        async with asyncio.timeout(IDLE_FETCH_SECONDS):
-            data = await reader.read(min(left, _SLICE_BYTES))
-        if not data:
-            raise OperationError(f"it ended {left} bytes early")
-        view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view) :]
-        left -= len(data)
-    return size
-
-
-async def _exactly(reader: asyncio.StreamReader, count: int) -> bytes:
-    try:
-        return await reader.readexactly(count)
-    except asyncio.IncompleteReadError:
-        raise ProtocolError("it closed the connection") from None
-
-
-async def _connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    host, port = split_address(address)
-    async with asyncio.timeout(CONNECT_SECONDS):
-        reader, writer = await asyncio.open_connection(host, port)
-    connection = writer.get_extra_info("socket")
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    return reader, writer
-
-
-async def _first_frame(reader: asyncio.StreamReader, decoder: Decoder) -> dict[str, Any]:
-    """The first frame only; bytes behind it stay in the stream."""
-    length = int.from_bytes(await _exactly(reader, 4), "big")
-    if length > MAX_FRAME_BYTES:
-        raise ProtocolError(f"a frame of {length} bytes")
-    (frame,) = decoder.feed(length.to_bytes(4, "big") + await _exactly(reader, length))
-    return frame
-
-
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host name or IPv4 address is this machine's own."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-BOUND_SECONDS = 20.0
+BOUND_SECONDS = 10.0
 """No wait of these tests is longer; passing takes milliseconds."""
 
 
@@ -25,7 +25,11 @@ def run() -> Callable[[Coroutine[Any, Any, None]], None]:
             async with asyncio.timeout(BOUND_SECONDS):
                 await main
 
-        asyncio.run(body())
+        try:
+            asyncio.run(body())
+        except BaseException as error:
+            error.add_note(f"the loop swallowed {swallowed}")
+            raise
         assert swallowed == []
 
     return bounded
