@@ -49,11 +49,11 @@ def classify(pieces: Sequence[Evidence]) -> tuple[Diagnosis, ...]:
     """
     if not pieces:
         raise ValueError("no evidence")
-    ordered = sorted(pieces, key=lambda piece: (_NEAREST.index(piece.fault), piece.seen_seconds))
+    ordered = sorted(pieces, key=lambda piece: (_distance(piece.fault), piece.seen_seconds))
     cause_rank = _NEAREST.index("reducer_lost")
     causes: dict[NodeId, Evidence] = {}
     for piece in ordered:
-        if _NEAREST.index(piece.fault) <= cause_rank and piece.culprit not in causes:
+        if _distance(piece.fault) <= cause_rank and piece.culprit not in causes:
             causes[piece.culprit] = piece
     if not causes:
         causes[ordered[0].culprit] = ordered[0]
@@ -66,3 +66,7 @@ def classify(pieces: Sequence[Evidence]) -> tuple[Diagnosis, ...]:
         fault = public.get(cause.fault, cause.fault)
         result.append(Diagnosis(fault, culprit, tuple(dict.fromkeys(texts))))
     return tuple(result)
+
+
+def _distance(fault: str) -> int:
+    return _NEAREST.index(fault) if fault in _NEAREST else len(_NEAREST)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from elasticd.checkpoints import choose
-from elasticd.checkpoints.manifest import Manifest, Shard
+from elasticd.checkpoints.manifest import Manifest
+from elasticd.core.checkpointing import Checkpoints
 from elasticd.core.context import Context
 from elasticd.core.messages import (
     Continue,
@@ -27,11 +28,9 @@ from elasticd.core.messages import (
     JobRecord,
     JobState,
     Listening,
-    ManifestStore,
     ManifestStored,
     MemberStatus,
     Progress,
-    PullShards,
     Ready,
     Release,
     ShardsWritten,
@@ -42,12 +41,14 @@ from elasticd.core.messages import (
 )
 from elasticd.job import JobSpec
 from elasticd.recovery import faults, regroup, restore
-from elasticd.types import Lineage, NodeId, Point, Stamp, Tag, first_stamp
+from elasticd.types import Lineage, NodeId, Point, Tag, first_stamp
 
 _FRUITLESS_LIMIT = 8
 """This many recoveries without one committed step between them, and the job fails with its evidence."""
 
-_EARLY = ("starting", "ready")
+_HOLDING = ("active", "finished")
+"""Phases of trainers that hold a state, or are about to."""
+_LEFT = ("released", "done")
 
 
 @dataclass(slots=True)
@@ -73,35 +74,20 @@ class Start:
 
 
 @dataclass(slots=True)
-class Checkpointing:
-    """A state whose shards are being written or whose manifest is being stored."""
-
-    lineage: Lineage
-    step: int
-    stamp: Stamp
-    count: int
-    generation: Tag
-    digest: str = ""
-    sizes: dict[int, tuple[int, str]] = field(default_factory=dict)
-    holders: dict[int, set[NodeId]] = field(default_factory=dict)
-    stored: set[NodeId] = field(default_factory=set)
-    manifest: Manifest | None = None
-    pulled: bool = False
-    announced: bool = False
-    stall_seconds: float = 0.0
-    write_seconds: float = 0.0
-
-
-@dataclass(slots=True)
 class Driver:
     ctx: Context
     record: JobRecord
     spec: JobSpec
     view: View
+    checkpoints: Checkpoints
     phase: str = "waiting"
     phase_since: float = 0.0
     started_at: float = 0.0
     why_waiting: str = "trainers are starting"
+    hold_off: float = 0.0
+    """Before this time nothing can have changed that made the last plan impossible."""
+    oriented: bool = False
+    """We know what world the members are in, which an earlier leader may have formed."""
     statuses: dict[NodeId, MemberStatus] = field(default_factory=dict)
     world: World | None = None
     serial: str = ""
@@ -119,10 +105,10 @@ class Driver:
     lost_steps: int = 0
     fruitless: int = 0
     exact: bool = True
-    checkpoints: dict[tuple[int, Stamp, int], Checkpointing] = field(default_factory=dict)
-    newest: Manifest | None = None
-    judged: Tag | None = None
-    released: bool = False
+    benched: dict[NodeId, float] = field(default_factory=dict)
+    """Newcomers that could not take the state, and until when they are left out."""
+    judged: set[NodeId] = field(default_factory=set)
+    released: set[NodeId] = field(default_factory=set)
     outcome: tuple[JobState, str] | None = None
     """(state, reason) once the job has ended; the node writes it into the job's record."""
     summary_at: float = 0.0
@@ -130,34 +116,78 @@ class Driver:
 
     # --- reports of members ----------------------------------------------------------------------------
 
+    @property
+    def newest(self) -> Manifest | None:
+        """The newest consistent checkpoint."""
+        return self.checkpoints.newest
+
     def on_status(self, node: NodeId, status: MemberStatus) -> None:
         if status.epoch != self.view.epoch:
             return
         self.ctx.saw(status.counter)
         self.statuses[node] = status
-        for stored in status.stored:
-            self._know(stored.manifest)
-        self.summary_due = True
+        if not self._silent():
+            self.checkpoints.learn({n: s.stored for n, s in self.statuses.items()})
+        self.committed = max(self.committed, status.committed if self.oriented else 0)
+        self.summary_due, self.hold_off = True, 0.0
+        if status.fatal:
+            self._fail(status.fatal)
+        world = self.world
+        if self.phase == "running" and world is not None and node in world.members:
+            self._look_for_faults(node, status, world)
         self.evaluate()
+
+    def _look_for_faults(self, node: NodeId, status: MemberStatus, world: World) -> None:
+        """What a member's status says against it, if word of it was lost with a connection or leader."""
+        phase = status.trainer.phase if status.trainer is not None else ""
+        if status.ready or phase in _LEFT:
+            return
+        here = status.world is not None and status.world.generation == world.generation
+        for fault, text in status.faults if here else ():
+            self._blame(node, fault, text)
+        if not status.faults and phase not in _HOLDING:
+            self._blame(node, "peer_lost", f"{node} was started again")
 
     def on_fault(self, node: NodeId, fault: Fault) -> None:
         if fault.fatal:
             self._fail(fault.fatal)
             return
-        stale = self.world is not None and fault.generation.counter < self.world.generation.counter
-        if stale and fault.fault != "worker_exit":
+        status, exited = self.statuses.get(node), fault.fault == "worker_exit"
+        if exited and status is not None:
+            # What its daemon said of that trainer is out of date.
+            self.statuses[node] = replace(status, trainer=None, ready=False)
+        if not self.oriented:
+            # Its status may have been sent before.
+            if status is not None:
+                piece = (fault.fault, fault.evidence)
+                known = self.statuses[node]
+                self.statuses[node] = replace(known, ready=False, faults=(*known.faults, piece))
+            return
+        stale = self.world is not None and fault.generation < self.world.generation
+        if stale and not exited:
             return
         self._blame(fault.culprit, fault.fault, fault.evidence)
         self.evaluate()
 
-    def on_view(self, view: View) -> None:
-        """A new view under the same leader: what was asked in the old one is void."""
+    def on_view(self, view: View, reborn: tuple[NodeId, ...]) -> None:
+        """A new view under the same leader: what was asked in the old one is void.
+
+        ``reborn`` are members whose daemon was started again.
+        """
         lost = [n for n in self.view.members if n not in view.members]
         self.view = view
+        self.checkpoints.on_view(view, (*lost, *reborn))
         self.statuses.clear()
+        self.judged, self.released, self.hold_off = set(), set(), 0.0
         if self.phase == "freezing":
             self._enter("waiting", "the view changed")
         self._blame_lost(lost)
+        for node in reborn:
+            if self.world is not None and node in self.world.members:
+                self._blame(node, "peer_lost", f"{node} was started again")
+        if self.phase == "forming":
+            # An order or an answer may have been lost with a connection.
+            self._enter("waiting", "the view changed while the world formed")
         self.evaluate()
 
     def _blame_lost(self, nodes: list[NodeId]) -> None:
@@ -170,23 +200,24 @@ class Driver:
         """Take in evidence that was first seen at ``seen`` (now) and leave a world that it breaks."""
         now = self.ctx.now
         seen = now if seen is None else seen
+        if culprit in self.released and self._trainers(*_HOLDING, *_LEFT):
+            return  # It has left the loop, or was about to: nothing is broken by that.
         if self.recovery is None:
             self.recovery = Recovery(since=seen, detected=now, before=self.committed)
-        recovery = self.recovery
+        recovery, world = self.recovery, self.world
         recovery.since = min(recovery.since, seen)
         recovery.pieces.append(faults.Evidence(culprit, fault, text, seen))
-        if self.world is None or culprit not in self.world.members:
+        if fault in ("worker_exit", "peer_lost"):
+            self.asked.discard(culprit)
+            self.holdings.pop(culprit, None)
+        if world is None or culprit not in world.members:
             return
+        if fault in ("state_unavailable", "hang") and self.phase == "forming":
+            if world.sources[world.members.index(culprit)].startswith("peer:"):
+                self.benched[culprit] = now + self.ctx.timing.bench_seconds
         if not recovery.counted:
             recovery.counted = True
             self.recoveries += 1
-        status = self.statuses.get(culprit)
-        if fault == "worker_exit":
-            # What its daemon said of that trainer is out of date, and survivors wait for no replacement.
-            self.asked.discard(culprit)
-            self.holdings.pop(culprit, None)
-            if status is not None:
-                self.statuses[culprit] = replace(status, trainer=None, world=None, formed=False)
         if self.phase in ("running", "forming"):
             self._enter("waiting", "a member failed")
 
@@ -196,6 +227,11 @@ class Driver:
         """Go on as far as what is known allows."""
         if self.outcome is not None:
             return
+        self.checkpoints.advance()
+        if self.checkpoints.changed:
+            self.checkpoints.changed, self.summary_due = False, True
+        if not self._orient() or self._close():
+            return
         match self.phase:
             case "waiting":
                 self._maybe_freeze()
@@ -204,7 +240,6 @@ class Driver:
                     self._plan()
             case "running":
                 self._judge()
-                self._watch_end()
                 self._maybe_grow()
 
     def _enter(self, phase: str, why: str = "") -> None:
@@ -230,31 +265,42 @@ class Driver:
                 result.append(node)
         return result
 
+    def _silent(self) -> list[NodeId]:
+        """Members that have not said yet how they are."""
+        if self._waited() >= self.ctx.timing.holding_seconds:
+            return []
+        return [n for n in self.view.members if n not in self.statuses]
+
     def _maybe_freeze(self) -> None:
-        if self._adopt():
+        if self.ctx.now < self.hold_off:
             return
-        self._inherit()
-        holding = self._trainers("active", "finished")
-        able = holding + self._trainers("ready")
-        silent = [n for n in self.view.members if n not in self.statuses]
-        if silent and self._waited() < self.ctx.timing.holding_seconds:
+        if silent := self._silent():
             self.why_waiting = f"waiting to hear from {', '.join(silent)}"
             return
-        if len(able) < self.spec.world.min:
-            self.why_waiting = (
-                f"{len(able)} of at least {self.spec.world.min} members are ready"
-                + self._troubles()
-            )
+        holding = self._trainers(*_HOLDING)
+        able = holding + self._trainers("ready")
+        least = self.spec.world.min
+        if len(able) < least:
+            self.why_waiting = f"{len(able)} of at least {least} members are ready"
+            self.why_waiting += self._troubles()
+            if self._hopeless():
+                self._fail(self.why_waiting)
             return
-        patience = (
-            self.ctx.timing.restore_seconds
-            if self._has_history()
-            else self.ctx.timing.start_seconds
-        )
-        if not holding and self._unsettled() and self._waited() < patience:
-            self.why_waiting = f"trainers are starting on {', '.join(self._unsettled())}"
+        unsettled = self._unsettled()
+        patience = self.ctx.timing.start_seconds
+        if self._has_history():
+            patience = self.ctx.timing.restore_seconds
+        if not holding and unsettled and self._waited() < patience:
+            self.why_waiting = f"trainers are starting on {', '.join(unsettled)}"
             return
-        self._freeze(holding if len(holding) >= self.spec.world.min else able)
+        fit = [n for n in holding if self.benched.get(n, 0.0) <= self.ctx.now]
+        self._freeze(next(s for s in (fit, holding, able) if len(s) >= least))
+
+    def _hopeless(self) -> bool:
+        """Every node has tried and failed to bring a trainer up."""
+        if self._waited() < self.ctx.timing.start_seconds:
+            return False
+        return all((s := self.statuses.get(n)) is not None and s.trouble for n in self.view.members)
 
     def _troubles(self) -> str:
         texts = [f"{n}: {s.trouble}" for n, s in sorted(self.statuses.items()) if s.trouble]
@@ -266,46 +312,68 @@ class Driver:
     def _has_history(self) -> bool:
         return self.newest is not None or any(s.stored for s in self.statuses.values())
 
-    def _adopt(self) -> bool:
-        """A new leader goes on with a world that is whole, without touching it."""
-        worlds = [s.world for s in self.statuses.values() if s.world is not None and s.formed]
-        if self.world is not None or self.recovery is not None or not worlds:
+    def _orient(self) -> bool:
+        """Find out, once, what an earlier leader left. False while members have not spoken."""
+        if self.oriented:
+            return True
+        if silent := self._silent():
+            self.why_waiting = f"waiting to hear from {', '.join(silent)}"
             return False
+        self.oriented = True
+        worlds = self._known_worlds()
+        if not worlds:
+            return True
         world = max(worlds, key=lambda w: w.generation)
-        for node in world.members:
-            status = self.statuses.get(node)
-            if (
-                status is None
-                or not status.formed
-                or status.world is None
-                or status.trainer is None
-            ):
-                return False
-            if status.world.generation != world.generation:
-                return False
         self._take(world)
-        self._enter("running")
-        self.committed, self.moved_at = max(self.committed, world.step), self.ctx.now
-        self.ctx.log(
-            "info", "adopted a whole world", job=self.record.id, generation=str(world.generation)
-        )
+        self.committed = max(world.step, *(s.committed for s in self.statuses.values()))
+        self.moved_at = self.ctx.now
+        self.phase = "running"
+        if all(self._whole(node, world) for node in world.members):
+            self._enter("running")
+            text = f"adopted a whole world, {world.generation}"
+            self.ctx.log("info", text, job=self.record.id)
+            for node in world.members:
+                self.ctx.send(node, Formed(world.job, world.generation))
+        elif not self._trainers(*_LEFT):
+            self._inherit(world)
         return True
 
-    def _inherit(self) -> None:
-        """A new leader takes over a world that its predecessor's loss, or another's, has broken."""
-        worlds = [s.world for s in self.statuses.values() if s.world is not None]
-        if self.world is not None or not worlds:
-            return
-        world = max(worlds, key=lambda w: w.generation)
-        self._take(world)
-        self.committed = max(self.committed, world.step)
+    def _whole(self, node: NodeId, world: World) -> bool:
+        status = self.statuses.get(node)
+        return (
+            status is not None
+            and status.ready
+            and status.world is not None
+            and status.world.generation == world.generation
+        )
+
+    def _inherit(self, world: World) -> None:
+        """Take over a world that its leader's loss, or another's, has broken or left unfinished."""
         self._blame_lost([n for n in world.members if n not in self.view.members])
-        if self.recovery is None:
-            text = "its leader was lost while the world formed"
+        for node in world.members:
+            if node in self.statuses:
+                self._look_for_faults(node, self.statuses[node], world)
+        if self.phase == "running":
+            text = "its leader was lost while a world was being formed"
             self._blame(world.members[0], "ring_broken", text)
+
+    def _known_worlds(self) -> list[World]:
+        worlds = [s.world for s in self.statuses.values() if s.world is not None]
+        return worlds if self.world is None else [*worlds, self.world]
+
+    def _last_run(self, lineage: Lineage) -> World | None:
+        """The newest world of a lineage that may have taken a step: no member is known not to be
+        in it."""
+        for world in sorted(self._known_worlds(), key=lambda w: w.generation, reverse=True):
+            states = [self.statuses[n].world for n in world.members if n in self.statuses]
+            entered = all(w is not None and w.generation >= world.generation for w in states)
+            if world.lineage == lineage and entered:
+                return world
+        return None
 
     def _take(self, world: World) -> None:
         self.world = world
+        self.checkpoints.enter(world)
         self.recoveries = max(self.recoveries, world.recoveries)
         self.lost_steps = max(self.lost_steps, world.lost_steps)
         self.exact = world.exact
@@ -316,7 +384,8 @@ class Driver:
         self.holdings = {}
         self._enter("freezing")
         for node in nodes:
-            self.ctx.send(node, Freeze(self.view.epoch, self.record.id, self.serial))
+            freeze = Freeze(self.view.epoch, self.record.id, self.serial, len(nodes) == 1)
+            self.ctx.send(node, freeze)
 
     def on_holding(self, node: NodeId, holding: Holding) -> None:
         self.ctx.saw(holding.counter)
@@ -328,19 +397,23 @@ class Driver:
     # --- planning ------------------------------------------------------------------------------------------
 
     def _plan(self) -> None:
+        self.holdings = {n: h for n, h in sorted(self.holdings.items()) if h.able}
         start = self._start_point()
         if isinstance(start, str):
             self._enter("waiting", start)
+            self.hold_off = self.ctx.now + self.ctx.timing.retry_seconds
             return
         mismatch = self._fingerprints(start.resume.members)
         if mismatch:
             self._fail(mismatch)
             return
         if self.fruitless > _FRUITLESS_LIMIT:
-            self._fail(
-                f"{self.fruitless} recoveries in a row without one committed step; {self._evidence()}"
-            )
+            text = f"{self.fruitless} recoveries in a row without one committed step"
+            self._fail(f"{text}; {self._evidence()}")
             return
+        pieces = self.recovery.pieces if self.recovery is not None else []
+        if any(piece.fault != "peer_lost" for piece in pieces):
+            self.fruitless += 1
         if start.rung == "restore" and self.recovery is None:
             self.recovery = Recovery(self.started_at, self.started_at, self.committed, counted=True)
             self.recoveries += 1
@@ -349,16 +422,20 @@ class Driver:
 
     def _start_point(self) -> Start | str:
         """What the next world starts from, or why none can start now."""
-        points = [h.point for h in self.holdings.values() if h.point is not None]
-        if points:
-            return self._from_survivors(points)
-        stored = {n: s.stored for n, s in self.statuses.items()}
-        choice = choose.newest(stored)
-        known = self.newest
-        if known is not None and (choice is None or choice.manifest.step < known.step):
-            if not self._waited_for_restore():
-                return f"shards of checkpoint {known.step} are on nodes that are away"
-            self.ctx.log("warning", "restoring an older checkpoint", newest_known=known.step)
+        if len(self.holdings) < self.spec.world.min:
+            return f"{len(self.holdings)} of at least {self.spec.world.min} members are ready"
+        held = {n: restore.Held(h.point, h.entered) for n, h in self.holdings.items()}
+        best = restore.best_held(held)
+        at = best.point.step if best is not None and best.point is not None else -1
+        choice = self._newest_within_reach()
+        reach = choice.manifest.step if choice is not None else -1
+        known = self.newest.step if self.newest is not None else -1
+        if max(at, reach) < known:
+            if max(at, reach) < 0 or not self._waited_for_restore():
+                return f"shards of checkpoint {known} are on nodes that are away"
+            self.ctx.log("warning", "an older state has to do", newest_known=known)
+        if best is not None and at >= reach:
+            return self._from_survivors(best)
         members = tuple(sorted(self.holdings))
         if self.spec.world.max:
             members = members[: self.spec.world.max]
@@ -369,27 +446,46 @@ class Driver:
         sources = ("init", *(f"peer:{members[0]}" for _ in members[1:]))
         return Start(restore.Resume(point, members, sources, "the job starts"), "start")
 
-    def _from_survivors(self, points: list[Point]) -> Start:
-        # Two lineages that meet: the further one goes on, the other's trainers take its state.
-        best = max(points, key=lambda p: (p.step, p.lineage, p.stamp))
+    def _newest_within_reach(self) -> choose.Choice | None:
+        """The checkpoint to restore: of the lineage that was last trained, if it has any."""
+        stored = {n: s.stored for n, s in self.statuses.items()}
+        worlds = self._known_worlds()
+        if worlds:
+            last = max(worlds, key=lambda w: w.generation)
+            found = choose.newest(stored, last.lineage, last.parent)
+            if found is not None:
+                return found
+        return choose.newest(stored)
+
+    def _from_survivors(self, best: restore.Held) -> Start:
+        assert best.point is not None
         previous = self.world.members if self.world is not None else ()
-        holdings = {n: h.point for n, h in self.holdings.items()}
-        others = tuple(
-            n for n in sorted(holdings) if (p := holdings[n]) is None or p.lineage != best.lineage
-        )
-        resume = restore.from_survivors(
-            holdings, best.lineage, previous, others, self.spec.world.max
-        )
-        assert resume is not None
+        points = {n: h.point for n, h in self.holdings.items()}
+        limit = self.spec.world.max
+        resume = restore.from_survivors(points, best.point, previous, limit)
         rung = "regroup" if self._somebody_left() else "retry"
         if self.recovery is None:
             rung = "grow"
-        return Start(resume, rung, self._parent_of(best.lineage))
+        lineage = best.point.lineage
+        last = self._last_run(lineage)
+        if last is None or (
+            best.entered == last.generation
+            and restore.keeps_lineage(last.members, self.view.members)
+        ):
+            return Start(resume, rung, self._parent_of(lineage))
+        # Others of that world may go on without us: we do so under a name of our own.
+        parent = best.point if self._has_checkpoints(lineage) else self._parent_of(lineage)
+        point = replace(best.point, lineage=Lineage(self.ctx.nonce()))
+        return Start(replace(resume, point=point), rung, parent)
+
+    def _has_checkpoints(self, lineage: Lineage) -> bool:
+        manifests = [i.manifest for s in self.statuses.values() for i in s.stored]
+        return any(manifest.lineage == lineage for manifest in manifests)
 
     def _from_checkpoint(self, choice: choose.Choice, members: tuple[NodeId, ...]) -> Start:
         manifest = choice.manifest
         point = Point(Lineage(self.ctx.nonce()), manifest.step, manifest.stamp)
-        reason = f"no living trainer holds a state; {choice.reason}"
+        reason = f"no living trainer holds a newer state; {choice.reason}"
         resume = restore.Resume(point, members, ("checkpoint",) * len(members), reason)
         return Start(resume, "restore", manifest.point, manifest, choice.sources)
 
@@ -400,8 +496,9 @@ class Driver:
         return self.recovery.since if self.recovery is not None else self.started_at
 
     def _parent_of(self, lineage: Lineage) -> Point | None:
-        worlds = [self.world, *(s.world for s in self.statuses.values())]
-        return next((w.parent for w in worlds if w is not None and w.lineage == lineage), None)
+        """Where a lineage was opened."""
+        found = (w.parent for w in self._known_worlds() if w.lineage == lineage)
+        return next(found, self.checkpoints.parents.get(lineage))
 
     def _somebody_left(self) -> bool:
         """Whether a member of the last world holds nothing any more."""
@@ -469,8 +566,6 @@ class Driver:
         ctx, grains = self.ctx, self.spec.grains
         resume, rung, point = start.resume, start.rung, start.resume.point
         previous = self.world
-        if self.recovery is not None:
-            self.fruitless += 1
         ctx.counter += 1
         generation = Tag(ctx.counter, ctx.me, ctx.nonce())
         lost = max(0, self.committed - point.step) if rung == "restore" else 0
@@ -501,21 +596,18 @@ class Driver:
             recoveries=self.recoveries,
             lost_steps=self.lost_steps,
             exact=self.exact,
-            checkpointed=point.step if self._newest_is(point) else -1,
+            checkpointed=point.step if self.checkpoints.covers(point) else -1,
             manifest=start.manifest,
             holders=start.holders,
         )
         regroup.check_shares(grains, world.shares_now)
         self.world = world
         self.listening, self.ready, self.progress = set(), set(), {}
-        self.released, self.judged = False, None
+        self.released, self.judged = set(), set()
+        self.checkpoints.enter(world)
         self._enter("forming")
         for node in world.members:
             ctx.send(node, Form(world))
-
-    def _newest_is(self, point: Point) -> bool:
-        newest = self.newest
-        return newest is not None and newest.step == point.step and newest.stamp == point.stamp
 
     def on_listening(self, node: NodeId, message: Listening) -> None:
         world = self.world
@@ -603,23 +695,24 @@ class Driver:
         """Tell the members whether their probes agree, before the first step of fresh processes."""
         world = self.world
         assert world is not None
-        fresh = []
+        fresh: list[tuple[NodeId, dict[str, Any]]] = []
         for node in world.members:
             status = self.statuses.get(node)
-            if status is None or status.trainer is None:
+            if status is None or status.trainer is None or status.world is None:
                 return
-            if not status.trainer.judged:
-                fresh.append((node, status.trainer.probe))
-        if not fresh or self.judged == world.generation:
+            if status.trainer.judged or node in self.judged:
+                continue
+            if status.trainer.probe is None or status.world.generation != world.generation:
+                return
+            fresh.append((node, status.trainer.probe))
+        if not fresh:
             return
-        if any(probe is None for _, probe in fresh):
-            return
-        self.judged = world.generation
-        exact, reason = _verdict([(n, p) for n, p in fresh if p is not None])
+        exact, reason = _verdict(fresh)
         if self.spec.world.reduction != "exact":
             exact, reason = False, 'reduction is "fast"'
         self.exact = self.exact and exact
         for node, _ in fresh:
+            self.judged.add(node)
             self.ctx.send(node, Verdict(world.job, world.generation, exact, reason))
 
     def _maybe_grow(self) -> None:
@@ -633,7 +726,11 @@ class Driver:
             if self.spec.world.max
             else len(self.view.members)
         )
-        entering = [n for n in self._trainers("ready", "active") if n not in world.members][:room]
+        entering = [
+            n
+            for n in self._trainers("ready", "active")
+            if n not in world.members and self.benched.get(n, 0.0) <= self.ctx.now
+        ][:room]
         if not entering or not all(self._warm(n) for n in (*world.members, *entering)):
             return
         self._freeze([*world.members, *entering])
@@ -642,25 +739,20 @@ class Driver:
         status = self.statuses.get(node)
         return status is not None and status.warm
 
-    def _watch_end(self) -> None:
-        world = self.world
-        assert world is not None
-        phases = {
-            n: s.trainer.phase
-            for n in world.members
-            if (s := self.statuses.get(n)) is not None and s.trainer is not None
-        }
-        if not self.released and len(phases) == len(world.members):
-            newest = self.newest
-            final = newest is not None and newest.step == self.spec.train.steps
-            if final and set(phases.values()) <= {"finished", "released", "done"}:
-                self.released = True
-                for node in world.members:
-                    self.ctx.send(node, Release(world.job, world.generation))
-        done = [n for n, phase in phases.items() if phase == "done"]
-        if done and all(phase in (*_EARLY, "done") for phase in phases.values()):
-            assert self.newest is not None
-            self.outcome = ("finished", "")
+    def _close(self) -> bool:
+        """Let the members leave once the last step's checkpoint is consistent. True at the end."""
+        newest = self.newest
+        if newest is None or newest.step != self.spec.train.steps:
+            return False
+        for node in self._trainers("finished"):
+            if node not in self.released:
+                self.released.add(node)
+                self.ctx.send(node, Release(self.record.id, newest.generation))
+        if self._trainers("done") and not self._trainers(*_HOLDING, "released"):
+            if not self._silent():
+                self.outcome = ("finished", "")
+                return True
+        return False
 
     def _fail(self, reason: str) -> None:
         if self.outcome is None:
@@ -669,121 +761,14 @@ class Driver:
     # --- checkpoints -----------------------------------------------------------------------------------------------
 
     def on_shards(self, node: NodeId, written: ShardsWritten) -> None:
-        key = (written.step, written.stamp, written.count)
-        entry = self.checkpoints.get(key)
-        if entry is None:
-            entry = Checkpointing(
-                written.lineage, written.step, written.stamp, written.count, written.generation
-            )
-            self.checkpoints[key] = entry
-        entry.digest = entry.digest or written.digest
-        entry.stall_seconds = max(entry.stall_seconds, written.stall_seconds)
-        entry.write_seconds = max(entry.write_seconds, written.write_seconds)
-        for index, size, digest in written.shards:
-            known = entry.sizes.setdefault(index, (size, digest))
-            if known != (size, digest) or entry.digest != written.digest:
-                self.ctx.emit(
-                    "fault_detected",
-                    f"divergence: shard {index} of step {written.step} differs on {node}",
-                    self.record.id,
-                    written.generation.counter,
-                    fault="divergence",
-                    rank=None,
-                    culprit=node,
-                    evidence=[f"{digest} instead of {known[1]}"],
-                    seconds_to_detect=0.0,
-                )
-                continue
-            entry.holders.setdefault(index, set()).add(node)
-        self._maybe_commit(entry)
-
-    def _maybe_commit(self, entry: Checkpointing) -> None:
-        if entry.manifest is not None or len(entry.sizes) < entry.count:
-            return
-        wanted = min(self.spec.checkpoint.replicas, len(self.view.members))
-        alive = {i: {n for n in h if n in self.view.members} for i, h in entry.holders.items()}
-        if any(not holders for holders in alive.values()):
-            return
-        if any(len(holders) < wanted for holders in alive.values()):
-            self._pull_missing(entry, alive, wanted)
-            return
-        entry.manifest = Manifest(
-            job=self.record.id,
-            lineage=entry.lineage,
-            parent=self._parent_of(entry.lineage),
-            step=entry.step,
-            stamp=entry.stamp,
-            generation=entry.generation,
-            samples=entry.step * self.spec.batch.global_,
-            micro=self.spec.batch.micro,
-            count=entry.count,
-            shards=tuple(Shard(i, *entry.sizes[i]) for i in range(entry.count)),
-            holders=tuple(tuple(sorted(alive[i])) for i in range(entry.count)),
-            digest=entry.digest,
-            created_seconds=self.ctx.wall,
-        )
-        for node in self.view.members:
-            store = ManifestStore(self.record.id, entry.manifest, self.spec.checkpoint.keep)
-            self.ctx.send(node, store)
-
-    def _pull_missing(
-        self, entry: Checkpointing, alive: dict[int, set[NodeId]], wanted: int
-    ) -> None:
-        """Nodes that hold no copy, in the world or not, fetch one: a world of one has idle peers."""
-        if entry.pulled or (self.world is not None and len(self.world.members) >= wanted):
-            return
-        entry.pulled = True
-        outside = [
-            n for n in self.view.members if self.world is None or n not in self.world.members
-        ]
-        for node in outside[: wanted - 1]:
-            shards = tuple((i, *entry.sizes[i]) for i in range(entry.count))
-            sources = tuple(tuple(sorted(alive[i])) for i in range(entry.count))
-            pull = PullShards(
-                self.record.id, entry.generation, entry.lineage, entry.step, entry.stamp,
-                entry.count, entry.digest, shards, sources,
-            )  # fmt: skip
-            self.ctx.send(node, pull)
+        if node in self.view.members:
+            self.checkpoints.on_shards(node, written)
+            self.evaluate()
 
     def on_manifest_stored(self, node: NodeId, stored: ManifestStored) -> None:
-        if not stored.ok:
-            self.ctx.log("warning", "manifest not stored", node=node, reason=stored.reason)
-            return
-        for entry in self.checkpoints.values():
-            manifest = entry.manifest
-            if manifest is None or entry.announced:
-                continue
-            if (manifest.step, manifest.stamp) != (stored.step, stored.stamp):
-                continue
-            entry.stored.add(node)
-            wanted = min(self.spec.checkpoint.replicas, len(self.view.members))
-            if len(entry.stored & set(self.view.members)) >= wanted:
-                self._announce(entry, manifest)
-        self.checkpoints = {
-            key: e for key, e in self.checkpoints.items()
-            if not e.announced and (self.newest is None or e.step > self.newest.step or e.lineage != self.newest.lineage)
-        }  # fmt: skip
-        self.evaluate()
-
-    def _announce(self, entry: Checkpointing, manifest: Manifest) -> None:
-        entry.announced = True
-        self._know(manifest)
-        self.ctx.emit(
-            "checkpoint_committed",
-            f"step {manifest.step} is consistent",
-            self.record.id,
-            manifest.generation.counter,
-            step=manifest.step,
-            bytes=manifest.bytes,
-            replicas=manifest.replicas,
-            stall_seconds=entry.stall_seconds,
-            write_seconds=entry.write_seconds,
-        )
-        self.summary_due = True
-
-    def _know(self, manifest: Manifest) -> None:
-        if self.newest is None or manifest.step > self.newest.step:
-            self.newest = manifest
+        if node in self.view.members:
+            self.checkpoints.on_stored(node, stored)
+            self.evaluate()
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -802,7 +787,8 @@ class Driver:
             )
         if self.phase == "running" and self._reduction_hangs():
             assert self.world is not None
-            text = f"every member delivered step {self.committed + 1}, nothing moved for {timing.hang_seconds} s"
+            step, seconds = self.committed + 1, timing.hang_seconds
+            text = f"every member delivered step {step}, nothing moved for {seconds} s"
             self._blame(self.world.members[0], "hang", text)
         self.evaluate()
 
@@ -822,7 +808,7 @@ class Driver:
 
     def deadlines(self) -> list[float]:
         timing, since = self.ctx.timing, self.phase_since
-        times = []
+        times = [self.hold_off, *self.checkpoints.deadlines()]
         match self.phase:
             case "waiting":
                 times += [
@@ -836,6 +822,7 @@ class Driver:
                 times.append(self._form_deadline())
             case "running":
                 times.append(self.moved_at + timing.hang_seconds)
+                times += self.benched.values()
         if self.summary_due:
             times.append(self.summary_at + timing.summary_seconds)
         return times

@@ -1,13 +1,14 @@
 """A node's own part in one job: its trainer, its spare, and the reducer of the present generation.
 
-It follows two masters. The job table says whether the job should run here at all; the leader of the present view
-says which world the trainer is in. What happens to the children is reported as status and as evidence; what to do
-about it is the leader's decision.
+It follows two masters. The job table says whether the job should run here at all; the leader of the
+present view says which world the trainer is in. What happens to the children is reported as status
+and as evidence; what to do about it is the leader's decision.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from elasticd.checkpoints.manifest import Stored
@@ -46,6 +47,10 @@ from elasticd.types import Lineage, NodeId, Point, Stamp, Tag
 
 _START_LIMIT = 4
 """A trainer that dies this often before it reaches Run(...) is not started again by itself."""
+_KEPT_REPORTS = 4
+"""Shards of this many states are told again to a new leader, which may have to finish the work."""
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 10.0
 
 
 @dataclass(slots=True)
@@ -56,9 +61,11 @@ class SpareReducers:
     starting: set[int] = field(default_factory=set)
     ready: dict[int, str] = field(default_factory=dict)
     pids: dict[int, int] = field(default_factory=dict)
+    failures: int = 0
+    not_before: float = 0.0
 
     def ensure(self) -> None:
-        if not self.starting and not self.ready:
+        if not self.starting and not self.ready and self.ctx.now >= self.not_before:
             child = self.ctx.next_child()
             self.starting.add(child)
             self.ctx.do(StartReducer(child))
@@ -68,10 +75,16 @@ class SpareReducers:
             return False
         self.starting.discard(child)
         self.ready[child] = host
+        self.failures = 0
         return True
 
     def exited(self, child: int) -> bool:
         mine = child in self.starting or child in self.ready
+        if child in self.starting:
+            # One that can't even start would be started for ever, without a pause.
+            wait = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**self.failures)
+            self.failures += 1
+            self.not_before = self.ctx.now + wait
         self.starting.discard(child)
         self.ready.pop(child, None)
         return mine
@@ -87,8 +100,13 @@ class SpareReducers:
         return None
 
     def drop(self) -> None:
-        for child in (*self.starting, *self.ready):
+        for child in (*sorted(self.starting), *self.ready):
             self.ctx.do(KillChild(child, "no job needs a reducer"))
+        self.starting.clear()
+        self.ready.clear()
+
+    def deadlines(self) -> list[float]:
+        return [] if self.starting or self.ready else [self.not_before]
 
 
 @dataclass(slots=True)
@@ -110,6 +128,8 @@ class Pending:
     asked: int
     """The serial that the trainer was given."""
     deadline: float
+    alone: bool
+    """Nobody else is asked: the next world needs no reducer."""
     point: Point | None = None
     committed: int = 0
     answered: bool = False
@@ -127,15 +147,31 @@ class Member:
     spare: Trainer | None = None
     reducer: int | None = None
     world: World | None = None
+    """The newest world that this node was made a member of, also after it has left it."""
+    active: bool = False
+    """The trainer is in ``world``: it was not frozen since, and lives."""
     formed: bool = False
     settled: bool = False
     """A step is committed in this world: spares may take the processor from training now."""
     in_ring: bool = False
+    ring_deadline: float = 0.0
     has_state: bool = False
+    state_generation: Tag | None = None
+    """The newest world in which the trainer has had the right state."""
+    faults: list[tuple[str, str]] = field(default_factory=list)
+    """What speaks against the node in its world (fault, evidence), for a leader that comes later."""
+    broken_at: float = -inf
+    """When the ring of the world broke."""
+    answerer: int | None = None
+    """The trainer that answered the last freeze: no other may enter the world that is then formed."""
     pending: Pending | None = None
     freezes: int = 0
     archive: str = "wanted"
+    archive_at: float = 0.0
+    committed: int = 0
+    written: list[ShardsWritten] = field(default_factory=list)
     trouble: str = ""
+    fatal: str = ""
     false_starts: int = 0
     stored: tuple[Stored, ...] = ()
     ended: bool = False
@@ -156,15 +192,21 @@ class Member:
             return
         if self.trainer is None:
             self._replace_trainer()
-        if self.settled or self.world is None:
-            self.reducers.ensure()
         if (
-            self.settled
+            self.active
+            and self.settled
             and self.spare is None
             and self.spec.recovery.spare != "none"
             and not self._done()
         ):
             self.spare = self._start(spare=True)
+
+    @property
+    def wants_reducer(self) -> bool:
+        """A world may have to be formed; but while one forms, or its first step runs, a starting
+        spare would only take the processor from it."""
+        runs = self.record.state == "running" and not self.trouble and not self._done()
+        return runs and self.archive == "ready" and (self.settled or not self.active)
 
     def _done(self) -> bool:
         return self.trainer is not None and self.trainer.phase in ("finished", "released", "done")
@@ -195,6 +237,7 @@ class Member:
                 self.ctx.do(KillChild(trainer.child, f"job {self.record.state}", graceful=True))
         self._drop_reducer(f"job {self.record.state}")
         self.trainer = self.spare = self.world = self.pending = None
+        self.active = False
 
     # --- view and status ----------------------------------------------------------------------------
 
@@ -203,6 +246,8 @@ class Member:
         self.leader, self.epoch = epoch.leader, epoch
         self.pending = None
         self.report()
+        for written in self.written:
+            self._tell_leader(written)
 
     def report(self) -> None:
         if self.leader is None or self.epoch is None or self.ended:
@@ -218,8 +263,12 @@ class Member:
             job=self.record.id,
             trainer=status,
             trouble=self.trouble,
+            fatal=self.fatal,
             world=self.world,
             formed=self.formed,
+            ready=self.active and self.in_ring and self.has_state and not self.faults,
+            faults=tuple(self.faults),
+            committed=self.committed,
             warm=bool(self.reducers.host()),
             reducer_pid=self.reducers.pids.get(self.reducer) if self.reducer is not None else None,
             counter=self.ctx.counter,
@@ -231,18 +280,25 @@ class Member:
         if self.leader is not None:
             self.ctx.send(self.leader, message)
 
-    def _accuse(self, culprit: NodeId, fault: str, evidence: str, fatal: str = "") -> None:
+    def _accuse(self, fault: str, evidence: str, fatal: str = "") -> None:
+        """Tell the leader what happened here; and its successor, should it not live to act on it."""
+        if self.active:
+            self.faults.append((fault, evidence))
+        if fault in ("ring_broken", "reducer_lost"):
+            self.broken_at = self.ctx.now
         generation = self.world.generation if self.world is not None else Tag(0, self.ctx.me, "")
-        self._tell_leader(Fault(self.record.id, generation, culprit, fault, evidence, fatal))
+        me = self.ctx.me
+        self._tell_leader(Fault(self.record.id, generation, me, fault, evidence, fatal))
 
     # --- the leader's orders ----------------------------------------------------------------------------
 
     def on_freeze(self, freeze: Freeze) -> None:
         self._drop_reducer("the leader froze the generation")
-        self.reducers.ensure()
+        self.active = self.formed = False
+        self.answerer = None
         deadline = self.ctx.now + self.ctx.timing.holding_seconds
         self.freezes += 1
-        self.pending = Pending(freeze.epoch, freeze.serial, self.freezes, deadline)
+        self.pending = Pending(freeze.epoch, freeze.serial, self.freezes, deadline, freeze.alone)
         trainer = self.trainer
         if trainer is None or trainer.phase in ("starting", "waiting", "done"):
             self.pending.answered = True
@@ -253,14 +309,21 @@ class Member:
     def _answer(self) -> None:
         """Answer a freeze once the trainer has said what it holds and a warm reducer is at hand."""
         pending = self.pending
-        if pending is None or not pending.answered or not self.reducers.host():
+        if pending is None or not pending.answered:
+            return
+        if not self.reducers.host() and not pending.alone:
             return
         self.pending = None
+        trainer = self.trainer
+        able = trainer is not None and trainer.phase in ("ready", "active", "finished")
+        self.answerer = trainer.child if trainer is not None and able else None
         holding = Holding(
             epoch=pending.epoch,
             job=self.record.id,
             serial=pending.serial,
+            able=able,
             point=pending.point,
+            entered=self.state_generation,
             committed=pending.committed,
             host=self.reducers.host(),
             counter=self.ctx.counter,
@@ -270,20 +333,32 @@ class Member:
     def on_form(self, form: Form) -> None:
         world, trainer = form.world, self.trainer
         self.ctx.saw(world.generation.counter)
-        if trainer is None or self.ctx.me not in world.members:
+        known = self.world.generation if self.world is not None else None
+        if self.ctx.me not in world.members or (known is not None and known >= world.generation):
             return
-        rank = world.members.index(self.ctx.me)
+        if trainer is None or trainer.child != self.answerer:
+            # The leader counted on a trainer that has died since; it is being told.
+            self.ctx.log("info", "no trainer for this world", generation=str(world.generation))
+            return
+        self._enter(world, trainer, world.members.index(self.ctx.me))
+
+    def _enter(self, world: World, trainer: Trainer, rank: int) -> None:
         self.ctx.persist("world", world)
-        self.world, self.formed, self.settled = world, False, False
+        self.world, self.active, self.formed, self.settled = world, True, False, False
+        self.answerer, self.faults, self.broken_at = None, [], -inf
+        self.committed = max(self.committed, world.step) if world.rung != "restore" else world.step
         trainer.phase = "active"
+        if not trainer.judged:
+            trainer.probe = None
         self.in_ring = len(world.members) == 1
+        self.ring_deadline = self.ctx.now + self.ctx.timing.form_seconds
         self.has_state = world.sources[rank] in ("keep", "init")
+        if self.has_state:
+            self.state_generation = world.generation
         if not self.in_ring:
             self.reducer = self.reducers.take(world.hosts[rank])
             if self.reducer is None:
-                self._accuse(
-                    self.ctx.me, "reducer_lost", "the warm reducer died before the world formed"
-                )
+                self._accuse("reducer_lost", "the warm reducer died before the world formed")
                 return
         self.ctx.do(EnterWorld(trainer.child, self.reducer, world, rank))
         if not self.has_state:
@@ -317,12 +392,9 @@ class Member:
             self.ctx.do(TellTrainer(self.trainer.child, verdict))
             self.report()
 
-    def on_release(self, generation: Tag) -> None:
-        if (
-            self._current(generation)
-            and self.trainer is not None
-            and self.trainer.phase == "finished"
-        ):
+    def on_release(self) -> None:
+        """The final checkpoint is consistent; whoever has committed the last step may leave."""
+        if self.trainer is not None and self.trainer.phase == "finished":
             self.trainer.phase = "released"
             if self.spare is not None:
                 self.ctx.do(KillChild(self.spare.child, "the job is done", graceful=True))
@@ -340,8 +412,28 @@ class Member:
         )
         self.ctx.do(effect)
 
+    def on_pulled(self, report: ShardsWritten, ok: bool, reason: str) -> None:
+        if not ok:
+            self.ctx.log("warning", "shards could not be pulled", reason=reason)
+            self._tell_leader(replace(report, shards=()))
+            return
+        self._wrote(report)
+
+    def on_manifest(self, stored: tuple[Stored, ...]) -> None:
+        self.stored = stored
+        newest = max((s.manifest.step for s in stored), default=-1)
+        self.written = [w for w in self.written if w.step > newest]
+
     def _current(self, generation: Tag) -> bool:
-        return self.world is not None and self.world.generation == generation
+        """Whether the trainer is in this world now."""
+        return self.active and self.world is not None and self.world.generation == generation
+
+    def _speaks_of_now(self, message: dict[str, Any]) -> bool:
+        return (
+            self.active
+            and self.world is not None
+            and message.get("generation") == _plain(self.world.generation)
+        )
 
     def _maybe_ready(self) -> None:
         if self.world is not None and self.in_ring and self.has_state:
@@ -367,7 +459,7 @@ class Member:
         if child != self.reducer or self.world is None:
             return
         if self.world.members[0] == self.ctx.me:
-            # Rank N-1 may now connect to our backlog and listen before we go on to connect ourselves.
+            # Rank N-1 may now connect to our backlog and listen before we go on to connect.
             self.ctx.do(StopReducer(child))
         self._tell_leader(Listening(self.record.id, self.world.generation))
 
@@ -386,7 +478,7 @@ class Member:
             if trainer is self.trainer:
                 trainer.phase = "starting"
                 self.ctx.do(TellTrainer(child, {"t": "run"}))
-        elif kind == "at_run":
+        elif kind == "at_run" and trainer.phase in ("starting", "waiting"):
             trainer.phase = "ready"
             trainer.fingerprint = dict(message["fingerprint"])
             self.false_starts = 0
@@ -400,33 +492,27 @@ class Member:
             case "holding":
                 self._holds(message)
             case "loaded":
-                if self.world is not None and message["generation"] == _plain(
-                    self.world.generation
-                ):
-                    self.has_state = True
+                if self._speaks_of_now(message) and self.world is not None:
+                    self.has_state, self.state_generation = True, self.world.generation
                     self._maybe_ready()
             case "refused":
                 reason = str(message["reason"])
-                self._accuse(self.ctx.me, "worker_exit", reason, fatal=reason)
+                self._accuse("worker_exit", reason, fatal=reason)
             case "progress":
                 self._progress(message)
             case "probe":
                 keys = ("repeats", "gradient", "update", "layout")
                 trainer.probe = {key: message[key] for key in keys}
+                # It asks, so it knows of no verdict, whatever it was sent.
+                trainer.judged = False
                 self.report()
             case "reducer_lost":
-                if (
-                    self.world is not None
-                    and trainer.phase in ("active", "finished")
-                    and message["generation"] == _plain(self.world.generation)
-                ):
-                    self._accuse(self.ctx.me, "ring_broken", str(message["evidence"]))
+                if self._speaks_of_now(message) and trainer.phase in ("active", "finished"):
+                    self._accuse("ring_broken", str(message["evidence"]))
             case "shards":
-                self._wrote(message)
+                self._shards(message)
             case "finished":
-                if self.world is not None and message["generation"] == _plain(
-                    self.world.generation
-                ):
+                if self._speaks_of_now(message) and trainer.phase == "active":
                     trainer.phase = "finished"
                     self.report()
             case _:
@@ -458,12 +544,17 @@ class Member:
             memory_bytes=message["memory_bytes"],
             metrics=message["metrics"],
         )
+        self.committed = max(self.committed, progress.committed)
         self._tell_leader(progress)
         if not self.settled and progress.committed > self.world.step:
             self.settled = True
             self.reconcile()
 
-    def _wrote(self, message: dict[str, Any]) -> None:
+    def _wrote(self, written: ShardsWritten) -> None:
+        self.written = [*self.written[1 - _KEPT_REPORTS :], written]
+        self._tell_leader(written)
+
+    def _shards(self, message: dict[str, Any]) -> None:
         counter, leader, nonce = message["generation"]
         shards = tuple((s["index"], s["bytes"], s["digest"]) for s in message["shards"])
         written = ShardsWritten(
@@ -478,24 +569,24 @@ class Member:
             stall_seconds=message["stall_seconds"],
             write_seconds=message["write_seconds"],
         )
-        self._tell_leader(written)
+        self._wrote(written)
 
     def _reducer_said(self, message: dict[str, Any]) -> None:
-        if self.world is None or message.get("generation") != _plain(self.world.generation):
+        if not self._speaks_of_now(message):
             return
         if message["t"] == "formed":
             self.in_ring = True
             self._maybe_ready()
-        elif message["t"] == "broken":
-            self._accuse(self.ctx.me, "ring_broken", str(message["evidence"]))
+        elif message["t"] == "broken" and not self._left_the_loop():
+            self._accuse("ring_broken", str(message["evidence"]))
 
     def on_exit(self, child: int, status: int, tail: str) -> None:
         if child == self.reducer:
             self.reducer = None
-            if self.trainer is not None and self.trainer.phase in ("released", "done"):
-                return  # it follows its trainer, which has left the loop
+            if self._left_the_loop():
+                return
             fault = "reducer_lost" if status < 0 else "ring_broken"
-            self._accuse(self.ctx.me, fault, f"reducer ended with {_status(status)}")
+            self._accuse(fault, f"reducer ended with {_status(status)}")
             return
         if self.spare is not None and self.spare.child == child:
             self.spare = None
@@ -507,9 +598,13 @@ class Member:
         assert self.trainer is not None
         self._trainer_exited(self.trainer, status, tail)
 
+    def _left_the_loop(self) -> bool:
+        """The trainer was released: its reducer and its neighbours' end, and nobody minds."""
+        return self.trainer is not None and self.trainer.phase in ("released", "done")
+
     def _trainer_exited(self, trainer: Trainer, status: int, tail: str) -> None:
         if status == 0 and trainer.phase == "released":
-            trainer.phase = "done"
+            trainer.phase, self.active = "done", False
             self._drop_reducer("the trainer is done")
             self.report()
             return
@@ -518,13 +613,15 @@ class Member:
         if trainer.phase in ("starting", "waiting"):
             self.false_starts += 1
         self.trainer = None
-        self._accuse(self.ctx.me, "worker_exit", evidence, fatal)
+        if fatal:
+            self.fatal, self.trouble = fatal, fatal.splitlines()[-1]
+        self._accuse("worker_exit", evidence, fatal)
         self._drop_reducer("its trainer ended")
-        self.world, self.formed = None, False
+        self.active = self.formed = False
+        self.answerer = self.state_generation = None
         if self.pending is not None:
             self.pending.answered, self.pending.point = True, None
         if fatal:
-            self.trouble = fatal.splitlines()[-1]
             self.report()
         else:
             self.reconcile()
@@ -539,27 +636,40 @@ class Member:
 
     def on_archive(self, ok: bool, reason: str) -> None:
         self.archive = "ready" if ok else "failed"
-        if not ok:
-            self.trouble = f"the job's files could not be brought here: {reason}"
+        self.archive_at = self.ctx.now + self.ctx.timing.retry_seconds
+        self.trouble = "" if ok else f"the job's files could not be brought here: {reason}"
         self.reconcile()
         self.report()
 
     def on_state_failed(self, generation: Tag, reason: str) -> None:
         if self._current(generation):
-            self._accuse(self.ctx.me, "state_unavailable", reason)
+            self._accuse("state_unavailable", reason)
 
     def tick(self) -> None:
-        pending = self.pending
-        if pending is None or pending.answered or self.ctx.now < pending.deadline:
-            return
-        assert self.trainer is not None
-        self.ctx.do(KillChild(self.trainer.child, "it did not say what it holds: hung"))
-        pending.deadline = self.ctx.now + self.ctx.timing.holding_seconds
+        now, pending = self.ctx.now, self.pending
+        if pending is not None and not pending.answered and now >= pending.deadline:
+            assert self.trainer is not None
+            self.ctx.do(KillChild(self.trainer.child, "it did not say what it holds: hung"))
+            pending.deadline = now + self.ctx.timing.holding_seconds
+        if self._ring_is_due() and now >= self.ring_deadline:
+            self.ring_deadline = inf
+            self._accuse("hang", f"its ring did not come up in {self.ctx.timing.form_seconds} s")
+        if self.archive == "failed" and now >= self.archive_at:
+            self.archive, self.trouble = "wanted", ""
+            self.reconcile()
+
+    def _ring_is_due(self) -> bool:
+        return self.active and not self.in_ring and not self.faults
 
     def deadlines(self) -> list[float]:
+        times = []
         if self.pending is not None and not self.pending.answered:
-            return [self.pending.deadline]
-        return []
+            times.append(self.pending.deadline)
+        if self._ring_is_due():
+            times.append(self.ring_deadline)
+        if self.archive == "failed":
+            times.append(self.archive_at)
+        return times
 
 
 def _plain(generation: Tag) -> list[Any]:
@@ -571,7 +681,7 @@ def _status(status: int) -> str:
 
 
 def _fatal(phase: str, status: int, tail: str) -> str:
-    """Why this end of a trainer is the script's own doing and no other node would fare better, or nothing."""
+    """Why a trainer's end is the script's own doing, so that no other node would fare better."""
     last_lines = "\n".join(tail.strip().splitlines()[-12:])
     if status > 0:
         return f"the script ended with exit status {status}:\n{last_lines}".strip()

@@ -64,8 +64,9 @@ class JobRecord:
 class World:
     """The ordered members of one job with their plan. Numbered by generation.
 
-    ``shares_now`` deals the grains of step ``step + 1``, ``shares`` those of all later steps. ``sources`` says
-    per rank where its state comes from: ``keep``, ``init``, ``peer:NODE`` or ``checkpoint``.
+    ``shares_now`` deals the grains of step ``step + 1``, ``shares`` those of all later steps.
+    ``sources`` says per rank where its state comes from: ``keep``, ``init``, ``peer:NODE`` or
+    ``checkpoint``.
     """
 
     job: JobId
@@ -172,8 +173,16 @@ class MemberStatus:
     job: JobId
     trainer: TrainerStatus | None
     trouble: str
+    fatal: str
+    """The script's own failure, if that is what ended the trainer: the job is over."""
     world: World | None
+    """The newest that the node was a member of, whether or not its trainer is in it still."""
     formed: bool
+    ready: bool
+    """The trainer is in ``world`` with the right state and a ring, and nothing speaks against it."""
+    faults: tuple[tuple[str, str], ...]
+    """What speaks against the node in ``world``: (fault, evidence)."""
+    committed: int
     warm: bool
     """A spare reducer is at hand: the next world does not wait for a process to start."""
     reducer_pid: int | None
@@ -188,7 +197,11 @@ class Holding:
     epoch: Tag
     job: JobId
     serial: str
+    able: bool
+    """There is a trainer that can enter a world."""
     point: Point | None
+    entered: Tag | None
+    """The newest world in which this trainer has had the right state."""
     committed: int
     host: str
     counter: int
@@ -267,6 +280,8 @@ class Freeze:
     epoch: Tag
     job: JobId
     serial: str
+    alone: bool
+    """No other node is asked: an answer need not wait for a warm reducer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +330,10 @@ class ManifestStore:
 
 @dataclass(frozen=True, slots=True)
 class PullShards:
-    """Ask a node outside the world to hold copies; ``sources`` names per shard the nodes that have it."""
+    """Ask a node outside the world to hold copies.
+
+    ``sources`` names per shard the nodes that have it.
+    """
 
     job: JobId
     generation: Tag

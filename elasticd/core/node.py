@@ -16,6 +16,7 @@ from typing import Any
 from elasticd.checkpoints.manifest import Stored
 from elasticd.core import effects as e
 from elasticd.core import messages as m
+from elasticd.core.checkpointing import Checkpoints
 from elasticd.core.context import Context, Timing
 from elasticd.core.leader import Driver
 from elasticd.core.member import Member, SpareReducers
@@ -40,6 +41,8 @@ class Stable:
     counter: int = 0
     promised: Tag | None = None
     records: tuple[m.JobRecord, ...] = ()
+    worlds: tuple[m.World, ...] = ()
+    """Of each job the newest world that the node was a member of."""
 
 
 @dataclass(slots=True)
@@ -100,7 +103,7 @@ class Node:
         return ctx.effects
 
     def next_deadline(self) -> float:
-        times = self.views.deadlines()
+        times = [*self.views.deadlines(), *self.reducers.deadlines()]
         for member in self.members.values():
             times += member.deadlines()
         for driver in self.drivers.values():
@@ -132,7 +135,6 @@ class Node:
                 self._share_jobs([node])
             case e.PeerDown(node, boot, reason):
                 self.views.peer_down(node, boot, reason)
-                self._witness()
             case e.Received(node, message):
                 self.views.heard(node)
                 self._receive(node, message)
@@ -165,10 +167,8 @@ class Node:
             case e.ManifestKept():
                 self._manifest_kept(event)
             case e.ShardsFetched(report, ok, reason):
-                if ok and self.views.view is not None:
-                    self.ctx.send(self.views.view.leader, report)
-                elif not ok:
-                    self.ctx.log("warning", "shards could not be pulled", reason=reason)
+                if report.job in self.members:
+                    self.members[report.job].on_pulled(report, ok, reason)
 
     def _owners(self, child: int) -> list[Member]:
         return [member for member in self.members.values() if member.owns(child)]
@@ -180,28 +180,26 @@ class Node:
             self.ctx.log("warning", "spare reducer ended", status=status, tail=tail[-400:])
         for member in owners:
             member.on_exit(child, status, tail)
-            self._witness()
 
     def _manifest_kept(self, kept: e.ManifestKept) -> None:
         self.stored[kept.job] = kept.stored
         if kept.job in self.members:
-            self.members[kept.job].stored = kept.stored
+            self.members[kept.job].on_manifest(kept.stored)
         if self.views.view is not None:
             reply = m.ManifestStored(kept.job, kept.step, kept.stamp, kept.ok, kept.reason)
             self.ctx.send(self.views.view.leader, reply)
 
     def _witness(self) -> None:
-        """A broken ring speaks against every suspect that is in the same world: it is dead."""
-        suspects = self.views.suspects()
-        if not suspects:
-            return
-        for member in self.members.values():
-            world = member.world
-            if world is None or member.reducer is not None or len(world.members) < 2:
-                continue
-            for node in suspects:
-                if node in world.members:
+        """A ring that broke just now speaks against every suspect that is in the same world."""
+        window = self.ctx.timing.return_seconds
+        for node in self.views.suspects():
+            for member in self.members.values():
+                world = member.world
+                if world is None or node not in world.members:
+                    continue
+                if self.ctx.now - member.broken_at < window:
                     self._confirm_dead(node, "its ring broke too")
+                    break
 
     def _confirm_dead(self, node: NodeId, why: str) -> None:
         if self.views.confirm_dead(node, why):
@@ -279,8 +277,8 @@ class Node:
                 member.on_formed(generation)
             case m.Verdict(_, generation, exact, reason):
                 member.on_verdict(generation, exact, reason)
-            case m.Release(_, generation):
-                member.on_release(generation)
+            case m.Release():
+                member.on_release()
             case m.PullShards():
                 member.on_pull(message)
 
@@ -293,11 +291,12 @@ class Node:
         before = self.followed
         self.followed = view.epoch
         kept_lead = before is not None and before.leader == self.me == view.leader
+        reborn = self.views.reborn
         self.ctx.log("info", "view", epoch=str(view.epoch), members=list(view.members))
         if self.views.leading:
             self._announce(before, view)
             for driver in self.drivers.values() if kept_lead else ():
-                driver.on_view(view)
+                driver.on_view(view, reborn)
         if not kept_lead:
             self.drivers.clear()
         self._share_jobs([n for n in view.members if n != self.me])
@@ -391,15 +390,18 @@ class Node:
             running = [self.records[unended[0].id]]
         for record in running[:1]:
             if record.id not in self.drivers:
-                spec = JobSpec.from_dict(record.spec)
-                self.drivers[record.id] = Driver(
-                    self.ctx, record, spec, view, phase_since=self.ctx.now, started_at=self.ctx.now
-                )
+                self.drivers[record.id] = self._driver(record, view)
+
+    def _driver(self, record: m.JobRecord, view: m.View) -> Driver:
+        spec, now = JobSpec.from_dict(record.spec), self.ctx.now
+        checkpoints = Checkpoints(self.ctx, record.id, spec, view)
+        return Driver(self.ctx, record, spec, view, checkpoints, phase_since=now, started_at=now)
 
     # --- after each event ----------------------------------------------------------------------------
 
     def _settle(self) -> None:
         """Bring everything in line with what the event changed."""
+        self._witness()
         self.views.tick()
         if self.views.view is not None:
             self._last_members = self.views.view.members
@@ -410,7 +412,9 @@ class Node:
         for driver in self.drivers.values():
             driver.tick()
             driver.maybe_summarise()
-        if self.reducers.ready and not any(not x.record.ended for x in self.members.values()):
+        if any(member.wants_reducer for member in self.members.values()):
+            self.reducers.ensure()
+        elif not self.members:
             self.reducers.drop()
         self._answer_waiting()
 
@@ -421,6 +425,7 @@ class Node:
                 return
             member = Member(self.ctx, record, JobSpec.from_dict(record.spec), self.reducers)
             member.stored = self.stored.get(job, ())
+            member.world = next((w for w in self.stable.worlds if w.job == job), None)
             self.members[job] = member
             if self.views.view is not None:
                 member.follow(self.views.view.epoch)

@@ -51,6 +51,8 @@ class Membership:
     formed_at: float = 0.0
     met: dict[NodeId, tuple[str, int]] = field(default_factory=dict)
     """Incarnation and connection of each peer when the present view was formed."""
+    reborn: tuple[NodeId, ...] = ()
+    """Members whose daemon was started again since the view before."""
     promised: Tag = NO_TAG
     peers: dict[NodeId, Peer] = field(default_factory=dict)
     links: dict[NodeId, tuple[str, str, int]] = field(default_factory=dict)
@@ -306,6 +308,11 @@ class Membership:
         self.ctx.saw(view.epoch.counter)
         self.view = view
         self.formed_at = self.ctx.now
+        before = self.met
+        self.reborn = tuple(
+            node for node in view.members
+            if node in before and node in self.peers and before[node][0] != self.peers[node].boot
+        )  # fmt: skip
         self.met = {node: (peer.boot, peer.session) for node, peer in self.peers.items()}
         self.ctx.persist("view_formed", view)
         self.next_heartbeat = self.ctx.now

@@ -448,4 +448,3 @@ class Host:
 def shard_digest(lineage: Lineage, step: int, count: int, index: int) -> str:
     seen = sum(ord(letter) * (position + 1) for position, letter in enumerate(lineage))
     return f"{seen:032x}{step:016x}{count:08x}{index:08x}"
-

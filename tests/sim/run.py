@@ -112,9 +112,7 @@ def _expect(cluster: Cluster, until: Callable[[], bool], seconds: float, otherwi
 
 def _all_ended(cluster: Cluster) -> bool:
     return all(
-        host.node is not None
-        and job in host.node.records
-        and host.node.records[job].ended
+        host.node is not None and job in host.node.records and host.node.records[job].ended
         for job in cluster.specs
         for host in cluster.hosts.values()
     )

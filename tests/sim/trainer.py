@@ -404,9 +404,7 @@ class Trainer(Process):
         self._progress("reduce")
         self._join(("barrier", point.step), frozenset(), lambda: self._commit(point))
 
-    def _join(
-        self, key: tuple[str, int], share: frozenset[int], done: Callable[[], None]
-    ) -> None:
+    def _join(self, key: tuple[str, int], share: frozenset[int], done: Callable[[], None]) -> None:
         assert self.seat is not None and self.point is not None
         reducer, rank, turn = self.seat.reducer, self.seat.rank, self.turn
         assert reducer is not None

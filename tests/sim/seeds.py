@@ -1,0 +1,44 @@
+"""What a seed means: the cluster, the jobs and the faults that are drawn from it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from .cluster import JobShape, Setup
+from .faults import KINDS
+
+LINK_KINDS = ("flap", "partition", "silence")
+
+
+def setup_of(seed: int, kinds: tuple[str, ...] = KINDS) -> Setup:
+    """A varied run: 1 to 5 nodes, one or two jobs, some or all kinds of faults."""
+    chance = random.Random(f"setup {seed}")
+    nodes = chance.choice((1, 2, 2, 3, 3, 3, 4, 5))
+    shape = JobShape(
+        steps=chance.choice((6, 20, 40)),
+        grains=chance.choice((1, 3, 8, 13)),
+        every=chance.choice((3, 5, 10)),
+        replicas=chance.choice((1, 2, 2, 3)),
+        keep=chance.choice((1, 3)),
+        world_min=chance.choice((1, 1, 1, min(2, nodes))),
+        world_max=chance.choice((0, 0, 0, 2)),
+        spare=chance.choice(("script", "script", "interpreter", "none")),
+    )
+    if shape.world_max and shape.world_max < shape.world_min:
+        shape = replace(shape, world_max=shape.world_min)
+    jobs = (shape,) if chance.random() < 0.8 else (shape, replace(shape, steps=6))
+    if chance.random() < 0.5:
+        kinds = tuple(chance.sample(kinds, min(len(kinds), chance.randint(1, 4))))
+    slow = chance.random() < 0.2
+    return Setup(
+        seed=seed,
+        nodes=nodes,
+        jobs=jobs,
+        fault_seconds=chance.uniform(2.0, 12.0),
+        fault_kinds=kinds,
+        mean_fault_seconds=chance.choice((0.5, 1.5, 4.0)),
+        message_seconds=(0.001, 0.05) if slow else (0.0003, 0.003),
+        grain_seconds=chance.choice(((0.005, 0.01), (0.01, 0.03), (0.05, 0.2))),
+        on_the_wire=seed % 8 == 0,
+    )
