@@ -1,0 +1,166 @@
+"""What the demo shows: lines that stay and, on a terminal, the job as it is now below them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from elasticd.cli.output import STATE_STYLES, in_short, plain_table, shown
+
+PLAIN_PROGRESS_SECONDS = 5.0
+BAR_WIDTH = 40
+
+_TOLD = {
+    "world_formed": "cyan",
+    "fault_detected": "yellow",
+    "recovery_finished": "green",
+    "node_joined": "green",
+    "node_lost": "yellow",
+    "job_finished": "green",
+    "job_failed": "red",
+}
+"""The kinds of events that the demo tells, with their colours."""
+
+
+class Screen:
+    """Lines with the seconds since the start before them.
+
+    On a terminal a bar, the loss and the ranks are redrawn below the lines. Elsewhere the same is
+    printed as a line every few seconds and whenever the world changed.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._began = time.monotonic()
+        self._label = ""
+        self._job: Mapping[str, Any] = {}
+        self._printed_at = 0.0
+        self._world: tuple[int, int] = (0, 0)
+        self._printed_generation = 0
+        self._live = (
+            Live(console=console, get_renderable=self._picture, refresh_per_second=6)
+            if console.is_terminal
+            else None
+        )
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.clear()
+        if self._live is not None:
+            self._live.stop()
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self._began
+
+    def say(self, text: str, style: str = "") -> None:
+        """Print a line of the story."""
+        line = Text.assemble((f"{self.seconds:6.1f} s  ", "dim"), (text, style))
+        self._console.print(line, soft_wrap=True)
+
+    def title(self, text: str) -> None:
+        """Begin a chapter."""
+        self._console.print()
+        self._console.print(Text(text, "bold"), soft_wrap=True)
+
+    def tell(self, event: Mapping[str, Any]) -> None:
+        """Print an event if it belongs to the story."""
+        kind = str(event.get("kind"))
+        if kind in _TOLD:
+            reason = in_short(event.get("reason")) or ""
+            self.say(f"  {kind.replace('_', ' ')}: {reason}", _TOLD[kind])
+
+    def show(self, label: str, job: Mapping[str, Any]) -> None:
+        """Take over a new look at the job; ``label`` says what is being done."""
+        self._label, self._job = label, job
+        if self._live is None:
+            self._maybe_print()
+
+    def clear(self) -> None:
+        """Show no job."""
+        self._label, self._job = "", {}
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """Print a table."""
+        for line in plain_table(columns, rows):
+            self._console.print(Text("  " + line), soft_wrap=True)
+
+    def _maybe_print(self) -> None:
+        job, now = self._job, time.monotonic()
+        step, generation = int(job.get("step") or 0), int(job.get("generation") or 0)
+        if generation != self._world[0]:
+            self._world = (generation, step)
+        # The step that was cut has shares of its own; those that last are known behind it.
+        settled = step > self._world[1] and bool(job.get("ranks"))
+        changed = settled and generation != self._printed_generation
+        if not step or (not changed and now - self._printed_at < PLAIN_PROGRESS_SECONDS):
+            return
+        self._printed_at = now
+        self.say(f"  {progress(job)}")
+        if changed:
+            self._printed_generation = generation
+            for rank in job["ranks"]:
+                self.say(f"    {described_rank(rank)}")
+
+    def _picture(self) -> RenderableType:
+        job = self._job
+        if not job:
+            return Text("")
+        head = Table.grid(padding=(0, 2))
+        done, steps = job.get("step") or 0, job.get("steps") or 1
+        state = str(job.get("state"))
+        head.add_row(
+            Text(state, STATE_STYLES.get(state, "")),
+            ProgressBar(total=steps, completed=done, width=BAR_WIDTH),
+            Text(f"{done}/{steps}"),
+            Text(_figures(job)),
+        )
+        ranks = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+        for name in ("rank", "node", "trainer", "reducer", "step", "grains"):
+            ranks.add_column(name, justify="left" if name == "node" else "right")
+        for rank in job.get("ranks") or ():
+            keys = ("rank", "node", "pid", "reducer_pid", "step", "grains")
+            ranks.add_row(*(shown(rank.get(key)) for key in keys))
+        return Group(Text(""), head, ranks, Text(self._label, "dim", no_wrap=True))
+
+
+def progress(job: Mapping[str, Any]) -> str:
+    """Where the job is, on one line."""
+    step = f"step {job.get('step')}/{job.get('steps')}"
+    return f"{step}  {job.get('state')}  {_figures(job)}".rstrip()
+
+
+def described_rank(rank: Mapping[str, Any]) -> str:
+    """One rank on one line."""
+    reducer = rank.get("reducer_pid")
+    return (
+        f"rank {rank.get('rank')}: {rank.get('node')}, trainer {shown(rank.get('pid'))},"
+        f" reducer {shown(reducer)}, {rank.get('grains')} grains"
+    )
+
+
+def _figures(job: Mapping[str, Any]) -> str:
+    parts = []
+    if isinstance(loss := job.get("loss"), int | float):
+        parts.append(f"loss {loss:.3f}")
+    if speed := job.get("steps_per_second"):
+        parts.append(f"{speed:.1f} steps/s")
+    return "  ".join(parts)
