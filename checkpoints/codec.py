@@ -10,14 +10,14 @@ import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import mlx.core as mx
 
-from elasticd.checkpoints import header
+from elasticd.checkpoints import header, integrity
 from elasticd.checkpoints.disk import (
     LOCAL_DISK,
     SLICE_BYTES,
@@ -55,13 +55,23 @@ _CARRIERS = {1: mx.uint8, 2: mx.uint16, 4: mx.uint32, 8: mx.uint64}
 
 @dataclass(frozen=True, slots=True)
 class ShardFile:
-    """A file that was written: its size and the hex digest (blake2b, 32 bytes) of all of it."""
+    """A file that was written: its size, its digest (see :mod:`elasticd.checkpoints.integrity`),
+    and the digest of each of its tensors."""
 
     bytes: int
     digest: str
+    tensors: Mapping[str, str]
 
 
-def model_digest(params: Mapping[str, mx.array]) -> str:
+Pace = Callable[[int], object]
+"""Called with the size of each slice that was written; may wait, and may raise to give up."""
+
+
+def _unpaced(written: int) -> None:
+    """As fast as the disk."""
+
+
+def model_digest(params: Mapping[str, mx.array], pace: Pace = _unpaced) -> str:
     """The ``digest`` of ``status --json``, in hex, over parameters by dotted path.
 
     blake2b of 32 bytes over the parameters in the order of their paths' UTF-8 bytes. Each adds
@@ -73,7 +83,9 @@ def model_digest(params: Mapping[str, mx.array]) -> str:
         dtype = str(array.dtype).rpartition(".")[2]
         shape = ",".join(str(length) for length in array.shape)
         digest.update(f"{path}\0{dtype}\0{shape}\0".encode())
-        digest.update(_bytes_of(array))
+        for piece in _slices(_bytes_of(array)):
+            digest.update(piece)
+            pace(len(piece))
     return digest.hexdigest()
 
 
@@ -83,29 +95,40 @@ def write_shard(
     metadata: Mapping[str, str],
     *,
     disk: Disk = LOCAL_DISK,
+    pace: Pace = _unpaced,
 ) -> ShardFile:
     """Write a safetensors file straight from the arrays' buffers; durable, name and all, on return.
 
     A missing folder is made. For a background thread: the interpreter is free while each slice is
-    hashed and written.
+    hashed and written. The head, which names each tensor's digest, is written last.
 
     Raises:
         StateError: the disk refuses (the path says where); an older file of that name is then
             untouched.
     """
     make_folders(disk, path.parent)
-    digest = hashlib.blake2b(digest_size=32)
-    written = 0
+    kinds = [(name, _FORMAT_NAMES[a.dtype], tuple(a.shape)) for name, a in tensors.items()]
+    blank = "0" * integrity.DIGEST_DIGITS
+    layout, text = header.encode(kinds, integrity.with_digests(metadata, [blank] * len(kinds)))
+    digests: dict[str, str] = {}
 
-    def hashed() -> Iterator[memoryview]:
-        nonlocal written
-        for piece in _pieces(tensors, metadata):
-            digest.update(piece)
-            written += piece.nbytes
-            yield piece
+    def pieces() -> Iterator[memoryview]:
+        yield memoryview(text)
+        for entry in layout.entries:
+            hasher = integrity.tensor_hasher()
+            for piece in _slices(_bytes_of(tensors[entry.name])):
+                hasher.update(piece)
+                yield piece
+                pace(len(piece))
+            digests[entry.name] = hasher.hexdigest()
 
-    write_beside(disk, path, hashed())
-    return ShardFile(written, digest.hexdigest())
+    def head() -> bytes:
+        nonlocal text
+        text = header.encode(kinds, integrity.with_digests(metadata, digests.values()))[1]
+        return text
+
+    write_beside(disk, path, pieces(), head)
+    return ShardFile(layout.file_bytes, integrity.head_digest(text), digests)
 
 
 def write_memory(tensors: Mapping[str, mx.array], metadata: Mapping[str, str]) -> int:
@@ -150,6 +173,7 @@ def read_tensors(
                 raise StateError(f"{where}: tensor {name!r} is in an earlier file too")
         tensors.update(found)
         merged = {**metadata, **merged}
+    merged.pop(integrity.KEY, None)  # of the first file alone
     return tensors, merged
 
 
@@ -158,9 +182,12 @@ def _pieces(tensors: Mapping[str, mx.array], metadata: Mapping[str, str]) -> Ite
     head, text = header.encode(kinds, metadata)
     yield memoryview(text)
     for entry in head.entries:
-        view = _bytes_of(tensors[entry.name])
-        for start in range(0, len(view), SLICE_BYTES):
-            yield view[start : start + SLICE_BYTES]
+        yield from _slices(_bytes_of(tensors[entry.name]))
+
+
+def _slices(view: memoryview) -> Iterator[memoryview]:
+    for start in range(0, len(view), SLICE_BYTES):
+        yield view[start : start + SLICE_BYTES]
 
 
 def _bytes_of(array: mx.array) -> memoryview:

@@ -10,7 +10,7 @@ import fcntl
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +18,7 @@ from typing import Protocol
 from elasticd.errors import StateError
 
 Chunk = bytes | bytearray | memoryview
+Head = Callable[[], bytes]
 
 SLICE_BYTES = 4 << 20
 """Written at once: long for the disk, short enough that other threads get the interpreter often."""
@@ -29,8 +30,9 @@ TEMPORARY = ".tmp"
 class Disk(Protocol):
     """All raise :class:`OSError`. No name is durable before ``sync_folder`` of its folder."""
 
-    def write(self, path: Path, chunks: Iterable[Chunk]) -> None:
-        """Create or replace the file; its content is durable on return."""
+    def write(self, path: Path, chunks: Iterable[Chunk], head: Head | None = None) -> None:
+        """Create or replace the file; its content is durable on return. ``head``, asked for once
+        all chunks are written, replaces as many bytes at the file's start."""
 
     def rename(self, old: Path, new: Path) -> None:
         """Atomic; replaces a file, or an empty folder."""
@@ -51,11 +53,14 @@ class Disk(Protocol):
 class LocalDisk:
     """The real one."""
 
-    def write(self, path: Path, chunks: Iterable[Chunk]) -> None:
+    def write(self, path: Path, chunks: Iterable[Chunk], head: Head | None = None) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
             for chunk in chunks:
                 write_all(fd, chunk)
+            if head is not None:
+                os.lseek(fd, 0, os.SEEK_SET)
+                write_all(fd, head())
             _flush(fd)
         finally:
             os.close(fd)
@@ -106,7 +111,7 @@ def make_folders(disk: Disk, folder: Path) -> None:
         disk.sync_folder(folder.parent)
 
 
-def write_beside(disk: Disk, path: Path, chunks: Iterable[Chunk]) -> None:
+def write_beside(disk: Disk, path: Path, chunks: Iterable[Chunk], head: Head | None = None) -> None:
     """Write ``path`` so that its name never stands for less than all of it; durable on return.
 
     Raises:
@@ -117,7 +122,7 @@ def write_beside(disk: Disk, path: Path, chunks: Iterable[Chunk]) -> None:
     with refusing(path):
         renamed = False
         try:
-            disk.write(beside, chunks)
+            disk.write(beside, chunks, head)
             disk.rename(beside, path)
             renamed = True
         finally:

@@ -96,6 +96,22 @@ def decode(text: bytes, file_bytes: int, where: str) -> Header:
         StateError: naming ``where`` and the tensor: unknown type, wrong size, offsets that overlap,
             leave a hole or don't end where the file does.
     """
+    header = parse(text, where)
+    for entry in header.entries:
+        if header.data_start + entry.end > file_bytes:
+            raise StateError(f"{where}: tensor {entry.name!r} ends past the end of the file")
+    if header.file_bytes != file_bytes:
+        extra = file_bytes - header.file_bytes
+        raise StateError(f"{where}: {extra} bytes follow the last tensor")
+    return header
+
+
+def parse(text: bytes, where: str) -> Header:
+    """Read the JSON of a header; how long the file is isn't known yet.
+
+    Raises:
+        StateError: as :func:`decode`.
+    """
     try:
         table = json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
@@ -116,11 +132,6 @@ def decode(text: bytes, file_bytes: int, where: str) -> Header:
             what = "overlaps the one before" if entry.start < position else "follows a hole"
             raise StateError(f"{where}: tensor {entry.name!r} {what}")
         position = entry.end
-        if header.data_start + position > file_bytes:
-            raise StateError(f"{where}: tensor {entry.name!r} ends past the end of the file")
-    if header.file_bytes != file_bytes:
-        extra = file_bytes - header.file_bytes
-        raise StateError(f"{where}: {extra} bytes follow the last tensor")
     return header
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgpack
 
+from elasticd.checkpoints.integrity import is_digest
 from elasticd.errors import StateError
 from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
 
@@ -25,7 +26,8 @@ _HEX = frozenset("0123456789abcdef")
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One file of a checkpoint; ``digest`` is blake2b of 32 bytes over the whole file, in hex."""
+    """One file of a checkpoint; ``digest`` names its algorithm (see
+    :mod:`elasticd.checkpoints.integrity`)."""
 
     index: int
     bytes: int
@@ -167,14 +169,14 @@ def _check(manifest: Manifest, where: str) -> None:
         "job, lineage and stamp must not be empty": not (m.job and m.lineage and m.stamp),
         "step and samples count from 0": m.step < 0 or m.samples < 0,
         "micro and count are at least 1": m.micro < 1 or m.count < 1,
-        "stamp and digests are lower-case hex": not all(
-            set(text) <= _HEX for text in (m.stamp, m.digest, *(s.digest for s in m.shards))
+        "stamp and digest are lower-case hex": not all(
+            set(text) <= _HEX for text in (m.stamp, m.digest)
         ),
         f"needs shards 0 to {m.count - 1} in order": (
             [shard.index for shard in m.shards] != list(range(m.count))
         ),
         "a shard's bytes count from 0": any(shard.bytes < 0 for shard in m.shards),
-        "a shard's digest has 64 digits": any(len(shard.digest) != 64 for shard in m.shards),
+        "a shard's digest has 64 hex digits": not all(is_digest(s.digest) for s in m.shards),
         "needs the holders of every shard": len(m.holders) != m.count or not all(m.holders),
         "a shard's holders are different nodes": any(
             len(set(nodes)) != len(nodes) or not all(nodes) for nodes in m.holders

@@ -8,9 +8,8 @@ checkpoint that was consistent, and every other name is something a crash may le
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -26,9 +25,12 @@ from elasticd.checkpoints.disk import (
     refusing,
     write_beside,
 )
+from elasticd.checkpoints.integrity import Verifier, verified
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.errors import StateError
 from elasticd.types import JobId, NodeId, Stamp
+
+Pace = Callable[[int], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,17 +130,13 @@ class LocalStore:
         make_folders(self._disk, path.parent)
         written = 0
 
-        def verified() -> Iterator[Chunk]:
+        def counted() -> Iterator[Chunk]:
             nonlocal written
-            hashed = hashlib.blake2b(digest_size=32)
-            for chunk in chunks:
-                hashed.update(chunk)
+            for chunk in verified(chunks, digest, f"{path}: refused"):
                 written += memoryview(chunk).nbytes
                 yield chunk
-            if hashed.hexdigest() != digest:
-                raise StateError(f"{path}: came with digest {hashed.hexdigest()}, not {digest}")
 
-        write_beside(self._disk, path, verified())
+        write_beside(self._disk, path, counted())
         return Shard(index, written, digest)
 
     def open_shard(self, job: JobId, step: int, stamp: Stamp, index: int, count: int) -> BinaryIO:
@@ -179,23 +177,31 @@ class LocalStore:
                 self._disk.sync_folder(final)
             self._disk.sync_folder(final.parent)
 
-    def verify(self, job: JobId, step: int, stamp: Stamp) -> list[Problem]:
-        """Read all that is here of a final checkpoint; what is rotten, unreadable or missing."""
+    def verify(
+        self,
+        job: JobId,
+        step: int,
+        stamp: Stamp,
+        index: int | None = None,
+        pace: Pace | None = None,
+    ) -> list[Problem]:
+        """Read all that is here of a final checkpoint, or shard ``index`` of it; what is rotten,
+        unreadable or missing. ``pace`` is called with the size of each slice that was read."""
         final = self._final(job, step, stamp)
         try:
             found = _read_manifest(final)
         except StateError as error:
             return [Problem(final / layout.MANIFEST_NAME, None, str(error))]
-        problems = self._missing(final, found)
-        for index in _present(final, found):
-            path = final / layout.shard_name(index, found.count)
+        wanted = range(found.count) if index is None else (index,)
+        problems = [p for p in self._missing(final, found) if p.shard in wanted]
+        for shard in (i for i in _present(final, found) if i in wanted):
+            path = final / layout.shard_name(shard, found.count)
             try:
-                digest = _digest_of(path)
+                reason = _rot(path, found.shards[shard].digest, pace)
             except StateError as error:
-                problems.append(Problem(path, index, str(error)))
-                continue
-            if digest != found.shards[index].digest:
-                problems.append(Problem(path, index, "its digest is not the manifest's"))
+                reason = str(error)
+            if reason:
+                problems.append(Problem(path, shard, reason))
         return problems
 
     def remove(self, job: JobId, step: int, stamp: Stamp) -> None:
@@ -349,9 +355,14 @@ def _present(folder: Path, found: Manifest) -> tuple[int, ...]:
     return tuple(shard.index for shard in found.shards if size(shard.index) == shard.bytes)
 
 
-def _digest_of(path: Path) -> str:
-    hashed = hashlib.blake2b(digest_size=32)
-    with refusing(path), path.open("rb") as file:
-        while chunk := file.read(SLICE_BYTES):
-            hashed.update(chunk)
-    return hashed.hexdigest()
+def _rot(path: Path, digest: str, pace: Pace | None) -> str:
+    """What is wrong with the file's content, or nothing."""
+    check = Verifier(digest)
+    with refusing(path), path.open("rb", buffering=0) as file:
+        buffer = memoryview(bytearray(SLICE_BYTES))
+        while count := file.readinto(buffer):
+            check.update(buffer[:count])
+            if pace is not None:
+                pace(count)
+    finding = check.finish()
+    return "" if finding is None else finding.reason

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from elasticd.checkpoints import layout
-from elasticd.checkpoints.disk import Chunk, LocalDisk
+from elasticd.checkpoints.disk import Chunk, Head, LocalDisk
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.checkpoints.store import LocalStore
 from elasticd.errors import StateError
@@ -34,8 +34,10 @@ indices = st.integers(0, COUNT - 1)
 class FastDisk(LocalDisk):
     """Without waiting for a drive: durability is tested elsewhere."""
 
-    def write(self, path: Path, chunks: Iterable[Chunk]) -> None:
-        path.write_bytes(b"".join(bytes(chunk) for chunk in chunks))
+    def write(self, path: Path, chunks: Iterable[Chunk], head: Head | None = None) -> None:
+        data = b"".join(bytes(chunk) for chunk in chunks)
+        first = b"" if head is None else head()
+        path.write_bytes(first + data[len(first) :])
 
     def sync_folder(self, folder: Path) -> None:
         assert folder.is_dir()

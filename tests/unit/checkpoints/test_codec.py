@@ -23,6 +23,7 @@ from elasticd.checkpoints.codec import (
     write_memory,
     write_shard,
 )
+from elasticd.checkpoints.integrity import KEY, Finding, Verifier
 from elasticd.errors import StateError
 
 METADATA = {METADATA_KEY: json.dumps({"step": 3})}
@@ -66,27 +67,35 @@ def _assert_same(found: Mapping[str, mx.array], wanted: Mapping[str, mx.array]) 
         assert _same(found[name], array), name
 
 
+def _checked(content: bytes, digest: str, pieces: int = 7) -> Finding | None:
+    check = Verifier(digest)
+    size = max(1, len(content) // pieces)
+    for start in range(0, len(content), size):
+        check.update(content[start : start + size])
+    return check.finish()
+
+
 def test_every_dtype_and_layout_comes_back_bit_for_bit(tmp_path: Path) -> None:
     tensors = _every_kind()
     path = tmp_path / "shard.safetensors"
     file = write_shard(path, tensors, METADATA)
     content = path.read_bytes()
     assert file.bytes == len(content)
-    assert file.digest == hashlib.blake2b(content, digest_size=32).hexdigest()
+    assert _checked(content, file.digest) is None
     found, metadata = read_tensors([path])
     _assert_same(found, tensors)
     assert metadata == METADATA
     assert os.listdir(tmp_path) == ["shard.safetensors"]
 
 
-def test_a_nameless_file_holds_the_same_bytes(tmp_path: Path) -> None:
+def test_a_nameless_file_holds_the_same_state(tmp_path: Path) -> None:
     tensors = _every_kind()
     path = tmp_path / "shard.safetensors"
     write_shard(path, tensors, METADATA)
     fd = write_memory(tensors, METADATA)
     try:
         assert os.lseek(fd, 0, os.SEEK_CUR) == 0
-        assert os.pread(fd, 1 << 20, 0) == path.read_bytes()
+        _assert_same(read_tensors([path])[0], tensors)
         os.lseek(fd, 5, os.SEEK_SET)
         _assert_same(read_tensors([fd])[0], tensors)
         assert os.lseek(fd, 0, os.SEEK_CUR) == 5
@@ -206,3 +215,42 @@ def test_model_digest_sees_layout_dtype_and_path() -> None:
     wanted = hashlib.blake2b(b"w\0bfloat16\0" + b"2,3\0", digest_size=32)
     wanted.update(np.array(half.view(mx.uint16)).tobytes())
     assert model_digest({"w": half}) == wanted.hexdigest()
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 40, 10_000])
+def test_each_flipped_bit_is_found_and_its_tensor_named(tmp_path: Path, pieces: int) -> None:
+    path = tmp_path / "shard.safetensors"
+    tensors = {"b": mx.array([1.5, 2.5]), "empty": mx.zeros((0,)), "c": mx.array([3], mx.int8)}
+    file = write_shard(path, tensors, METADATA)
+    content = path.read_bytes()
+    assert set(file.tensors) == set(tensors)
+    assert _checked(content, file.digest, pieces) is None
+    head = 8 + int.from_bytes(content[:8], "little")
+    for at in range(len(content)):
+        spoilt = bytearray(content)
+        spoilt[at] ^= 1 << at % 8
+        finding = _checked(bytes(spoilt), file.digest, pieces)
+        assert finding is not None
+        data = at - head
+        assert finding.tensor == (None if data < 0 else "b" if data < 8 else "c")
+    for length in (0, 5, head - 1, head, len(content) - 1):
+        assert _checked(content[:length], file.digest, pieces) is not None
+    assert _checked(content + b"x", file.digest, pieces) is not None
+
+
+def test_files_of_the_first_versions_still_verify(tmp_path: Path) -> None:
+    content = b"any bytes at all" * 100
+    digest = hashlib.blake2b(content, digest_size=32).hexdigest()
+    assert _checked(content, digest) is None
+    finding = _checked(content[:-1], digest)
+    assert finding is not None and digest in finding.reason
+
+
+def test_digests_of_tensors_depend_on_their_bytes_alone(tmp_path: Path) -> None:
+    same = mx.array([1.0, 2.0, 3.0])
+    one = write_shard(tmp_path / "one", {"w": same, "v": mx.array([1])}, METADATA)
+    two = write_shard(tmp_path / "two", {"w": same, "v": mx.array([2])}, METADATA)
+    assert one.tensors["w"] == two.tensors["w"]
+    assert one.tensors["v"] != two.tensors["v"]
+    assert one.digest != two.digest
+    assert KEY not in read_tensors([tmp_path / "one"])[1]

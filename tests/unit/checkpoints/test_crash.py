@@ -17,7 +17,7 @@ import mlx.core as mx
 import pytest
 
 from elasticd.checkpoints.codec import model_digest, read_tensors, write_shard
-from elasticd.checkpoints.disk import Chunk, write_all
+from elasticd.checkpoints.disk import Chunk, Head, write_all
 from elasticd.checkpoints.manifest import Manifest, Shard
 from elasticd.checkpoints.store import LocalStore
 from elasticd.errors import StateError
@@ -57,9 +57,12 @@ class Disk:
         self._pending: list[Pending] = []
         self._serial = itertools.count()
 
-    def write(self, path: Path, chunks: Iterable[Chunk]) -> None:
+    def write(self, path: Path, chunks: Iterable[Chunk], head: Head | None = None) -> None:
         existed = path.exists()
         data = b"".join(bytes(chunk) for chunk in chunks)
+        if head is not None:
+            first = head()
+            data = first + data[len(first) :]
         with path.open("wb") as file:
             if not existed:
                 self._remember(path.parent, [path], lambda names: names[0].unlink(missing_ok=True))

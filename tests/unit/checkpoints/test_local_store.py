@@ -153,7 +153,7 @@ def test_another_state_of_the_same_name_is_refused(store: LocalStore) -> None:
 
 
 def test_a_shard_with_the_wrong_digest_leaves_nothing(store: LocalStore, tmp_path: Path) -> None:
-    with pytest.raises(StateError, match=r"shard-00000-of-00002\.safetensors: came with digest"):
+    with pytest.raises(StateError, match=r"shard-00000-of-00002\.safetensors: refused: its digest"):
         store.put_shard(JOB, 10, stamp_of(10), 0, COUNT, [b"rotten"], "0" * 64)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     with pytest.raises(StateError, match="not a shard of this checkpoint"):

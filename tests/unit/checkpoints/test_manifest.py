@@ -72,7 +72,7 @@ def test_every_cut_and_every_flipped_byte_is_refused() -> None:
         ({"count": 3}, "needs shards 0 to 2"),
         ({"shards": MANIFEST.shards[::-1]}, "needs shards 0 to 1"),
         ({"shards": (Shard(0, -1, "0" * 64), MANIFEST.shards[1])}, "bytes count from 0"),
-        ({"shards": (Shard(0, 1, "0" * 63), MANIFEST.shards[1])}, "64 digits"),
+        ({"shards": (Shard(0, 1, "0" * 63), MANIFEST.shards[1])}, "64 hex digits"),
         ({"holders": ((A,), ())}, "needs the holders"),
         ({"holders": ((A,),)}, "needs the holders"),
         ({"holders": ((A,), (B, B))}, "different nodes"),
