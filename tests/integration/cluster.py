@@ -1,4 +1,4 @@
-"""A cluster of real daemons for tests: started and ended by ``elasticctl local``, broken by SIGKILL.
+"""A cluster of real daemons for tests: ``elasticctl local`` starts and ends it, SIGKILL breaks it.
 
 Everything that a test waits for has a hard deadline; when it passes, the error shows the last
 events, what the daemons logged and what the ranks printed.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -66,8 +67,10 @@ class Seen:
 class Cluster:
     """N nodes under one home, as a context manager: up at its start, down and clean at its end."""
 
-    def __init__(self, folder: Path, nodes: int) -> None:
+    def __init__(self, folder: Path, nodes: int, kernels: Path | None = None) -> None:
+        """``kernels``: a warm cache of MLX's compiled kernels, which every node starts with."""
         self.home = folder / "home"
+        self._kernels = kernels
         self.temporary = folder / "tmp"
         self.temporary.mkdir(parents=True, exist_ok=True)
         self.size = nodes
@@ -117,6 +120,10 @@ class Cluster:
 
     def up(self) -> None:
         """Start the nodes that don't run; returns once all share a view."""
+        if self._kernels is not None:
+            for node in self.nodes:
+                shutil.copytree(self._kernels, self.home / node / "cache", dirs_exist_ok=True)
+            self._kernels = None
         self.command("local", "up", "-n", str(self.size))
         self.note()
 
@@ -143,12 +150,17 @@ class Cluster:
         """Where the daemons listen."""
         return [load_config(folder).listen for folder in node_homes(self.home)]
 
-    def submit(self, entrypoint: str, name: str = "", **settings: object) -> str:
-        """Submit a script of jobs/; ``train__steps=20`` is ``--set train.steps=20``."""
-        words = [f"job.entrypoint={entrypoint}", f"job.name={name or entrypoint.split('.')[0]}"]
+    def submit(self, entrypoint: str, at: str = "", **settings: object) -> str:
+        """Submit a script of jobs/, to the node ``at`` if one is named; returns the job's id.
+
+        ``train__steps=20`` is ``--set train.steps=20``.
+        """
+        name = entrypoint.partition(".")[0].replace("_", "-")
+        words = [f"job.entrypoint={entrypoint}", f"job.name={name}"]
         words += [f"{k.replace('__', '.')}={json.dumps(v)}" for k, v in settings.items()]
         options = [part for word in words for part in ("--set", word)]
-        answer = json.loads(self.command("submit", JOBS / "job.toml", *options, "--json"))
+        where = ("--home", self.home / at) if at else ()
+        answer = json.loads(self.command("submit", JOBS / "job.toml", *options, "--json", *where))
         return str(answer["id"])
 
     def status(self, job: str) -> dict[str, Any]:
@@ -169,9 +181,7 @@ class Cluster:
 
     # Waiting.
 
-    def wait_for(
-        self, what: str, look: Callable[[], T | None], seconds: float = WAIT_SECONDS
-    ) -> T:
+    def wait_for(self, what: str, look: Callable[[], T | None], seconds: float = WAIT_SECONDS) -> T:
         """Poll until ``look()`` returns something true. A daemon that doesn't answer is no."""
         deadline = time.monotonic() + seconds
         while True:
@@ -179,7 +189,7 @@ class Cluster:
                 if found := look():
                     return found
             except (NoDaemonError, OperationError, ProtocolError) as error:
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline or not self.living():
                     raise AssertionError(self.report(f"{what}: {error}")) from error
             if time.monotonic() > deadline:
                 raise AssertionError(self.report(f"{what}: not within {seconds:g} s"))
@@ -194,6 +204,18 @@ class Cluster:
             return status if there or status["state"] in ENDED else None
 
         return self.wait_for(f"step {step} of {job}", look)
+
+    def wait_whole(self, job: str, step: int) -> dict[str, Any]:
+        """As :meth:`wait_step`, with every rank's trainer alive, as far as can be seen."""
+
+        def look() -> dict[str, Any] | None:
+            status = self.status(job)
+            alive = {one.pid for node in self.nodes for one in self.processes(node) if one.alive}
+            whole = {rank["pid"] for rank in status["ranks"]} <= alive
+            there = status["state"] == "running" and status["ranks"] and status["step"] >= step
+            return status if (there and whole) or status["state"] in ENDED else None
+
+        return self.wait_for(f"a whole world at step {step} of {job}", look)
 
     def wait_end(self, job: str, state: str | None = "finished") -> dict[str, Any]:
         """The job's status once it has ended, in ``state`` unless that is None."""

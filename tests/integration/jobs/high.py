@@ -7,7 +7,7 @@ is how often each sample was used in all steps so far.
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
-from common import CLASSES, HIDDEN, INPUTS, SAMPLES, Ledger, Samples, counts, options
+from common import CLASSES, HIDDEN, INPUTS, SAMPLES, Ledger, Samples, counts, options  # type: ignore[import-not-found]
 
 import elasticd
 

@@ -8,7 +8,7 @@ from functools import partial
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
-from common import CLASSES, HIDDEN, INPUTS, SAMPLES, Ledger, Samples, options
+from common import CLASSES, HIDDEN, INPUTS, SAMPLES, Ledger, Samples, options  # type: ignore[import-not-found]
 
 import elasticd
 
@@ -42,7 +42,8 @@ state = [model.state, mx.random.state]
 
 @partial(mx.compile, inputs=state, outputs=state)
 def loss_and_grad(batch: dict[str, mx.array]) -> tuple[mx.array, dict[str, mx.array]]:
-    return nn.value_and_grad(model, loss)(model, batch)
+    found: tuple[mx.array, dict[str, mx.array]] = nn.value_and_grad(model, loss)(model, batch)
+    return found
 
 
 run = elasticd.Run(model=model, data=Samples(options().pace_seconds))

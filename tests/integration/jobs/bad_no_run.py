@@ -1,0 +1,3 @@
+"""Never calls Run."""
+
+print("nothing to do")

@@ -1,0 +1,3 @@
+"""Raises before it calls Run."""
+
+raise ValueError("no such luck")

@@ -1,0 +1,70 @@
+"""The result has the same bits, whatever the world's size and whatever was killed meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.chaos import schedule
+from tests.integration.cluster import Cluster
+
+pytestmark = pytest.mark.process
+
+SCRIPTS = ("high.py", "low.py")
+Undisturbed = Callable[[str], str]
+
+
+def check(cluster: Cluster, job: str, script: str, expected: str, what: str = "") -> None:
+    """Finished with the expected bits, no step lost, every sample used exactly once."""
+    status = cluster.wait_end(job)
+    assert status["digest"] == expected, cluster.report(f"another digest; {what}", job)
+    assert status["digest_step"] == status["steps"] == status["step"]
+    assert status["exact"] is True
+    lost = [e["lost_steps"] for e in cluster.events(job) if e["kind"] == "recovery_finished"]
+    assert status["lost_steps"] == 0 and not any(lost), cluster.report(f"lost steps; {what}", job)
+    cluster.check_ledger(job, status["steps"], cumulative=script == "high.py")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_every_size_of_world_gives_the_same_bits(
+    cluster: Cluster, undisturbed: Undisturbed, script: str
+) -> None:
+    expected = undisturbed(script)
+    for size in (2, 3, 4):
+        job = cluster.submit(script, world__max=size)
+        check(cluster, job, script, expected, f"{size} members")
+        formed = [e for e in cluster.events(job) if e["kind"] == "world_formed"]
+        assert len(formed[-1]["members"]) == size
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4, 5, 6])
+def test_random_kills_change_no_bit(cluster: Cluster, undisturbed: Undisturbed, seed: int) -> None:
+    script = SCRIPTS[seed % 2]
+    expected = undisturbed(script)
+    faults = schedule.draw(seed, steps=60, count=3)
+    job = cluster.submit(script, job__args=["--pace-seconds", "0.01"])
+    revival = schedule.Revival(cluster)
+    done = [schedule.inflict(cluster, job, fault, revival) for fault in faults]
+    what = f"seed {seed}: {schedule.shown(faults)}; done: {done}"
+    check(cluster, job, script, expected, what)
+    schedule.undo(cluster, revival)
+    assert any(done), what
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_begun_with_four_and_ended_with_one(
+    cluster: Cluster, undisturbed: Undisturbed, script: str
+) -> None:
+    expected = undisturbed(script)
+    job = cluster.submit(script, job__args=["--pace-seconds", "0.005"])
+    for step, node in ((5, "node-3"), (15, "node-1"), (25, "node-0")):
+        cluster.wait_whole(job, step)
+        cluster.kill_node(node)
+    status = cluster.wait_whole(job, 30)
+    if status["ranks"]:
+        assert [rank["node"] for rank in status["ranks"]] == ["node-2"]
+    check(cluster, job, script, expected)
+    formed = [e for e in cluster.events(job) if e["kind"] == "world_formed"]
+    assert len(formed[0]["members"]) == 4
+    assert formed[-1]["members"] == ["node-2"]

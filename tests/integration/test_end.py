@@ -1,0 +1,58 @@
+"""Nothing is left behind, however the daemons end."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cluster import Cluster
+
+pytestmark = pytest.mark.process
+
+Make = Callable[[Path, int], Cluster]
+SLOW = ["--pace-seconds", "0.02"]
+DEAD_MAN_SECONDS = 40.0
+
+
+def test_down_and_sigterm_and_the_dead_man(make_cluster: Make, tmp_path: Path) -> None:
+    """One cluster, ended in each way in turn; the job goes on each time that it is back."""
+    with make_cluster(tmp_path, 2) as cluster:
+        job = cluster.submit("high.py", job__args=SLOW)
+        cluster.wait_whole(job, 4)
+        assert cluster.down() == []
+
+        cluster.up()
+        cluster.wait_whole(job, 8)
+        daemons = [cluster.processes(node)[0] for node in cluster.nodes]
+        for daemon in daemons:
+            os.kill(daemon.pid, signal.SIGTERM)
+        cluster.wait_for("the daemons' end", lambda: not any(one.alive for one in daemons))
+        assert cluster.leftovers() == []
+
+        cluster.up()
+        cluster.wait_whole(job, 12)
+        cluster.note()
+        for node in cluster.nodes:
+            cluster.kill_daemon(node)
+        assert any(one.alive for one in cluster.seen), "nothing was orphaned"
+        cluster.wait_for(
+            "the orphans' end", lambda: not cluster.leftovers(), seconds=DEAD_MAN_SECONDS
+        )
+
+        cluster.up()
+        cluster.wait_end(job)
+
+
+def test_a_killed_daemon_comes_back_and_takes_part(make_cluster: Make, tmp_path: Path) -> None:
+    with make_cluster(tmp_path, 2) as cluster:
+        job = cluster.submit("high.py", job__args=SLOW)
+        cluster.wait_whole(job, 4)
+        orphans = cluster.processes("node-1")[1:]
+        cluster.kill_daemon("node-1")
+        cluster.revive()
+        assert not any(one.alive for one in orphans), "two trainers of one node"
+        cluster.wait_end(job)

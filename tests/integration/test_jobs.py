@@ -1,0 +1,116 @@
+"""Jobs as users see them: queued, cancelled, failing, followed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from tests.integration.cluster import ELASTICCTL, WAIT_SECONDS, Cluster
+
+pytestmark = pytest.mark.process
+
+SLOW = ["--pace-seconds", "0.01"]
+BAD = {
+    "bad_raises.py": "ValueError: no such luck",
+    "bad_exits.py": "exit status 3",
+    "bad_binary.py": "strange",
+    "bad_import.py": "ModuleNotFoundError: No module named 'no_such_module_here'",
+    "bad_no_run.py": "without calling elasticd.Run",
+    "bad_early.py": "before its last step",
+    "bad_late.py": "KeyError: 'five is too many'",
+    "bad_differs.py": "every rank must build the same model",
+}
+
+
+@pytest.mark.parametrize("script", BAD)
+def test_bad_scripts_fail_with_their_last_words(cluster: Cluster, script: str) -> None:
+    job = cluster.submit(script)
+    status = cluster.wait_end(job, "failed")
+    assert BAD[script] in status["reason"], cluster.report("another reason", job)
+    failed = [e for e in cluster.events(job) if e["kind"] == "job_failed"]
+    assert len(failed) == 1 and BAD[script] in failed[0]["reason"]
+    for node in cluster.nodes:
+        logs = list((cluster.home / node / "logs" / job).glob("*.log"))
+        assert len(logs) <= 3, cluster.report(f"a restart loop on {node}: {logs}", job)
+    cluster.wait_for("its trainers to end", lambda: not trainers(cluster))
+
+
+def trainers(cluster: Cluster) -> list[int]:
+    living = [p for node in cluster.nodes for p in cluster.processes(node)[1:] if p.alive]
+    return [one.pid for one in living if one.role == "trainer"]
+
+
+def test_cancel_ends_the_trainers(cluster: Cluster) -> None:
+    job = cluster.submit("high.py", job__args=SLOW)
+    cluster.wait_step(job, 3)
+    assert trainers(cluster)
+    answer = json.loads(cluster.command("cancel", job, "--json"))
+    assert answer == {"id": job, "state": "cancelled"}
+    assert cluster.wait_end(job, "cancelled")["ranks"] == []
+    cluster.wait_for("its trainers to end", lambda: not trainers(cluster))
+
+
+def test_jobs_run_in_the_order_of_the_queue(cluster: Cluster) -> None:
+    first = cluster.submit("high.py", train__steps=10)
+    second = cluster.submit("high.py", train__steps=5)
+    assert cluster.status(second)["state"] == "queued"
+    cluster.wait_end(first)
+    cluster.wait_end(second)
+    ends = [e for e in cluster.events(first) if e["kind"] == "job_finished"]
+    begins = [e for e in cluster.events(second) if e["kind"] == "world_formed"]
+    assert ends[0]["time"] < begins[0]["time"]
+
+
+def test_fast_reduction_survives_a_kill(
+    cluster: Cluster, undisturbed: Callable[[str], str]
+) -> None:
+    undisturbed("high.py")
+    exact = next(
+        job for job in cluster.client.request({"do": "status"})["jobs"]
+        if job["name"] == "high" and job["state"] == "finished"
+    )  # fmt: skip
+    job = cluster.submit("high.py", world__reduction="fast", job__args=SLOW)
+    cluster.wait_whole(job, 10)
+    assert cluster.kill_trainer(job, 1) is not None
+    status = cluster.wait_end(job)
+    assert status["recoveries"] >= 1 and status["lost_steps"] == 0
+    assert status["exact"] is False
+    assert status["loss"] == pytest.approx(exact["loss"], rel=0.05)
+
+
+def test_followed_streams_end_with_the_job(cluster: Cluster) -> None:
+    job = cluster.submit("high.py", train__steps=20)
+    cluster.wait_step(job, 1)
+    streams = {
+        "logs": follow(cluster, "logs", job),
+        "rank": follow(cluster, "logs", job, "--rank", "1", "--json"),
+        "events": follow(cluster, "events", job, "--json"),
+    }
+    said = {}
+    for name, stream in streams.items():
+        with stream:
+            said[name], errors = stream.communicate(timeout=WAIT_SECONDS)
+            assert stream.returncode == 0, cluster.report(f"{name}: {errors}", job)
+    cluster.wait_end(job)
+    assert "step 20 loss" in said["logs"]
+    lines = [json.loads(line) for line in said["rank"].splitlines()]
+    assert {line["rank"] for line in lines} == {1}
+    text = "".join(line["text"] for line in lines)
+    assert "step 20 loss" in text and "digest" in text
+    events = [json.loads(line) for line in said["events"].splitlines()]
+    assert events[0]["kind"] == "job_submitted" and events[-1]["kind"] == "job_finished"
+    again = cluster.command("events", job, "--json").splitlines()
+    assert [json.loads(line) for line in again] == events
+
+
+def follow(cluster: Cluster, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [ELASTICCTL, "--home", cluster.home, *words, "-f"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=cluster.environment,
+    )

@@ -1,0 +1,126 @@
+"""What survives what: survivors in place, restores, leaders and submitters that die."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.integration.cluster import Cluster
+from tests.integration.test_digest import check
+
+pytestmark = pytest.mark.process
+
+Undisturbed = Callable[[str], str]
+SLOW = ["--pace-seconds", "0.01"]
+
+
+def kinds(cluster: Cluster, job: str, kind: str) -> list[dict[str, Any]]:
+    return [event for event in cluster.events(job) if event["kind"] == kind]
+
+
+@pytest.mark.parametrize(
+    ("process", "fault", "rung"),
+    [
+        ("trainer", "worker_exit", "regroup"),
+        ("reducer", "reducer_lost", "retry"),
+        ("node", "peer_lost", "regroup"),
+    ],
+)
+def test_survivors_stay_in_place(
+    cluster: Cluster, undisturbed: Undisturbed, process: str, fault: str, rung: str
+) -> None:
+    expected = undisturbed("high.py")
+    job = cluster.submit("high.py", job__args=SLOW)
+    before = cluster.wait_whole(job, 5)
+    pids = {rank["node"]: rank["pid"] for rank in before["ranks"]}
+    assert len(pids) == 4, cluster.report("not all are members", job)
+    victim = before["ranks"][2]
+    match process:
+        case "trainer":
+            assert cluster.kill_trainer(job, 2) == victim["pid"]
+        case "reducer":
+            assert cluster.kill_reducer(job, 2) == victim["reducer_pid"]
+        case _:
+            cluster.kill_node(victim["node"])
+
+    def healed() -> dict[str, Any] | None:
+        now = cluster.status(job)
+        return now if now["ranks"] and now["generation"] > before["generation"] else None
+
+    now = cluster.wait_for("a new generation", healed)
+    after = {rank["node"]: rank["pid"] for rank in now["ranks"]}
+    for node, pid in pids.items():
+        if node != victim["node"] or process == "reducer":
+            assert after.get(node) == pid, cluster.report(f"{node} lost its trainer", job)
+    check(cluster, job, "high.py", expected)
+    detected = kinds(cluster, job, "fault_detected")
+    assert fault in [e["fault"] for e in detected], cluster.report("another fault", job)
+    named = next(e for e in detected if e["fault"] == fault)
+    assert (named["node"], named["rank"]) == (victim["node"], 2), named
+    assert named["evidence"] and named["seconds_to_detect"] >= 0
+    finished = kinds(cluster, job, "recovery_finished")
+    assert [e["rung"] for e in finished] == [rung], cluster.report("other recoveries", job)
+    assert len(kinds(cluster, job, "recovery_started")) == 1
+    assert cluster.status(job)["recoveries"] == 1
+
+
+def test_all_trainers_at_once_resume_from_the_checkpoint(
+    cluster: Cluster, undisturbed: Undisturbed
+) -> None:
+    expected = undisturbed("low.py")
+    job = cluster.submit("low.py", job__args=SLOW)
+    status = cluster.wait_whole(job, 24)
+    for rank in status["ranks"]:
+        assert cluster.kill_trainer(job, rank["rank"]) is not None or True
+    status = cluster.wait_end(job)
+    assert status["digest"] == expected, cluster.report("another digest", job)
+    restored = [e for e in kinds(cluster, job, "world_formed") if e["rung"] == "restore"]
+    assert restored, cluster.report("no restore", job)
+    assert restored[0]["resume_step"] >= 10 and restored[0]["resume_step"] % 10 == 0
+
+
+def test_power_cut_of_everything(cluster: Cluster, undisturbed: Undisturbed) -> None:
+    expected = undisturbed("high.py")
+    job = cluster.submit("high.py", job__args=SLOW)
+    cluster.wait_whole(job, 24)
+    cluster.kill_nodes(cluster.nodes)
+    cluster.revive()
+    status = cluster.wait_end(job)
+    assert status["digest"] == expected, cluster.report("another digest", job)
+    restored = [e for e in kinds(cluster, job, "world_formed") if e["rung"] == "restore"]
+    assert restored and restored[0]["resume_step"] >= 10, cluster.report("no restore", job)
+
+    def complete() -> list[dict[str, Any]] | None:
+        told = [cluster.events(job, node) for node in cluster.nodes]
+        same = all(history == told[0] for history in told)
+        return told[0] if same and told[0][-1]["kind"] == "job_finished" else None
+
+    history = cluster.wait_for("the whole history on every node", complete)
+    assert history[0]["kind"] == "job_submitted"
+    assert {"world_formed", "recovery_finished", "checkpoint_committed"} <= {
+        event["kind"] for event in history
+    }
+
+
+def test_the_leaders_node_is_killed(cluster: Cluster, undisturbed: Undisturbed) -> None:
+    expected = undisturbed("low.py")
+    job = cluster.submit("low.py", job__args=SLOW)
+    cluster.wait_whole(job, 10)
+    leader = cluster.view()["leader"]
+    cluster.kill_node(leader)
+    check(cluster, job, "low.py", expected)
+    assert cluster.view()["leader"] != leader
+    faults = [e for e in kinds(cluster, job, "fault_detected") if e["fault"] == "peer_lost"]
+    assert [e["node"] for e in faults] == [leader], cluster.report("the leader's death", job)
+    assert cluster.status(job)["recoveries"] == 1
+    assert len(kinds(cluster, job, "recovery_finished")) == 1
+
+
+def test_the_submitters_node_is_killed_at_once(cluster: Cluster, undisturbed: Undisturbed) -> None:
+    expected = undisturbed("high.py")
+    node = next(n for n in cluster.nodes if n != cluster.view()["leader"])
+    job = cluster.submit("high.py", at=node)
+    cluster.kill_node(node)
+    check(cluster, job, "high.py", expected)
