@@ -53,11 +53,18 @@ class Snapshot:
             "lineage": self.point.lineage,
             "seed": self.seed,
             "layout": list(self.trainable),
+            "hidden": self._hidden(),
             "random": "a function of (seed, step, grain)",
             "user": self.plain,
             "samples": self.samples,
         }
         return {METADATA_KEY: json.dumps(description, sort_keys=True)}
+
+    def _hidden(self) -> list[str]:
+        """Tensors of the model that are not among its parameters."""
+        shown, size = set(self.parameters), len(MODEL)
+        model = [name[size:] for name in self.tensors if name.startswith(MODEL)]
+        return sorted(path for path in model if path not in shown)
 
     def digest(self) -> str:
         """The model's digest, as ``status --json`` shows it."""
