@@ -112,6 +112,9 @@ def run(home: Path | None, json: bool, plan: Plan | None = None) -> int:
                 _Story(folder, screen, outcome, plan or Plan()).tell()
             except ElasticdError as error:
                 failure = str(error)
+            except KeyboardInterrupt:
+                screen.say("interrupted; everything is being ended")
+                raise
             finally:
                 _end(folder, screen)
         keep = keep or bool(failure)

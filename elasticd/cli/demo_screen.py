@@ -46,9 +46,7 @@ class Screen:
         self._world: tuple[int, int] = (0, 0)
         self._printed_generation = 0
         self._live = (
-            Live(console=console, get_renderable=self._picture, refresh_per_second=6)
-            if console.is_terminal
-            else None
+            Live(self, console=console, refresh_per_second=6) if console.is_terminal else None
         )
 
     def __enter__(self) -> Self:
@@ -120,7 +118,7 @@ class Screen:
             for rank in job["ranks"]:
                 self.say(f"    {described_rank(rank)}")
 
-    def _picture(self) -> RenderableType:
+    def __rich__(self) -> RenderableType:
         job = self._job
         if not job:
             return Text("")

@@ -27,8 +27,14 @@ class Watch:
     epoch or generation, is passed over.
     """
 
-    def __init__(self, client: Client, show: Show, tell: Tell) -> None:
-        """``show`` is called after each look, ``tell`` with each new event."""
+    def __init__(
+        self, client: Client, show: Show, tell: Tell, silence_seconds: float = SILENCE_SECONDS
+    ) -> None:
+        """``show`` is called after each look, ``tell`` with each new event.
+
+        Looking fails once no daemon at all has answered for ``silence_seconds``.
+        """
+        self._silence_seconds = silence_seconds
         self._client = client
         self._show, self._tell = show, tell
         self._tail = EventTail(client, None)
@@ -74,14 +80,14 @@ class Watch:
         """Take in events for so long, then ask for the status.
 
         Raises:
-            NoDaemonError: none has answered for :data:`SILENCE_SECONDS`.
+            NoDaemonError: none has answered for too long.
         """
         self._take_events(time.monotonic() + seconds)
         try:
             answer = self._client.request({"do": "status"})
         except (NoDaemonError, ProtocolError) as error:
-            if time.monotonic() - self._answered > SILENCE_SECONDS:
-                why = f"no daemon has answered for {SILENCE_SECONDS:.0f} s: {error}"
+            if time.monotonic() - self._answered > self._silence_seconds:
+                why = f"no daemon has answered for {self._silence_seconds:.0f} s: {error}"
                 raise NoDaemonError(why) from None
             return
         self.seen_at, self._answered = time.time(), time.monotonic()
