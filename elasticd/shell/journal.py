@@ -49,8 +49,8 @@ def scan(data: bytes) -> Scan:
     """Read frames until the end or the first damage. Pure; never raises."""
     records: list[Record] = []
     offset = 0
-    while (frame := _frame_at(data, offset)) is not None:
-        batch, offset = frame
+    while (found := _frame_at(data, offset)) is not None:
+        batch, offset = found
         records.extend(batch)
     candidate = data.find(MAGIC, offset + 1)
     while candidate >= 0:
@@ -58,6 +58,20 @@ def scan(data: bytes) -> Scan:
             return Scan(records, offset, rotten_at=offset)
         candidate = data.find(MAGIC, candidate + 1)
     return Scan(records, offset, rotten_at=None)
+
+
+def salvage(data: bytes) -> list[Record]:
+    """The records of every sound frame, whatever is damaged between them. Pure; never raises."""
+    records: list[Record] = []
+    offset = 0
+    while offset >= 0:
+        found = _frame_at(data, offset)
+        if found is None:
+            offset = data.find(MAGIC, offset + 1)
+        else:
+            records.extend(found[0])
+            offset = found[1]
+    return records
 
 
 def _frame_at(data: bytes, offset: int) -> tuple[list[Record], int] | None:
@@ -79,7 +93,8 @@ def _crc(payload: bytes) -> int:
     return zlib.crc32(payload, zlib.crc32(struct.pack(">I", len(payload))))
 
 
-def _frame(records: Sequence[Record]) -> bytes:
+def frame(records: Sequence[Record]) -> bytes:
+    """The bytes of one append."""
     payload: bytes = msgpack.packb(list(records), use_bin_type=True)
     return _HEAD.pack(MAGIC, len(payload), _crc(payload)) + payload
 
@@ -151,16 +166,16 @@ class Journal:
             return
         if self._broken is not None:
             raise OperationError(self._broken)
-        frame = _frame(batch)
-        if self._size + len(frame) > MAX_JOURNAL_BYTES:
+        data = frame(batch)
+        if self._size + len(data) > MAX_JOURNAL_BYTES:
             raise OperationError(f"{self.path}: would grow past {MAX_JOURNAL_BYTES} bytes")
         try:
-            write_all(self._fd, frame)
+            write_all(self._fd, data)
             sync_file(self._fd)
         except OSError as error:
             self._undo(error)
             raise OperationError(f"{self.path}: {error.strerror}") from error
-        self._size += len(frame)
+        self._size += len(data)
 
     def _undo(self, error: OSError) -> None:
         # Half a frame must not stay in front of the next one, where it would read as rot.
@@ -177,7 +192,7 @@ class Journal:
             OperationError: the new file can't be written or is over the limit; the old one stays in
                 use.
         """
-        data = _frame(records) if records else b""
+        data = frame(records) if records else b""
         if len(data) > MAX_JOURNAL_BYTES:
             raise OperationError(f"{self.path}: would grow past {MAX_JOURNAL_BYTES} bytes")
         try:

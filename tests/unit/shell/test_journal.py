@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from elasticd.errors import OperationError, StateError
 from elasticd.shell import journal as module
-from elasticd.shell.journal import MAGIC, Journal, scan
+from elasticd.shell.journal import MAGIC, Journal, frame, salvage, scan
 
 
 def written(path: Path, *batches: list[object]) -> list[int]:
@@ -139,7 +139,16 @@ def _full() -> int:
     return os.open("/dev/full", os.O_WRONLY)
 
 
+def test_salvage_steps_over_damage() -> None:
+    frames = [frame([number]) for number in range(5)]
+    assert salvage(b"".join(frames)) == [0, 1, 2, 3, 4]
+    damaged = bytearray(b"".join(frames))
+    damaged[len(frames[0]) + 13] ^= 1
+    assert salvage(b"noise" + damaged + b"\xe1J") == [0, 2, 3, 4]
+
+
 @given(st.binary(max_size=300))
 def test_scan_takes_any_bytes(data: bytes) -> None:
     found = scan(data)
     assert 0 <= found.sound_bytes <= len(data)
+    assert salvage(data)[: len(found.records)] == found.records
