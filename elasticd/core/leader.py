@@ -283,7 +283,7 @@ class Driver:
         if len(able) < least:
             self.why_waiting = f"{len(able)} of at least {least} members are ready"
             self.why_waiting += self._troubles()
-            if self._hopeless():
+            if all(s.hopeless for s in self.statuses.values()):
                 self._fail(self.why_waiting)
             return
         unsettled = self._unsettled()
@@ -295,12 +295,6 @@ class Driver:
             return
         fit = [n for n in holding if self.benched.get(n, 0.0) <= self.ctx.now]
         self._freeze(next(s for s in (fit, holding, able) if len(s) >= least))
-
-    def _hopeless(self) -> bool:
-        """Every node has tried and failed to bring a trainer up."""
-        if self._waited() < self.ctx.timing.start_seconds:
-            return False
-        return all((s := self.statuses.get(n)) is not None and s.trouble for n in self.view.members)
 
     def _troubles(self) -> str:
         texts = [f"{n}: {s.trouble}" for n, s in sorted(self.statuses.items()) if s.trouble]
@@ -744,7 +738,8 @@ class Driver:
         newest = self.newest
         if newest is None or newest.step != self.spec.train.steps:
             return False
-        for node in self._trainers("finished"):
+        # In another phase they are being asked, or told, to enter the next world.
+        for node in self._trainers("finished") if self.phase == "running" else ():
             if node not in self.released:
                 self.released.add(node)
                 self.ctx.send(node, Release(self.record.id, newest.generation))

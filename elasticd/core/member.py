@@ -46,7 +46,8 @@ from elasticd.job import JobSpec
 from elasticd.types import Lineage, NodeId, Point, Stamp, Tag
 
 _START_LIMIT = 4
-"""A trainer that dies this often before it reaches Run(...) is not started again by itself."""
+"""After a trainer has died this often before Run(...), it is tried again only now and then."""
+_HOPELESS_STARTS = 2 * _START_LIMIT
 _KEPT_REPORTS = 4
 """Shards of this many states are told again to a new leader, which may have to finish the work."""
 _FIRST_PAUSE_SECONDS = 0.1
@@ -171,6 +172,9 @@ class Member:
     committed: int = 0
     written: list[ShardsWritten] = field(default_factory=list)
     trouble: str = ""
+    why_none: str = ""
+    """Why no trainer is started for a while."""
+    start_at: float = 0.0
     fatal: str = ""
     false_starts: int = 0
     stored: tuple[Stored, ...] = ()
@@ -217,10 +221,11 @@ class Member:
             if self.trainer.phase == "waiting":
                 self.trainer.phase = "starting"
                 self.ctx.do(TellTrainer(self.trainer.child, {"t": "run"}))
-        elif self.false_starts < _START_LIMIT:
+        elif self.false_starts < _START_LIMIT or self.ctx.now >= self.start_at:
             self.trainer = self._start(spare=False)
+            self.start_at = self.ctx.now + _LONGEST_PAUSE_SECONDS
         else:
-            self.trouble = f"trainer died {self.false_starts} times before Run(...)"
+            self.why_none = f"trainer died {self.false_starts} times before Run(...)"
         self.report()
 
     def _start(self, spare: bool) -> Trainer:
@@ -262,7 +267,8 @@ class Member:
             epoch=self.epoch,
             job=self.record.id,
             trainer=status,
-            trouble=self.trouble,
+            trouble=self.trouble or self.why_none,
+            hopeless=self.false_starts >= _HOPELESS_STARTS,
             fatal=self.fatal,
             world=self.world,
             formed=self.formed,
@@ -395,7 +401,7 @@ class Member:
     def on_release(self) -> None:
         """The final checkpoint is consistent; whoever has committed the last step may leave."""
         if self.trainer is not None and self.trainer.phase == "finished":
-            self.trainer.phase = "released"
+            self.trainer.phase, self.answerer = "released", None
             if self.spare is not None:
                 self.ctx.do(KillChild(self.spare.child, "the job is done", graceful=True))
                 self.spare = None
@@ -481,7 +487,7 @@ class Member:
         elif kind == "at_run" and trainer.phase in ("starting", "waiting"):
             trainer.phase = "ready"
             trainer.fingerprint = dict(message["fingerprint"])
-            self.false_starts = 0
+            self.false_starts, self.why_none = 0, ""
             if trainer is self.trainer:
                 self.report()
         elif trainer is self.trainer:
@@ -654,6 +660,8 @@ class Member:
         if self._ring_is_due() and now >= self.ring_deadline:
             self.ring_deadline = inf
             self._accuse("hang", f"its ring did not come up in {self.ctx.timing.form_seconds} s")
+        if self.why_none and self.trainer is None and now >= self.start_at:
+            self.reconcile()
         if self.archive == "failed" and now >= self.archive_at:
             self.archive, self.trouble = "wanted", ""
             self.reconcile()
@@ -667,6 +675,8 @@ class Member:
             times.append(self.pending.deadline)
         if self._ring_is_due():
             times.append(self.ring_deadline)
+        if self.why_none and self.trainer is None:
+            times.append(self.start_at)
         if self.archive == "failed":
             times.append(self.archive_at)
         return times

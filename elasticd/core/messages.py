@@ -173,6 +173,8 @@ class MemberStatus:
     job: JobId
     trainer: TrainerStatus | None
     trouble: str
+    hopeless: bool
+    """No trainer comes up here, however often it is tried."""
     fatal: str
     """The script's own failure, if that is what ended the trainer: the job is over."""
     world: World | None

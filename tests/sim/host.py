@@ -87,18 +87,21 @@ class Disk:
     def stable(self) -> Stable:
         """As shell/memory.py."""
         counter, promised = 0, None
+        worlds: dict[JobId, World] = {}
         records: dict[JobId, JobRecord] = {}
         for kind, record in self.journal:
             match record:
                 case View(epoch=epoch):
                     counter = max(counter, epoch.counter)
                     promised = epoch if kind == "view_attempt" else promised
-                case World(generation=generation):
+                case World(generation=generation, job=job):
+                    worlds[job] = record
                     counter = max(counter, generation.counter)
                 case JobRecord(id=job):
                     known = records.get(job)
                     records[job] = record if known is None else known.merged(record)
-        return Stable(counter, promised, tuple(records[job] for job in sorted(records)))
+        kept = tuple(worlds[job] for job in sorted(worlds))
+        return Stable(counter, promised, tuple(records[job] for job in sorted(records)), kept)
 
 
 class Crash(Exception):

@@ -364,7 +364,8 @@ class Trainer(Process):
         """The daemon's ``load`` message."""
 
         def brought() -> None:
-            self.files = Load(generation, point)
+            if self.files is None or self.files.generation < generation:
+                self.files = Load(generation, point)
             self._maybe_load()
 
         self.later(_SOCKET_SECONDS, brought)
