@@ -1,7 +1,7 @@
-"""Random faults for real clusters. Everything is drawn from the seed; nothing is left to the host.
+"""Random faults for real clusters. What is killed when is drawn from a seed.
 
-A fault never kills every trainer that holds the state, unless it is meant to: in each compound
-fault one rank, the witness, is spared, so that no committed step may be lost.
+Unless a fault is meant to end everything, it spares one rank, the witness, so that a trainer that
+holds the newest state lives on and no committed step may be lost.
 """
 
 from __future__ import annotations
@@ -18,18 +18,24 @@ from typing import Any
 from tests.integration.cluster import Cluster
 
 PROCESSES = ("trainer", "reducer", "node")
+HARSH = (*PROCESSES, "daemon")
+TOTAL = ("every trainer", "every node")
 
 
 @dataclass(frozen=True)
 class Blow:
-    """One SIGKILL, ``after_seconds`` behind the one before; ``rank`` counts from the witness on."""
+    """One SIGKILL, ``after_seconds`` behind the one before; ``rank`` counts from the witness on.
+
+    ``process`` is of :data:`HARSH`, or of :data:`TOTAL`, which spares nobody.
+    """
 
     process: str
     rank: int
     after_seconds: float
 
     def __str__(self) -> str:
-        return f"{self.process} {self.rank:+d} after {self.after_seconds:.2f} s"
+        where = "" if self.process in TOTAL else f" {self.rank:+d}"
+        return f"{self.process}{where} after {self.after_seconds:.2f} s"
 
 
 @dataclass(frozen=True)
@@ -45,20 +51,29 @@ class Fault:
         blows = ", ".join(str(blow) for blow in self.blows)
         return f"at step {self.step}: {blows}{', revived' if self.revive else ''}"
 
+    @property
+    def total(self) -> bool:
+        """Whether it ends every trainer, so that committed steps may be lost."""
+        return any(blow.process in TOTAL for blow in self.blows)
 
-def draw_fault(dice: random.Random, step: int) -> Fault:
+
+def draw_fault(dice: random.Random, step: int, harsh: bool = False) -> Fault:
     """One fault: a single kill, several at once, or another kill while the first is recovered."""
-    blows = [Blow(dice.choice(PROCESSES), dice.randint(1, 3), 0.0)]
-    if dice.random() < 0.4:
+    if harsh and dice.random() < 0.1:
+        blow = Blow(dice.choice(TOTAL), 0, 0.0)
+        return Fault(step, 0, (blow,), True)
+    processes = HARSH if harsh else PROCESSES
+    blows = [Blow(dice.choice(processes), dice.randint(1, 3), 0.0)]
+    while len(blows) < 3 and dice.random() < 0.4:
         later = dice.choice((0.0, dice.uniform(0.0, 0.8)))
-        blows.append(Blow(dice.choice(PROCESSES), dice.randint(1, 3), later))
+        blows.append(Blow(dice.choice(processes), dice.randint(1, 3), later))
     return Fault(step, dice.randrange(4), tuple(blows), dice.random() < 0.7)
 
 
-def draw(seed: int, steps: int, count: int) -> list[Fault]:
+def draw(dice: random.Random, steps: int, count: int, harsh: bool = False) -> list[Fault]:
     """``count`` faults, in the first four fifths of a job of ``steps``."""
-    dice = random.Random(seed)
-    return [draw_fault(dice, step) for step in sorted(dice.sample(range(1, steps * 4 // 5), count))]
+    at = sorted(dice.sample(range(1, steps * 4 // 5), count))
+    return [draw_fault(dice, step, harsh) for step in at]
 
 
 class Revival:
@@ -87,8 +102,9 @@ class Revival:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        if self._error is not None:
-            raise self._error
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
 
 def inflict(cluster: Cluster, job: str, fault: Fault, revival: Revival) -> list[str]:
@@ -96,33 +112,46 @@ def inflict(cluster: Cluster, job: str, fault: Fault, revival: Revival) -> list[
     ranks = cluster.wait_whole(job, fault.step)["ranks"]
     done: list[str] = []
     for blow in fault.blows if ranks else ():
-        others = len(ranks) - 1
-        if not others and blow.process != "reducer":
-            continue
-        # The witness is a rank of the world that the fault began in, and is never hit.
-        distance = 1 + (blow.rank - 1) % others if others else 0
-        victim = ranks[(fault.witness + distance) % len(ranks)]
-        if blow.process == "node":
-            revival.join()  # which would fail if a node dies under its hands
+        if blow.process not in ("trainer", "reducer"):
+            revival.join()  # which would fail if a daemon dies under its hands
         time.sleep(blow.after_seconds)
-        if strike(cluster, victim, blow.process):
-            done.append(f"{blow.process} of {victim['node']}")
-    if fault.revive or len(cluster.living()) < 2:
+        done += _blow(cluster, blow, ranks, fault.witness)
+    if done and (fault.revive or len(cluster.living()) < 2):
         revival.start()
     return done
 
 
-def strike(cluster: Cluster, rank: Mapping[str, Any], process: str) -> bool:
-    """SIGKILL a rank's process, or what has taken its place; False if there is none now."""
-    if process == "node":
-        cluster.kill_node(rank["node"])
-        return True
-    pid = rank["pid"] if process == "trainer" else rank["reducer_pid"]
-    ours = [p for p in cluster.processes(rank["node"])[1:] if p.role == process and p.alive]
-    for one in sorted(ours, key=lambda one: one.pid != pid)[:1]:
-        os.kill(one.pid, signal.SIGKILL)
-        return True
-    return False
+def _blow(
+    cluster: Cluster, blow: Blow, ranks: Sequence[Mapping[str, Any]], witness: int
+) -> list[str]:
+    if blow.process == "every trainer":
+        return [node for rank in ranks for node in _strike(cluster, rank, "trainer")]
+    if blow.process == "every node":
+        cluster.kill_nodes(cluster.nodes)
+        return ["every node"]
+    others = len(ranks) - 1
+    if not others and blow.process != "reducer":
+        return []
+    # The witness is a rank of the world that the fault began in, and is never hit.
+    distance = 1 + (blow.rank - 1) % others if others else 0
+    return _strike(cluster, ranks[(witness + distance) % len(ranks)], blow.process)
+
+
+def _strike(cluster: Cluster, rank: Mapping[str, Any], process: str) -> list[str]:
+    """SIGKILL a rank's process, or what has taken its place; says what it was."""
+    node = rank["node"]
+    match process:
+        case "node":
+            cluster.kill_node(node)
+        case "daemon":
+            cluster.kill_daemon(node)
+        case _:
+            pid = rank["pid"] if process == "trainer" else rank["reducer_pid"]
+            ours = [p for p in cluster.processes(node)[1:] if p.role == process and p.alive]
+            if not ours:
+                return []
+            os.kill(min(ours, key=lambda one: one.pid != pid).pid, signal.SIGKILL)
+    return [f"{process} of {node}"]
 
 
 def undo(cluster: Cluster, revival: Revival) -> None:

@@ -64,6 +64,24 @@ class Seen:
         return False
 
 
+def compile_kernels(folder: Path) -> Path:
+    """A cache with the kernels that MLX compiles for low.py, made by running it alone."""
+    cache = folder / "cache"
+    cache.mkdir(parents=True)
+    shutil.copytree(JOBS, folder / "job")
+    description = folder / "job" / "job.toml"
+    text = description.read_text().replace("high.py", "low.py").replace("steps = 60", "steps = 2")
+    description.write_text(text)
+    subprocess.run(
+        [sys.executable, folder / "job" / "low.py", "--pace-seconds", "0"],
+        env={**os.environ, "TMPDIR": str(cache)},
+        check=True,
+        capture_output=True,
+        timeout=200,
+    )
+    return cache
+
+
 class Cluster:
     """N nodes under one home, as a context manager: up at its start, down and clean at its end."""
 

@@ -3,39 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.cluster import ENDED, JOBS, Cluster
+from tests.integration.cluster import ENDED, Cluster, compile_kernels
 
 ARENA_NODES = 4
 
 
 @pytest.fixture(scope="session")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the kernels that MLX compiles for low.py, made by running it alone."""
-    folder = tmp_path_factory.mktemp("alone")
-    cache = folder / "cache"
-    cache.mkdir()
-    shutil.copytree(JOBS, folder / "job")
-    description = folder / "job" / "job.toml"
-    description.write_text(
-        description.read_text().replace("high.py", "low.py").replace("steps = 60", "steps = 2")
-    )
-    subprocess.run(
-        [sys.executable, folder / "job" / "low.py", "--pace-seconds", "0"],
-        env={**os.environ, "TMPDIR": str(cache)},
-        check=True,
-        capture_output=True,
-        timeout=200,
-    )
-    return cache
+    """A warm cache of MLX's compiled kernels."""
+    return compile_kernels(tmp_path_factory.mktemp("alone"))
 
 
 @pytest.fixture(scope="session")

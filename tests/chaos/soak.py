@@ -1,0 +1,242 @@
+"""Break a cluster of real daemons at random for a given time, and judge every job that it ran.
+
+    python tests/chaos/soak.py --seconds 1800 --seed 7
+
+Each job is one of the small ones of tests/integration/jobs. Trainers, reducers, daemons and nodes
+are killed while it runs, some at once, some during a recovery, some for good and some to come
+back, now and then all of them. Afterwards its digest must be that of an undisturbed run, every
+sample of every step used exactly once, and no committed step lost unless nobody was left who held
+it. The last line is ``faults N violations M``; the exit status is 1 if M is not 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import random
+import secrets
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.chaos import schedule
+from tests.integration.cluster import Cluster, compile_kernels
+
+NODES = 4
+STEPS = 60
+SCRIPTS = ("high.py", "low.py")
+MAX_FAULTS = 5  # in one job
+DAEMON_FDS = 256
+"""A daemon with more open descriptors between two jobs leaks them."""
+
+
+@dataclass
+class Tally:
+    """What happened so far."""
+
+    began: float = field(default_factory=time.monotonic)
+    jobs: int = 0
+    faults: int = 0
+    violations: list[str] = field(default_factory=list)
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    """Per rung, how long each recovery took."""
+
+    def say(self, text: str) -> None:
+        print(f"{time.monotonic() - self.began:8.1f}  {text}", flush=True)
+
+    def violate(self, what: str) -> None:
+        self.violations.append(what.splitlines()[0])
+        self.say(f"VIOLATION {what}")
+
+    def summary(self) -> None:
+        """The last lines."""
+        print(f"\n{self.jobs} jobs in {time.monotonic() - self.began:.0f} s")
+        for rung, seconds in sorted(self.seconds.items()):
+            figures = min(seconds), statistics.median(seconds), max(seconds)
+            shown = ", ".join(f"{figure:.2f}" for figure in figures)
+            print(f"{len(seconds):5d} x {rung:8s} min, median, max: {shown} s")
+        for violation in self.violations:
+            print(f"violation: {violation}")
+        print(f"faults {self.faults} violations {len(self.violations)}", flush=True)
+
+
+class Soak:
+    """One cluster, and another when a violation has left it unusable."""
+
+    def __init__(self, folder: Path, seed: str, tally: Tally) -> None:
+        self._folder, self._seed, self._tally = folder, seed, tally
+        self._kernels = compile_kernels(folder / "alone")
+        self._clusters = 0
+        self._digests: dict[str, str] = {}
+        self.cluster: Cluster | None = None
+
+    def undisturbed(self, script: str) -> str:
+        """The final digest in a world of one."""
+        if script not in self._digests:
+            cluster = self.ready()
+            job = cluster.submit(script, world__max=1, train__steps=STEPS)
+            self._digests[script] = cluster.wait_end(job)["digest"]
+            self._tally.say(f"undisturbed {script}: {self._digests[script]}")
+        return self._digests[script]
+
+    def ready(self) -> Cluster:
+        """A cluster whose nodes all live."""
+        if self.cluster is None:
+            self._clusters += 1
+            self.cluster = Cluster(self._folder / f"{self._clusters}", NODES, self._kernels)
+        if len(self.cluster.living()) < NODES:
+            self.cluster.up()
+        return self.cluster
+
+    def close(self) -> None:
+        """End the cluster; what it leaves is a violation."""
+        if self.cluster is not None:
+            for left in self.cluster.down():
+                self._tally.violate(f"left behind: {left}")
+            self.cluster = None
+
+    def job(self) -> None:
+        """Run and break one job."""
+        self._tally.jobs += 1
+        name = f"{self._seed}/{self._tally.jobs}"
+        dice = random.Random(name)
+        script = dice.choice(SCRIPTS)
+        expected = self.undisturbed(script)
+        cluster = self.ready()
+        pace = dice.choice((0.002, 0.005, 0.01))
+        job = cluster.submit(
+            script, job__args=["--pace-seconds", str(pace)], train__steps=STEPS,
+            recovery__spare=dice.choice(("script", "script", "interpreter", "none")),
+        )  # fmt: skip
+        faults = schedule.draw(dice, STEPS, dice.randint(1, MAX_FAULTS), harsh=True)
+        self._tally.say(f"job {name} {script} {job}: {schedule.shown(faults)}")
+        revival = schedule.Revival(cluster)
+        try:
+            self._break(cluster, job, faults, revival)
+            self._judge(cluster, job, script, expected, faults)
+            schedule.undo(cluster, revival)
+            self._check_processes(cluster)
+        except AssertionError as error:
+            self._failed(cluster, job, error)
+            with contextlib.suppress(AssertionError):
+                revival.join()
+            self.close()
+
+    def _break(
+        self, cluster: Cluster, job: str, faults: list[schedule.Fault], revival: schedule.Revival
+    ) -> None:
+        for fault in faults:
+            done = schedule.inflict(cluster, job, fault, revival)
+            self._tally.faults += len(done)
+            if done:
+                self._tally.say(f"step {fault.step}: killed {', '.join(done)}")
+
+    def _judge(
+        self, cluster: Cluster, job: str, script: str, expected: str, faults: list[schedule.Fault]
+    ) -> None:
+        status = cluster.wait_end(job)
+        events = cluster.events(job)
+        for event in events:
+            if event["kind"] == "recovery_finished":
+                self._tally.seconds.setdefault(event["rung"], []).append(event["seconds"])
+                self._tally.say(
+                    f"recovered by {event['rung']} in {event['seconds']:.2f} s"
+                    f" at step {event['resume_step']}, lost {event['lost_steps']}"
+                )
+        assert status["digest"] == expected, f"digest {status['digest']}, not {expected}"
+        assert status["exact"], "the job is called inexact"
+        may_lose = any(fault.total for fault in faults)
+        for lost in _losses(events, may_lose):
+            raise AssertionError(lost)
+        cluster.check_ledger(job, STEPS, cumulative=script == "high.py")
+        self._tally.say(f"{job} finished with the same bits; recoveries {status['recoveries']}")
+
+    def _check_processes(self, cluster: Cluster) -> None:
+        """No trainer is left, no daemon hoards descriptors, none runs that no daemon knows."""
+
+        def known() -> bool:
+            ours = {one for node in cluster.nodes for one in cluster.processes(node)}
+            alive = {one for one in cluster.note() if one.alive}
+            return alive <= ours and not any(one.role == "trainer" for one in alive)
+
+        cluster.wait_for("the job's processes to end", known)
+        for node in cluster.nodes:
+            daemon = cluster.processes(node)[0]
+            count = _descriptors(daemon.pid)
+            assert count <= DAEMON_FDS, f"the daemon of {node} has {count} descriptors open"
+
+    def _failed(self, cluster: Cluster, job: str, error: AssertionError) -> None:
+        path = Path(tempfile.gettempdir()) / f"soak-{self._seed}-{self._tally.jobs}"
+        report = str(error)
+        if "\n" not in report:
+            report = cluster.report(report, job)
+        path.with_suffix(".txt").write_text(report)
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(cluster.home, path, ignore=_no_sockets, dirs_exist_ok=True)
+        self._tally.violate(f"{report.splitlines()[0]} (see {path}.txt and {path})")
+
+
+def _losses(events: list[dict[str, Any]], may_lose: bool) -> Iterator[str]:
+    """Committed steps that should not have been lost, in words."""
+    for event in events:
+        if event["kind"] == "recovery_finished" and event["lost_steps"]:
+            if event["rung"] != "restore" or not may_lose:
+                yield f"{event['lost_steps']} steps were lost: {event['reason']}"
+        elif event["kind"] == "world_formed" and event["rung"] == "restore" and not may_lose:
+            yield f"restored although a trainer held the state: {event['reason']}"
+
+
+def _descriptors(pid: int) -> int:
+    try:
+        return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    except OSError:
+        return 0  # no such thing on macOS
+
+
+def _no_sockets(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if (Path(folder) / name).is_socket() or name == "cache"]
+
+
+def main() -> int:
+    """Soak until the time is over or somebody interrupts."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=1800.0)
+    parser.add_argument("--seed", default=secrets.token_hex(4), help="default: drawn and shown")
+    given = parser.parse_args()
+    tally = Tally()
+    tally.say(f"seed {given.seed}")
+    signal.signal(signal.SIGTERM, _interrupt)
+    with tempfile.TemporaryDirectory(prefix="elasticd-soak-") as folder:
+        soak = Soak(Path(folder), given.seed, tally)
+        try:
+            while time.monotonic() - tally.began < given.seconds:
+                soak.job()
+        except KeyboardInterrupt:
+            tally.say("interrupted")
+        finally:
+            # A second Ctrl-C must not leave daemons behind.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            soak.close()
+    tally.summary()
+    return 1 if tally.violations else 0
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())
