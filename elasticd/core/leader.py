@@ -743,11 +743,13 @@ class Driver:
             if node not in self.released:
                 self.released.add(node)
                 self.ctx.send(node, Release(self.record.id, newest.generation))
-        if self._trainers("done") and not self._trainers(*_HOLDING, "released"):
-            if not self._silent():
-                self.outcome = ("finished", "")
-                return True
-        return False
+        members = self.world.members if self.world is not None else ()
+        training = [n for n in self._trainers("active") if n in members]
+        left = self._trainers("done") and not self._trainers("finished", "released")
+        if not left or training or self._silent():
+            return False
+        self.outcome = ("finished", "")
+        return True
 
     def _fail(self, reason: str) -> None:
         if self.outcome is None:
