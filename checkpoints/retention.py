@@ -36,6 +36,22 @@ class KeepEvery:
         return [m for m in history if m.step % self.steps == 0]
 
 
+@dataclass(frozen=True, slots=True)
+class KeepHours:
+    """The first of each ``hours``, counted from the oldest that is there, by the clocks of the
+    nodes that wrote them."""
+
+    hours: float
+
+    def keeps(self, history: Sequence[Manifest]) -> Iterable[Manifest]:
+        kept: list[Manifest] = []
+        for manifest in history:
+            due = kept[-1].created_seconds + self.hours * 3600 if kept else float("-inf")
+            if manifest.created_seconds >= due:
+                kept.append(manifest)
+        return kept
+
+
 def prunable(
     manifests: Iterable[Manifest], policies: Iterable[Policy], current: Lineage | None = None
 ) -> list[Manifest]:

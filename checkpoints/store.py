@@ -27,19 +27,11 @@ from elasticd.checkpoints.disk import (
 )
 from elasticd.checkpoints.integrity import Verifier, verified
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
+from elasticd.checkpoints.port import Problem
 from elasticd.errors import StateError
 from elasticd.types import JobId, NodeId, Stamp
 
 Pace = Callable[[int], object]
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Something stored that can't be used: where, the shard if it is one, and why in words."""
-
-    path: Path
-    shard: int | None
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +54,11 @@ class LocalStore:
     def __init__(self, root: Path, node: NodeId | None = None, *, disk: Disk = LOCAL_DISK) -> None:
         """``node`` is whose shards are to be here; without it nothing is said to be missing."""
         self._root, self._node, self._disk = root, node, disk
+
+    @property
+    def root(self) -> Path:
+        """The folder of all jobs' folders."""
+        return self._root
 
     def folder(self, job: JobId) -> Path:
         """Where the job's checkpoints go, a world's ``checkpoint_folder``; not made by this."""

@@ -54,6 +54,10 @@ def _variable(value: object) -> str:
     return str(name)
 
 
+def _hours(value: object) -> float:
+    return 0.0 if value == 0 and value is not False else float(str(positive_number(1e6)(value)))
+
+
 def _every_steps(value: object) -> int | str:
     if value == "auto":
         return "auto"
@@ -108,6 +112,13 @@ class CheckpointTable:
     every_steps: int | str = field(default=10, metadata=rule(_every_steps))
     replicas: int = field(default=2, metadata=rule(integer(1, MAX_NODES)))
     keep: int = field(default=3, metadata=rule(_count))
+    keep_every_steps: int = field(default=0, metadata=rule(integer(0, MAX_STEPS)))
+    """Besides, those of steps that are multiples of this; 0: none."""
+    keep_hours: float = field(default=0.0, metadata=rule(_hours))
+    """Besides, one of each so many hours; 0: none."""
+    snapshot: str = field(default="auto", metadata=rule(choice("auto", "reference", "slices")))
+    """reference: training goes on while a state is written; slices: an update waits for it, which
+    takes no memory; auto: slices where memory is short."""
 
     @property
     def interval_steps(self) -> int:

@@ -100,17 +100,17 @@ class Stream:
             pass
         return True
 
-    async def receive(self) -> dict[str, Any]:
-        """The client's next frame.
+    async def receive(self, seconds: float | None = REQUEST_SECONDS) -> dict[str, Any]:
+        """The client's next frame; with None it may take as long as it likes.
 
         Raises:
             ProtocolError: it is none, or came too late.
         """
         try:
-            async with asyncio.timeout(REQUEST_SECONDS):
+            async with asyncio.timeout(seconds):
                 frame = await self._frames.get()
         except TimeoutError:
-            raise ProtocolError(f"nothing came for {REQUEST_SECONDS} s") from None
+            raise ProtocolError(f"nothing came for {seconds} s") from None
         if isinstance(frame, ProtocolError):
             raise frame
         return frame

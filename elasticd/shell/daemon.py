@@ -30,6 +30,7 @@ from elasticd.shell.control import ControlServer, lock_home
 from elasticd.shell.durable import write_durable
 from elasticd.shell.engine import Engine
 from elasticd.shell.eventlog import EventLog
+from elasticd.shell.inventory import Inventory
 from elasticd.shell.memory import Memory
 from elasticd.shell.peers import Callbacks, Identity, Peers
 from elasticd.shell.queries import Queries
@@ -65,6 +66,8 @@ class Daemon:
             home, self._me, self._ranks, self._peers.fetch, self._peers.address_of, self._post
         )
         self._states.peers = self._peers.connected
+        self._states.record_of = self._record
+        self._states.tell = self._tell
         self._events = EventLog(home / "events", f"{self._me}/{self._boot}")
         self._node = Node(
             me=self._me,
@@ -87,7 +90,14 @@ class Daemon:
             self._post,
             self._stop.set,
         )
-        self._control = ControlServer(home, self._queries.handlers())
+        self._inventory = Inventory(
+            self._states,
+            lambda: [self._me, *self._peers.connected()],
+            lambda known: self._node.records.get(known),
+        )
+        self._control = ControlServer(
+            home, {**self._queries.handlers(), **self._inventory.handlers()}
+        )
 
     async def run(self) -> int:
         """Serve until a signal, a ``shutdown`` request or a broken invariant."""
@@ -126,6 +136,7 @@ class Daemon:
         self._engine.stop()
         self._ranks.close()
         self._states.close()
+        self._inventory.close()
         await self._children.stop_all(STOP_SECONDS)
         await self._children.close()
         await self._peers.close()
@@ -176,6 +187,9 @@ class Daemon:
 
     def _record(self, job_id: JobId) -> Any:
         return self._node.records[job_id]
+
+    def _tell(self, kind: str, job_id: JobId, reason: str, fields: dict[str, Any]) -> None:
+        self._emit(e.Emit(job_id, kind, reason, None, fields))
 
     def _post(self, event: e.Event) -> None:
         self._engine.post(event)

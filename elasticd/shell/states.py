@@ -1,11 +1,13 @@
-"""Bulk data between nodes: job archives, live states, checkpoint shards. Asks peers and serves them."""
+"""Bulk data between nodes: job archives, live states, checkpoint shards."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +15,29 @@ import structlog
 import tenacity
 
 from elasticd import archive
+from elasticd.checkpoints import peer
+from elasticd.checkpoints.disk import LOCAL_DISK, write_beside
+from elasticd.checkpoints.integrity import verified
 from elasticd.checkpoints.manifest import Manifest, Stored
-from elasticd.checkpoints.retention import KeepLast, prunable
+from elasticd.checkpoints.port import Problem, Store
+from elasticd.checkpoints.retention import KeepEvery, KeepHours, KeepLast, Policy, prunable
 from elasticd.checkpoints.store import LocalStore
 from elasticd.core import effects as e
-from elasticd.core.messages import World
+from elasticd.core.messages import JobRecord, World
 from elasticd.errors import ElasticdError, OperationError, ProtocolError, StateError
+from elasticd.job import CheckpointTable, JobSpec
 from elasticd.shell.durable import write_durable
 from elasticd.shell.ranks import Ranks
 from elasticd.types import JobId, NodeId, Stamp
 
 Fetch = Callable[[str, dict[str, Any], int], Awaitable[int]]
-"""Fetch from the daemon at an address what a request names, into a descriptor; returns the bytes."""
+"""Fetch what a request names from the daemon at an address into a descriptor; returns the bytes."""
 
 _RETRY_SECONDS = 60.0
 _LOG_BYTES = 256 * 1024
+_VERIFY_SECONDS = 10.0
+"""After so long a peer that asks for a verification is told that it goes on."""
+Key = tuple[JobId, int, Stamp]
 
 log = structlog.get_logger(__name__)
 
@@ -52,6 +62,8 @@ class States:
         self._post = post
         self._tasks: set[asyncio.Task[None]] = set()
         self._storing = asyncio.Lock()
+        self._pins: Counter[Key] = Counter()
+        self._verifying: dict[tuple[Key, int | None], asyncio.Task[bytes]] = {}
         self.store = LocalStore(home / "checkpoints", me)
         self._archives = home / "archives"
         self._archives.mkdir(parents=True, exist_ok=True)
@@ -67,7 +79,49 @@ class States:
         for task in self._tasks:
             task.cancel()
 
-    # --- effects --------------------------------------------------------------------------------------
+    @property
+    def me(self) -> NodeId:
+        """This node."""
+        return self._me
+
+    def store_of(self, node: NodeId) -> Store:
+        """The checkpoints of a node, ours or a peer's. For threads, since a peer's blocks."""
+        if node == self._me:
+            return _OwnStore(self)
+        loop = asyncio.get_running_loop()
+
+        def call(request: Mapping[str, Any], sink: int) -> int:
+            # What the loop runs is cancelled with it, which ends this wait too.
+            fetched = self._fetch(self._address(node), dict(request), sink)
+            return asyncio.run_coroutine_threadsafe(_awaited(fetched), loop).result()
+
+        return peer.PeerStore(node, call)
+
+    @contextlib.contextmanager
+    def pinned(self, job: JobId, step: int, stamp: Stamp) -> Iterator[None]:
+        """Keep a checkpoint from being removed here in the meantime."""
+        key = (job, step, stamp)
+        self._pins[key] += 1
+        try:
+            yield
+        finally:
+            self._pins[key] -= 1
+
+    def remove(self, job: JobId, step: int, stamp: Stamp) -> None:
+        """Remove a checkpoint, in a thread.
+
+        Raises:
+            StateError: it is in use, or no newer one of its line is here.
+        """
+        if self._pins[job, step, stamp] > 0:
+            raise StateError(f"step {step} is being read or written")
+        known = [item.manifest for item in self.store.stored(job)]
+        newest = [m for m in known if m not in prunable(known, [KeepLast(1)])]
+        if any((m.step, m.stamp) == (step, stamp) for m in newest):
+            raise StateError(f"step {step} is the newest of its line here")
+        self.store.remove(job, step, stamp)
+
+    # --- effects ------------------------------------------------------------------
 
     def fetch_state(self, effect: e.FetchState) -> None:
         self._run(self._bring_state(effect))
@@ -91,7 +145,7 @@ class States:
             raise ProtocolError("the archive's digest does not match")
         write_durable(self._archives / f"{digest}.tar", data)
 
-    # --- bringing ------------------------------------------------------------------------------------------
+    # --- bringing ------------------------------------------------------------------
 
     async def _bring_state(self, effect: e.FetchState) -> None:
         world = effect.world
@@ -122,19 +176,84 @@ class States:
         return fd
 
     async def _checkpoint_files(self, world: World) -> list[int]:
+        """All shards of the world's checkpoint, each read and verified, in the order of numbers."""
         found = world.manifest
         if found is None:
             raise StateError("the world names no checkpoint")
-        await self._pull(
-            found.job, found.step, found.stamp, found.count, _rows(found), world.holders
-        )
-        fds = []
-        for shard in found.shards:
-            with self.store.open_shard(
-                found.job, found.step, found.stamp, shard.index, found.count
-            ) as file:
-                fds.append(os.dup(file.fileno()))
+        with self.pinned(found.job, found.step, found.stamp):
+            await self._repair(found, range(found.count), world.holders)
+            fds: list[int] = []
+            try:
+                for shard in found.shards:
+                    with self.store.open_shard(
+                        found.job, found.step, found.stamp, shard.index, found.count
+                    ) as file:
+                        fds.append(os.dup(file.fileno()))
+            except BaseException:
+                for fd in fds:
+                    os.close(fd)
+                raise
         return fds
+
+    async def _repair(
+        self, found: Manifest, wanted: range, sources: tuple[tuple[NodeId, ...], ...]
+    ) -> None:
+        """Have the ``wanted`` shards here, right in every byte: what isn't comes from peers.
+
+        Raises:
+            OperationError: naming the shard that nobody has.
+        """
+
+        async def check(index: int) -> list[Problem]:
+            return await asyncio.to_thread(
+                self.store.verify, found.job, found.step, found.stamp, index
+            )
+
+        held = self.store.held(found.job, found.step, found.stamp)
+        here = [index for index in wanted if index in held]
+        reports = await asyncio.gather(*(check(index) for index in here))
+        rotten = {p.shard: p.reason for report in reports for p in report if p.shard is not None}
+        missing = [i for i in wanted if i not in held]
+        await asyncio.gather(
+            *(
+                self._pull_one(
+                    found.job, found.step, found.stamp, found.count, index,
+                    found.shards[index].digest, sources[index],
+                )
+                for index in (*rotten, *missing)
+            )
+        )  # fmt: skip
+        own = found.held_by(self._me)
+        lost = {index: "was missing" for index in missing if index in own}
+        for index, reason in sorted({**lost, **rotten}.items()):
+            self.tell(
+                "checkpoint_repaired",
+                found.job,
+                f"shard {index} of step {found.step} {reason}; replaced from a peer",
+                {"step": found.step, "shard": index, "cause": reason},
+            )
+
+    tell: Callable[[str, JobId, str, dict[str, Any]], None] = staticmethod(
+        lambda kind, job, reason, fields: None
+    )
+    """Write an event: kind, job, reason, its own fields."""
+
+    async def pull_to(
+        self, path: Path, found: Manifest, index: int, sources: tuple[NodeId, ...]
+    ) -> None:
+        """Write a peer's copy of a shard, verified, to ``path``.
+
+        Raises:
+            OperationError: no source has it.
+        """
+        digest = found.shards[index].digest
+
+        def keep(fd: int) -> None:
+            write_beside(LOCAL_DISK, path, verified(_slices(fd), digest, str(path)))
+
+        await self._from_peers(
+            found.job, found.step, found.stamp, found.count, index, sources, keep
+        )
 
     async def _pull(
         self,
@@ -164,6 +283,22 @@ class States:
         digest: str,
         sources: tuple[NodeId, ...],
     ) -> None:
+        def keep(fd: int) -> None:
+            self.store.put_shard(job, step, stamp, index, count, _slices(fd), digest)
+
+        await self._from_peers(job, step, stamp, count, index, sources, keep)
+
+    async def _from_peers(
+        self,
+        job: JobId,
+        step: int,
+        stamp: Stamp,
+        count: int,
+        index: int,
+        sources: tuple[NodeId, ...],
+        keep: Callable[[int], None],
+    ) -> None:
+        """Give ``keep``, in a thread, a copy of a shard, the next source's if it refuses one."""
         request = {
             "what": "shard",
             "job": job,
@@ -180,15 +315,15 @@ class States:
             try:
                 await self._fetch(self._address(node), request, fd)
                 os.lseek(fd, 0, os.SEEK_SET)
-                await asyncio.to_thread(
-                    self.store.put_shard, job, step, stamp, index, count, _slices(fd), digest
-                )
+                await asyncio.to_thread(keep, fd)
                 return
             except (ElasticdError, OSError) as error:
                 reasons.append(f"{node}: {error}")
             finally:
                 os.close(fd)
-        raise OperationError(f"shard {index} of step {step} could not be had: {'; '.join(reasons)}")
+        raise OperationError(
+            f"shard {index} of step {step} could not be had: {'; '.join(reasons) or 'no source'}"
+        )
 
     async def _bring_shards(self, effect: e.FetchShards) -> None:
         try:
@@ -223,6 +358,8 @@ class States:
                 await self._ask_once(digest)
 
     peers: Callable[[], list[NodeId]] = staticmethod(lambda: [])
+    record_of: Callable[[JobId], JobRecord]
+    """The record of a job that runs or ran here."""
 
     async def _ask_once(self, digest: str) -> None:
         reasons = ["no peer is connected"]
@@ -254,10 +391,13 @@ class States:
     def _commit_and_prune(self, effect: e.CommitManifest) -> None:
         self.store.commit(effect.manifest)
         known = self.store.manifests(effect.job)
-        for old in prunable(known, [KeepLast(effect.keep)], effect.manifest.lineage):
-            self.store.remove(old.job, old.step, old.stamp)
+        spec = JobSpec.from_dict(self.record_of(effect.job).spec).checkpoint
+        policies = policies_of(spec, {"keep": effect.keep})
+        for old in prunable(known, policies, effect.manifest.lineage):
+            if not self._pins[old.job, old.step, old.stamp]:
+                self.store.remove(old.job, old.step, old.stamp)
 
-    # --- serving ---------------------------------------------------------------------------------------------------
+    # --- serving ------------------------------------------------------------------
 
     async def serve(self, request: dict[str, Any]) -> int:
         """A descriptor of what a peer asks for; the caller closes it.
@@ -287,6 +427,8 @@ class States:
                         fd, self.log_bytes(JobId(request["job"]), request["offset"], _LOG_BYTES)
                     )
                     return fd
+                case what if what in peer.REQUESTS:
+                    return _file_of(await self._answer(request))
                 case "archive":
                     name = f"{request['digest']}.tar"
                     if "/" in name:
@@ -297,6 +439,22 @@ class States:
         except OSError as error:
             raise OperationError(str(error)) from None
         raise ProtocolError(f"nothing is called {request['what']!r}")
+
+    async def _answer(self, request: dict[str, Any]) -> bytes:
+        store = self.store_of(self._me)
+        if request["what"] != "verify":
+            return await asyncio.to_thread(peer.answer, store, request)
+        # Reading may take longer than a peer waits for the first byte.
+        key = ((request["job"], request["step"], request["stamp"]), request["index"])
+        task = self._verifying.get(key)
+        if task is None:
+            task = asyncio.create_task(asyncio.to_thread(peer.answer, store, request))
+            self._verifying[key] = task
+        await asyncio.wait([task], timeout=_VERIFY_SECONDS)
+        if not task.done():
+            return peer.RUNNING_ANSWER
+        self._verifying.pop(key, None)
+        return task.result()
 
     def log_bytes(self, job: JobId, offset: int, limit: int) -> bytes:
         """What the job's ranks printed on this node from ``offset`` on, at most ``limit`` bytes."""
@@ -330,6 +488,41 @@ def nameless_file() -> int:
         return os.memfd_create("elasticd-state", os.MFD_CLOEXEC)
     fd, path = tempfile.mkstemp(prefix="elasticd-")
     os.unlink(path)
+    return fd
+
+
+class _OwnStore(LocalStore):
+    """This node's store, as others may use it: what is in use is not removed."""
+
+    def __init__(self, states: States) -> None:
+        super().__init__(states.store.root, states.me)
+        self._states = states
+
+    def remove(self, job: JobId, step: int, stamp: Stamp) -> None:
+        self._states.remove(job, step, stamp)
+
+
+def policies_of(spec: CheckpointTable | None, given: Mapping[str, float]) -> list[Policy]:
+    """Policies by the keys of job.toml; ``given`` wins over ``spec``. The newest always stays."""
+    wanted: dict[str, float] = {"keep": 3, "keep_every_steps": 0, "keep_hours": 0}
+    if spec is not None:
+        wanted |= {key: getattr(spec, key) for key in wanted}
+    wanted |= given
+    policies: list[Policy] = [KeepLast(int(wanted["keep"]))]
+    if wanted["keep_every_steps"]:
+        policies.append(KeepEvery(int(wanted["keep_every_steps"])))
+    if wanted["keep_hours"]:
+        policies.append(KeepHours(wanted["keep_hours"]))
+    return policies
+
+
+async def _awaited(fetched: Awaitable[int]) -> int:
+    return await fetched
+
+
+def _file_of(data: bytes) -> int:
+    fd = nameless_file()
+    os.write(fd, data)
     return fd
 
 

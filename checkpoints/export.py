@@ -1,0 +1,288 @@
+"""Checkpoints as plain safetensors that other programs read, made of the shards' own bytes.
+
+Needs no MLX: the tensors' bytes are copied from file to file, each verified on its way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from elasticd.checkpoints import header, integrity
+from elasticd.checkpoints.disk import (
+    LOCAL_DISK,
+    SLICE_BYTES,
+    TEMPORARY,
+    Disk,
+    refusing,
+    write_beside,
+)
+from elasticd.errors import StateError, UsageError
+
+MODEL, OPTIMIZER = "model/", "optimizer/"
+STATE_KEY = "elasticd"
+"""The metadata entry of a shard that describes its state (docs/protocols.md §1)."""
+FORMAT = {"format": "mlx"}
+FILE_NAME = "model.safetensors"
+INDEX_NAME = "model.safetensors.index.json"
+OPTIMIZER_SUFFIX = ".optimizer.safetensors"
+
+Progress = Callable[[int], object]
+"""Called with the number of bytes that were copied since the last call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor of a stored state: its bytes are ``size`` from ``offset`` on in the file ``fd``."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    fd: int
+    offset: int
+    size: int
+    digest: str
+    where: str
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written; ``bytes`` and ``tensors`` count the model's alone."""
+
+    files: tuple[Path, ...]
+    tensors: int
+    bytes: int
+
+
+@dataclass
+class Source:
+    """The shards of one checkpoint, open for reading; a context."""
+
+    model: dict[str, Tensor] = field(default_factory=dict)
+    optimizer: dict[str, Tensor] = field(default_factory=dict)
+    plain_optimizer: object = None
+    _files: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    @classmethod
+    def open(cls, shards: Sequence[tuple[Path, str]]) -> Source:
+        """Open shards, given as (path, digest).
+
+        Raises:
+            StateError: one can't be read or isn't what its digest says.
+        """
+        source = cls()
+        try:
+            for path, digest in shards:
+                source._add(path, digest)
+        except BaseException:
+            source.close()
+            raise
+        return source
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._files.close()
+
+    def _add(self, path: Path, digest: str) -> None:
+        with refusing(path):
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._files.callback(os.close, fd)
+            size = os.fstat(fd).st_size
+            length = header.text_bytes(os.pread(fd, header.LENGTH_BYTES, 0), size, str(path))
+            text = os.pread(fd, length, header.LENGTH_BYTES)
+            head = header.decode(text, size, str(path))
+            digests: Sequence[str]
+            if digest.startswith(integrity.PREFIX):
+                if integrity.head_digest(length.to_bytes(8, "little") + text) != digest:
+                    raise StateError(f"{path}: its head is not what was written")
+                digests = integrity.digests_of(head)
+            else:
+                _verify_whole(fd, size, digest, str(path))
+                digests = [""] * len(head.entries)
+        try:
+            said = json.loads(head.metadata[STATE_KEY])
+            hidden = said.get("hidden")
+            self.plain_optimizer = said["user"].get("optimizer")
+        except (KeyError, ValueError, AttributeError) as error:
+            raise StateError(f"{path}: doesn't describe its state: {error!r}") from None
+        for entry, own in zip(head.entries, digests, strict=True):
+            tensor = Tensor(
+                entry.name, entry.dtype, entry.shape, fd, head.data_start + entry.start,
+                entry.end - entry.start, own, str(path),
+            )  # fmt: skip
+            if entry.name.startswith(MODEL):
+                name = entry.name.removeprefix(MODEL)
+                if not _is_hidden(name, hidden):
+                    self.model[name] = tensor
+            elif entry.name.startswith(OPTIMIZER):
+                self.optimizer[entry.name.removeprefix(OPTIMIZER)] = tensor
+
+    @property
+    def model_bytes(self) -> int:
+        return sum(tensor.size for tensor in self.model.values())
+
+    @property
+    def optimizer_bytes(self) -> int:
+        return sum(tensor.size for tensor in self.optimizer.values())
+
+
+def _is_hidden(name: str, hidden: Sequence[str] | None) -> bool:
+    """Whether a tensor of the model isn't among ``model.parameters()``."""
+    if hidden is not None:
+        return name in hidden
+    # What MLX itself goes by, for states that don't say it.
+    return any(part.startswith("_") for part in name.split("."))
+
+
+def _verify_whole(fd: int, size: int, digest: str, where: str) -> None:
+    check = integrity.Verifier(digest)
+    for offset in range(0, size, SLICE_BYTES):
+        check.update(os.pread(fd, SLICE_BYTES, offset))
+    if (finding := check.finish()) is not None:
+        raise StateError(f"{where}: {finding.reason}")
+
+
+def export(
+    source: Source,
+    out: Path,
+    *,
+    optimizer: bool = False,
+    shard_bytes: int | None = None,
+    progress: Progress = lambda count: None,
+    disk: Disk = LOCAL_DISK,
+) -> Exported:
+    """Write the model's parameters, named as in ``model.parameters()``, to ``out``.
+
+    ``out`` is a file, or a folder that gets ``model.safetensors``. With ``shard_bytes`` it is a
+    new folder with files of at most about so many bytes and ``model.safetensors.index.json``.
+    ``optimizer`` adds a file with its state. Each file appears whole or not at all; a new folder
+    too.
+
+    Raises:
+        StateError: the disk refuses, or a tensor isn't what was written.
+        UsageError: ``out`` is in the way.
+    """
+    if not source.model:
+        raise StateError("this checkpoint has no parameters of a model")
+    if shard_bytes is not None:
+        return _export_set(source, out, shard_bytes, optimizer, progress, disk)
+    path = out / FILE_NAME if out.is_dir() else out
+    if not path.parent.is_dir():
+        raise UsageError(f"{path.parent}: there is no such folder")
+    files = [path]
+    # The model comes last: whoever waits for it finds everything.
+    if optimizer:
+        files.append(path.with_name(path.stem + OPTIMIZER_SUFFIX))
+        _write(disk, files[1], source.optimizer, _optimizer_metadata(source), progress)
+    _write(disk, path, source.model, FORMAT, progress)
+    return Exported(tuple(files), len(source.model), source.model_bytes)
+
+
+def _export_set(
+    source: Source, out: Path, shard_bytes: int, optimizer: bool, progress: Progress, disk: Disk
+) -> Exported:
+    if shard_bytes < 1:
+        raise UsageError(f"files of {shard_bytes} bytes can't be written")
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise UsageError(f"{out}: is there already; a sharded set needs a new folder")
+    if not out.parent.is_dir():
+        raise UsageError(f"{out.parent}: there is no such folder")
+    beside = out.with_name(f".{out.name}{TEMPORARY}")
+    with refusing(beside):
+        disk.remove_folder(beside)
+        disk.make_folder(beside)
+    try:
+        names = _write_set(source, beside, shard_bytes, optimizer, progress, disk)
+        with refusing(out):
+            disk.rename(beside, out)
+            disk.sync_folder(out.parent)
+    finally:
+        with contextlib.suppress(OSError):
+            disk.remove_folder(beside)
+    files = tuple(out / name for name in names)
+    return Exported(files, len(source.model), source.model_bytes)
+
+
+def _write_set(
+    source: Source, folder: Path, limit: int, optimizer: bool, progress: Progress, disk: Disk
+) -> list[str]:
+    parts = cut({name: tensor.size for name, tensor in source.model.items()}, limit)
+    names = [f"model-{i:05d}-of-{len(parts):05d}.safetensors" for i in range(1, len(parts) + 1)]
+    where: dict[str, str] = {}
+    for file, part in zip(names, parts, strict=True):
+        tensors = {name: source.model[name] for name in part}
+        _write(disk, folder / file, tensors, FORMAT, progress)
+        where |= dict.fromkeys(part, file)
+    index = {
+        "metadata": {"total_size": source.model_bytes},
+        "weight_map": dict(sorted(where.items())),
+    }
+    write_beside(disk, folder / INDEX_NAME, [json.dumps(index, indent=2).encode() + b"\n"])
+    names.append(INDEX_NAME)
+    if optimizer:
+        # Not "model*": mlx-lm takes every file of that name for parameters.
+        names.append("optimizer.safetensors")
+        metadata = _optimizer_metadata(source)
+        _write(disk, folder / names[-1], source.optimizer, metadata, progress)
+    return names
+
+
+def cut(sizes: Mapping[str, int], limit: int) -> list[list[str]]:
+    """Names in order, cut where the next would pass ``limit`` bytes; a larger one stands alone."""
+    parts: list[list[str]] = []
+    room = 0
+    for name in sorted(sizes):
+        if not parts or sizes[name] > room:
+            parts.append([])
+            room = limit
+        parts[-1].append(name)
+        room -= sizes[name]
+    return parts
+
+
+def _optimizer_metadata(source: Source) -> dict[str, str]:
+    return {**FORMAT, STATE_KEY: json.dumps(source.plain_optimizer, sort_keys=True)}
+
+
+def _write(
+    disk: Disk,
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    metadata: Mapping[str, str],
+    progress: Progress,
+) -> None:
+    kinds = [(name, tensor.dtype, tensor.shape) for name, tensor in tensors.items()]
+    head, text = header.encode(kinds, metadata)
+
+    def pieces() -> Iterator[bytes]:
+        yield text
+        for entry in head.entries:
+            for piece in _read(tensors[entry.name]):
+                yield piece
+                progress(len(piece))
+
+    write_beside(disk, path, pieces())
+
+
+def _read(tensor: Tensor) -> Iterator[bytes]:
+    hasher = integrity.tensor_hasher()
+    offset, end = tensor.offset, tensor.offset + tensor.size
+    while offset < end:
+        with refusing(Path(tensor.where)):
+            piece = os.pread(tensor.fd, min(SLICE_BYTES, end - offset), offset)
+        if not piece:
+            raise StateError(f"{tensor.where}: the file was cut while it was read")
+        hasher.update(piece)
+        offset += len(piece)
+        yield piece
+    if tensor.digest and hasher.hexdigest() != tensor.digest:
+        raise StateError(f"{tensor.where}: tensor {tensor.name!r} is not what was written")

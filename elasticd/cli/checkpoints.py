@@ -1,0 +1,298 @@
+"""``elasticctl checkpoints``: list, verify, export and prune what is stored of a job."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TransferSpeedColumn,
+)
+
+from elasticd.checkpoints import export
+from elasticd.cli import output
+from elasticd.cli.client import Client
+from elasticd.cli.options import Common, Home, Job, Json, common
+from elasticd.errors import ProtocolError, UsageError
+
+ANSWER_SECONDS = 900.0
+"""Reading a large shard from a slow disk takes its time; a daemon that dies hangs up at once."""
+
+app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]}, rich_markup_mode=None)
+
+Step = Annotated[
+    int | None,
+    typer.Option("--step", min=0, show_default=False, help="Only the checkpoint of this step."),
+]
+
+
+def _client(options: Common) -> Client:
+    return Client(options.home, ANSWER_SECONDS)
+
+
+@app.callback(invoke_without_command=True)
+def checkpoints(context: typer.Context, home: Home = None, json: Json = False) -> None:
+    """The stored states of a job, on all nodes."""
+    common(context, home, json)
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@app.command("list")
+def list_(context: typer.Context, job: Job, home: Home = None, json: Json = False) -> None:
+    """List a job's checkpoints and where they are now.
+
+    \b
+    Example:
+      elasticctl checkpoints list byte-lm-1-k3f9
+    """
+    options = common(context, home, json)
+    answer = _client(options).request({"do": "checkpoints", "job": job})
+    if options.json:
+        output.print_json(answer)
+        return
+    _print_rows(answer["checkpoints"])
+    _print_silent(answer)
+
+
+@app.command()
+def verify(
+    context: typer.Context, job: Job, step: Step = None, home: Home = None, json: Json = False
+) -> None:
+    """Read every replica of every shard on every node and compare it with its digest.
+
+    Exits with 1 if a replica is rotten, cut or missing. Damage is repaired by the daemons when
+    they next come across it, or at a restore.
+
+    \b
+    Example:
+      elasticctl checkpoints verify byte-lm-1-k3f9
+    """
+    options = common(context, home, json)
+    message: dict[str, Any] = {"do": "checkpoints_verify", "job": job}
+    if step is not None:
+        message["step"] = step
+    good = bad = 0
+    silent: Mapping[str, str] = {}
+    with Bar("verifying", shown=not options.json) as bar:
+        for frame in _client(options).stream(message):
+            if "replicas" in frame:
+                silent = frame["silent"]
+                bar.total(frame["replicas"])
+                continue
+            good, bad = good + bool(frame["ok"]), bad + (not frame["ok"])
+            bar.step()
+            if options.json:
+                output.print_json(frame)
+            elif not frame["ok"]:
+                bar.print(f"{_place(frame)}: {frame['reason']}")
+    if options.json:
+        output.print_json({"verified": good, "damaged": bad, "silent": silent})
+    else:
+        print(f"{good} replicas of shards are as they were written, {bad} are not")
+        _print_silent({"silent": silent})
+    if bad:
+        raise typer.Exit(1)
+
+
+@app.command("export")
+def export_(
+    context: typer.Context,
+    job: Job,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", metavar="PATH", show_default=False, help="The file to write, or a folder."
+        ),
+    ],
+    step: Step = None,
+    optimizer: Annotated[
+        bool, typer.Option("--optimizer", help="Write the optimizer's state too, beside it.")
+    ] = False,
+    shard_bytes: Annotated[
+        int | None,
+        typer.Option(
+            "--shard-bytes",
+            min=1,
+            show_default=False,
+            help="Write a folder of files of about this size, with an index.",
+        ),
+    ] = None,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Write the parameters of the newest consistent checkpoint as plain safetensors.
+
+    mx.load and mlx-lm read them; the names are those of model.parameters(). Every tensor is
+    verified on its way, and a file appears whole or not at all.
+
+    \b
+    Examples:
+      elasticctl checkpoints export byte-lm-1-k3f9 --out model.safetensors
+      elasticctl checkpoints export byte-lm-1-k3f9 --out folder --shard-bytes 5000000000
+    """
+    options = common(context, home, json)
+    message: dict[str, Any] = {"do": "checkpoints_open", "job": job}
+    if step is not None:
+        message["step"] = step
+    out = out.absolute()
+    if not out.parent.is_dir():
+        raise UsageError(f"{out.parent}: there is no such folder")
+    with _client(options).open(message) as connection:
+        ready = _until_ready(connection)
+        shards = [(Path(path), str(digest)) for path, digest in ready["files"]]
+        with (
+            export.Source.open(shards) as source,
+            Bar("exporting", shown=not options.json, unit_bytes=True) as bar,
+        ):
+            bar.total(source.model_bytes + (source.optimizer_bytes if optimizer else 0))
+            written = export.export(
+                source, out, optimizer=optimizer, shard_bytes=shard_bytes, progress=bar.step
+            )
+        connection.send({"done": True})
+    row = ready["checkpoint"]
+    if options.json:
+        files = [str(path) for path in written.files]
+        said = {"step": row["step"], "lineage": row["lineage"], "digest": row["digest"]}
+        figures = {"files": files, "tensors": written.tensors, "bytes": written.bytes}
+        output.print_json({**said, **figures})
+        return
+    print(f"step {row['step']}: {written.tensors} tensors, {output.shown_bytes(written.bytes)}")
+    for path in written.files:
+        print(path)
+
+
+def _until_ready(connection: Any) -> dict[str, Any]:
+    while True:
+        frame: dict[str, Any] = connection.answer(ANSWER_SECONDS)
+        if "files" in frame:
+            return frame
+        if frame.get("end"):
+            raise ProtocolError("the daemon's answer names no files")
+
+
+@app.command()
+def prune(
+    context: typer.Context,
+    job: Job,
+    keep: Annotated[
+        int | None,
+        typer.Option("--keep", min=0, show_default=False, help="How many of the newest stay."),
+    ] = None,
+    keep_every_steps: Annotated[
+        int | None,
+        typer.Option(
+            "--keep-every-steps",
+            min=0,
+            show_default=False,
+            help="Those of steps that are multiples of this stay too.",
+        ),
+    ] = None,
+    keep_hours: Annotated[
+        float | None,
+        typer.Option(
+            "--keep-hours", min=0, show_default=False, help="One of each so many hours stays too."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be removed; change nothing.")
+    ] = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Remove checkpoints on all nodes. Without options, what the job's own policy doesn't keep.
+
+    The newest consistent checkpoint of each line always stays.
+
+    \b
+    Example:
+      elasticctl checkpoints prune byte-lm-1-k3f9 --keep 1 --dry-run
+    """
+    options = common(context, home, json)
+    given = {"keep": keep, "keep_every_steps": keep_every_steps, "keep_hours": keep_hours}
+    message: dict[str, Any] = {k: value for k, value in given.items() if value is not None}
+    message |= {"do": "checkpoints_prune", "job": job, "dry_run": dry_run}
+    answer = _client(options).request(message)
+    if options.json:
+        output.print_json(answer)
+    else:
+        verb = "would remove" if dry_run else "removed"
+        for row in answer["removed"]:
+            print(f"{verb} step {row['step']} ({output.shown_bytes(row['bytes'])})")
+        print(f"{verb} {len(answer['removed'])} checkpoints, {len(answer['kept'])} stay")
+        for failure in answer["failures"]:
+            print(failure, file=sys.stderr)
+        _print_silent(answer)
+    if answer["failures"]:
+        raise typer.Exit(1)
+
+
+def _print_rows(rows: list[dict[str, Any]]) -> None:
+    if not rows:
+        print("no checkpoints")
+        return
+    table = [
+        (
+            row["step"],
+            row["lineage"],
+            output.shown_bytes(row["bytes"]),
+            row["shards"],
+            row["replicas"],
+            "yes" if row["consistent"] else "no",
+            time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["created"])),
+            " ".join(row["holders"]),
+        )
+        for row in rows
+    ]
+    columns = ("step", "lineage", "size", "shards", "replicas", "consistent", "made", "on")
+    output.print_table(columns, table)
+
+
+def _print_silent(answer: Mapping[str, Any]) -> None:
+    for node, reason in answer["silent"].items():
+        print(f"{node} was not asked: {reason}", file=sys.stderr)
+
+
+def _place(frame: Mapping[str, Any]) -> str:
+    shard = f"shard {frame['shard']} of {frame['shards']}"
+    return f"{frame['node']}: step {frame['step']}, {shard}"
+
+
+class Bar:
+    """A bar on a terminal's stderr, nothing elsewhere."""
+
+    def __init__(self, title: str, *, shown: bool, unit_bytes: bool = False) -> None:
+        console = Console(stderr=True)
+        columns: list[ProgressColumn] = [TextColumn("{task.description}"), BarColumn()]
+        columns += [DownloadColumn(), TransferSpeedColumn()] if unit_bytes else []
+        visible = shown and console.is_terminal
+        self._progress = Progress(*columns, console=console, disable=not visible, transient=True)
+        self._task = self._progress.add_task(title, total=None)
+
+    def __enter__(self) -> Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def total(self, count: int) -> None:
+        self._progress.update(self._task, total=count)
+
+    def step(self, count: int = 1) -> None:
+        self._progress.advance(self._task, count)
+
+    def print(self, line: str) -> None:
+        self._progress.stop()
+        print(line, flush=True)
+        self._progress.start()
