@@ -14,12 +14,29 @@ that goes to the log and the events as it is.
 
 from __future__ import annotations
 
-import signal
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import assert_never
 
 from elasticd.supervision.unit import Unit
+
+
+SIGKILL = 9
+SIGTERM = 15
+_SIGNALS = {
+    1: "SIGHUP",
+    2: "SIGINT",
+    3: "SIGQUIT",
+    4: "SIGILL",
+    6: "SIGABRT",
+    8: "SIGFPE",
+    SIGKILL: "SIGKILL",
+    11: "SIGSEGV",
+    13: "SIGPIPE",
+    14: "SIGALRM",
+    SIGTERM: "SIGTERM",
+}
+"""Those whose numbers are the same on Linux and macOS; the module knows no machine to ask."""
 
 
 class State(StrEnum):
@@ -151,7 +168,7 @@ def _spawn(unit: Unit, status: Status, now: float, reason: str) -> Decision:
 
 def _started(unit: Unit, status: Status, now: float) -> Decision:
     if status.state is State.DEACTIVATING:  # a stop came between the wish and the process
-        return _end(unit, status, now, signal.SIGTERM, status.fault, f"{unit.name} is to stop")
+        return _end(unit, status, now, SIGTERM, status.fault, f"{unit.name} is to stop")
     if status.state is not State.ACTIVATING:
         return Decision(status)
     timeout = unit.start_timeout_seconds
@@ -205,13 +222,13 @@ def _stop(unit: Unit, status: Status, now: float) -> Decision:
         case State.ACTIVATING if not status.running:
             return Decision(replace(status, state=State.DEACTIVATING))
         case State.ACTIVATING | State.ACTIVE:
-            return _end(unit, status, now, signal.SIGTERM, "", f"{unit.name} is to stop")
+            return _end(unit, status, now, SIGTERM, "", f"{unit.name} is to stop")
         case _:
             assert_never(status.state)
 
 
 def _end(unit: Unit, status: Status, now: float, number: int, fault: str, reason: str) -> Decision:
-    killed = number == signal.SIGKILL
+    killed = number == SIGKILL
     status = replace(
         status,
         state=State.DEACTIVATING,
@@ -230,14 +247,14 @@ def _timer(unit: Unit, status: Status, now: float) -> Decision:
             return _spawn(unit, status, now, f"{unit.name} is started again")
         case State.ACTIVATING:
             fault = f"was not ready after {unit.start_timeout_seconds:g} s"
-            return _end(unit, status, now, signal.SIGTERM, fault, f"{unit.name} {fault}")
+            return _end(unit, status, now, SIGTERM, fault, f"{unit.name} {fault}")
         case State.ACTIVE:
             # It hangs, perhaps with the interpreter's lock held: a handler would never run.
             fault = f"gave no sign of life for {unit.watchdog_seconds:g} s"
-            return _end(unit, status, now, signal.SIGKILL, fault, f"{unit.name} {fault}")
+            return _end(unit, status, now, SIGKILL, fault, f"{unit.name} {fault}")
         case State.DEACTIVATING:
             reason = f"{unit.name} did not end within {unit.stop_timeout_seconds:g} s"
-            return _end(unit, status, now, signal.SIGKILL, status.fault, reason)
+            return _end(unit, status, now, SIGKILL, status.fault, reason)
         case State.INACTIVE | State.FAILED:
             return Decision(replace(status, deadline=None))
         case _:
@@ -248,7 +265,4 @@ def describe_exit(status: int) -> str:
     """``ended with status 1``, ``was ended by SIGKILL``: exit code, or minus the signal."""
     if status >= 0:
         return f"ended with status {status}"
-    try:
-        return f"was ended by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"was ended by signal {-status}"
+    return f"was ended by {_SIGNALS.get(-status, f'signal {-status}')}"
