@@ -30,7 +30,7 @@ from elasticd.cli import submit
 from elasticd.cli.client import Client
 from elasticd.cli.demo_faults import Figures, Kind
 from elasticd.cli.demo_screen import Screen
-from elasticd.cli.demo_watch import QUICK_POLL_SECONDS, Watch
+from elasticd.cli.demo_watch import Watch, time_recovery
 from elasticd.cli.output import event_line, print_json
 from elasticd.errors import ElasticdError, OperationError, UsageError
 
@@ -254,7 +254,7 @@ class _Story:
         self._screen.say(f"SIGKILL {target}{leads}, at step {watch.step}", "bold red")
         self._label = f"recovering from the death of {target}"
         struck = faults.strike(target, watch.job)
-        figures = time_recovery(watch, struck)
+        figures = time_recovery(watch, struck, RECOVERY_SECONDS)
         self._outcome.figures.append(figures)
         self._screen.say(
             f"trains again {figures.seconds_to_next_step:.2f} s after the kill;"
@@ -343,30 +343,6 @@ class _Story:
             self._screen.say(f"  {event_line(event)}")
         job = {key: value for key, value in self._watch.job.items() if key != "digest"}
         self._screen.say(f"the job as last seen: {job}")
-
-
-def time_recovery(watch: Watch, struck: faults.Strike) -> Figures:
-    """Look until a step is committed in a new world after a strike.
-
-    Raises:
-        OperationError: it takes too long.
-    """
-
-    def formed() -> bool:
-        return faults.new_world(struck, watch.job_events()) is not None
-
-    def committed() -> bool:
-        world = faults.new_world(struck, watch.job_events())
-        return world is not None and watch.step > int(world["resume_step"])
-
-    what = f"after the death of {struck.target}, "
-    watch.until(what + "a new world", formed, RECOVERY_SECONDS, poll_seconds=QUICK_POLL_SECONDS)
-    watch.until(
-        what + "its first step", committed, RECOVERY_SECONDS, poll_seconds=QUICK_POLL_SECONDS
-    )
-    seen_at = watch.seen_at
-    watch.look(0.3)  # the event that closes the recovery comes with that step or right behind it
-    return faults.measure(struck, watch.job_events(), seen_at)
 
 
 def fitting_steps(pace: float, usual: int) -> int:

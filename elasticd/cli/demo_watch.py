@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from elasticd.cli import demo_faults as faults
 from elasticd.cli.client import Client
 from elasticd.cli.watch import ENDED, EventTail
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
@@ -151,3 +152,25 @@ class Watch:
             if time.monotonic() > deadline:
                 raise OperationError(f"{what} did not come within {seconds:.0f} s")
             self.look(poll_seconds)
+
+
+def time_recovery(watch: Watch, struck: faults.Strike, seconds: float) -> faults.Figures:
+    """Look until a step is committed in a new world after a strike.
+
+    Raises:
+        OperationError: a new world, or its first step, takes longer than ``seconds``.
+    """
+
+    def formed() -> bool:
+        return faults.new_world(struck, watch.job_events()) is not None
+
+    def committed() -> bool:
+        world = faults.new_world(struck, watch.job_events())
+        return world is not None and watch.step > int(world["resume_step"])
+
+    what = f"after the death of {struck.target}, "
+    watch.until(what + "a new world", formed, seconds, poll_seconds=QUICK_POLL_SECONDS)
+    watch.until(what + "its first step", committed, seconds, poll_seconds=QUICK_POLL_SECONDS)
+    seen_at = watch.seen_at
+    watch.look(0.3)  # the event that closes the recovery comes with that step or right behind it
+    return faults.measure(struck, watch.job_events(), seen_at)

@@ -1,0 +1,247 @@
+"""Seconds of a step without faults, 2 ranks: under elasticd, exact and fast, and as a plain script.
+
+All three train byte_lm with the same batch and micro-batches and float32 gradients, in turns, round
+by round, with nothing else running meanwhile: a local cluster of two daemons, or ``mlx.launch``
+with tests/benchmarks/plain_byte_lm.py. Under elasticd a step counts from one turn of the script's
+loop to the next and checkpoints are written every 10 steps, as the example's job.toml says; the
+plain script writes none. Memory is read once in the middle of each job; PSS divides shared pages
+among those who share them (where the system has no PSS: USS, the pages of that process alone).
+
+    python tests/benchmarks/bench_throughput.py [--rounds 3] [--steps 40] [--json FILE]
+
+Nothing is asserted; the exit code is 0 when it measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from elasticd import examples
+from elasticd.cli import local, submit
+from elasticd.cli.client import Client
+from elasticd.cli.demo_watch import Watch
+
+RANKS = 2
+WARM_UP_STEPS = 15
+"""Left out of each turn: first steps are slow, and spares start beside them."""
+WAIT_SECONDS = 180.0
+TARGET_RATIO = 0.95
+MEGABYTE = 1 << 20
+PLAIN = Path(__file__).with_name("plain_byte_lm.py")
+
+SCRIPT = '''\
+"""byte_lm, printing when each step was done."""
+import sysconfig, time
+from pathlib import Path
+
+import elasticd
+import train as example
+
+text, _ = example.split_sources(example.python_sources(Path(sysconfig.get_path("stdlib"))))
+run = elasticd.Run(
+    model=example.ByteLM(), optimizer=example.make_optimizer(), loss=example.loss_fn,
+    data=example.Windows(text), clip_norm=1.0,
+)
+for step in run:
+    if run.is_main:
+        print("turn", step.number, time.perf_counter(), flush=True)
+'''
+
+
+@dataclass(frozen=True)
+class Memory:
+    """One process: resident bytes, and its proportional or unique share of them."""
+
+    role: str
+    rss_bytes: int
+    share_bytes: int
+
+
+@dataclass
+class Way:
+    """All turns of one way to train."""
+
+    name: str
+    seconds: list[float] = field(default_factory=list)
+    medians: list[float] = field(default_factory=list)
+    bytes_per_step: int = 0
+    memory: list[Memory] = field(default_factory=list)
+
+    def add(self, seconds: Sequence[float]) -> None:
+        """Take in the steps of one turn."""
+        self.seconds += seconds
+        self.medians.append(statistics.median(seconds))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=40, help="measured in each turn")
+    parser.add_argument("--json", type=Path, help="also write every figure to this file")
+    options = parser.parse_args()
+    load = os.getloadavg()[0]
+    ways = [Way("plain"), Way("exact"), Way("fast")]
+    with tempfile.TemporaryDirectory(prefix="elasticd-bench-") as folder:
+        job_file = _job(Path(folder, "job"))
+        for number in range(options.rounds):
+            # Every round begins with another way: what a round does to the machine hits all alike.
+            for way in ways[number % 3 :] + ways[: number % 3]:
+                seconds = (
+                    _plain_turn(options.steps)
+                    if way.name == "plain"
+                    else _elastic_turn(way, Path(folder, "home"), job_file, options.steps)
+                )
+                way.add(seconds)
+                print(
+                    f"round {number + 1}  {way.name:6} {way.medians[-1] * 1e3:8.1f} ms"
+                    f"  (median of {len(seconds)} steps)",
+                    flush=True,
+                )
+    _print_tables(ways, load)
+    if options.json is not None:
+        found = {"load": load, "ways": [asdict(way) for way in ways]}
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+# --- under elasticd -----------------------------------------------------------------------------
+
+
+def _job(folder: Path) -> Path:
+    example = Path(examples.__file__).parent / "byte_lm"
+    shutil.copytree(example, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "bench.py").write_text(SCRIPT)
+    return folder / "job.toml"
+
+
+def _elastic_turn(way: Way, home: Path, job_file: Path, steps: int) -> list[float]:
+    total = WARM_UP_STEPS + steps
+    settings = (
+        "job.entrypoint=bench.py",
+        f"world.reduction={way.name}",
+        f"train.steps={total}",
+    )
+    client = Client(home)
+    watch = Watch(client, lambda watch: None, lambda event: None)
+    try:
+        local.up(home, RANKS)
+        job = client.submit(*submit.prepare(job_file, settings))
+        watch.follow(job)
+        half = WARM_UP_STEPS + steps // 2
+        watch.until(f"step {half}", lambda: watch.step >= half, WAIT_SECONDS, poll_seconds=1.0)
+        way.bytes_per_step = int(watch.job["bytes_per_step"])
+        way.memory = list(_memory(home, watch.ranks))
+        ended = "the job's end"
+        watch.until(ended, lambda: watch.state == "finished", WAIT_SECONDS, poll_seconds=1.0)
+        text = "".join(
+            str(piece["text"])
+            for piece in client.stream({"do": "logs", "job": job, "follow": False})
+        )
+    finally:
+        watch.close()
+        local.down(home)
+    turns = [line.split() for line in text.splitlines() if line.startswith("turn ")]
+    times = {int(number): float(seconds) for _, number, seconds in turns}
+    return [times[n] - times[n - 1] for n in range(WARM_UP_STEPS + 1, total + 1)]
+
+
+def _memory(home: Path, ranks: Iterable[Mapping[str, Any]]) -> Iterable[Memory]:
+    """Of every child of every daemon; those that no rank uses are spares."""
+    used = {rank[key] for rank in ranks for key in ("pid", "reducer_pid")}
+    for path in sorted(home.glob(f"node-*/{local.CHILDREN_FILE}")):
+        for entry in json.loads(path.read_bytes()):
+            role = entry["role"] if entry["pid"] in used else f"spare {entry['role']}"
+            try:
+                yield _resident(role, psutil.Process(entry["pid"]))
+            except psutil.Error:
+                continue  # it has ended since it was written down
+
+
+def _resident(role: str, process: psutil.Process) -> Memory:
+    info = process.memory_full_info()
+    return Memory(role, int(info.rss), int(getattr(info, "pss", info.uss)))
+
+
+# --- plain --------------------------------------------------------------------------------------
+
+
+def _plain_turn(steps: int) -> list[float]:
+    total = WARM_UP_STEPS + steps
+    launch = Path(sys.executable).with_name("mlx.launch")
+    script = [sys.executable, str(PLAIN), "--steps", str(total)]
+    with subprocess.Popen(
+        [str(launch), "-n", str(RANKS), "--backend", "ring", "--", *script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=WAIT_SECONDS + total)
+        finally:
+            _end_session(process)
+    lines = [line[line.index("{") :] for line in output.splitlines() if '"seconds"' in line]
+    found = {int(step["step"]): float(step["seconds"]) for step in map(json.loads, lines)}
+    if len(found) < total:  # mlx.launch ends with 0 whatever happens
+        sys.exit(f"bench_throughput: mlx.launch trained {len(found)} of {total} steps:\n{errors}")
+    return [found[number] for number in range(WARM_UP_STEPS + 1, total + 1)]
+
+
+def _end_session(process: subprocess.Popen[str]) -> None:
+    """What mlx.launch may have left, if it was interrupted."""
+    deadline = time.monotonic() + 5.0
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            return
+        if process.poll() is not None:
+            return
+
+
+# --- what was found -----------------------------------------------------------------------------
+
+
+def _print_tables(ways: Sequence[Way], load: float) -> None:
+    plain = statistics.median(ways[0].seconds)
+    print(f"\nSeconds of a step; {RANKS} ranks; load of this machine before: {load:.1f}")
+    print(
+        f"{'':8}{'median ms':>11}{'fastest ms':>12}{'speed':>8}{'by round':>20}{'bytes a step':>15}"
+    )
+    for way in ways:
+        median, least = statistics.median(way.seconds), min(way.seconds)
+        rounds = [p / own for p, own in zip(ways[0].medians, way.medians, strict=True)]
+        by_round = " ".join(f"{ratio:.2f}" for ratio in rounds)
+        traffic = f"{way.bytes_per_step:,}" if way.bytes_per_step else "-"
+        print(
+            f"{way.name:8}{median * 1e3:11.1f}{least * 1e3:12.1f}{plain / median:8.2f}"
+            f"{by_round:>20}{traffic:>15}"
+        )
+    print(f"speed: plain's median by the own one; the target for both is {TARGET_RATIO:g}")
+    share = "PSS" if sys.platform == "linux" else "USS"
+    print(f"\n{'resident memory, MB':22}{'count':>6}{'RSS':>8}{share:>8}   (the largest; exact)")
+    for role in ("trainer", "reducer", "spare trainer", "spare reducer"):
+        found = [memory for memory in ways[1].memory if memory.role == role]
+        if found:
+            rss = max(memory.rss_bytes for memory in found) / MEGABYTE
+            own = max(memory.share_bytes for memory in found) / MEGABYTE
+            print(f"{role:22}{len(found):6}{rss:8.0f}{own:8.0f}")
+
+
+if __name__ == "__main__":
+    main()
