@@ -31,6 +31,7 @@ from elasticd.shell.durable import write_durable
 from elasticd.shell.engine import Engine
 from elasticd.shell.eventlog import EventLog
 from elasticd.shell.inventory import Inventory
+from elasticd.shell.jobsfolder import JobsFolder
 from elasticd.shell.memory import Memory
 from elasticd.shell.peers import Callbacks, Identity, Peers
 from elasticd.shell.queries import Queries
@@ -112,6 +113,7 @@ class Daemon:
         await self._control.start()
         self._write_identity()
         self._engine.start()
+        jobs = JobsFolder.start(self._home / "jobs", self._submit_file)
         self._notifier.ready()
         watchdog = asyncio.create_task(self._feed_watchdog())
         log.info("daemon runs", node=self._me, listen=self._settings.listen, version=__version__)
@@ -120,6 +122,7 @@ class Daemon:
         finally:
             self._notifier.stopping()
             watchdog.cancel()
+            await jobs.close()
             await self._end()
         if self._failure is not None:
             log.error("daemon stops", reason=repr(self._failure))
@@ -157,11 +160,6 @@ class Daemon:
             self._peer_up, self._peer_down, self._peer_said, lambda request: self._states.serve(request)
         )
         return Peers(identity, settings.listen, settings.peers, calls, insecure)
-
-    def _watch_jobs_folder(self) -> Any:
-        from elasticd.shell.jobsfolder import JobsFolder
-
-        return JobsFolder.start(self._home / "jobs", self._submit_file)
 
     async def _submit_file(self, path: Path) -> str:
         spec = job.load(path)
