@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    # The daemon imports this package too and must not pay for MLX: load the training side on first use.
+    # The daemon imports this package too and must not pay for MLX: load on first use.
     if name in ("Run", "Step"):
         import elasticd.train
 

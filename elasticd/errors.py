@@ -1,14 +1,14 @@
 """The tree of errors.
 
-    ElasticdError
-     ├── UsageError        what the user gave is wrong: exit code 2, one line, nothing changed
-     │    └── ConfigError  ... with file, line and key
-     ├── OperationError    it was tried and failed: exit code 1
-     ├── NoDaemonError     no daemon answers: exit code 3
-     ├── ProtocolError     another process sent what it must not
-     ├── StateError        a stored or transferred state can't be used
-     │    └── MismatchError  ... because it belongs to another model or job
-     └── GenerationLost    the world that this rank was a member of has ended
+ElasticdError
+ ├── UsageError        what the user gave is wrong: exit code 2, one line, nothing changed
+ │    └── ConfigError  ... with file, line and key
+ ├── OperationError    it was tried and failed: exit code 1
+ ├── NoDaemonError     no daemon answers: exit code 3
+ ├── ProtocolError     another process sent what it must not
+ ├── StateError        a stored or transferred state can't be used
+ │    └── MismatchError  ... because it belongs to another model or job
+ └── GenerationLost    the world that this rank was a member of has ended
 """
 
 from __future__ import annotations

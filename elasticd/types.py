@@ -1,7 +1,7 @@
 """Names that every layer shares: identifiers, states of a trainer, ranges of grains.
 
-Pure data. A number that orders views or worlds is a :class:`Tag`, equal only as a whole, so that two
-leaders which chose the same counter can never be taken for one another.
+Pure data. A number that orders views or worlds is a :class:`Tag`, equal only as a whole, so that
+two leaders which chose the same counter can never be taken for one another.
 """
 
 from __future__ import annotations

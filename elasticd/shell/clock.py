@@ -6,7 +6,7 @@ import time
 
 
 def monotonic_seconds() -> float:
-    """Seconds since some fixed moment, that go on while a Mac sleeps (time.monotonic stops there)."""
+    """Seconds since some moment, that go on while a Mac sleeps (time.monotonic stops there)."""
     return time.clock_gettime(time.CLOCK_MONOTONIC_RAW)
 
 

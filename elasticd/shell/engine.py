@@ -17,8 +17,8 @@ _SHORTEST_SLEEP_SECONDS = 0.001
 class Engine:
     """Runs in the event loop's thread. ``perform`` must not block for longer than a disk sync.
 
-    ``failed`` is called once with the exception that stopped the engine: a control plane that broke an invariant
-    must not go on.
+    ``failed`` is called once with the exception that stopped the engine: a control plane that broke
+    an invariant must not go on.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Engine:
             self._timer.cancel()
 
     def post(self, event: Event) -> None:
-        """Take an event in. Events that effects cause at once wait until all effects are performed."""
+        """Take an event in. Events that effects cause wait until all effects are performed."""
         if self._stopped:
             return
         if len(self._events) >= MAX_QUEUED_EVENTS:

@@ -7,8 +7,8 @@ import socket
 
 from elasticd.errors import OperationError
 
-# Below the ports that Linux (32768) and macOS (49152) give to outgoing connections, so that nobody takes one
-# by chance between our choice and the ring's bind.
+# Below the ports that Linux (32768) and macOS (49152) give to outgoing connections, so that nobody
+# takes one by chance between our choice and the ring's bind.
 _PORTS = range(20_000, 32_000)
 _TRIES = 200
 

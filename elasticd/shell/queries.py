@@ -70,7 +70,7 @@ class Queries:
         if future is not None and not future.done():
             future.set_result(effect.body)
 
-    # --- looking ----------------------------------------------------------------------------------------
+    # --- looking ------------------------------------------------------------------------------
 
     async def status(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
         node, view = self._node, self._node.views.view
@@ -171,7 +171,7 @@ class Queries:
                 members = event["members"]
         return {NodeId(node): rank for rank, node in enumerate(members)}
 
-    # --- changing --------------------------------------------------------------------------------------------
+    # --- changing -----------------------------------------------------------------------------
 
     async def submit(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
         try:
@@ -187,7 +187,7 @@ class Queries:
         return await self.submit_archive(spec, bytes(data), digest)
 
     async def submit_archive(self, spec: JobSpec, data: bytes, digest: str) -> Mapping[str, Any]:
-        """Queue a job whose folder is the archive ``data``; returns ``{"id"}`` when it is replicated."""
+        """Queue a job whose folder is the archive ``data``; answers when it is replicated."""
         if archive_digest(data) != digest:
             raise UsageError("the archive arrived damaged; submit again")
         self._states.keep_archive(data, digest)

@@ -1,4 +1,4 @@
-"""The node's trainers and reducers as processes: starts them, connects them, relays what they say."""
+"""The node's trainers and reducers as processes: started, connected, listened to."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Ranks:
         self._tasks: set[asyncio.Task[None]] = set()
         self._serials = 0
 
-    # --- effects ------------------------------------------------------------------------------------
+    # --- effects ------------------------------------------------------------------------------
 
     def start_trainer(self, effect: e.StartTrainer) -> None:
         record = self._job_record(effect.job)
@@ -105,7 +105,7 @@ class Ranks:
         }
         python = spec.job.python or sys.executable
         command = [python, "-m", "elasticd.train"]
-        # What a spare prints is shown once it is promoted: until then it repeats the first trainer's words.
+        # A spare repeats what the first trainer printed; it is shown once promoted.
         suffix = _SPARE_LOG if effect.spare else _SHOWN_LOG
         name = f"{time.time_ns() // 1_000_000:013d}{suffix}"
         path = self._home / "logs" / effect.job / name
@@ -174,7 +174,7 @@ class Ranks:
         port = int(world.hosts[effect.rank].rpartition(":")[2])
         self._spawn_task(self._watch_listen(rank, port))
 
-    # --- questions from elsewhere -------------------------------------------------------------------------
+    # --- questions from elsewhere -------------------------------------------------------------
 
     def work_folder(self, job: JobId) -> Path:
         return self._home / "work" / job
@@ -218,7 +218,7 @@ class Ranks:
         for reducer in list(self._paths):
             self._close_path(reducer)
 
-    # --- children ---------------------------------------------------------------------------------------------
+    # --- children -----------------------------------------------------------------------------
 
     def on_message(self, child: Child, message: dict[str, Any], fds: list[int]) -> None:
         rank = self._rank_of(child)
@@ -259,7 +259,7 @@ class Ranks:
         else:
             future.set_result(fd)
 
-    # --- inside -------------------------------------------------------------------------------------------------
+    # --- inside -------------------------------------------------------------------------------
 
     def _rank_of(self, child: Child) -> Rank | None:
         return self._ranks.get(self._ids.get(child.nonce, -1))
@@ -305,7 +305,7 @@ class Ranks:
         child.kill(signal.SIGKILL)
 
     async def _watch_listen(self, rank: Rank, port: int) -> None:
-        """Poll the reducer's sockets: while its ring comes up it holds its GIL and can't tell us."""
+        """Poll its sockets: while the ring comes up it holds its GIL and can't tell us."""
         while rank.id in self._ranks:
             if is_listening(rank.child.pid, port):
                 self._post(e.ReducerListens(rank.id))
