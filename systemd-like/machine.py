@@ -20,7 +20,6 @@ from typing import assert_never
 
 from elasticd.supervision.unit import Unit
 
-
 SIGKILL = 9
 SIGTERM = 15
 _SIGNALS = {
