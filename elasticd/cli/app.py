@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 import elasticd
+from elasticd.cli import chaos, output, submit, watch
 from elasticd.cli import local as cluster
-from elasticd.cli import output, submit, watch
 from elasticd.cli.checkpoints import app as stored_states
 from elasticd.cli.options import Common, Follow, Home, Job, Json, MaybeJob, common
 from elasticd.cli.service import service
@@ -28,6 +28,7 @@ local_app = typer.Typer(context_settings=_SETTINGS, rich_markup_mode=None)
 service_app = typer.Typer(context_settings=_SETTINGS, rich_markup_mode=None)
 app.add_typer(local_app, name="local")
 app.add_typer(service_app, name="service")
+app.add_typer(chaos.app, name="chaos")
 app.add_typer(stored_states, name="checkpoints")
 
 DryRun = Annotated[

@@ -24,6 +24,7 @@ from elasticd.core import effects as e
 from elasticd.core.messages import decode, encode
 from elasticd.core.node import Node
 from elasticd.errors import ElasticdError
+from elasticd.shell.chaos import Chaos
 from elasticd.shell.children import ChildServer
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control import ControlServer, lock_home
@@ -96,9 +97,13 @@ class Daemon:
             lambda: [self._me, *self._peers.connected()],
             lambda known: self._node.records.get(known),
         )
-        self._control = ControlServer(
-            home, {**self._queries.handlers(), **self._inventory.handlers()}
-        )
+        self._chaos = Chaos(self._node, self._children, self._peers.fetch, self._peers.address_of)
+        handlers = {
+            **self._queries.handlers(),
+            **self._inventory.handlers(),
+            **self._chaos.handlers(),
+        }
+        self._control = ControlServer(home, handlers)
 
     async def run(self) -> int:
         """Serve until a signal, a ``shutdown`` request or a broken invariant."""
@@ -140,6 +145,7 @@ class Daemon:
         self._ranks.close()
         self._states.close()
         self._inventory.close()
+        self._chaos.close()
         await self._children.stop_all(STOP_SECONDS)
         await self._children.close()
         await self._peers.close()
@@ -147,7 +153,7 @@ class Daemon:
         self._memory.close()
         (self._home / IDENTITY_NAME).unlink(missing_ok=True)
 
-    # --- wiring -------------------------------------------------------------------------------------
+    # --- wiring -------------------------------------------------------------------------------
 
     def _make_peers(self, insecure: bool) -> Peers:
         settings = self._settings
@@ -156,9 +162,7 @@ class Daemon:
         identity = Identity(
             cluster_id, settings.cluster, self._me, self._boot, settings.addresses[0]
         )
-        calls = Callbacks(
-            self._peer_up, self._peer_down, self._peer_said, lambda request: self._states.serve(request)
-        )
+        calls = Callbacks(self._peer_up, self._peer_down, self._peer_said, self._serve)
         return Peers(identity, settings.listen, settings.peers, calls, insecure)
 
     async def _submit_file(self, path: Path) -> str:
@@ -197,13 +201,18 @@ class Daemon:
         self._failure = error
         self._stop.set()
 
-    # --- what comes in -------------------------------------------------------------------------------
+    # --- what comes in ------------------------------------------------------------------------
 
     def _child_said(self, child: Any, message: dict[str, Any], fds: list[int]) -> None:
         self._ranks.on_message(child, message, fds)
 
     def _child_exited(self, child: Any, status: int) -> None:
         self._ranks.on_exit(child, status)
+
+    async def _serve(self, request: dict[str, Any]) -> int:
+        if request.get("what") == "chaos":
+            return await self._chaos.serve(request)
+        return await self._states.serve(request)
 
     def _peer_up(self, node: NodeId, boot: str, address: str) -> None:
         self._peers.send(node, {"t": "node_info", **self._infos[self._me]})
@@ -227,7 +236,7 @@ class Daemon:
             case _:
                 self._post(e.Received(node, decode(frame)))
 
-    # --- what goes out ---------------------------------------------------------------------------------
+    # --- what goes out ------------------------------------------------------------------------
 
     def _perform(self, effect: e.Effect) -> None:
         ranks, states = self._ranks, self._states
@@ -299,7 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run in the foreground, for launchd and systemd")
-    run.add_argument("--home", type=Path, help="the state folder (default: the platform's, or ELASTICD_HOME)")
+    run.add_argument("--home", type=Path, help="the state folder (default: the platform's)")
     run.add_argument("--config", type=Path, help="elasticd.toml (default: the one in the home)")
     run.add_argument(
         "--insecure",
@@ -323,7 +332,7 @@ def _run(home: Path, file: Path | None, insecure: bool) -> int:
     try:
         _prepare(home)
         if insecure:
-            log.warning("--insecure: whoever reaches this address controls the training", listen=settings.listen)
+            log.warning("--insecure: whoever reaches it controls the training", at=settings.listen)
         return asyncio.run(_main(home, settings, insecure))
     finally:
         os.close(lock)
