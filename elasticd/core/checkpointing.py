@@ -50,6 +50,11 @@ class Entry:
     pulling: set[NodeId] = field(default_factory=set)
     stall_seconds: float = 0.0
     write_seconds: float = 0.0
+    mode: str = ""
+    tensors: dict[int, dict[NodeId, dict[str, str]]] = field(default_factory=dict)
+    """Per shard, as its writers said: the beginning of each tensor's digest."""
+    models: dict[NodeId, str] = field(default_factory=dict)
+    """The model's digest, as each writer found it."""
 
     @property
     def key(self) -> Key:
@@ -153,10 +158,14 @@ class Checkpoints:
         entry.stall_seconds = max(entry.stall_seconds, written.stall_seconds)
         entry.write_seconds = max(entry.write_seconds, written.write_seconds)
         entry.pulling.discard(node)
+        entry.mode = written.mode or entry.mode
+        entry.models[node] = written.digest
+        for (index, _, _), tensors in zip(written.shards, written.tensors, strict=False):
+            entry.tensors.setdefault(index, {})[node] = dict(tensors)
         for index, size, digest in written.shards:
             known = entry.sizes.setdefault(index, (size, digest))
             if known != (size, digest) or entry.digest != written.digest:
-                self._diverged(node, written, index, digest, known[1])
+                self._diverged(entry, node, index)
             else:
                 entry.holders.setdefault(index, set()).add(node)
 
@@ -215,8 +224,11 @@ class Checkpoints:
         return [self.retry_at] if short else []
 
     def _wanted(self, entry: Entry) -> int:
-        able = len(self.view.members) - len(entry.refused)
-        return max(1, min(self.spec.checkpoint.replicas, able))
+        """On how many nodes; only the last checkpoint makes do with those that can store it."""
+        able = len(self.view.members)
+        if entry.step == self.spec.train.steps:
+            able = max(1, able - len(entry.refused))
+        return min(self.spec.checkpoint.replicas, able)
 
     def _durable(self, entry: Entry) -> bool:
         wanted = self._wanted(entry)
@@ -300,6 +312,7 @@ class Checkpoints:
             replicas=entry.fewest(),
             stall_seconds=entry.stall_seconds,
             write_seconds=entry.write_seconds,
+            snapshot=entry.mode or None,
         )
 
     def _bound(self) -> None:
@@ -307,17 +320,47 @@ class Checkpoints:
             oldest = min(self.entries.values(), key=lambda e: (e.step, e.key))
             del self.entries[oldest.key]
 
-    def _diverged(
-        self, node: NodeId, written: ShardsWritten, index: int, digest: str, known: str
-    ) -> None:
+    def _diverged(self, entry: Entry, node: NodeId, index: int) -> None:
+        """Two nodes wrote one shard of one state with different content: say which tensor differs,
+        and which of them is alone with its digests, as far as what was heard tells."""
+        odd = self._odd(entry, index, node)
+        others = sorted(n for n in entry.tensors.get(index, {}) if n != node)
+        other = others[0] if others else None
+        tensor = self._first_difference(entry, index, node, other)
+        named = f"tensor {tensor!r}" if tensor else f"shard {index}"
+        beside = f" on {node} and {other}" if other else f" on {node}"
+        rank = None
+        if self.world is not None and odd in self.world.members:
+            rank = self.world.members.index(odd)
         self.ctx.emit(
             "fault_detected",
-            f"divergence: shard {index} of step {written.step} differs on {node}",
+            f"divergence: {named} of step {entry.step} differs{beside}; {odd} is the odd one",
             self.job,
-            written.generation.counter,
+            entry.generation.counter,
             fault="divergence",
-            rank=None,
-            culprit=node,
-            evidence=[f"{digest} instead of {known}"],
+            rank=rank,
+            culprit=odd,
+            evidence=[f"{n} has model digest {d[:16]}" for n, d in sorted(entry.models.items())],
             seconds_to_detect=0.0,
+            tensor=tensor,
+            shard=index,
         )
+
+    def _odd(self, entry: Entry, index: int, node: NodeId) -> NodeId:
+        """Who differs from the most others: in the model's digest, or in this shard's tensors."""
+        tensors = entry.tensors.get(index, {})
+
+        def alone(one: NodeId) -> tuple[int, int]:
+            models = sum(d != entry.models.get(one) for d in entry.models.values())
+            return models, sum(own != tensors.get(one) for own in tensors.values())
+
+        # Of two alone with each other the one that came later.
+        return max(sorted({*tensors, node}), key=lambda one: (alone(one), one == node))
+
+    def _first_difference(
+        self, entry: Entry, index: int, node: NodeId, other: NodeId | None
+    ) -> str | None:
+        mine = entry.tensors.get(index, {}).get(node, {})
+        theirs = entry.tensors.get(index, {}).get(other, {}) if other is not None else {}
+        names = sorted(mine.keys() | theirs.keys()) if mine and theirs else []
+        return next((name for name in names if mine.get(name) != theirs.get(name)), None)

@@ -128,11 +128,13 @@ class Driver:
         self.statuses[node] = status
         if not self._silent():
             self.checkpoints.learn({n: s.stored for n, s in self.statuses.items()})
-        self.committed = max(self.committed, status.committed if self.oriented else 0)
         self.summary_due, self.hold_off = True, 0.0
         if status.fatal:
             self._fail(status.fatal)
         world = self.world
+        if world is not None and status.world is not None:
+            if status.world.generation == world.generation:
+                self.committed = max(self.committed, status.committed)
         if self.phase == "running" and world is not None and node in world.members:
             self._look_for_faults(node, status, world)
         self.evaluate()
@@ -283,7 +285,8 @@ class Driver:
         if len(able) < least:
             self.why_waiting = f"{len(able)} of at least {least} members are ready"
             self.why_waiting += self._troubles()
-            if all(s.hopeless for s in self.statuses.values()):
+            statuses = [self.statuses.get(n) for n in self.view.members]
+            if all(s is not None and s.hopeless for s in statuses):
                 self._fail(self.why_waiting)
             return
         unsettled = self._unsettled()
@@ -319,7 +322,8 @@ class Driver:
             return True
         world = max(worlds, key=lambda w: w.generation)
         self._take(world)
-        self.committed = max(world.step, *(s.committed for s in self.statuses.values()))
+        there = [s for s in self.statuses.values() if s.world == world]
+        self.committed = max(world.step, *(s.committed for s in there))
         self.moved_at = self.ctx.now
         self.phase = "running"
         if all(self._whole(node, world) for node in world.members):
@@ -462,8 +466,9 @@ class Driver:
             rung = "grow"
         lineage = best.point.lineage
         last = self._last_run(lineage)
-        if last is None or (
-            best.entered == last.generation
+        if (
+            last is not None
+            and best.entered == last.generation
             and restore.keeps_lineage(last.members, self.view.members)
         ):
             return Start(resume, rung, self._parent_of(lineage))
@@ -743,8 +748,11 @@ class Driver:
             if node not in self.released:
                 self.released.add(node)
                 self.ctx.send(node, Release(self.record.id, newest.generation))
-        members = self.world.members if self.world is not None else ()
-        training = [n for n in self._trainers("active") if n in members]
+        world = self.world
+        same = world is not None and world.lineage == newest.lineage
+        training = [
+            n for n in self._trainers("active") if world is not None and same and n in world.members
+        ]
         left = self._trainers("done") and not self._trainers("finished", "released")
         if not left or training or self._silent():
             return False

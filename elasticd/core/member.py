@@ -517,6 +517,8 @@ class Member:
                     self._accuse("ring_broken", str(message["evidence"]))
             case "shards":
                 self._shards(message)
+            case "checkpoint_skipped":
+                self._skipped(message)
             case "finished":
                 if self._speaks_of_now(message) and trainer.phase == "active":
                     trainer.phase = "finished"
@@ -560,6 +562,12 @@ class Member:
         self.written = [*self.written[1 - _KEPT_REPORTS :], written]
         self._tell_leader(written)
 
+    def _skipped(self, message: dict[str, Any]) -> None:
+        step, reason = message["step"], message["reason"]
+        counter = message["generation"][0]
+        text = f"step {step} was not written here: {reason}"
+        self.ctx.emit("checkpoint_skipped", text, self.record.id, counter, step=step)
+
     def _shards(self, message: dict[str, Any]) -> None:
         counter, leader, nonce = message["generation"]
         shards = tuple((s["index"], s["bytes"], s["digest"]) for s in message["shards"])
@@ -574,6 +582,8 @@ class Member:
             digest=message["digest"],
             stall_seconds=message["stall_seconds"],
             write_seconds=message["write_seconds"],
+            mode=message.get("mode", ""),
+            tensors=tuple(tuple(s.get("tensors", {}).items()) for s in message["shards"]),
         )
         self._wrote(written)
 

@@ -263,6 +263,10 @@ class ShardsWritten:
     digest: str
     stall_seconds: float
     write_seconds: float
+    mode: str = ""
+    """How the state was held meanwhile: reference or slices."""
+    tensors: tuple[tuple[tuple[str, str], ...], ...] = ()
+    """Of each of ``shards``, if known: its tensors and the beginning of their digests."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,25 +233,24 @@ class Checkers:
         wanted = min(spec.checkpoint.replicas, len(node.views.view.members))
         step = emit.fields["step"]
         disks = [h.disk for h in self.cluster.hosts.values()]
+        # What was stored counts, though retention may have removed it meanwhile. Two sides of a
+        # partition may have used the same counter: one of them has to be whole.
+        counter = emit.generation
         found = [
-            manifest
+            [(m, held) for m, held in disk.committed if m.job == emit.job and m.step == step]
             for disk in disks
-            for (job, at, _), manifest in disk.finals.items()
-            if job == emit.job and at == step and manifest.generation.counter == emit.generation
         ]
-        # A disk that has a newer one may have dropped this one already.
-        newer = sum(
-            any(job == emit.job and at > step for job, at, _ in disk.finals) for disk in disks
-        )
-        if newer >= wanted:
-            return
-        # Two sides of a partition may have used the same counter: one of them has to be whole.
         fewest = 0
-        for manifest in found:
-            same = sum(other.same_state(manifest) for other in found)
-            copies = [sum(s.index in d.held(manifest) for d in disks) for s in manifest.shards]
-            fewest = max(fewest, min(same, *copies))
-        if fewest + newer < wanted:
+        for manifest in [m for here in found for m, _ in here if m.generation.counter == counter]:
+            same = [[held for m, held in here if m.same_state(manifest)] for here in found]
+            nodes = sum(bool(helds) for helds in same)
+            there = [
+                {*disk.held(manifest), *(index for held in helds for index in held)}
+                for disk, helds in zip(disks, same, strict=True)
+            ]
+            copies = [sum(s.index in held for held in there) for s in manifest.shards]
+            fewest = max(fewest, min(nodes, *copies))
+        if fewest < wanted:
             self.broken(f"checkpoint {step} is announced, but {fewest} nodes have some part of it")
 
     # --- at the end -------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ class Disk:
         default_factory=dict
     )
     """Per state, by (count, index)."""
+    committed: list[tuple[Manifest, tuple[int, ...]]] = field(default_factory=list)
+    """Every manifest that was ever stored here, with the shards that were here then."""
 
     def write_partial(
         self, job: JobId, point: Point, count: int, indices: list[int]
@@ -55,6 +57,7 @@ class Disk:
                 return f"shard {index} is missing"
         self.finals[key] = manifest
         self.shards[key] = {k: v for k, v in files.items() if k[0] == manifest.count}
+        self.committed.append((manifest, self.held(manifest)))
         known = [m for m in self.finals.values() if m.job == manifest.job]
         for gone in prunable(known, [KeepLast(keep)], manifest.lineage):
             del self.finals[gone.job, gone.step, gone.stamp]
