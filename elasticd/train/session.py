@@ -17,16 +17,16 @@ under one lock, and these rules hold:
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
 from elasticd.checkpoints.codec import write_memory
@@ -35,11 +35,12 @@ from elasticd.ipc.child import DaemonLink
 from elasticd.ipc.chunks import ReducerLink
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.job import JobSpec
+from elasticd.train import threads
 from elasticd.train.progress import MAX_METRICS, Memory, Pace, Reporter, metric
 from elasticd.train.seat import Parts, ProbeResult
 from elasticd.train.state import Snapshot
 from elasticd.train.world import World, tag_list, tag_of
-from elasticd.train.writer import CheckpointWriter, Task
+from elasticd.train.writer import CheckpointWriter, Task, mode_of
 from elasticd.types import Point, Tag
 
 _LEFT = "this world has ended"
@@ -95,19 +96,13 @@ class Session:
 
     def start(self) -> None:
         """Begin to answer the daemon."""
-        threading.Thread(target=self._listen, name="elasticd-control", daemon=True).start()
+        threads.start("control", self._listen)
 
     # The control thread.
 
     def _listen(self) -> None:
-        try:
-            for message, fds in self._link.messages():
-                self._handle(message, fds)
-        except Exception:
-            # The top of a thread without which this process is of no use: end it, with the reason.
-            traceback.print_exc()
-            sys.stderr.flush()
-            os._exit(1)
+        for message, fds in self._link.messages():
+            self._handle(message, fds)
 
     def _handle(self, message: dict[str, Any], fds: list[int]) -> None:
         match message.get("t"):
@@ -168,6 +163,7 @@ class Session:
         if self._world is not None:
             self._world = None
             self._report.pace.pause()
+            self._writer.interrupt()
             os.write(self._wake_write_fd, b"x")
 
     def _offer(self, world: World, fds: list[int]) -> None:
@@ -201,10 +197,7 @@ class Session:
                 reason = f"this trainer holds {snapshot and snapshot.point}"
                 self._link.send({"t": "not_exported", "serial": request.serial, "reason": reason})
                 continue
-            threading.Thread(
-                target=self._export, args=(request.serial, snapshot), name="elasticd-export",
-                daemon=True,
-            ).start()  # fmt: skip
+            threads.start("export", partial(self._export, request.serial, snapshot))
 
     def _export(self, serial: int, snapshot: Snapshot) -> None:
         try:
@@ -308,6 +301,7 @@ class Session:
             self._serve_exports()
 
     def begin_update(self) -> None:
+        self._writer.make_room(self.check)
         with self._lock:
             self._current()
             self._updating = True
@@ -322,6 +316,7 @@ class Session:
             if loss is not None:
                 self._report.loss = loss
                 self._report.pace.step(time.monotonic())
+                self._writer.step_done()
             serials, self._freezes = self._freezes, []
             for serial in serials:
                 self._answer_freeze(serial)
@@ -390,8 +385,9 @@ class Session:
     def checkpoint(self, world: World, snapshot: Snapshot, stall_seconds: float) -> None:
         step = snapshot.point.step
         must = step == self.spec.train.steps or step == world.point.step
-        if not self._writer.submit(Task(world, snapshot, stall_seconds), must=must):
-            self.log({"checkpoint_skipped": step})
+        available = psutil.virtual_memory().available
+        mode = mode_of(self.spec.checkpoint.snapshot, snapshot.bytes, available)
+        self._writer.submit(Task(world, snapshot, stall_seconds, mode, must))
 
     def refuse(self, reason: str) -> None:
         self._link.send({"t": "refused", "reason": reason})

@@ -66,9 +66,9 @@ class Snapshot:
         model = [name[size:] for name in self.tensors if name.startswith(MODEL)]
         return sorted(path for path in model if path not in shown)
 
-    def digest(self) -> str:
-        """The model's digest, as ``status --json`` shows it."""
-        return model_digest({path: self.tensors[MODEL + path] for path in self.parameters})
+    def digest(self, pace: Callable[[int], object] = lambda count: None) -> str:
+        """The model's digest, as ``status --json`` shows it; ``pace`` as for ``write_shard``."""
+        return model_digest({path: self.tensors[MODEL + path] for path in self.parameters}, pace)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,10 @@
-"""Writes this member's shards of a checkpoint, in the background."""
+"""Writes this member's shards of a checkpoint, in the background.
+
+The state is held by reference, so training never waits for a copy; what it costs is the memory of
+one state while it is written. Where that is short the state is written in slices: the references
+are the state that training holds anyway, and the next update, which would make a second one, waits
+until they are gone, for a bounded time.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +13,47 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from elasticd.checkpoints.codec import write_shard
 from elasticd.checkpoints.layout import partial_name, shard_name, split, writes
 from elasticd.errors import StateError
+from elasticd.train import threads
+from elasticd.train.manners import Manners
 from elasticd.train.state import Snapshot
 from elasticd.train.world import World, tag_list
 
+MAX_STALL_SECONDS = 10.0
+"""An update waits no longer for a state that is written in slices; the checkpoint is given up."""
+_CHECK_SECONDS = 0.05
+_SHARE_OF_INTERVAL = 0.5
+"""A writer that isn't done after this share of the time to the next checkpoint stops resting."""
+TENSOR_DIGITS = 16
+"""Of a tensor's digest, in the report: enough to find the one that differs."""
 
-@dataclass(frozen=True)
+
+class Abandoned(Exception):
+    """Training needs the memory that the state takes."""
+
+
+def mode_of(wanted: str, state_bytes: int, available_bytes: int) -> str:
+    """``reference`` or ``slices``, for ``[checkpoint] snapshot``."""
+    if wanted != "auto":
+        return wanted
+    return "slices" if available_bytes < state_bytes else "reference"
+
+
+@dataclass
 class Task:
     """A state and the world for which it is to be written."""
 
     world: World
     snapshot: Snapshot
     stall_seconds: float
+    mode: str = "reference"
+    must: bool = False
+    abandoned: threading.Event = field(default_factory=threading.Event)
 
 
 class CheckpointWriter:
@@ -33,27 +63,72 @@ class CheckpointWriter:
         self,
         send: Callable[[Mapping[str, Any]], object],
         note: Callable[[Mapping[str, float | str]], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``send`` sends a message to the daemon; ``note`` shows a figure to the user."""
-        self._send, self._note = send, note
+        self._send, self._note, self._clock = send, note, clock
         self._changed = threading.Condition()
         self._busy: Task | None = None
         self._next: Task | None = None
         self._thread: threading.Thread | None = None
+        self._manners = Manners()
+        self._wrote_all_along = False
+        self._due = float("inf")
 
-    def submit(self, task: Task, *, must: bool) -> bool:
-        """Write ``task``; False if another is being written and ``task`` isn't a ``must``."""
+    def submit(self, task: Task) -> bool:
+        """Write ``task``; False if another is being written and ``task`` isn't a must."""
         with self._changed:
-            if self._busy is not None and not must:
+            if self._busy is not None and not task.must:
+                late = self._busy.snapshot.point.step
+                self._skip(task, f"step {late} is still being written")
                 return False
+            if self._next is not None:
+                self._skip(self._next, "a newer one has to be written")
             self._next = task
             self._changed.notify_all()
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="elasticd-checkpoint", daemon=True
-                )
-                self._thread.start()
+                self._thread = threads.start("checkpoint", self._run)
             return True
+
+    def make_room(self, check: Callable[[], None]) -> None:
+        """Return when no state is held that training can't afford beside the next one.
+
+        For the training thread, before an update. ``check`` raises if there is no more update to
+        wait for.
+        """
+        if not self._holds_slices():
+            return
+        began = self._clock()
+        while True:
+            with self._changed:
+                if self._changed.wait_for(lambda: not self._holds_slices(), _CHECK_SECONDS):
+                    return
+                waited = self._clock() - began
+                for task in (self._busy, self._next):
+                    if task is not None and task.mode == "slices":
+                        task.stall_seconds += min(waited, _CHECK_SECONDS)
+                        if waited > MAX_STALL_SECONDS and not task.must:
+                            task.abandoned.set()
+            check()
+
+    def _holds_slices(self) -> bool:
+        tasks = (self._busy, self._next)
+        return any(task is not None and task.mode == "slices" for task in tasks)
+
+    def step_done(self) -> None:
+        """The training thread has finished a step."""
+        writing = self._busy is not None
+        # A step beside which writing began or ended tells nothing.
+        if writing == self._wrote_all_along:
+            self._manners.step(self._clock(), writing=writing)
+        else:
+            self._manners.interrupt()
+            self._manners.step(self._clock(), writing=writing)
+        self._wrote_all_along = writing
+
+    def interrupt(self) -> None:
+        """The training thread has left its world."""
+        self._manners.interrupt()
 
     def _run(self) -> None:
         if sys.platform == "linux":  # elsewhere a nice value is the whole process's
@@ -64,16 +139,53 @@ class CheckpointWriter:
                 task, self._next = self._next, None
                 self._busy = task
             assert task is not None
-            try:
-                self._send(_write(task))
-            except StateError as error:
-                self._note({"checkpoint_error": str(error)})
+            self._write(task)
             with self._changed:
                 self._busy = None
+                self._changed.notify_all()
             del task  # its state must not outlive it here
 
+    def _write(self, task: Task) -> None:
+        self._due = self._clock() + _SHARE_OF_INTERVAL * task.world.writes.every * (
+            self._manners.idle_seconds or 0.0
+        )
+        try:
+            self._send(_written(task, self._pacer(task)))
+        except StateError as error:
+            self._note({"checkpoint_error": str(error)})
+            self._skip(task, str(error))
+        except Abandoned:
+            self._skip(task, f"the next update would have waited over {MAX_STALL_SECONDS:g} s")
+        else:
+            self._note({"checkpoint_duty": round(self._manners.duty, 3)})
 
-def _write(task: Task) -> dict[str, Any]:
+    def _pacer(self, task: Task) -> Callable[[int], None]:
+        """Rests after each slice as long as manners want."""
+        began = self._clock()
+
+        def pace(written: int) -> None:
+            nonlocal began
+            if task.abandoned.is_set():
+                raise Abandoned
+            now = self._clock()
+            hurry = task.must or task.mode == "slices" or now > self._due
+            seconds = self._manners.pause_seconds(now - began, hurry=hurry)
+            if seconds > 0:
+                task.abandoned.wait(seconds)
+            began = self._clock()
+
+        return pace
+
+    def _skip(self, task: Task, reason: str) -> None:
+        step = task.snapshot.point.step
+        self._note({"checkpoint_skipped": step})
+        generation = tag_list(task.world.generation)
+        said = {"t": "checkpoint_skipped", "generation": generation, "step": step}
+        self._send({**said, "reason": reason})
+
+
+def _written(task: Task, pace: Callable[[int], None]) -> dict[str, Any]:
+    """Write all shards of ``task`` that are this member's; the report on them."""
     world, snapshot, point = task.world, task.snapshot, task.snapshot.point
     started = time.monotonic()
     count = world.writes.count
@@ -83,8 +195,11 @@ def _write(task: Task) -> dict[str, Any]:
     shards = []
     for index in writes(world.rank, world.size, count, world.writes.replicas):
         tensors = {name: snapshot.tensors[name] for name in names[index]}
-        file = write_shard(folder / shard_name(index, count), tensors, metadata)
-        shards.append({"index": index, "bytes": file.bytes, "digest": file.digest})
+        file = write_shard(folder / shard_name(index, count), tensors, metadata, pace=pace)
+        short = {name: digest[:TENSOR_DIGITS] for name, digest in file.tensors.items()}
+        shards.append(
+            {"index": index, "bytes": file.bytes, "digest": file.digest, "tensors": short}
+        )
     return {
         "t": "shards",
         "generation": tag_list(world.generation),
@@ -93,7 +208,8 @@ def _write(task: Task) -> dict[str, Any]:
         "stamp": point.stamp,
         "count": count,
         "shards": shards,
-        "digest": snapshot.digest(),
+        "digest": snapshot.digest(pace),
+        "mode": task.mode,
         "stall_seconds": task.stall_seconds,
         "write_seconds": time.monotonic() - started,
     }

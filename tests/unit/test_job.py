@@ -73,7 +73,14 @@ def test_defaults_are_those_of_the_interface(folder: Path) -> None:
         "world": {"min": 1, "max": 0, "backend": "ring", "reduction": "exact"},
         "batch": {"global": 64, "micro": 8},
         "train": {"steps": 200, "seed": 0},
-        "checkpoint": {"every_steps": 10, "replicas": 2, "keep": 3},
+        "checkpoint": {
+            "every_steps": 10,
+            "replicas": 2,
+            "keep": 3,
+            "keep_every_steps": 0,
+            "keep_hours": 0.0,
+            "snapshot": "auto",
+        },
         "recovery": {
             "spare": "script",
             "verify_every": 50,
