@@ -13,13 +13,35 @@ from numpy.typing import NDArray
 from elasticd.errors import UsageError
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.job import JobSpec, load
+from elasticd.train import randomness
 from elasticd.train.seat import Parts, ProbeResult
 from elasticd.train.state import Snapshot
 from elasticd.train.world import World, Writes
 from elasticd.types import JobId, Lineage, NodeId, Point, Tag, first_stamp
 
 JOB_VARIABLE = "ELASTICD_JOB"
+JOB_FILE = "job.toml"
 OUTPUT_FOLDER = "output"
+
+
+def job_path() -> Path:
+    """Where the job of the script that runs should be."""
+    if named := os.environ.get(JOB_VARIABLE):
+        return Path(named)
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    return (Path(script).resolve().parent if script else Path.cwd()) / JOB_FILE
+
+
+def seed_alone() -> None:
+    """Seed a script that runs by itself as a trainer would, before it makes its model.
+
+    For ``import elasticd``. A job.toml that is missing or wrong is :class:`elasticd.Run`'s to tell.
+    """
+    try:
+        spec = load(job_path())
+    except UsageError:
+        return
+    randomness.seed_script(spec.train.seed)
 
 
 class AloneSeat:
@@ -39,10 +61,7 @@ class AloneSeat:
             UsageError: there is no such file.
             ConfigError: it is wrong.
         """
-        named = os.environ.get(JOB_VARIABLE)
-        script = getattr(sys.modules.get("__main__"), "__file__", None)
-        folder = Path(script).resolve().parent if script else Path.cwd()
-        path = Path(named) if named else folder / "job.toml"
+        path = job_path()
         if not path.is_file():
             raise UsageError(
                 f"{path}: not found; elasticd.Run reads its parameters from the job.toml beside "

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 import sys
+import threading
 import traceback
 import types
 from collections.abc import Sequence
@@ -30,10 +34,21 @@ def main() -> NoReturn:
     HOST.prepare(session)
     randomness.seed_script(session.spec.train.seed)
     code = run_script(Path(extra["script"]), [str(word) for word in extra.get("args", ())])
-    sys.stdout.flush()
-    sys.stderr.flush()
     session.close()
-    sys.exit(code)
+    _end(code)
+
+
+def _end(code: int) -> NoReturn:
+    """Do what an interpreter does at its end, except to take itself down: our threads may be inside
+    MLX, which aborts the process then."""
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # closed by the script, or its reader gone
+            stream.flush()
+    os._exit(code)
 
 
 def run_script(script: Path, args: Sequence[str]) -> int:

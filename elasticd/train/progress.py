@@ -9,6 +9,8 @@ from typing import Any
 
 import psutil
 
+from elasticd.train import threads
+
 _INTERVAL_SECONDS = 0.02
 _MEMORY_INTERVAL_SECONDS = 1.0
 MAX_METRICS = 100
@@ -27,7 +29,7 @@ class Reporter:
 
     def start(self) -> None:
         """Begin to report."""
-        threading.Thread(target=self._run, name="elasticd-progress", daemon=True).start()
+        threads.start("progress", self._run)
 
     def touch(self, *, urgent: bool = False) -> None:
         """Something changed; the caller holds the lock."""

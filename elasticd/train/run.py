@@ -73,8 +73,6 @@ class Run:
         seat = HOST.sit()
         self._seat = AloneSeat.find() if seat is None else seat
         spec = self._seat.spec
-        if seat is None:
-            randomness.seed_script(spec.train.seed)
         batches = Batches(spec.batch.global_, spec.batch.micro)
         self._source = source_of(data, batches, spec.train.seed)
         self._collate: Collate = collate or stack

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -157,6 +158,7 @@ class Step:
         if not self._late:
             reduced, gradients = self._result("step.apply()"), self._gradients
             self._gradients = None
+            self._reduced = replace(reduced, state={}, gradients=None)  # the step may live longer
             self._engine.apply(reduced, optimizer, gradients)
         self._applied = True
 

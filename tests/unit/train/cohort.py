@@ -5,7 +5,6 @@ and network; a rank can be made to die at any of its calls.
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 from collections.abc import Callable, Mapping
@@ -190,7 +189,10 @@ class Seat:
         self.world, self.next = self.next, None
         return self.world
 
-    def check(self) -> World:  # type: ignore[override]
+    def check(self) -> None:
+        self._present()
+
+    def _present(self) -> World:
         self._call()
         if self.world is None:
             raise GenerationLost("ended")
@@ -227,7 +229,7 @@ class Seat:
         self._call()
 
     def _together(self, key: Any, value: Any) -> dict[str, Any]:
-        world = self.check()
+        world = self._present()
         deposits = self.cohort.deposits.setdefault((world.generation, key), {})
         deposits[self.name] = value
         self.cohort.changed.notify_all()
@@ -273,8 +275,3 @@ class Seat:
 
     def log(self, values: Mapping[str, float | str]) -> None:
         pass
-
-
-def close(fds: list[int]) -> None:
-    for fd in fds:
-        os.close(fd)

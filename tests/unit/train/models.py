@@ -80,9 +80,12 @@ def low_level(compiled: bool, tracked: bool = False) -> Callable[[Any], Report]:
         loss_and_grad: Any = nn.value_and_grad(model, loss)
         if compiled:
             state = [model.state, mx.random.state]
-            loss_and_grad = partial(mx.compile, inputs=state, outputs=state)(
-                lambda batch: nn.value_and_grad(model, loss)(model, batch)
-            )
+            eager = loss_and_grad
+
+            def whole(batch: Any) -> Any:
+                return eager(model, batch)
+
+            loss_and_grad = partial(mx.compile, inputs=state, outputs=state)(whole)
         run = elasticd.Run(model=model, data=samples())
         notes: dict[str, Any] = {"bodies": 0, "mean": mx.zeros((2,))}
         if tracked:

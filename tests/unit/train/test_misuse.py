@@ -1,0 +1,227 @@
+"""What a script can do wrong, and what it is told."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import mlx.optimizers as optim
+import pytest
+
+import elasticd
+from elasticd.errors import StateError, UsageError
+from tests.unit.train.cohort import Cohort, spec
+
+
+def outcome(script: Callable[[Any], Any]) -> BaseException | None:
+    results = Cohort(spec(), script, random.Random(0)).run(["a"])
+    return results["a"].error
+
+
+class Model(nn.Module):
+    """Whose forward pass does what it is told to its state."""
+
+    def __init__(self, forward: Callable[[Any], None] = lambda model: None) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.table = mx.zeros((3,))
+        self.freeze(keys=["table"], recurse=False)
+        self.passes = 0
+        self._forward = forward
+
+    def __call__(self, x: mx.array) -> mx.array:
+        self.passes += 1
+        self._forward(self)
+        return self.layer(x)
+
+
+def loss(model: Any, batch: mx.array) -> Any:
+    return model(batch).square().mean()
+
+
+DATA = [mx.array([1.0, float(i)]) for i in range(9)]
+
+
+def begin(model: nn.Module) -> tuple[Any, Any]:
+    run = elasticd.Run(model=model, optimizer=optim.SGD(0.1), data=DATA)
+    return run, nn.value_and_grad(model, loss)
+
+
+def no_apply(step: Any, model: Any, gradient: Any) -> None:
+    for batch in step.micro_batches():
+        step.accumulate(*gradient(model, batch))
+
+
+def left_early(step: Any, model: Any, gradient: Any) -> None:
+    for batch in step.micro_batches():
+        step.accumulate(*gradient(model, batch))
+        break
+    step.apply()
+
+
+def never_looped(step: Any, model: Any, gradient: Any) -> None:
+    step.apply()
+
+
+def not_accumulated(step: Any, model: Any, gradient: Any) -> None:
+    for _ in step.micro_batches():
+        pass
+
+
+def twice(step: Any, model: Any, gradient: Any) -> None:
+    for batch in step.micro_batches():
+        found = gradient(model, batch)
+        step.accumulate(*found)
+        step.accumulate(*found)
+
+
+def vector_loss(step: Any, model: Any, gradient: Any) -> None:
+    for batch in step.micro_batches():
+        step.accumulate(mx.zeros((2,)), gradient(model, batch)[1])
+
+
+def other_gradients(step: Any, model: Any, gradient: Any) -> None:
+    for number, batch in enumerate(step.micro_batches()):
+        value, grads = gradient(model, batch)
+        step.accumulate(value, grads if number < 2 else {"layer": {"bias": mx.zeros((2,))}})
+
+
+def applied_twice(step: Any, model: Any, gradient: Any) -> None:
+    no_apply(step, model, gradient)
+    step.apply()
+    step.apply()
+
+
+def other_optimizer(step: Any, model: Any, gradient: Any) -> None:
+    no_apply(step, model, gradient)
+    step.apply(optim.SGD(0.2))
+
+
+def looped_twice(step: Any, model: Any, gradient: Any) -> None:
+    no_apply(step, model, gradient)
+    no_apply(step, model, gradient)
+
+
+def early_loss(step: Any, model: Any, gradient: Any) -> None:
+    print(step.loss)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (no_apply, "did not call step.apply"),
+        (left_early, "was left early"),
+        (never_looped, "has not run"),
+        (not_accumulated, "was not given to step.accumulate"),
+        (twice, "each once"),
+        (vector_loss, r"loss has shape \(2,\)"),
+        (other_gradients, "other gradients than before: layer.weight"),
+        (applied_twice, "called already"),
+        (other_optimizer, "one optimizer"),
+        (looped_twice, "looped over once"),
+        (early_loss, "step.loss needs the reduced step"),
+    ],
+)
+def test_a_wrong_body_is_told(body: Callable[..., None], says: str) -> None:
+    def script(seat: Any) -> None:
+        model = Model()
+        run, gradient = begin(model)
+        for step in run.steps():
+            body(step, model, gradient)
+
+    error = outcome(script)
+    assert isinstance(error, UsageError)
+    with pytest.raises(UsageError, match=says):
+        raise error
+
+
+def change_late(model: Any) -> None:
+    if model.passes > 4:
+        model.table = model.table + 1
+
+
+def appear(model: Any) -> None:
+    model.extra = mx.zeros((1,))
+
+
+def change_parameter(model: Any) -> None:
+    model.layer.weight = model.layer.weight * 2
+
+
+def count_randomly(model: Any) -> None:
+    model.counter = mx.array(random.randrange(1000))
+
+
+@pytest.mark.parametrize(
+    ("forward", "says"),
+    [
+        (change_late, "changed table, which the first pass"),
+        (appear, "made extra come or go"),
+        (count_randomly, "counter is .*int32 and differs"),
+    ],
+)
+def test_state_that_can_not_be_kept_equal_is_named(
+    forward: Callable[[Any], None], says: str
+) -> None:
+    def script(seat: Any) -> None:
+        model = Model(forward)
+        if forward is count_randomly:
+            model.counter = mx.array(-1)
+            model.freeze(keys=["counter"], recurse=False)
+        for _ in elasticd.Run(model=model, optimizer=optim.SGD(0.1), loss=loss, data=DATA):
+            pass
+
+    error = outcome(script)
+    assert isinstance(error, (UsageError, StateError))
+    with pytest.raises(type(error), match=says):
+        raise error
+
+
+def test_state_written_in_place_starts_anew_in_every_grain() -> None:
+    def in_place(model: Any) -> None:
+        model.table[0] = model.table[0] + 1
+
+    def script(seat: Any) -> Any:
+        model = Model(in_place)
+        for _ in elasticd.Run(model=model, optimizer=optim.SGD(0.1), loss=loss, data=DATA):
+            pass
+        return model.table.tolist()
+
+    results = Cohort(spec(), script, random.Random(0)).run(["a"])
+    assert results["a"].error is None
+    assert results["a"].value == [4.0, 0.0, 0.0]  # once a step
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"model": 7}, "model="),
+        ({"optimizer": 7}, "optimizer="),
+        ({"clip_norm": 0}, "clip_norm="),
+        ({"data": 7}, "data="),
+        ({"loss": None}, "loss=, optimizer="),
+    ],
+)
+def test_a_wrong_run_is_told(arguments: dict[str, Any], says: str) -> None:
+    def script(seat: Any) -> None:
+        given = {"model": Model(), "optimizer": optim.SGD(0.1), "loss": loss, "data": DATA}
+        for _ in elasticd.Run(**{**given, **arguments}):
+            pass
+
+    error = outcome(script)
+    assert isinstance(error, UsageError) and says in str(error)
+
+
+def test_evaluation_leaves_the_model_as_it_was() -> None:
+    def script(seat: Any) -> Any:
+        model = Model()
+        run, _ = begin(model)
+        model.layer.eval()
+        seen = [run.evaluate(lambda: model.training), run.evaluate(lambda model: model.training)]
+        return seen, model.training, model.layer.training
+
+    results = Cohort(spec(), script, random.Random(0)).run(["a"])
+    assert results["a"].value == ([False, False], True, False)
