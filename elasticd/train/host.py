@@ -34,13 +34,14 @@ def main() -> NoReturn:
     HOST.prepare(session)
     randomness.seed_script(session.spec.train.seed)
     code = run_script(Path(extra["script"]), [str(word) for word in extra.get("args", ())])
+    _finish_interpreter()
     session.close()
-    _end(code)
+    # Not sys.exit: our threads may be inside MLX, which aborts a process that takes itself down.
+    os._exit(code)
 
 
-def _end(code: int) -> NoReturn:
-    """Do what an interpreter does at its end, except to take itself down: our threads may be inside
-    MLX, which aborts the process then."""
+def _finish_interpreter() -> None:
+    """What Python does when a script is over, before it takes itself down."""
     for thread in threading.enumerate():
         if not thread.daemon and thread is not threading.current_thread():
             thread.join()
@@ -48,7 +49,6 @@ def _end(code: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # closed by the script, or its reader gone
             stream.flush()
-    os._exit(code)
 
 
 def run_script(script: Path, args: Sequence[str]) -> int:

@@ -301,6 +301,7 @@ def test_a_freeze_before_the_verdict_is_answered(tmp_path: Path) -> None:
         ("def f(:", 1, "SyntaxError"),
         ("import elasticd; elasticd.Run(model=1, data=[1])", 1, "model= is a int"),
         ("print('never')", 0, "never"),
+        ("import atexit; atexit.register(print, 'at exit')", 0, "at exit"),
     ],
 )
 def test_a_script_ends_as_python_would_end_it(
