@@ -85,9 +85,9 @@ def up(home: Path, count: int | None, program: Sequence[str] = DAEMON) -> list[d
         idle = [node for node in nodes if _daemon(node.home) is None]
         started = {node.name: _start(node, program) for node in idle}
         try:
-            _await_view(nodes, started)
+            _await_view(nodes, started, program)
         except BaseException:
-            _end([node.home for node in idle], started)
+            _end([node.home for node in nodes if node.name in started], started)
             raise
         return [_described(node, started) for node in nodes]
 
@@ -240,11 +240,16 @@ def _start(node: Node, program: Sequence[str]) -> subprocess.Popen[bytes]:
         )
 
 
-def _await_view(nodes: Sequence[Node], started: dict[str, subprocess.Popen[bytes]]) -> None:
+def _await_view(
+    nodes: Sequence[Node], started: dict[str, subprocess.Popen[bytes]], program: Sequence[str]
+) -> None:
     deadline = time.monotonic() + UP_SECONDS
     while True:
         for node in nodes:
             process = started.get(node.name)
+            if process is None and _daemon(node.home) is None:
+                # It was killed a moment before we looked, and had not ended yet.
+                started[node.name] = process = _start(node, program)
             if process is not None and process.poll() is not None:
                 raise OperationError(_obituary(node, f"ended with status {process.returncode}"))
         views = [_view(node) for node in nodes]

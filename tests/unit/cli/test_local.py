@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -89,6 +91,20 @@ def test_up_again_leaves_running_nodes_alone(cluster: Path, fake_program: list[s
     after = pids(local.up(cluster, 3, fake_program))
     assert configs(cluster) == settings
     assert {name for name in after if after[name] != before[name]} == {"node-1"}
+
+
+@pytest.mark.process
+def test_a_daemon_that_ends_while_up_looks_is_started_again(
+    cluster: Path, fake_program: list[str]
+) -> None:
+    before = pids(local.up(cluster, 2, fake_program))
+    os.kill(before["node-1"], signal.SIGSTOP)
+    killer = threading.Timer(0.3, os.kill, (before["node-1"], signal.SIGKILL))
+    killer.start()
+    after = pids(local.up(cluster, None, fake_program))
+    killer.join()
+    assert after["node-0"] == before["node-0"]
+    assert after["node-1"] != before["node-1"]
 
 
 @pytest.mark.process
