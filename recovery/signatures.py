@@ -1,0 +1,155 @@
+"""What the end of a process says about its cause: status, last words and memory to one finding.
+
+Only what is known is said: an end that fits no signature stays ``worker_exit``. The table in
+docs/faults.md is :data:`SIGNATURES` with its sources.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Confidence = Literal["certain", "likely", "possible"]
+
+SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV = 6, (7, 10), 8, 4, 9, 11
+FATAL_SIGNALS = (SIGILL, SIGABRT, SIGFPE, *SIGBUS, SIGSEGV)
+"""Signals by which a process ends through its own doing; SIGBUS is 7 on Linux and 10 on macOS."""
+
+_LAST_LINES = 60
+_TIGHT = 0.9
+"""Above this share of a limit, memory was short."""
+_LOW_AVAILABLE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A text that a process prints at, or shortly before, its end."""
+
+    text: str
+    """Looked for in lower case; ``*`` stands for anything inside one line."""
+    fault: str
+    where: str
+    """What prints it."""
+
+
+SIGNATURES = (
+    Signature("[metal::malloc] attempting to allocate", "oom", "MLX, Metal allocator"),
+    Signature("[metal::malloc] resource limit", "oom", "MLX, Metal allocator"),
+    Signature("[malloc] unable to allocate", "oom", "MLX, any allocator"),
+    Signature("[malloc_or_wait] unable to allocate", "oom", "MLX, allocator of older releases"),
+    Signature("command buffer execution failed: insufficient memory", "oom", "MLX, Metal queue"),
+    Signature("kiogpucommandbuffercallbackerroroutofmemory", "oom", "macOS, Metal driver"),
+    Signature("cudaerrormemoryallocation", "oom", "CUDA runtime"),
+    Signature("cuda_error_out_of_memory", "oom", "CUDA driver"),
+    Signature("cuda*out of memory", "oom", "MLX or the CUDA runtime"),
+    Signature("cublas_status_alloc_failed", "oom", "cuBLAS"),
+    Signature("std::bad_alloc", "oom", "C++ runtime"),
+    Signature("memoryerror", "oom", "Python"),
+    Signature("cannot allocate memory", "oom", "C library, errno ENOMEM"),
+    Signature("can't start new thread", "oom", "Python, when a thread's stack has no room"),
+    Signature("resource temporarily unavailable: thread", "oom", "C++ runtime"),
+    Signature("caused gpu timeout error", "hang", "macOS, GPU watchdog"),
+    Signature("impacting interactivity", "hang", "macOS, GPU watchdog"),
+    Signature("[ring] connection to a peer was lost", "link_lost", "MLX, ring"),
+    Signature("[ring]*couldn't connect", "link_lost", "MLX, ring"),
+    Signature("[ring]*couldn't bind", "link_lost", "MLX, ring"),
+    Signature("[jaccl]", "link_lost", "MLX, Thunderbolt RDMA"),
+    Signature("ibv_", "link_lost", "RDMA verbs"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What was last known of the memory of a process that has ended. Zero or None: not known."""
+
+    resident_bytes: int = 0
+    virtual_bytes: int = 0
+    address_space_limit_bytes: int | None = None
+    """RLIMIT_AS."""
+    group_limit_bytes: int | None = None
+    """Of the memory cgroup that it was in."""
+    group_used_bytes: int = 0
+    group_kills: int = 0
+    """How often the kernel killed for want of memory in that cgroup since the process started."""
+    available_bytes: int = 0
+    total_bytes: int = 0
+
+
+NO_MEMORY = Memory()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The cause of an end, with what speaks for it in one sentence."""
+
+    fault: str
+    text: str
+    confidence: Confidence
+
+
+def of_text(text: str) -> tuple[str, str] | None:
+    """(fault, line) of the last line in which a signature is found; None if there is none."""
+    for line in reversed(text.splitlines()[-_LAST_LINES:]):
+        lower = line.lower()
+        for signature in SIGNATURES:
+            if _matches(signature.text.lower(), lower):
+                return signature.fault, line.strip()
+    return None
+
+
+def _matches(pattern: str, line: str) -> bool:
+    at = 0
+    for part in pattern.split("*"):
+        found = line.find(part, at)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
+
+
+def classify(status: int, tail: str, memory: Memory | None = None) -> Finding:
+    """Why a process ended.
+
+    Args:
+        status: its exit code, or minus the signal that ended it; 128 + n counts as signal n.
+        tail: the last lines that it printed.
+        memory: what was known of its memory, if anything.
+    """
+    memory = memory or NO_MEMORY
+    signal = -status if status < 0 else status - 128 if 128 < status < 160 else 0
+    how = f"signal {signal}" if signal else f"exit status {status}"
+    if memory.group_kills and signal == SIGKILL:
+        text = f"{how}: the kernel killed for want of memory in its cgroup ({_use(memory)})"
+        return Finding("oom", text, "certain")
+    if status != 0 and (said := of_text(tail)) is not None:
+        fault, line = said
+        return Finding(fault, f"{how} after: {line[:300]}", "certain" if not signal else "likely")
+    short = _shortage(memory)
+    if short and signal in (*FATAL_SIGNALS, SIGKILL):
+        # MLX's CPU allocator doesn't check what malloc returns: a failed allocation is a SIGSEGV.
+        sure: Confidence = "likely" if signal in (SIGSEGV, SIGABRT, *SIGBUS) else "possible"
+        return Finding("oom", f"{how} while memory was short: {short}", sure)
+    return Finding("worker_exit", how, "certain")
+
+
+def _shortage(memory: Memory) -> str:
+    limit = memory.address_space_limit_bytes
+    if limit is not None and memory.virtual_bytes >= _TIGHT * limit:
+        return f"{_mib(memory.virtual_bytes)} of {_mib(limit)} MiB of address space were used"
+    limit = memory.group_limit_bytes
+    if limit is not None and memory.group_used_bytes >= _TIGHT * limit:
+        return f"its cgroup used {_use(memory)}"
+    if memory.total_bytes and memory.available_bytes <= _LOW_AVAILABLE * memory.total_bytes:
+        available, total = _mib(memory.available_bytes), _mib(memory.total_bytes)
+        return f"{available} of the machine's {total} MiB were left"
+    return ""
+
+
+def _use(memory: Memory) -> str:
+    limit = memory.group_limit_bytes
+    of = f" of {_mib(limit)}" if limit is not None else ""
+    return f"{_mib(memory.group_used_bytes)}{of} MiB"
+
+
+def _mib(size: int) -> int:
+    return size >> 20

@@ -1,0 +1,80 @@
+"""Ends of processes and what they are taken for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elasticd.recovery.signatures import SIGNATURES, Memory, classify, of_text
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("status", "tail", "fault"),
+    [
+        (1, "RuntimeError: [metal::malloc] Attempting to allocate 9 bytes which is", "oom"),
+        (1, "RuntimeError: [metal::malloc] Resource limit (499000) exceeded.", "oom"),
+        (1, "RuntimeError: [malloc] Unable to allocate 123 bytes.", "oom"),
+        (
+            1,
+            "RuntimeError: [METAL] Command buffer execution failed: Insufficient Memory "
+            "(00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)",
+            "oom",
+        ),
+        (-6, "terminate called\n  what():  std::bad_alloc", "oom"),
+        (1, "RuntimeError: CUDA error: out of memory", "oom"),
+        (1, "numpy._core._exceptions._ArrayMemoryError: Unable to allocate", "oom"),
+        (1, "Traceback\nMemoryError", "oom"),
+        (1, "[METAL] Command buffer execution failed: Caused GPU Timeout Error", "hang"),
+        (1, "RuntimeError: [ring] connection to a peer was lost", "link_lost"),
+        (1, "RuntimeError: [jaccl] Changing queue pair to RTR failed", "link_lost"),
+        (1, "ValueError: shapes (3,) and (4,)", "worker_exit"),
+        (-9, "", "worker_exit"),
+        (-11, "step 3", "worker_exit"),
+        (0, "MemoryError was handled", "worker_exit"),
+    ],
+)
+def test_last_words(status: int, tail: str, fault: str) -> None:
+    found = classify(status, tail)
+    assert found.fault == fault
+    assert str(abs(status)) in found.text
+
+
+def test_a_killed_process_needs_a_sign_of_short_memory() -> None:
+    roomy = Memory(available_bytes=8 * GIB, total_bytes=16 * GIB)
+    assert classify(-9, "", roomy).fault == "worker_exit"
+    tight = Memory(available_bytes=GIB // 4, total_bytes=16 * GIB)
+    found = classify(-9, "", tight)
+    assert (found.fault, found.confidence) == ("oom", "possible")
+    assert "256 of the machine's 16384 MiB" in found.text
+
+
+@pytest.mark.parametrize("status", [-11, 139])
+def test_a_segmentation_fault_at_the_limit(status: int) -> None:
+    memory = Memory(virtual_bytes=GIB, address_space_limit_bytes=GIB + 100)
+    found = classify(status, "", memory)
+    assert (found.fault, found.confidence) == ("oom", "likely")
+    assert "1024 of 1024 MiB of address space" in found.text
+    far = Memory(virtual_bytes=GIB, address_space_limit_bytes=4 * GIB)
+    assert classify(status, "", far).fault == "worker_exit"
+
+
+def test_the_kernels_own_word_is_certain() -> None:
+    memory = Memory(group_kills=1, group_limit_bytes=GIB, group_used_bytes=GIB)
+    found = classify(-9, "", memory)
+    assert (found.fault, found.confidence) == ("oom", "certain")
+    assert classify(-15, "", memory).fault == "worker_exit"
+
+
+def test_the_newest_line_counts() -> None:
+    text = "MemoryError\nlater\n[ring] connection to a peer was lost\nend"
+    assert of_text(text) == ("link_lost", "[ring] connection to a peer was lost")
+    assert of_text("nothing here") is None
+
+
+def test_every_signature_is_in_the_table() -> None:
+    table = (Path(__file__).parents[3] / "docs" / "faults.md").read_text().lower()
+    for signature in SIGNATURES:
+        assert f"`{signature.text}`".replace("*", "…") in table, signature.text
