@@ -42,6 +42,8 @@ from elasticd.supervision.notify import Notifier
 from elasticd.types import JobId, NodeId
 
 STOP_SECONDS = 5.0
+ROTATE_SECONDS = 10.0
+"""Between two looks at the sizes of the ranks' logs."""
 _FILES = 4096
 
 log = structlog.get_logger(__name__)
@@ -121,12 +123,14 @@ class Daemon:
         jobs = JobsFolder.start(self._home / "jobs", self._submit_file)
         self._notifier.ready()
         watchdog = asyncio.create_task(self._feed_watchdog())
+        rotation = asyncio.create_task(self._rotate_logs())
         log.info("daemon runs", node=self._me, listen=self._settings.listen, version=__version__)
         try:
             await self._stop.wait()
         finally:
             self._notifier.stopping()
             watchdog.cancel()
+            rotation.cancel()
             await jobs.close()
             await self._end()
         if self._failure is not None:
@@ -139,6 +143,11 @@ class Daemon:
         while (seconds := self._notifier.watchdog_seconds) > 0:
             self._notifier.watchdog()
             await asyncio.sleep(seconds / 2)
+
+    async def _rotate_logs(self) -> None:
+        while True:
+            await asyncio.sleep(ROTATE_SECONDS)
+            self._ranks.rotate_logs()
 
     async def _end(self) -> None:
         self._engine.stop()

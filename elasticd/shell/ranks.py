@@ -25,11 +25,18 @@ from elasticd.ipc.memory import create_memory
 from elasticd.job import JobSpec
 from elasticd.shell.children import Child, ChildServer, Launch
 from elasticd.shell.ports import free_port
+from elasticd.shell.units import RunningUnit
+from elasticd.supervision import machine
 from elasticd.supervision.logs import RotatedLog
+from elasticd.supervision.unit import Unit
 from elasticd.types import JobId, Tag
 
 _LISTEN_POLL_SECONDS = 0.002
 _TAIL_LINES = 40
+_REDUCER_START_SECONDS = 60.0
+_STOP_SECONDS = 3.0
+_READINESS = ("ready", "waiting", "at_run")
+"""The first frame by which a child says that it is up."""
 _SHOWN_LOG = "-trainer.log"
 _SPARE_LOG = "-spare.log"
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "USER", "SHELL", "SSL_CERT_FILE", "VIRTUAL_ENV")
@@ -58,6 +65,7 @@ class Rank:
     child: Child
     job: JobId | None
     log: RotatedLog
+    unit: RunningUnit
     host: str = ""
     exports: dict[int, asyncio.Future[int]] = field(default_factory=dict)
 
@@ -110,21 +118,22 @@ class Ranks:
         name = f"{time.time_ns() // 1_000_000:013d}{suffix}"
         path = self._home / "logs" / effect.job / name
         launch = Launch("trainer", command, folder, path, self._environment(spec), settings)
-        self._spawn(effect.child, launch, effect.job)
+        self._spawn(effect.child, launch, effect.job, spec.recovery.user_code_seconds)
 
     def start_reducer(self, effect: e.StartReducer) -> None:
         command = [sys.executable, "-m", "elasticd.reducer"]
         path = self._home / "logs" / "reducer.log"
         launch = Launch("reducer", command, self._home, path, self._environment(None))
-        self._spawn(effect.child, launch, None)
+        self._spawn(effect.child, launch, None, _REDUCER_START_SECONDS)
 
     def kill(self, effect: e.KillChild) -> None:
         rank = self._ranks.get(effect.child)
         if rank is not None:
             log.info("killing child", child=repr(rank.child), reason=effect.reason)
-            rank.child.kill(signal.SIGTERM if effect.graceful else signal.SIGKILL)
             if effect.graceful:
-                self._spawn_task(self._kill_later(rank.child))
+                rank.unit.tell(machine.Stop())
+            else:
+                rank.child.kill(signal.SIGKILL)
 
     def stop_reducer(self, effect: e.StopReducer) -> None:
         self._signal(effect.child, signal.SIGSTOP)
@@ -180,8 +189,22 @@ class Ranks:
         return self._home / "work" / job
 
     def shown_logs(self, job: JobId) -> list[Path]:
-        """The files with what the job's ranks printed here, in the order of their start."""
-        return sorted((self._home / "logs" / job).glob(f"*{_SHOWN_LOG}"))
+        """The files with what the job's ranks printed here, in the order in which it was printed.
+
+        A log's rotated parts, numbered from the newest, come before it.
+        """
+        paths = (self._home / "logs" / job).glob(f"*{_SHOWN_LOG}*")
+
+        def order(path: Path) -> tuple[str, int]:
+            start, _, age = path.name.partition(_SHOWN_LOG)
+            return start, -int(age[1:] or 0)
+
+        return sorted(paths, key=order)
+
+    def rotate_logs(self) -> None:
+        """Rotate the logs of living children that have grown over their limit."""
+        for rank in self._ranks.values():
+            rank.log.rotate()
 
     async def export(self, job: JobId, step: int, stamp: str) -> int:
         """A descriptor of the state's safetensors, which the caller closes.
@@ -225,6 +248,8 @@ class Ranks:
         if rank is None:
             _close(fds)
             return
+        if message.get("t") in _READINESS:
+            rank.unit.tell(machine.Ready())
         match message.get("t"):
             case "exported" if len(fds) == 1:
                 self._exported(rank, message, fds[0])
@@ -245,6 +270,7 @@ class Ranks:
         if rank is None:
             return
         del self._ranks[rank.id], self._ids[child.nonce]
+        rank.unit.tell(machine.Exited(status))
         self._close_path(rank.id)
         for future in rank.exports.values():
             if not future.done():
@@ -264,14 +290,25 @@ class Ranks:
     def _rank_of(self, child: Child) -> Rank | None:
         return self._ranks.get(self._ids.get(child.nonce, -1))
 
-    def _spawn(self, number: e.ChildId, launch: Launch, job: JobId | None) -> None:
+    def _spawn(
+        self, number: e.ChildId, launch: Launch, job: JobId | None, start_seconds: float
+    ) -> None:
         try:
             child = self._server.spawn(launch)
         except OperationError as error:
             log.error("child does not start", reason=str(error))
             self._post(e.ChildExited(number, 127, str(error)))
             return
-        self._ranks[number] = Rank(number, child, job, RotatedLog(launch.log))
+        unit = Unit(
+            name=f"{launch.role} {child.pid}",
+            command=tuple(launch.command),
+            restart="no",
+            start_timeout_seconds=start_seconds,
+            stop_timeout_seconds=_STOP_SECONDS,
+        )
+        running = RunningUnit(unit, child.kill)
+        running.tell(machine.Started())
+        self._ranks[number] = Rank(number, child, job, RotatedLog(launch.log), running)
         self._ids[child.nonce] = number
         self._post(e.ChildStarted(number, child.pid))
 
@@ -299,10 +336,6 @@ class Ranks:
         rank = self._ranks.get(number)
         if rank is not None:
             rank.child.kill(what)
-
-    async def _kill_later(self, child: Child) -> None:
-        await asyncio.sleep(3.0)
-        child.kill(signal.SIGKILL)
 
     async def _watch_listen(self, rank: Rank, port: int) -> None:
         """Poll its sockets: while the ring comes up it holds its GIL and can't tell us."""
