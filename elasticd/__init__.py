@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,3 +22,18 @@ def __getattr__(name: str) -> Any:
 
         return getattr(elasticd.train, name)
     raise AttributeError(f"module 'elasticd' has no attribute {name!r}")
+
+
+def _script_runs_alone() -> bool:
+    """Whether this is a training script without a daemon: a job.toml is beside it, or named."""
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    if script is None or "ELASTICD_CHILD" in os.environ:
+        return False
+    return "ELASTICD_JOB" in os.environ or Path(script).with_name("job.toml").is_file()
+
+
+if _script_runs_alone():
+    # The script makes its model between this import and Run(...): its first numbers come now.
+    from elasticd.train.alone import seed_alone
+
+    seed_alone()
