@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -16,6 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from elasticd.checkpoints import layout
 from elasticd.checkpoints.disk import Chunk, Head, LocalDisk
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
+from elasticd.checkpoints.peer import Call, PeerStore, answer
+from elasticd.checkpoints.port import Store
 from elasticd.checkpoints.store import LocalStore
 from elasticd.errors import StateError
 from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Stamp
@@ -86,6 +90,11 @@ class StoreMachine(RuleBasedStateMachine):
         self.store = LocalStore(self.root, ME, disk=FastDisk())
         self.model: dict[Key, Model] = {}
 
+    @property
+    def reader(self) -> Store:
+        """The store as it is read and removed from."""
+        return self.store
+
     def teardown(self) -> None:
         shutil.rmtree(self.root)
 
@@ -126,7 +135,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(key=keys)
     def remove(self, key: Key) -> None:
-        self.store.remove(*key)
+        self.reader.remove(*key)
         self.model.pop(key, None)
 
     @precondition(lambda self: any(model.files for model in self.model.values()))
@@ -170,7 +179,7 @@ class StoreMachine(RuleBasedStateMachine):
                 if key[0] == job and model.manifest is not None
             ]
             stored = [Stored(m.manifest, m.present()) for _, m in final if m.manifest]
-            assert self.store.stored(job) == stored
+            assert self.reader.stored(job) == stored
             whole = [m.manifest for _, m in final if not m.missing()]
             assert self.store.manifests(job) == whole
 
@@ -179,14 +188,14 @@ class StoreMachine(RuleBasedStateMachine):
         for key, model in self.model.items():
             if model.manifest is None:
                 # Without a manifest there is no size to compare with.
-                assert self.store.held(*key, COUNT) == tuple(sorted(model.files))
+                assert self.reader.held(*key, COUNT) == tuple(sorted(model.files))
                 continue
-            assert self.store.held(*key) == model.present()
+            assert self.reader.held(*key) == model.present()
             rotten = {index for index, state in model.files.items() if state == "rotten"}
-            problems = {problem.shard for problem in self.store.verify(*key)}
+            problems = {problem.shard for problem in self.reader.verify(*key)}
             assert problems == rotten | model.missing()
             for index in set(model.present()) - rotten:
-                with self.store.open_shard(*key, index, COUNT) as file:
+                with self.reader.open_shard(*key, index, COUNT) as file:
                     assert file.read() == content(key, index)
 
     def path(self, key: Key, index: int) -> Path:
@@ -196,7 +205,30 @@ class StoreMachine(RuleBasedStateMachine):
         return self.root / job / folder / layout.shard_name(index, COUNT)
 
 
+class PeerMachine(StoreMachine):
+    """The same store as another node sees it."""
+
+    @property
+    def reader(self) -> Store:
+        return PeerStore(ME, serving(self.store))
+
+
+def serving(store: Store) -> Call:
+    """Answers as a daemon does, without a network."""
+
+    def call(request: Mapping[str, Any], sink: int) -> int:
+        if request["what"] == "shard":
+            names = ("job", "step", "stamp", "index", "count")
+            with store.open_shard(*(request[name] for name in names)) as file:
+                return os.write(sink, file.read())
+        return os.write(sink, answer(store, request))
+
+    return call
+
+
 StoreMachine.TestCase.settings = settings(
     max_examples=30, stateful_step_count=30, deadline=None, derandomize=True
 )
+PeerMachine.TestCase.settings = settings(StoreMachine.TestCase.settings, max_examples=15)
 TestStore = StoreMachine.TestCase
+TestPeerStore = PeerMachine.TestCase
