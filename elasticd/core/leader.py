@@ -19,12 +19,14 @@ from elasticd.core.checkpointing import Checkpoints
 from elasticd.core.context import Context
 from elasticd.core.messages import (
     Continue,
+    Digest,
     Fault,
     Form,
     Formed,
     Freeze,
     Go,
     Holding,
+    Hung,
     JobRecord,
     JobState,
     Listening,
@@ -39,8 +41,10 @@ from elasticd.core.messages import (
     View,
     World,
 )
+from elasticd.core.patience import Patience
 from elasticd.job import JobSpec
-from elasticd.recovery import faults, regroup, restore
+from elasticd.recovery import divergence, faults, regroup, relief, restore
+from elasticd.recovery.poison import Deaths
 from elasticd.types import Lineage, NodeId, Point, Tag, first_stamp
 
 _FRUITLESS_LIMIT = 8
@@ -80,6 +84,7 @@ class Driver:
     spec: JobSpec
     view: View
     checkpoints: Checkpoints
+    patience: Patience
     phase: str = "waiting"
     phase_since: float = 0.0
     started_at: float = 0.0
@@ -105,6 +110,16 @@ class Driver:
     lost_steps: int = 0
     fruitless: int = 0
     exact: bool = True
+    relief: int = 0
+    """The level of relief that the next world is formed with."""
+    deaths: Deaths = field(default_factory=Deaths)
+    digests: dict[NodeId, Digest] = field(default_factory=dict)
+    tainted: set[NodeId] = field(default_factory=set)
+    """Members whose state differs from the majority's: they take another's."""
+    rollback: bool = False
+    """No state that is held can be trusted: the next world starts from a checkpoint."""
+    not_finite: dict[int, set[Tag]] = field(default_factory=dict)
+    """By step, the generations in which its loss was not finite."""
     benched: dict[NodeId, float] = field(default_factory=dict)
     """Newcomers that could not take the state, and until when they are left out."""
     judged: set[NodeId] = field(default_factory=set)
@@ -154,7 +169,8 @@ class Driver:
         if fault.fatal:
             self._fail(fault.fatal)
             return
-        status, exited = self.statuses.get(node), fault.fault == "worker_exit"
+        status = self.statuses.get(node)
+        exited = fault.fault == "worker_exit" or fault.status is not None
         if exited and status is not None:
             # What its daemon said of that trainer is out of date.
             self.statuses[node] = replace(status, trainer=None, ready=False)
@@ -168,8 +184,23 @@ class Driver:
         stale = self.world is not None and fault.generation < self.world.generation
         if stale and not exited:
             return
-        self._blame(fault.culprit, fault.fault, fault.evidence)
+        self._count(fault)
+        self._blame(fault.culprit, fault.fault, fault.evidence, exited=exited)
         self.evaluate()
+
+    def _count(self, fault: Fault) -> None:
+        """Faults that come back with the same step are no bad luck."""
+        step = self.committed + 1
+        if fault.status is not None and fault.fault == "worker_exit":
+            self.deaths.took(fault.culprit, fault.status, step)
+            if poisoned := self.deaths.verdict(self.view.members):
+                self._fail(f"{poisoned}; {fault.evidence}")
+        if fault.fault == "not_finite":
+            self.rollback = True
+            seen = self.not_finite.setdefault(step, set())
+            seen.add(fault.generation)
+            if len(seen) > 1:
+                self._fail(f"{fault.evidence}, again after a restore: the same data does it")
 
     def on_view(self, view: View, reborn: tuple[NodeId, ...]) -> None:
         """A new view under the same leader: what was asked in the old one is void.
@@ -198,7 +229,14 @@ class Driver:
                 seen = self.ctx.lost.get(node, self.ctx.now)
                 self._blame(node, "peer_lost", f"{node} left the view", seen)
 
-    def _blame(self, culprit: NodeId, fault: str, text: str, seen: float | None = None) -> None:
+    def _blame(
+        self,
+        culprit: NodeId,
+        fault: str,
+        text: str,
+        seen: float | None = None,
+        exited: bool = False,
+    ) -> None:
         """Take in evidence that was first seen at ``seen`` (now) and leave a world that it breaks."""
         now = self.ctx.now
         seen = now if seen is None else seen
@@ -209,7 +247,7 @@ class Driver:
         recovery, world = self.recovery, self.world
         recovery.since = min(recovery.since, seen)
         recovery.pieces.append(faults.Evidence(culprit, fault, text, seen))
-        if fault in ("worker_exit", "peer_lost"):
+        if exited or fault in ("worker_exit", "peer_lost"):
             self.asked.discard(culprit)
             self.holdings.pop(culprit, None)
         if world is None or culprit not in world.members:
@@ -375,6 +413,8 @@ class Driver:
         self.recoveries = max(self.recoveries, world.recoveries)
         self.lost_steps = max(self.lost_steps, world.lost_steps)
         self.exact = world.exact
+        self.relief = max(self.relief, world.relief)
+        self.patience.enter(world)
 
     def _freeze(self, nodes: list[NodeId]) -> None:
         self.serial = self.ctx.nonce()
@@ -395,7 +435,7 @@ class Driver:
     # --- planning ------------------------------------------------------------------------------------------
 
     def _plan(self) -> None:
-        self.holdings = {n: h for n, h in sorted(self.holdings.items()) if h.able}
+        self.holdings = {n: self._trusted(n, h) for n, h in sorted(self.holdings.items()) if h.able}
         start = self._start_point()
         if isinstance(start, str):
             self._enter("waiting", start)
@@ -410,13 +450,52 @@ class Driver:
             self._fail(f"{text}; {self._evidence()}")
             return
         pieces = self.recovery.pieces if self.recovery is not None else []
-        if any(piece.fault != "peer_lost" for piece in pieces):
+        relieved = self._relieve(any(piece.fault == "oom" for piece in pieces))
+        if not relieved and any(piece.fault != "peer_lost" for piece in pieces):
             self.fruitless += 1
         if start.rung == "restore" and self.recovery is None:
             self.recovery = Recovery(self.started_at, self.started_at, self.committed, counted=True)
             self.recoveries += 1
         self._diagnose(start.resume)
+        if relieved:
+            self._tell_of_relief()
         self._form(start)
+        self.tainted, self.rollback = set(), False
+
+    def _trusted(self, node: NodeId, holding: Holding) -> Holding:
+        return replace(holding, point=None) if self.rollback or node in self.tainted else holding
+
+    def cut(self, level: int) -> relief.Cut:
+        """The grains of a global batch at a level of relief."""
+        return relief.cut(self.spec.batch.global_, self.spec.batch.micro, level)
+
+    def _relieve(self, short: bool) -> bool:
+        """Memory was short: give up one thing more, if there is one."""
+        if not short or self.relief >= relief.last_level(self.spec.batch.micro):
+            return False
+        self.relief += 1
+        self.patience.forget()
+        if self.relief > relief.RECOMPUTE_LEVEL:
+            self.exact = False
+        return True
+
+    def _tell_of_relief(self) -> None:
+        batch, level = self.spec.batch, self.relief
+        text = relief.describe(batch.global_, batch.micro, level)
+        generation = self.world.generation.counter if self.world is not None else None
+        if level <= relief.RECOMPUTE_LEVEL:
+            self.ctx.emit("memory_relieved", text, self.record.id, generation, level=level)
+            return
+        self.ctx.emit(
+            "batch_shrunk",
+            text,
+            self.record.id,
+            generation,
+            micro_before=self.cut(level - 1).micro,
+            micro_after=self.cut(level).micro,
+            global_batch=batch.global_,
+            level=level,
+        )
 
     def _start_point(self) -> Start | str:
         """What the next world starts from, or why none can start now."""
@@ -434,6 +513,8 @@ class Driver:
             self.ctx.log("warning", "an older state has to do", newest_known=known)
         if best is not None and at >= reach:
             return self._from_survivors(best)
+        if choice is None and self.rollback:
+            return "there is no checkpoint to go back to"
         members = tuple(sorted(self.holdings))
         if self.spec.world.max:
             members = members[: self.spec.world.max]
@@ -562,7 +643,7 @@ class Driver:
     # --- forming ---------------------------------------------------------------------------------------------
 
     def _form(self, start: Start) -> None:
-        ctx, grains = self.ctx, self.spec.grains
+        ctx, grains = self.ctx, self.cut(self.relief).grains
         resume, rung, point = start.resume, start.rung, start.resume.point
         previous = self.world
         ctx.counter += 1
@@ -570,7 +651,11 @@ class Driver:
         lost = max(0, self.committed - point.step) if rung == "restore" else 0
         self.lost_steps += lost
         kept = {}
-        if previous is not None and point.lineage == previous.lineage:
+        if (
+            previous is not None
+            and point.lineage == previous.lineage
+            and self.cut(previous.relief) == self.cut(self.relief)
+        ):
             now = previous.shares_now if previous.step == point.step else previous.shares
             kept = {
                 n: now[rank]
@@ -598,11 +683,14 @@ class Driver:
             checkpointed=point.step if self.checkpoints.covers(point) else -1,
             manifest=start.manifest,
             holders=start.holders,
+            relief=self.relief,
         )
         regroup.check_shares(grains, world.shares_now)
         self.world = world
         self.listening, self.ready, self.progress = set(), set(), {}
         self.released, self.judged = set(), set()
+        self.digests.clear()
+        self.patience.enter(world)
         self.checkpoints.enter(world)
         self._enter("forming")
         for node in world.members:
@@ -655,14 +743,33 @@ class Driver:
         if before is None or _place(before) != _place(progress):
             self.moved_at = self.ctx.now
         self.progress[node] = progress
+        self.patience.saw(node, progress, self.ctx.now)
         if progress.loss is not None:
             self.loss = progress.loss
         if progress.committed > self.committed:
             self.committed = progress.committed
-            self._recovered()
+            if self.phase == "running":
+                self._recovered()
         self.summary_due = True
         if self.phase == "running":
             self._maybe_grow()
+
+    def on_digest(self, node: NodeId, told: Digest) -> None:
+        """Compare the members' parameters once all have told of the same step."""
+        world = self.world
+        if world is None or told.generation != world.generation or self.phase != "running":
+            return
+        self.digests[node] = told
+        same = {n: d.digest for n, d in self.digests.items() if d.step == told.step}
+        if same.keys() != set(world.members):
+            return
+        found = divergence.compare(same, told.step)
+        if found is None:
+            return
+        self.tainted, self.rollback = set(found.odd), not found.majority
+        for culprit in found.odd or world.members:
+            self._blame(culprit, "divergence", found.reason)
+        self.evaluate()
 
     def _recovered(self) -> None:
         """Close the recovery once a step is committed in the new world (or none is left to do)."""
@@ -792,10 +899,24 @@ class Driver:
             )
         if self.phase == "running" and self._reduction_hangs():
             assert self.world is not None
-            step, seconds = self.committed + 1, timing.hang_seconds
-            text = f"every member delivered step {step}, nothing moved for {seconds} s"
+            step, seconds = self.committed + 1, self._reduce_seconds()
+            text = f"every member delivered step {step}, nothing moved for {seconds:.1f} s"
             self._blame(self.world.members[0], "hang", text)
+        if self.phase == "running" and self.world is not None:
+            self._hurry(self.world)
         self.evaluate()
+
+    def _hurry(self, world: World) -> None:
+        """Have trainers ended that stay in a phase for too long; who waits for them is not late."""
+        for late in self.patience.late(self.ctx.now, world.generation):
+            why = (
+                f"its trainer was in phase {late.phase} of step {late.step} for"
+                f" {late.seconds:.1f} s; {late.limit_seconds:.1f} s are allowed"
+            )
+            self.ctx.send(late.node, Hung(self.record.id, world.generation, why))
+
+    def _reduce_seconds(self) -> float:
+        return self.patience.reduce_limit(self.ctx.timing.hang_seconds)
 
     def _form_deadline(self) -> float:
         timing = self.ctx.timing
@@ -809,7 +930,7 @@ class Driver:
             return False
         phases = [p.phase for n, p in self.progress.items()]
         stuck = len(phases) == len(world.members) and all(phase == "reduce" for phase in phases)
-        return stuck and self.ctx.now - self.moved_at >= self.ctx.timing.hang_seconds
+        return stuck and self.ctx.now - self.moved_at >= self._reduce_seconds()
 
     def deadlines(self) -> list[float]:
         timing, since = self.ctx.timing, self.phase_since
@@ -826,7 +947,8 @@ class Driver:
             case "forming":
                 times.append(self._form_deadline())
             case "running":
-                times.append(self.moved_at + timing.hang_seconds)
+                times.append(self.moved_at + self._reduce_seconds())
+                times += self.patience.deadlines()
                 times += self.benched.values()
         if self.summary_due:
             times.append(self.summary_at + timing.summary_seconds)
