@@ -1,0 +1,107 @@
+"""Checkpoints of real daemons: looked at, exported, pruned, spoilt, lost and restored."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from elasticd.checkpoints.codec import model_digest
+from tests.integration.cluster import Cluster
+
+pytestmark = pytest.mark.process
+
+
+def rows(cluster: Cluster, job: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(cluster.command("checkpoints", "list", job, "--json"))[
+        "checkpoints"
+    ]
+    return found
+
+
+def replicas(cluster: Cluster, job: str, step: int) -> list[Path]:
+    return sorted(cluster.home.glob(f"node-*/checkpoints/{job}/{step:08d}-*/shard-*"))
+
+
+def flip_last_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 0x10
+    path.write_bytes(content)
+
+
+def digest_of(path: Path) -> str:
+    loaded: Any = mx.load(str(path))
+    return model_digest(loaded)
+
+
+def test_looked_at_exported_and_pruned(tmp_path: Path) -> None:
+    with Cluster(tmp_path, 3) as cluster:
+        job = cluster.submit("high.py", train__steps=30, checkpoint__every_steps=5)
+        digest = cluster.wait_end(job)["digest"]
+        found = rows(cluster, job)
+        assert [row["step"] for row in found] == [20, 25, 30]
+        assert all(row["consistent"] and row["replicas"] == 2 for row in found)
+        assert found[-1]["digest"] == digest
+        assert "18 replicas" in cluster.command("checkpoints", "verify", job)
+
+        out = tmp_path / "out.safetensors"
+        cluster.command("checkpoints", "export", job, "--out", out, "--optimizer")
+        assert digest_of(out) == digest
+        said = json.loads(cluster.command(
+            "checkpoints", "export", job, "--out", tmp_path / "set", "--shard-bytes", "1000",
+            "--step", "20", "--json",
+        ))  # fmt: skip
+        assert said["digest"] == found[0]["digest"] and len(said["files"]) > 2
+
+        dry = json.loads(
+            cluster.command("checkpoints", "prune", job, "--keep", "1", "--dry-run", "--json")
+        )
+        assert [row["step"] for row in dry["removed"]] == [20, 25]
+        assert len(rows(cluster, job)) == 3
+        cluster.command("checkpoints", "prune", job, "--keep", "0")
+        assert [row["step"] for row in rows(cluster, job)] == [30]
+
+        flip_last_byte(replicas(cluster, job, 30)[0])
+        done = cluster.run("checkpoints", "verify", job)
+        assert done.returncode == 1 and "is not what was written" in done.stdout
+        # Each shard has another replica, so that a rotten or missing one doesn't matter.
+        replicas(cluster, job, 30)[1].unlink()
+        cluster.command("checkpoints", "export", job, "--out", out)
+        assert digest_of(out) == digest
+
+        assert cluster.run("checkpoints", "list", "no-such-job").returncode == 1
+        assert cluster.run("checkpoints", "export", job, "--out", "/no/such").returncode == 2
+        assert cluster.run("checkpoints", "verify", job, "--step", "7").returncode == 1
+
+
+def test_all_is_lost_but_disks_one_of_them_rotten(tmp_path: Path) -> None:
+    with Cluster(tmp_path, 3) as cluster:
+        settings = {"train__steps": 60, "checkpoint__every_steps": 5}
+        undisturbed = cluster.submit("high.py", **settings)
+        digest = cluster.wait_end(undisturbed)["digest"]
+
+        job = cluster.submit("high.py", job__args=["--pace-seconds", "0.01"], **settings)
+
+        def newest() -> int | None:
+            made = [e for e in cluster.events(job) if e["kind"] == "checkpoint_committed"]
+            return made[-1]["step"] if made and made[-1]["step"] >= 15 else None
+
+        cluster.wait_for("a checkpoint", newest)
+        cluster.kill_nodes(cluster.nodes)
+        step = max(
+            int(path.name[:8])
+            for path in cluster.home.glob(f"node-*/checkpoints/{job}/*")
+            if not path.name.endswith(".partial")
+        )
+        spoilt = replicas(cluster, job, step)[0]
+        flip_last_byte(spoilt)
+        cluster.revive()
+        assert cluster.wait_end(job)["digest"] == digest
+        events = cluster.events(job)
+        repaired = [e for e in events if e["kind"] == "checkpoint_repaired"]
+        assert any(e["step"] == step and "not what was written" in e["cause"] for e in repaired)
+        restored = [e for e in events if e["kind"] == "recovery_finished"]
+        assert restored[-1]["rung"] == "restore" and restored[-1]["resume_step"] == step
