@@ -13,9 +13,11 @@ from elasticd.types import NodeId
 
 _NEAREST = (
     "peer_lost",
-    "worker_exit",
     "oom",
     "hang",
+    "worker_exit",
+    "divergence",
+    "not_finite",
     "reducer_lost",
     "state_unavailable",
     "link_lost",
@@ -57,7 +59,11 @@ def classify(pieces: Sequence[Evidence]) -> tuple[Diagnosis, ...]:
             causes[piece.culprit] = piece
     if not causes:
         causes[ordered[0].culprit] = ordered[0]
-    public = {"ring_broken": "link_lost", "state_unavailable": "link_lost"}
+    public = {
+        "ring_broken": "link_lost",
+        "state_unavailable": "link_lost",
+        "not_finite": "divergence",
+    }
     result = []
     for culprit, cause in causes.items():
         texts = [cause.text, *(p.text for p in ordered if p is not cause and p.culprit == culprit)]

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.core.messages import JobRecord, Message, ShardsWritten, World
+from elasticd.recovery.signatures import Memory
 from elasticd.types import JobId, NodeId, Stamp, Tag
 
 ChildId = int
@@ -70,6 +71,8 @@ class KillChild:
     child: ChildId
     reason: str
     graceful: bool = False
+    dump: bool = False
+    """Let a trainer print the stacks of its threads first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +244,15 @@ class ChildExited:
     child: ChildId
     status: int
     tail: str
+    memory: Memory | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChildStopped:
+    """A child that lives has been stopped (SIGSTOP) for ``seconds``."""
+
+    child: ChildId
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +298,7 @@ Event = (
     | ReducerListens
     | ChildSaid
     | ChildExited
+    | ChildStopped
     | StateFailed
     | ArchiveReady
     | ManifestKept

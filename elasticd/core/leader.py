@@ -43,7 +43,8 @@ from elasticd.core.messages import (
 )
 from elasticd.core.patience import Patience
 from elasticd.job import JobSpec
-from elasticd.recovery import divergence, faults, regroup, relief, restore
+from elasticd.recovery import divergence, faults, regroup, restore
+from elasticd.recovery import relief as levels
 from elasticd.recovery.poison import Deaths
 from elasticd.types import Lineage, NodeId, Point, Tag, first_stamp
 
@@ -465,25 +466,25 @@ class Driver:
     def _trusted(self, node: NodeId, holding: Holding) -> Holding:
         return replace(holding, point=None) if self.rollback or node in self.tainted else holding
 
-    def cut(self, level: int) -> relief.Cut:
+    def cut(self, level: int) -> levels.Cut:
         """The grains of a global batch at a level of relief."""
-        return relief.cut(self.spec.batch.global_, self.spec.batch.micro, level)
+        return levels.cut(self.spec.batch.global_, self.spec.batch.micro, level)
 
     def _relieve(self, short: bool) -> bool:
         """Memory was short: give up one thing more, if there is one."""
-        if not short or self.relief >= relief.last_level(self.spec.batch.micro):
+        if not short or self.relief >= levels.last_level(self.spec.batch.micro):
             return False
         self.relief += 1
         self.patience.forget()
-        if self.relief > relief.RECOMPUTE_LEVEL:
+        if self.relief > levels.RECOMPUTE_LEVEL:
             self.exact = False
         return True
 
     def _tell_of_relief(self) -> None:
         batch, level = self.spec.batch, self.relief
-        text = relief.describe(batch.global_, batch.micro, level)
+        text = levels.describe(batch.global_, batch.micro, level)
         generation = self.world.generation.counter if self.world is not None else None
-        if level <= relief.RECOMPUTE_LEVEL:
+        if level <= levels.RECOMPUTE_LEVEL:
             self.ctx.emit("memory_relieved", text, self.record.id, generation, level=level)
             return
         self.ctx.emit(

@@ -27,6 +27,7 @@ from elasticd.core.effects import (
     TellTrainer,
 )
 from elasticd.core.messages import (
+    Digest,
     Fault,
     Form,
     Freeze,
@@ -43,6 +44,7 @@ from elasticd.core.messages import (
     World,
 )
 from elasticd.job import JobSpec
+from elasticd.recovery import signatures
 from elasticd.types import Lineage, NodeId, Point, Stamp, Tag
 
 _START_LIMIT = 4
@@ -118,6 +120,8 @@ class Trainer:
     fingerprint: dict[str, str] = field(default_factory=dict)
     probe: dict[str, Any] | None = None
     judged: bool = False
+    hung: str = ""
+    """Why we killed it, if it hung."""
 
 
 @dataclass(slots=True)
@@ -196,13 +200,11 @@ class Member:
             return
         if self.trainer is None:
             self._replace_trainer()
-        if (
-            self.active
-            and self.settled
-            and self.spare is None
-            and self.spec.recovery.spare != "none"
-            and not self._done()
-        ):
+        if self.spec.recovery.spare == "none" or self.record.relief:
+            if self.spare is not None:
+                self.ctx.do(KillChild(self.spare.child, "memory is short"))
+                self.spare = None
+        elif self.active and self.settled and self.spare is None and not self._done():
             self.spare = self._start(spare=True)
 
     @property
@@ -286,7 +288,9 @@ class Member:
         if self.leader is not None:
             self.ctx.send(self.leader, message)
 
-    def _accuse(self, fault: str, evidence: str, fatal: str = "") -> None:
+    def _accuse(
+        self, fault: str, evidence: str, fatal: str = "", status: int | None = None
+    ) -> None:
         """Tell the leader what happened here; and its successor, should it not live to act on it."""
         if self.active:
             self.faults.append((fault, evidence))
@@ -294,7 +298,7 @@ class Member:
             self.broken_at = self.ctx.now
         generation = self.world.generation if self.world is not None else Tag(0, self.ctx.me, "")
         me = self.ctx.me
-        self._tell_leader(Fault(self.record.id, generation, me, fault, evidence, fatal))
+        self._tell_leader(Fault(self.record.id, generation, me, fault, evidence, fatal, status))
 
     # --- the leader's orders ----------------------------------------------------------------------------
 
@@ -515,6 +519,19 @@ class Member:
             case "reducer_lost":
                 if self._speaks_of_now(message) and trainer.phase in ("active", "finished"):
                     self._accuse("ring_broken", str(message["evidence"]))
+            case "oom":
+                if self._speaks_of_now(message) and trainer.phase == "active":
+                    self._accuse("oom", str(message["evidence"]))
+            case "not_finite":
+                if self._speaks_of_now(message) and trainer.phase == "active":
+                    self._not_finite(message)
+            case "digest":
+                if self._speaks_of_now(message) and self.world is not None:
+                    told = Digest(
+                        self.record.id, self.world.generation, message["step"],
+                        Stamp(message["stamp"]), message["digest"],
+                    )  # fmt: skip
+                    self._tell_leader(told)
             case "shards":
                 self._shards(message)
             case "checkpoint_skipped":
@@ -596,7 +613,47 @@ class Member:
         elif message["t"] == "broken" and not self._left_the_loop():
             self._accuse("ring_broken", str(message["evidence"]))
 
-    def on_exit(self, child: int, status: int, tail: str) -> None:
+    def _not_finite(self, message: dict[str, Any]) -> None:
+        assert self.world is not None
+        step, text = message["step"], f"the loss of step {message['step']} is {message['loss']}"
+        if message["policy"] == "restore":
+            self._accuse("not_finite", text)
+        elif self.world.members[0] == self.ctx.me:
+            # All ranks skip it alike; one of them says so.
+            self.ctx.emit(
+                "step_skipped",
+                f'{text}: it is counted, and its update is left out (on_nan = "skip")',
+                self.record.id,
+                self.world.generation.counter,
+                step=step,
+            )
+
+    def on_stopped(self, child: int, seconds: float) -> None:
+        """A child of ours is stopped, and was for ``seconds``."""
+        if child == self.reducer:
+            if self.in_ring and not self._left_the_loop():
+                self._accuse("hang", f"its reducer was stopped (SIGSTOP) for {seconds:.1f} s")
+            return
+        for trainer in (self.trainer, self.spare):
+            if trainer is not None and trainer.child == child and trainer.phase != "done":
+                trainer.hung = (
+                    f"its trainer {trainer.pid} was stopped (SIGSTOP) for {seconds:.1f} s"
+                    " and could not show its stack"
+                )
+                self.ctx.do(KillChild(child, "it was stopped"))
+
+    def on_hung(self, generation: Tag, why: str) -> None:
+        """The leader has lost patience with our trainer."""
+        if self._current(generation) and self.trainer is not None:
+            self._kill_hung(self.trainer, why)
+
+    def _kill_hung(self, trainer: Trainer, why: str) -> None:
+        trainer.hung = why
+        self.ctx.do(KillChild(trainer.child, f"it hung: {why}", dump=True))
+
+    def on_exit(
+        self, child: int, status: int, tail: str, memory: signatures.Memory | None = None
+    ) -> None:
         if child == self.reducer:
             self.reducer = None
             if self._left_the_loop():
@@ -612,26 +669,35 @@ class Member:
                 self.reconcile()
             return
         assert self.trainer is not None
-        self._trainer_exited(self.trainer, status, tail)
+        self._trainer_exited(self.trainer, status, tail, memory)
 
     def _left_the_loop(self) -> bool:
         """The trainer was released: its reducer and its neighbours' end, and nobody minds."""
         return self.trainer is not None and self.trainer.phase in ("released", "done")
 
-    def _trainer_exited(self, trainer: Trainer, status: int, tail: str) -> None:
+    def _trainer_exited(
+        self, trainer: Trainer, status: int, tail: str, memory: signatures.Memory | None
+    ) -> None:
         if status == 0 and trainer.phase == "released":
             trainer.phase, self.active = "done", False
             self._drop_reducer("the trainer is done")
             self.report()
             return
-        fatal = _fatal(trainer.phase, status, tail)
-        evidence = f"trainer ended with {_status(status)} while {trainer.phase}"
+        finding = signatures.classify(status, tail, memory)
+        fatal, fault = "", finding.fault
+        evidence = f"trainer ended with {finding.text} while {trainer.phase}"
+        if trainer.hung:
+            fault, evidence = "hang", trainer.hung + _stack(tail)
+        elif fault == "worker_exit":
+            fatal = _fatal(trainer.phase, status, tail)
+        elif fault != "oom":
+            fault = "worker_exit"
         if trainer.phase in ("starting", "waiting"):
             self.false_starts += 1
         self.trainer = None
         if fatal:
             self.fatal, self.trouble = fatal, fatal.splitlines()[-1]
-        self._accuse("worker_exit", evidence, fatal)
+        self._accuse(fault, evidence, fatal, status)
         self._drop_reducer("its trainer ended")
         self.active = self.formed = False
         self.answerer = self.state_generation = None
@@ -665,8 +731,11 @@ class Member:
         now, pending = self.ctx.now, self.pending
         if pending is not None and not pending.answered and now >= pending.deadline:
             assert self.trainer is not None
-            self.ctx.do(KillChild(self.trainer.child, "it did not say what it holds: hung"))
-            pending.deadline = now + self.ctx.timing.holding_seconds
+            seconds = self.ctx.timing.holding_seconds
+            self._kill_hung(
+                self.trainer, f"its trainer did not say what it holds for {seconds:g} s"
+            )
+            pending.deadline = now + seconds
         if self._ring_is_due() and now >= self.ring_deadline:
             self.ring_deadline = inf
             self._accuse("hang", f"its ring did not come up in {self.ctx.timing.form_seconds} s")
@@ -698,6 +767,15 @@ def _plain(generation: Tag) -> list[Any]:
 
 def _status(status: int) -> str:
     return f"exit status {status}" if status >= 0 else f"signal {-status}"
+
+
+def _stack(tail: str) -> str:
+    """What faulthandler printed of the main thread, if that is in the last lines."""
+    _, found, rest = tail.rpartition("Current thread")
+    if not found:
+        return ""
+    lines = [line.strip() for line in rest.splitlines()[1:]]
+    return "; stack, innermost first: " + " < ".join(line for line in lines[:12] if line)
 
 
 def _fatal(phase: str, status: int, tail: str) -> str:

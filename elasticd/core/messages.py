@@ -6,7 +6,7 @@ doesn't fit is a ProtocolError.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from elasticd.checkpoints.manifest import Manifest, Stored
@@ -45,6 +45,8 @@ class JobRecord:
     reason: str | None = None
     step: int = 0
     digest: str | None = None
+    relief: int = 0
+    """What was given up for want of memory (elasticd.recovery.relief); it only grows."""
 
     @property
     def ended(self) -> bool:
@@ -57,7 +59,7 @@ class JobRecord:
             precedence = _PRECEDENCE.index(record.state)
             return precedence, record.step, record.reason or "", record.digest or ""
 
-        return max(self, other, key=rank)
+        return replace(max(self, other, key=rank), relief=max(self.relief, other.relief))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,8 @@ class World:
     manifest: Manifest | None
     holders: tuple[tuple[NodeId, ...], ...]
     """Of a restore: the checkpoint, and per shard the nodes to ask for it, in order."""
+    relief: int = 0
+    """The level of relief in force; the grains that shares deal depend on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +237,8 @@ class Fault:
     fault: str
     evidence: str
     fatal: str = ""
+    status: int | None = None
+    """Of a fault that ended the trainer: its exit code, or minus the signal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +253,17 @@ class Progress:
     steps_per_second: float
     memory_bytes: int
     metrics: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """The digest of the model of a committed step, as the sender holds it."""
+
+    job: JobId
+    generation: Tag
+    step: int
+    stamp: Stamp
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +339,15 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Hung:
+    """The receiver's trainer has overstayed in a phase: end it, with its stack as evidence."""
+
+    job: JobId
+    generation: Tag
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     job: JobId
     generation: Tag
@@ -368,6 +394,7 @@ Message = (
     | Ready
     | Fault
     | Progress
+    | Digest
     | ShardsWritten
     | ManifestStored
     | Freeze
@@ -376,6 +403,7 @@ Message = (
     | Continue
     | Formed
     | Verdict
+    | Hung
     | Release
     | ManifestStore
     | PullShards

@@ -20,10 +20,12 @@ from elasticd.core.checkpointing import Checkpoints
 from elasticd.core.context import Context, Timing
 from elasticd.core.leader import Driver
 from elasticd.core.member import Member, SpareReducers
+from elasticd.core.patience import Patience
 from elasticd.core.views import Membership
 from elasticd.errors import ElasticdError
 from elasticd.job import JobSpec
 from elasticd.recovery.regroup import check_shares
+from elasticd.recovery.relief import cut
 from elasticd.types import JobId, NodeId, Tag
 
 _EVENTS_PER_INSTANT = 10_000
@@ -115,8 +117,9 @@ class Node:
         for driver in self.drivers.values():
             world = driver.world
             if world is not None:
-                check_shares(driver.spec.grains, world.shares_now)
-                check_shares(driver.spec.grains, world.shares)
+                grains = driver.cut(world.relief).grains
+                check_shares(grains, world.shares_now)
+                check_shares(grains, world.shares)
                 if len(set(world.members)) != len(world.members):
                     raise InvariantError(f"a node is twice in the world {world.generation}")
         for member in self.members.values():
@@ -156,8 +159,11 @@ class Node:
             case e.ChildSaid(child, message):
                 for member in self._owners(child):
                     member.on_said(child, message)
-            case e.ChildExited(child, status, tail):
-                self._exited(child, status, tail)
+            case e.ChildExited():
+                self._exited(event)
+            case e.ChildStopped(child, seconds):
+                for member in self._owners(child):
+                    member.on_stopped(child, seconds)
             case e.StateFailed(job, generation, reason):
                 if job in self.members:
                     self.members[job].on_state_failed(generation, reason)
@@ -173,13 +179,14 @@ class Node:
     def _owners(self, child: int) -> list[Member]:
         return [member for member in self.members.values() if member.owns(child)]
 
-    def _exited(self, child: int, status: int, tail: str) -> None:
+    def _exited(self, event: e.ChildExited) -> None:
+        child, status, tail = event.child, event.status, event.tail
         owners = self._owners(child)
         self.reducers.pids.pop(child, None)
         if self.reducers.exited(child):
             self.ctx.log("warning", "spare reducer ended", status=status, tail=tail[-400:])
         for member in owners:
-            member.on_exit(child, status, tail)
+            member.on_exit(child, status, tail, event.memory)
 
     def _manifest_kept(self, kept: e.ManifestKept) -> None:
         self.stored[kept.job] = kept.stored
@@ -241,6 +248,7 @@ class Node:
                 | m.Ready()
                 | m.Fault()
                 | m.Progress()
+                | m.Digest()
                 | m.ShardsWritten()
                 | m.ManifestStored()
             ):
@@ -277,6 +285,8 @@ class Node:
                 member.on_formed(generation)
             case m.Verdict(_, generation, exact, reason):
                 member.on_verdict(generation, exact, reason)
+            case m.Hung(_, generation, why):
+                member.on_hung(generation, why)
             case m.Release():
                 member.on_release()
             case m.PullShards():
@@ -395,7 +405,17 @@ class Node:
     def _driver(self, record: m.JobRecord, view: m.View) -> Driver:
         spec, now = JobSpec.from_dict(record.spec), self.ctx.now
         checkpoints = Checkpoints(self.ctx, record.id, spec, view)
-        return Driver(self.ctx, record, spec, view, checkpoints, phase_since=now, started_at=now)
+        return Driver(
+            self.ctx,
+            record,
+            spec,
+            view,
+            checkpoints,
+            Patience(spec.recovery.user_code_seconds),
+            phase_since=now,
+            started_at=now,
+            relief=record.relief,
+        )
 
     # --- after each event ----------------------------------------------------------------------------
 
@@ -405,9 +425,10 @@ class Node:
         self.views.tick()
         if self.views.view is not None:
             self._last_members = self.views.view.members
+        self._keep_relief()
         self._end_jobs()
         self._schedule()
-        for job, record in self.records.items():
+        for job, record in list(self.records.items()):
             self._attend(job, record)
         for driver in self.drivers.values():
             driver.tick()
@@ -435,6 +456,13 @@ class Node:
         member.tick()
         if member.ended:
             del self.members[job]
+
+    def _keep_relief(self) -> None:
+        """What a leader gave up for want of memory goes into the job's record."""
+        for job, driver in self.drivers.items():
+            record = self.records[job]
+            if driver.relief > record.relief:
+                self._update(replace(record, relief=driver.relief))
 
     def _end_jobs(self) -> None:
         for job in list(self.drivers):
@@ -502,7 +530,9 @@ class Node:
             "reason": None,
             "steps": spec.train.steps,
             "global_batch": spec.batch.global_,
-            "micro_batch": spec.batch.micro,
+            "micro_batch": cut(spec.batch.global_, spec.batch.micro, record.relief).micro,
+            "micro_batch_asked": spec.batch.micro,
+            "relief": record.relief,
             **fields,
         }
 
@@ -521,6 +551,8 @@ def _to_driver(driver: Driver, node: NodeId, message: Any) -> None:
             driver.on_fault(node, message)
         case m.Progress():
             driver.on_progress(node, message)
+        case m.Digest():
+            driver.on_digest(node, message)
         case m.ShardsWritten():
             driver.on_shards(node, message)
         case m.ManifestStored():
