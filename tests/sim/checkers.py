@@ -201,11 +201,11 @@ class Checkers:
             f"world {world.generation} {world.rung} from {world.lineage}/{world.step} of "
             f"{list(zip(world.members, world.sources, strict=True))}",
         )
-        if "keep" in world.sources:
-            return
         node = host.node
         assert node is not None and node.views.view is not None
-        for name in node.views.view.members:
+        # A restore must not overlook anybody; a regroup none of those that it takes along.
+        asked = world.members if "keep" in world.sources else node.views.view.members
+        for name in asked:
             member = self.cluster.hosts[name]
             serving = member.node.members.get(world.job) if member.node is not None else None
             if serving is None or serving.trainer is None or member.paused:
