@@ -6,7 +6,7 @@ doesn't fit is a ProtocolError.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from elasticd.checkpoints.manifest import Manifest, Stored
@@ -47,6 +47,8 @@ class JobRecord:
     digest: str | None = None
     relief: int = 0
     """What was given up for want of memory (elasticd.recovery.relief); it only grows."""
+    account: dict[str, Any] = field(default_factory=dict)
+    """Of an ended job: what ``status`` shows of its course, which no leader remembers later."""
 
     @property
     def ended(self) -> bool:
@@ -55,9 +57,10 @@ class JobRecord:
     def merged(self, other: JobRecord) -> JobRecord:
         """The record that both sides agree on, whichever side merges."""
 
-        def rank(record: JobRecord) -> tuple[int, int, str, str]:
+        def rank(record: JobRecord) -> tuple[int, int, str, str, str]:
             precedence = _PRECEDENCE.index(record.state)
-            return precedence, record.step, record.reason or "", record.digest or ""
+            account = repr(sorted(record.account.items()))
+            return precedence, record.step, record.reason or "", record.digest or "", account
 
         return replace(max(self, other, key=rank), relief=max(self.relief, other.relief))
 

@@ -30,6 +30,10 @@ from elasticd.types import JobId, NodeId, Tag
 
 _EVENTS_PER_INSTANT = 10_000
 """More messages than this from one event means that two parts talk in circles."""
+_ACCOUNT = (
+    "generation", "loss", "recoveries", "lost_steps", "exact", "bytes_per_step", "digest",
+    "digest_step",
+)  # fmt: skip
 
 
 class InvariantError(ElasticdError):
@@ -485,9 +489,17 @@ class Node:
                 else:
                     self.ctx.emit("job_failed", reason, job, generation)
             if self.records[job].ended:
+                self._keep_account(job, driver)
                 driver.summary_due, driver.summary_at = True, 0.0
                 driver.maybe_summarise()
                 del self.drivers[job]
+
+    def _keep_account(self, job: JobId, driver: Driver) -> None:
+        record, summary = self.records[job], driver.summary()
+        if record.account:
+            return
+        account = {key: summary[key] for key in _ACCOUNT}
+        self._update(replace(record, step=max(record.step, driver.committed), account=account))
 
     def _answer_waiting(self) -> None:
         view = self.views.view
@@ -516,6 +528,7 @@ class Node:
             "digest_step": None,
             "ranks": [],
             **self.summaries.get(job, {}),
+            **record.account,
         }
         if record.state != "running":
             fields |= {"state": record.state, "reason": record.reason, "ranks": []}

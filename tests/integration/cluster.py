@@ -95,6 +95,7 @@ class Cluster:
         self.seen: set[Seen] = set()
         self.client = Client(self.home)
         self._shared_before = _shared_memory()
+        self._starting = False
 
     def __enter__(self) -> Self:
         self.up()
@@ -142,7 +143,11 @@ class Cluster:
             for node in self.nodes:
                 shutil.copytree(self._kernels, self.home / node / "cache", dirs_exist_ok=True)
             self._kernels = None
-        self.command("local", "up", "-n", str(self.size))
+        self._starting = True
+        try:
+            self.command("local", "up", "-n", str(self.size))
+        finally:
+            self._starting = False
         self.note()
 
     revive = up
@@ -207,7 +212,8 @@ class Cluster:
                 if found := look():
                     return found
             except (NoDaemonError, OperationError, ProtocolError) as error:
-                if time.monotonic() > deadline or not self.living():
+                hopeless = not (self._starting or self.living())
+                if time.monotonic() > deadline or hopeless:
                     raise AssertionError(self.report(f"{what}: {error}")) from error
             if time.monotonic() > deadline:
                 raise AssertionError(self.report(f"{what}: not within {seconds:g} s"))

@@ -44,7 +44,14 @@ def test_down_and_sigterm_and_the_dead_man(make_cluster: Make, tmp_path: Path) -
         )
 
         cluster.up()
-        cluster.wait_end(job)
+        ended = cluster.wait_end(job)
+        assert cluster.down() == []
+
+        cluster.up()
+        again = cluster.status(job)
+        for key in ended.keys() - {"steps_per_second"}:
+            assert again[key] == ended[key], f"{key} is forgotten"
+        assert again["loss"] is not None and again["recoveries"] > 0
 
 
 def test_a_killed_daemon_comes_back_and_takes_part(make_cluster: Make, tmp_path: Path) -> None:
