@@ -19,6 +19,8 @@ from elasticd.errors import ProtocolError
 from elasticd.ipc.frames import FrameSocket
 
 CHILD_VARIABLE = "ELASTICD_CHILD"
+DUMP_SIGNAL = signal.SIGUSR2
+"""Makes a trainer print the stacks of its threads to its log."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from elasticd.errors import OperationError, UsageError
 from elasticd.shell.children import Child, ChildServer
 from elasticd.shell.control import Handler, Stream
 from elasticd.shell.states import Fetch, nameless_file
+from elasticd.shell.watch import ChildWatch
 from elasticd.supervision.roster import kill_group
 from elasticd.types import JobId, NodeId
 
@@ -58,11 +59,13 @@ class Chaos:
         self,
         node: Node,
         children: ChildServer,
+        watch: ChildWatch,
         fetch: Fetch,
         address_of: Callable[[NodeId], str | None],
     ) -> None:
         self._node = node
         self._children = children
+        self._watch = watch
         self._fetch = fetch
         self._address_of = address_of
         self._tasks: set[asyncio.Task[None]] = set()
@@ -149,6 +152,7 @@ class Chaos:
                 self._run(self._slow([child], blow.seconds or SLOW_SECONDS))
             case _:
                 starve(child.pid)
+                self._watch.look(child, asyncio.get_running_loop().time())
 
     async def _strike_node(self, blow: Blow) -> None:
         children = list(self._children.children)

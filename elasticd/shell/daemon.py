@@ -99,7 +99,13 @@ class Daemon:
             lambda: [self._me, *self._peers.connected()],
             lambda known: self._node.records.get(known),
         )
-        self._chaos = Chaos(self._node, self._children, self._peers.fetch, self._peers.address_of)
+        self._chaos = Chaos(
+            self._node,
+            self._children,
+            self._ranks.watch,
+            self._peers.fetch,
+            self._peers.address_of,
+        )
         handlers = {
             **self._queries.handlers(),
             **self._inventory.handlers(),
@@ -116,6 +122,7 @@ class Daemon:
             log.info("ended what a crashed daemon left", pid=left.pid, role=left.role)
         self._infos[self._me] = self._own_info()
         await self._children.start()
+        self._ranks.watch.start()
         await self._peers.start()
         await self._control.start()
         self._write_identity()

@@ -20,19 +20,24 @@ from elasticd.core import effects as e
 from elasticd.core.codec import to_plain
 from elasticd.core.messages import JobRecord, World
 from elasticd.errors import OperationError
+from elasticd.ipc.child import DUMP_SIGNAL
 from elasticd.ipc.listening import is_listening
 from elasticd.ipc.memory import create_memory
 from elasticd.job import JobSpec
+from elasticd.recovery.relief import cut
 from elasticd.shell.children import Child, ChildServer, Launch
 from elasticd.shell.ports import free_port
 from elasticd.shell.units import RunningUnit
+from elasticd.shell.watch import ChildWatch
 from elasticd.supervision import machine
 from elasticd.supervision.logs import RotatedLog
 from elasticd.supervision.unit import Unit
 from elasticd.types import JobId, Tag
 
 _LISTEN_POLL_SECONDS = 0.002
-_TAIL_LINES = 40
+_TAIL_LINES = 100
+_DUMP_SECONDS = 0.3
+"""What a hung trainer gets to print the stacks of its threads before it is killed."""
 _REDUCER_START_SECONDS = 60.0
 _STOP_SECONDS = 3.0
 _READINESS = ("ready", "waiting", "at_run")
@@ -92,6 +97,7 @@ class Ranks:
         self._paths: dict[e.ChildId, DataPath] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._serials = 0
+        self.watch = ChildWatch(lambda: server.children, self._on_stopped)
 
     # --- effects ------------------------------------------------------------------------------
 
@@ -132,6 +138,8 @@ class Ranks:
             log.info("killing child", child=repr(rank.child), reason=effect.reason)
             if effect.graceful:
                 rank.unit.tell(machine.Stop())
+            elif effect.dump:
+                self._spawn_task(self._dump_and_kill(rank.child))
             else:
                 rank.child.kill(signal.SIGKILL)
 
@@ -236,6 +244,7 @@ class Ranks:
             os.close(fd)
 
     def close(self) -> None:
+        self.watch.close()
         for task in self._tasks:
             task.cancel()
         for reducer in list(self._paths):
@@ -276,7 +285,18 @@ class Ranks:
             if not future.done():
                 future.set_exception(OperationError("the trainer ended"))
         log.info("child ended", child=repr(child), status=status)
-        self._post(e.ChildExited(rank.id, status, rank.log.tail(_TAIL_LINES)))
+        memory = self.watch.last_seen(child.pid)
+        self._post(e.ChildExited(rank.id, status, rank.log.tail(_TAIL_LINES), memory))
+
+    def _on_stopped(self, child: Child, seconds: float) -> None:
+        rank = self._rank_of(child)
+        if rank is not None:
+            self._post(e.ChildStopped(rank.id, seconds))
+
+    async def _dump_and_kill(self, child: Child) -> None:
+        child.kill(DUMP_SIGNAL)
+        await asyncio.sleep(_DUMP_SECONDS)
+        child.kill(signal.SIGKILL)
 
     def _exported(self, rank: Rank, message: dict[str, Any], fd: int) -> None:
         future = rank.exports.get(int(message["serial"]))
@@ -375,6 +395,8 @@ def _world_frame(world: World, rank: int, spec: JobSpec, folder: Path) -> dict[s
         "state": source if source in ("keep", "init") else "load",
         "shares_now": to_plain(world.shares_now),
         "shares": to_plain(world.shares),
+        "micro": cut(spec.batch.global_, spec.batch.micro, world.relief).micro,
+        "relief": world.relief,
         "reduction": spec.world.reduction,
         "checkpointed": world.checkpointed,
         "checkpoint_folder": str(folder),

@@ -92,6 +92,8 @@ class AloneSeat:
             checkpointed=self.spec.train.steps,
             checkpoint_folder=self.output_dir,
             writes=Writes(every=1, count=1, replicas=1),
+            micro=self.spec.batch.micro,
+            relief=0,
         )
 
     def check(self) -> None:
@@ -126,6 +128,20 @@ class AloneSeat:
 
     def refuse(self, reason: str) -> None:
         raise UsageError(reason)
+
+    def out_of_memory(self, evidence: str) -> bool:
+        return False
+
+    def not_finite(self, step: int, loss: float, policy: str) -> None:
+        if policy == "restore":
+            raise UsageError(
+                f"the loss of step {step} is {loss}, and without a daemon there is no checkpoint to"
+                " go back to"
+            )
+        print(f"elasticd: step {step} is skipped: its loss is {loss}", file=sys.stderr)
+
+    def verify(self, world: World, snapshot: Snapshot) -> None:
+        pass
 
     def finish(self, point: Point) -> bool:
         return True

@@ -20,6 +20,9 @@ class Source(Protocol):
     def samples(self, step: int, grain: int) -> list[Any]:
         """The samples of a grain, in order."""
 
+    def cut(self, batches: Batches) -> None:
+        """From now on global batches are cut into other grains."""
+
     def describe(self) -> str:
         """What every member must have alike, in a few words."""
 
@@ -36,6 +39,9 @@ class IndexedSource:
     def samples(self, step: int, grain: int) -> list[Any]:
         positions = self._batches.positions(step, grain)
         return [self._dataset[i] for i in indices(positions, self._length, self._seed)]
+
+    def cut(self, batches: Batches) -> None:
+        self._batches = batches
 
     def describe(self) -> str:
         return f"{self._length} samples"
@@ -63,6 +69,9 @@ class StreamSource:
             self._restart()
         self._advance(positions.stop, keep_from=first)
         return [self._kept[at] for at in positions]
+
+    def cut(self, batches: Batches) -> None:
+        self._batches = batches
 
     def describe(self) -> str:
         return "a stream"

@@ -6,9 +6,10 @@ then enters the next world and computes what that one lacks.
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -21,11 +22,13 @@ from elasticd.checkpoints.codec import read_tensors
 from elasticd.errors import GenerationLost, StateError
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.recovery import tree
+from elasticd.recovery.signatures import of_text
 from elasticd.train import randomness
 from elasticd.train.accumulate import GrainSums
 from elasticd.train.forward import Forward
 from elasticd.train.layout import Layout, Reduced, Vector
 from elasticd.train.probe import Probe
+from elasticd.train.relief import Relief
 from elasticd.train.seat import Seat
 from elasticd.train.state import Loaded, Snapshot, TrainingState, model_tree
 from elasticd.train.world import World
@@ -35,11 +38,13 @@ from elasticd.types import Point, next_stamp
 class Engine:
     """Runs steps for :class:`elasticd.train.run.Run`."""
 
-    def __init__(self, seat: Seat, state: TrainingState) -> None:
+    def __init__(self, seat: Seat, state: TrainingState, cut: Callable[[int], None]) -> None:
+        """``cut`` is called when grains get another number of samples."""
         spec = seat.spec
         self.seat, self.state = seat, state
         self.seed, self.steps, self.grains = spec.train.seed, spec.train.steps, spec.grains
-        self.global_size = spec.batch.global_
+        self.global_size, self._micro, self._cut = spec.batch.global_, spec.batch.micro, cut
+        self._relief = Relief(state.model)
         self.world: World | None = None
         self.point: Point | None = None
         self._sums = GrainSums(self.grains)
@@ -50,6 +55,7 @@ class Engine:
         self._flat: mx.array | None = None
         self._plan: tuple[object, ChunkPlan] | None = None
         self._body_matters = self._owes_checkpoint = False
+        self._skips = False
         self._stall_seconds = 0.0
         self._snapshot: Snapshot | None = None
 
@@ -79,6 +85,8 @@ class Engine:
         Raises:
             GenerationLost: this process can't, or the world has ended already.
         """
+        self._relief.apply(world.relief)
+        self._recut(world.micro or self.seat.spec.batch.micro)
         match world.state:
             case "init":
                 self._initialise(world)
@@ -88,6 +96,29 @@ class Engine:
                 self._keep(world)
         self.world = world
         self._sums.aim(world.share(world.point.step + 1))
+
+    def _recut(self, micro: int) -> None:
+        """Grains of ``micro`` samples from now on; what was computed of others is void."""
+        if micro == self._micro:
+            return
+        self._micro, self.grains = micro, -(-self.global_size // micro)
+        self._sums, self._plan = GrainSums(self.grains), None
+        self._probe.restart()
+        self._cut(micro)
+
+    def ran_out(self, error: Exception) -> bool:
+        """Whether ``error`` says that an allocation failed, and a world with relief will come. The
+        state stays; what was computed of the step is dropped."""
+        text = f"{type(error).__name__}: {error}"
+        found = of_text(text)
+        if found is None or found[0] != "oom" or not self.seat.out_of_memory(text[:400]):
+            return False
+        self._sums.clear()
+        self._probe.restart()
+        self._flat = None
+        self._forward.restore()
+        mx.clear_cache()
+        return True
 
     def _initialise(self, world: World) -> None:
         if self.point is not None and self.point.step != 0:
@@ -200,6 +231,13 @@ class Engine:
 
     def accumulate(self, grain: int, loss: mx.array, weight: Any, gradients: Any) -> None:
         """Take in the loss and gradients of one grain."""
+        try:
+            self._take_in(grain, loss, weight, gradients)
+        except (RuntimeError, MemoryError) as error:
+            if not self.ran_out(error):
+                raise
+
+    def _take_in(self, grain: int, loss: mx.array, weight: Any, gradients: Any) -> None:
         if self._layout is None:
             changed = self._forward.find_changes(loss, gradients)
             self._layout = Layout.of(gradients, self._forward.base, changed)
@@ -241,6 +279,7 @@ class Engine:
             self.seat.agree(self._probe.result)
             self._agreed = True
         total = self._total(world, layout)
+        self._judge_loss(total)
         self.seat.begin_update()
         self._snapshot = None
         reduced = layout.mean(total, self.grains)
@@ -248,6 +287,22 @@ class Engine:
         self._forward.restore()
         self._forward.forget()
         return reduced
+
+    def _judge_loss(self, total: Vector) -> None:
+        """What job.toml wants if the loss is not finite: the same on every rank, since all have its
+        bits."""
+        weighted, weight = np.array(total[0])
+        loss = float(weighted / weight) if weight else 0.0
+        self._skips = False
+        if math.isfinite(loss):
+            return
+        policy = self.seat.spec.recovery.on_nan
+        if policy == "stop":
+            reason = f'the loss of step {self.step} is {loss} (recovery.on_nan = "stop")'
+            self.seat.refuse(reason)
+            raise GenerationLost(reason)
+        self.seat.not_finite(self.step, loss, policy)
+        self._skips = True
 
     def _total(self, world: World, layout: Layout) -> Vector:
         if world.size == 1:
@@ -287,18 +342,22 @@ class Engine:
         self.state.attach(optimizer)
         step = self.step
         randomness.seed_update(self.seed, step)
+        if not self._skips:
+            self._update(reduced, optimizer, gradients)
+        stamp = next_stamp(point.stamp, world.generation, step)
+        self.point = Point(point.lineage, step, stamp)
+        self._sums.aim(world.share(step + 1))
+        self.seat.end_update(self.point, None if self._skips else reduced.loss)
+        randomness.seed_body(self.seed, step)
+        self._commit()
+
+    def _update(self, reduced: Reduced, optimizer: Any, gradients: Any) -> None:
         places = self.state.model_slots()
         for path, array in reduced.state.items():
             places[path].put(array)
         del places
         optimizer.update(self.state.model, gradients)
         self.state.evaluate()
-        stamp = next_stamp(point.stamp, world.generation, step)
-        self.point = Point(point.lineage, step, stamp)
-        self._sums.aim(world.share(step + 1))
-        self.seat.end_update(self.point, reduced.loss)
-        randomness.seed_body(self.seed, step)
-        self._commit()
 
     def _commit(self) -> None:
         """Commit the step just applied: before the script's code goes on, unless what that code
@@ -322,6 +381,9 @@ class Engine:
         world, snapshot = self.world, self._snapshot
         if world is None or snapshot is None:
             return
+        every = self.seat.spec.recovery.verify_every
+        if every and world.size > 1 and snapshot.point.step % every == 0:
+            self.seat.verify(world, snapshot)
         if world.checkpoint_due(snapshot.point.step, self.steps):
             self.seat.checkpoint(world, snapshot, self._stall_seconds)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import os
 import sys
 import threading
@@ -14,13 +15,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
-from elasticd.ipc.child import DaemonLink
+from elasticd.ipc.child import DUMP_SIGNAL, DaemonLink
 from elasticd.job import JobSpec
 
 
 def main() -> NoReturn:
     """Run the script that the environment names, and exit with its status."""
     link = DaemonLink.connect()
+    faulthandler.register(DUMP_SIGNAL, all_threads=True)
     # Only now: MLX takes a while to load, and the daemon should know this process by then.
     from elasticd.train import randomness
     from elasticd.train.seat import HOST

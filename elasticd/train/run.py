@@ -79,11 +79,14 @@ class Run:
         self._model, self._optimizer, self._loss = model, optimizer, loss
         self._clip_norm = clip_norm
         self._state = TrainingState(model, optimizer)
-        self._engine = Engine(self._seat, self._state)
+        self._engine = Engine(self._seat, self._state, self._cut)
         if isinstance(self._source, StreamSource) and self._source.has_state:
             self._state.track(STREAM, _StreamState(self._source, self._engine))
         self._looping = False
         self._join()
+
+    def _cut(self, micro: int) -> None:
+        self._source.cut(Batches(self._seat.spec.batch.global_, micro))
 
     def _join(self) -> None:
         spec = self._seat.spec
@@ -190,7 +193,12 @@ class Run:
         loss_and_grad = value_and_grad(self._model, self._loss)
         for step in self.steps():
             for batch in step.micro_batches():
-                loss, gradients = loss_and_grad(self._model, batch)
+                try:
+                    loss, gradients = loss_and_grad(self._model, batch)
+                except (RuntimeError, MemoryError) as error:
+                    if not step.ran_out(error):
+                        raise
+                    continue
                 step.accumulate(loss, gradients)
                 del loss, gradients
             if self._clip_norm is not None:

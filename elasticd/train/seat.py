@@ -82,6 +82,18 @@ class Seat(Protocol):
     def refuse(self, reason: str) -> None:
         """The state or world can't be used; the job fails with ``reason``."""
 
+    def out_of_memory(self, evidence: str) -> bool:
+        """An allocation failed: leave the world. True if another will come with relief, and False
+        if nobody can help."""
+
+    def not_finite(self, step: int, loss: float, policy: str) -> None:
+        """The reduced loss of ``step`` is not finite; ``policy`` is ``skip``, or ``restore``, which
+        leaves the world and raises GenerationLost."""
+
+    def verify(self, world: World, snapshot: Snapshot) -> None:
+        """Have the digest of a committed state compared with the other members', in the
+        background."""
+
     def finish(self, point: Point) -> bool:
         """Wait at the job's end: True when released, False when the world has ended."""
 

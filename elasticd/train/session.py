@@ -90,6 +90,7 @@ class Session:
         self._committed: int | None = None
         self._snapshot: Snapshot | None = None
         self._run = self._released = False
+        self._verifier: threading.Thread | None = None
         self._report = _Report()
         self._reporter = Reporter(self._lock, self._send_progress)
         self._writer = CheckpointWriter(link.send, self.log)
@@ -393,6 +394,42 @@ class Session:
         self._link.send({"t": "refused", "reason": reason})
         with self._changed:
             self._leave()
+
+    def out_of_memory(self, evidence: str) -> bool:
+        self._say_and_leave({"t": "oom", "evidence": evidence})
+        self._drop_reducer()
+        return True
+
+    def not_finite(self, step: int, loss: float, policy: str) -> None:
+        said = {"t": "not_finite", "step": step, "loss": str(loss), "policy": policy}
+        if policy == "restore":
+            self._say_and_leave(said)
+            raise GenerationLost(f"the loss of step {step} is {loss}")
+        with self._lock:
+            generation = self._current().generation
+        self._link.send({**said, "generation": tag_list(generation)})
+
+    def _say_and_leave(self, message: dict[str, Any]) -> None:
+        with self._changed:
+            world = self._world
+            self._leave()
+        if world is not None:
+            self._link.send({**message, "generation": tag_list(world.generation)})
+
+    def verify(self, world: World, snapshot: Snapshot) -> None:
+        if self._verifier is None or not self._verifier.is_alive():
+            self._verifier = threads.start("verify", partial(self._verify, world, snapshot))
+
+    def _verify(self, world: World, snapshot: Snapshot) -> None:
+        self._link.send(
+            {
+                "t": "digest",
+                "generation": tag_list(world.generation),
+                "step": snapshot.point.step,
+                "stamp": snapshot.point.stamp,
+                "digest": snapshot.digest(),
+            }
+        )
 
     def finish(self, point: Point) -> bool:
         self.phase("idle")

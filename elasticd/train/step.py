@@ -113,9 +113,22 @@ class Step:
 
     def _fetch(self, grain: int) -> Any:
         randomness.seed_grain(self._engine.seed, self._number, grain)
-        samples = self._source.samples(self._number, grain)
-        self._grain, self._samples = grain, len(samples)
-        return self._collate(samples)
+        try:
+            samples = self._source.samples(self._number, grain)
+            self._grain, self._samples = grain, len(samples)
+            return self._collate(samples)
+        except (RuntimeError, MemoryError) as error:
+            if not self.ran_out(error):
+                raise
+            raise GenerationLost("memory ran out") from None
+
+    def ran_out(self, error: Exception) -> bool:
+        """Whether ``error`` says that an allocation failed, and somebody takes care of that: the
+        batch is dropped then, and the step goes on with less memory."""
+        if not self._engine.ran_out(error):
+            return False
+        self._grain = None
+        return True
 
     def accumulate(self, loss: Any, grads: Any) -> None:
         """Give the loss and the gradients of the batch that ``micro_batches()`` yielded last.

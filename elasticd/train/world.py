@@ -43,6 +43,10 @@ class World:
     checkpointed: int
     checkpoint_folder: Path
     writes: Writes
+    micro: int = 0
+    """Samples in a grain; shares number grains of this size. 0: as job.toml says."""
+    relief: int = 0
+    """What is given up for want of memory: elasticd.recovery.relief."""
 
     @classmethod
     def of_message(cls, message: Mapping[str, Any]) -> World:
@@ -69,6 +73,8 @@ class World:
                 checkpointed=-1 if checkpointed is None else int(checkpointed),
                 checkpoint_folder=Path(message["checkpoint_folder"]),
                 writes=Writes(**{k: int(v) for k, v in message["writes"].items()}),
+                micro=int(message.get("micro", 0)),
+                relief=int(message.get("relief", 0)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"a world that can't be read: {error!r}") from error
@@ -77,6 +83,7 @@ class World:
             or world.state not in ("keep", "load", "init")
             or world.reduction not in ("exact", "fast")
             or world.writes.every < 1
+            or world.micro < 0
         ):
             raise ProtocolError(f"a world that makes no sense: {world}")
         return world

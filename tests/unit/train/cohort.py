@@ -259,6 +259,15 @@ class Seat:
     def refuse(self, reason: str) -> None:
         raise AssertionError(reason)
 
+    def out_of_memory(self, evidence: str) -> bool:
+        return False
+
+    def not_finite(self, step: int, loss: float, policy: str) -> None:
+        pass
+
+    def verify(self, world: World, snapshot: Snapshot) -> None:
+        pass
+
     def finish(self, point: Point) -> bool:
         self._call()
         world = self.world
