@@ -151,6 +151,9 @@ class Driver:
         if world is not None and status.world is not None:
             if status.world.generation == world.generation:
                 self.committed = max(self.committed, status.committed)
+            elif status.world.generation > world.generation and self.phase == "waiting":
+                # The other side of a partition went on while we waited.
+                self.oriented = False
         if self.phase == "running" and world is not None and node in world.members:
             self._look_for_faults(node, status, world)
         self.evaluate()
@@ -374,6 +377,13 @@ class Driver:
         elif not self._trainers(*_LEFT):
             self._inherit(world)
         return True
+
+    def _is_here(self, node: NodeId) -> bool:
+        """Whether what a node last said is of the present world, if it is a member."""
+        status, world = self.statuses[node], self.world
+        if world is None or node not in world.members:
+            return True
+        return status.world is not None and status.world.generation == world.generation
 
     def _whole(self, node: NodeId, world: World) -> bool:
         status = self.statuses.get(node)
@@ -853,7 +863,7 @@ class Driver:
             return False
         # In another phase they are being asked, or told, to enter the next world.
         for node in self._trainers("finished") if self.phase == "running" else ():
-            if node not in self.released:
+            if node not in self.released and self._is_here(node):
                 self.released.add(node)
                 self.ctx.send(node, Release(self.record.id, newest.generation))
         world = self.world

@@ -302,6 +302,13 @@ class ManifestStored:
 
 
 @dataclass(frozen=True, slots=True)
+class Report:
+    """Tell the leader, who has just begun to drive the job, how the member is."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
 class Freeze:
     epoch: Tag
     job: JobId
@@ -400,6 +407,7 @@ Message = (
     | Digest
     | ShardsWritten
     | ManifestStored
+    | Report
     | Freeze
     | Form
     | Go

@@ -275,6 +275,8 @@ class Node:
         if member is None:
             return
         match message:
+            case m.Report():
+                member.follow(view.epoch)
             case m.Freeze(epoch):
                 if epoch == view.epoch:
                     member.on_freeze(message)
@@ -405,6 +407,8 @@ class Node:
         for record in running[:1]:
             if record.id not in self.drivers:
                 self.drivers[record.id] = self._driver(record, view)
+                for node in view.members:
+                    self.ctx.send(node, m.Report(record.id))
 
     def _driver(self, record: m.JobRecord, view: m.View) -> Driver:
         spec, now = JobSpec.from_dict(record.spec), self.ctx.now
