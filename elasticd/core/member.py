@@ -518,7 +518,7 @@ class Member:
                 self.report()
             case "reducer_lost":
                 if self._speaks_of_now(message) and trainer.phase in ("active", "finished"):
-                    self._accuse("ring_broken", str(message["evidence"]))
+                    self._lost_its_reducer(str(message["evidence"]))
             case "oom":
                 if self._speaks_of_now(message) and trainer.phase == "active":
                     self._accuse("oom", str(message["evidence"]))
@@ -542,6 +542,12 @@ class Member:
                     self.report()
             case _:
                 self.ctx.log("warning", "trainer said something unknown", kind=kind)
+
+    def _lost_its_reducer(self, evidence: str) -> None:
+        # One that was told by its ring says so before it ends; one that was killed says nothing,
+        # and its trainer may know of it sooner than we hear of its exit.
+        told = any(fault == "ring_broken" for fault, _ in self.faults)
+        self._accuse("ring_broken" if told else "reducer_lost", evidence)
 
     def _holds(self, message: dict[str, Any]) -> None:
         pending = self.pending
