@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from elasticd.types import Range
 
 RECOMPUTE_LEVEL = 2
+LEAST_MICRO = "least_micro"
+"""The key of a trainer's fingerprint that says how few samples its grains may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,18 @@ def cut(global_size: int, micro: int, level: int) -> Cut:
     return Cut(global_size, max(1, micro >> max(0, level - RECOMPUTE_LEVEL)))
 
 
-def last_level(micro: int) -> int:
-    """The level at which one sample is computed at once: nothing is left to give up then."""
-    return RECOMPUTE_LEVEL + micro.bit_length() - 1
+def last_level(global_size: int, micro: int, least: int = 1) -> int:
+    """The level at which nothing is left to give up.
+
+    A model may need at least ``least`` samples in every grain (batch statistics need two).
+    """
+    level = RECOMPUTE_LEVEL
+    while cut(global_size, micro, level).micro > 1:
+        smaller = cut(global_size, micro, level + 1)
+        if smaller.micro < least or 0 < global_size % smaller.micro < least:
+            break
+        level += 1
+    return level
 
 
 def describe(global_size: int, micro: int, level: int) -> str:

@@ -87,7 +87,9 @@ def hang(
 def oom(
     context: typer.Context, job: Job, rank: Rank, home: Home = None, json: Json = False
 ) -> None:
-    """Let a trainer's next allocations fail, by a limit on its address space. Linux only.
+    """Let a trainer's next grain need more memory than there is.
+
+    On Linux its address space is limited first, on macOS the grain asks for more than Metal has.
 
     \b
     Example:

@@ -470,6 +470,8 @@ class Driver:
         self._diagnose(start.resume)
         if relieved:
             self._tell_of_relief()
+            if start.rung in ("retry", "regroup"):
+                start = replace(start, rung="relieve")
         self._form(start)
         self.tainted, self.rollback = set(), False
 
@@ -482,13 +484,19 @@ class Driver:
 
     def _relieve(self, short: bool) -> bool:
         """Memory was short: give up one thing more, if there is one."""
-        if not short or self.relief >= levels.last_level(self.spec.batch.micro):
+        batch = self.spec.batch
+        if not short or self.relief >= levels.last_level(batch.global_, batch.micro, self._least()):
             return False
         self.relief += 1
         self.patience.forget()
         if self.relief > levels.RECOMPUTE_LEVEL:
             self.exact = False
         return True
+
+    def _least(self) -> int:
+        """How few samples a grain of this model may have, as its trainers say."""
+        prints = [s.trainer.fingerprint for s in self.statuses.values() if s.trainer is not None]
+        return max((int(p.get(levels.LEAST_MICRO, 1)) for p in prints), default=1)
 
     def _tell_of_relief(self) -> None:
         batch, level = self.spec.batch, self.relief

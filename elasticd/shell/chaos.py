@@ -36,6 +36,8 @@ _SLOW_STOPPED = 0.6
 _ANSWER_FIRST_SECONDS = 0.05
 """A daemon that is about to end itself answers first."""
 _OOM_SLACK_BYTES = 1 << 20
+_STRAIN_BYTES = 1 << 30
+"""What the next grain of a trainer that is to run out of memory allocates besides."""
 
 log = structlog.get_logger(__name__)
 
@@ -151,7 +153,9 @@ class Chaos:
             case "slow":
                 self._run(self._slow([child], blow.seconds or SLOW_SECONDS))
             case _:
-                starve(child.pid)
+                if sys.platform == "linux":
+                    starve(child.pid)
+                child.send({"t": "strain", "bytes": _STRAIN_BYTES})
                 self._watch.look(child, asyncio.get_running_loop().time())
 
     async def _strike_node(self, blow: Blow) -> None:
@@ -193,13 +197,12 @@ class Chaos:
 
 
 def starve(pid: int) -> None:
-    """Forbid a process to map more memory than it has, so that its next allocations fail.
+    """Forbid a process to map more memory than it has, so that large allocations
+    fail. Linux only.
 
     Raises:
-        OperationError: this system has no such limit, or the process has ended.
+        OperationError: the process has ended.
     """
-    if sys.platform != "linux":
-        raise OperationError("a running process's memory can only be limited on Linux")
     with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
         size = psutil.Process(pid).memory_info().vms + _OOM_SLACK_BYTES
         _, hard = resource.prlimit(pid, resource.RLIMIT_AS)

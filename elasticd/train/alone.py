@@ -129,6 +129,9 @@ class AloneSeat:
     def refuse(self, reason: str) -> None:
         raise UsageError(reason)
 
+    def strain(self) -> None:
+        pass
+
     def out_of_memory(self, evidence: str) -> bool:
         return False
 

@@ -28,3 +28,15 @@ class Relief:
         if self.level < RECOMPUTE_LEVEL <= level:
             recompute.switch_on(self._model)
         self.level = level
+
+
+def allocate(size_bytes: int) -> None:
+    """Allocate and fill an array of at least ``size_bytes``, on Metal of more than it can have.
+
+    Raises:
+        RuntimeError: MLX says that there is no such memory. Its CPU allocator doesn't; it crashes.
+    """
+    if mx.metal.is_available():
+        most = mx.device_info().get("max_buffer_length", 0)
+        size_bytes = max(size_bytes, int(most) + (1 << 20))
+    mx.eval(mx.zeros((size_bytes,), mx.uint8))

@@ -82,6 +82,10 @@ class Seat(Protocol):
     def refuse(self, reason: str) -> None:
         """The state or world can't be used; the job fails with ``reason``."""
 
+    def strain(self) -> None:
+        """Before a grain: allocate what ``elasticctl chaos oom`` asked for, which fails as any
+        allocation would."""
+
     def out_of_memory(self, evidence: str) -> bool:
         """An allocation failed: leave the world. True if another will come with relief, and False
         if nobody can help."""

@@ -37,6 +37,7 @@ from elasticd.ipc.plan import ChunkPlan
 from elasticd.job import JobSpec
 from elasticd.train import threads
 from elasticd.train.progress import MAX_METRICS, Memory, Pace, Reporter, metric
+from elasticd.train.relief import allocate
 from elasticd.train.seat import Parts, ProbeResult
 from elasticd.train.state import Snapshot
 from elasticd.train.world import World, tag_list, tag_of
@@ -90,6 +91,7 @@ class Session:
         self._committed: int | None = None
         self._snapshot: Snapshot | None = None
         self._run = self._released = False
+        self._strain_bytes = 0
         self._verifier: threading.Thread | None = None
         self._report = _Report()
         self._reporter = Reporter(self._lock, self._send_progress)
@@ -129,6 +131,8 @@ class Session:
                 with self._changed:
                     self._released = True
                     self._changed.notify_all()
+            case "strain":
+                self._strain_bytes = int(message["bytes"])
             case "run":
                 with self._changed:
                     self._run = True
@@ -394,6 +398,11 @@ class Session:
         self._link.send({"t": "refused", "reason": reason})
         with self._changed:
             self._leave()
+
+    def strain(self) -> None:
+        wanted, self._strain_bytes = self._strain_bytes, 0
+        if wanted:
+            allocate(wanted)
 
     def out_of_memory(self, evidence: str) -> bool:
         self._say_and_leave({"t": "oom", "evidence": evidence})

@@ -114,6 +114,7 @@ class Step:
     def _fetch(self, grain: int) -> Any:
         randomness.seed_grain(self._engine.seed, self._number, grain)
         try:
+            self._engine.seat.strain()
             samples = self._source.samples(self._number, grain)
             self._grain, self._samples = grain, len(samples)
             return self._collate(samples)

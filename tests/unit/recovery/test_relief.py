@@ -23,8 +23,15 @@ def test_the_global_batch_stays() -> None:
 
 @pytest.mark.parametrize("micro", [1, 2, 3, 7, 8, 64])
 def test_the_last_level_is_one_sample(micro: int) -> None:
-    assert cut(64, micro, last_level(micro)).micro == 1
-    assert micro == 1 or cut(64, micro, last_level(micro) - 1).micro > 1
+    last = last_level(64, micro)
+    assert cut(64, micro, last).micro == 1
+    assert micro == 1 or cut(64, micro, last - 1).micro > 1
+
+
+def test_batch_statistics_need_two_samples() -> None:
+    assert cut(16, 8, last_level(16, 8, least=2)).micro == 2
+    assert cut(16, 2, last_level(16, 2, least=2)).micro == 2
+    assert cut(16, 6, last_level(16, 6, least=2)).micro == 6, "halves of 3 leave a grain of 1"
 
 
 def test_a_halving_says_what_it_does_to_exactness() -> None:

@@ -259,6 +259,9 @@ class Seat:
     def refuse(self, reason: str) -> None:
         raise AssertionError(reason)
 
+    def strain(self) -> None:
+        pass
+
     def out_of_memory(self, evidence: str) -> bool:
         return False
 
