@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -48,6 +49,7 @@ _FORMAT_NAMES: Mapping[mx.Dtype, str] = {
     mx.float64: "F64",
     mx.complex64: "C64",
 }
+_WORTH_A_THREAD_BYTES = 1 << 20
 _DTYPES = {name: dtype for dtype, name in _FORMAT_NAMES.items()}
 _CARRIERS = {1: mx.uint8, 2: mx.uint16, 4: mx.uint32, 8: mx.uint64}
 """Unsigned types of the same width, whose buffers every Python can read and write."""
@@ -114,13 +116,20 @@ def write_shard(
 
     def pieces() -> Iterator[memoryview]:
         yield memoryview(text)
-        for entry in layout.entries:
-            hasher = integrity.tensor_hasher()
-            for piece in _slices(_bytes_of(tensors[entry.name])):
-                hasher.update(piece)
-                yield piece
-                pace(len(piece))
-            digests[entry.name] = hasher.hexdigest()
+        # The next slice is written while this one is hashed, in a thread beside this one.
+        with ThreadPoolExecutor(1, "elasticd-digest") as beside:
+            for entry in layout.entries:
+                hasher = integrity.tensor_hasher()
+                for piece in _slices(_bytes_of(tensors[entry.name])):
+                    if len(piece) < _WORTH_A_THREAD_BYTES:
+                        hasher.update(piece)
+                        yield piece
+                    else:
+                        hashed = beside.submit(hasher.update, piece)
+                        yield piece
+                        hashed.result()
+                    pace(len(piece))
+                digests[entry.name] = hasher.hexdigest()
 
     def head() -> bytes:
         nonlocal text

@@ -140,10 +140,10 @@ class CheckpointWriter:
                 self._busy = task
             assert task is not None
             self._write(task)
+            del task  # whoever waits for its memory must find it free
             with self._changed:
                 self._busy = None
                 self._changed.notify_all()
-            del task  # its state must not outlive it here
 
     def _write(self, task: Task) -> None:
         self._due = self._clock() + _SHARE_OF_INTERVAL * task.world.writes.every * (
