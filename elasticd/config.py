@@ -68,6 +68,8 @@ class NodeConfig:
         default="available", metadata=rule(choice("available", later=("strict",)))
     )
     failure_domain: str = field(default="", metadata=rule(text()))
+    quota_bytes: int = field(default=0, metadata=rule(integer(0, 2**62)))
+    """What checkpoints may take on this node's disk; 0: as much as there is."""
     roles: tuple[str, ...] = field(default=(), metadata=rule(list_of(_name, 64)))
 
     @property

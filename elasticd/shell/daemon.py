@@ -37,6 +37,7 @@ from elasticd.shell.memory import Memory
 from elasticd.shell.peers import Callbacks, Identity, Peers
 from elasticd.shell.queries import Queries
 from elasticd.shell.ranks import Ranks
+from elasticd.shell.scrub import Scrubber
 from elasticd.shell.states import States
 from elasticd.supervision.notify import Notifier
 from elasticd.types import JobId, NodeId
@@ -99,6 +100,7 @@ class Daemon:
             lambda: [self._me, *self._peers.connected()],
             lambda known: self._node.records.get(known),
         )
+        self._scrubber = Scrubber(self._states, self._peers.connected, settings.quota_bytes)
         self._chaos = Chaos(
             self._node,
             self._children,
@@ -127,6 +129,7 @@ class Daemon:
         await self._control.start()
         self._write_identity()
         self._engine.start()
+        self._scrubber.start()
         jobs = JobsFolder.start(self._home / "jobs", self._submit_file)
         self._notifier.ready()
         watchdog = asyncio.create_task(self._feed_watchdog())
@@ -159,6 +162,7 @@ class Daemon:
     async def _end(self) -> None:
         self._engine.stop()
         self._ranks.close()
+        await self._scrubber.close()
         self._states.close()
         self._inventory.close()
         self._chaos.close()

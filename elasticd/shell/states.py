@@ -226,12 +226,28 @@ class States:
         own = found.held_by(self._me)
         lost = {index: "was missing" for index in missing if index in own}
         for index, reason in sorted({**lost, **rotten}.items()):
-            self.tell(
-                "checkpoint_repaired",
-                found.job,
-                f"shard {index} of step {found.step} {reason}; replaced from a peer",
-                {"step": found.step, "shard": index, "cause": reason},
-            )
+            self.tell_repaired(found, index, reason)
+
+    def tell_repaired(self, found: Manifest, index: int, reason: str) -> None:
+        """Write the event."""
+        self.tell(
+            "checkpoint_repaired",
+            found.job,
+            f"shard {index} of step {found.step} {reason}; replaced from a peer",
+            {"step": found.step, "shard": index, "cause": reason},
+        )
+
+    async def replace(self, found: Manifest, index: int, sources: tuple[NodeId, ...]) -> None:
+        """Replace a shard of a final checkpoint by a peer's copy; its named holders first.
+
+        Raises:
+            OperationError: none of ``sources`` has it.
+        """
+        order = sorted(sources, key=lambda node: node not in found.holders[index])
+        digest = found.shards[index].digest
+        key = (found.job, found.step, found.stamp)
+        with self.pinned(*key):
+            await self._pull_one(*key, found.count, index, digest, tuple(order))
 
     tell: Callable[[str, JobId, str, dict[str, Any]], None] = staticmethod(
         lambda kind, job, reason, fields: None

@@ -1,0 +1,166 @@
+"""The scrubber: what was removed, changed or has rotted comes back from peers; quotas hold."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from elasticd.checkpoints import layout
+from elasticd.checkpoints.disk import write_all
+from elasticd.checkpoints.manifest import Manifest, Shard
+from elasticd.checkpoints.store import LocalStore
+from elasticd.errors import OperationError
+from elasticd.shell.ranks import Ranks
+from elasticd.shell.scrub import Scrubber
+from elasticd.shell.states import States
+from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Stamp
+
+JOB, ME, PEER = JobId("job-1"), NodeId("me"), NodeId("peer")
+COUNT = 2
+WAIT = 20.0
+
+
+def content(step: int, index: int) -> bytes:
+    return bytes([step, index]) * 50
+
+
+def stamp_of(step: int) -> Stamp:
+    return Stamp(f"{step:032x}"[::-1])
+
+
+def manifest_of(step: int) -> Manifest:
+    data = [content(step, index) for index in range(COUNT)]
+    shards = tuple(
+        Shard(i, len(d), hashlib.blake2b(d, digest_size=32).hexdigest()) for i, d in enumerate(data)
+    )
+    return Manifest(
+        *(JOB, Lineage("line"), None, step, stamp_of(step), NO_TAG, step * 64, 8, COUNT),
+        *(shards, ((ME, PEER), (ME, PEER)), "00", float(step)),
+    )
+
+
+class Node:
+    """A node's states with a peer that has every shard, and the events that were told."""
+
+    def __init__(self, home: Path) -> None:
+        self.told: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
+        self.peer_answers = True
+        ranks = cast(Ranks, None)  # no trainer is asked here
+        self.states = States(
+            home, ME, ranks, self._fetch, lambda node: str(node), lambda event: None
+        )
+        self.states.tell = lambda kind, job, reason, fields: self.told.put_nowait((kind, fields))
+
+    async def _fetch(self, address: str, request: dict[str, Any], sink: int) -> int:
+        if not self.peer_answers:
+            raise OperationError(f"{address} is away")
+        data = content(request["step"], request["index"])
+        write_all(sink, data)
+        return len(data)
+
+    @property
+    def store(self) -> LocalStore:
+        return self.states.store
+
+    def make(self, *steps: int) -> None:
+        for step in steps:
+            made = manifest_of(step)
+            for shard in made.shards:
+                data = content(step, shard.index)
+                self.store.put_shard(
+                    JOB, step, made.stamp, shard.index, COUNT, [data], shard.digest
+                )
+            self.store.commit(made)
+
+    def path(self, step: int, index: int) -> Path:
+        folder = self.store.folder(JOB) / layout.final_name(step, stamp_of(step))
+        return folder / layout.shard_name(index, COUNT)
+
+    async def event(self) -> tuple[str, dict[str, Any]]:
+        async with asyncio.timeout(WAIT):
+            return await self.told.get()
+
+    @asynccontextmanager
+    async def scrubbed(self, **settings: Any) -> AsyncIterator[Scrubber]:
+        scrubber = Scrubber(self.states, lambda: [PEER], **settings)
+        scrubber.start()
+        try:
+            yield scrubber
+        finally:
+            await scrubber.close()
+
+
+def run(tmp_path: Path, story: Callable[[Node], Any]) -> None:
+    async def told() -> None:
+        await story(Node(tmp_path))
+
+    asyncio.run(told())
+
+
+def test_what_was_removed_or_changed_by_hand_comes_back(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        node.make(5)
+        async with node.scrubbed():
+            node.path(5, 1).unlink()
+            kind, fields = await node.event()
+            assert (kind, fields["shard"]) == ("checkpoint_repaired", 1)
+            assert node.path(5, 1).read_bytes() == content(5, 1)
+            fd = os.open(node.path(5, 0), os.O_WRONLY)
+            os.write(fd, b"by hand")
+            os.close(fd)
+            kind, fields = await node.event()
+            assert (kind, fields["shard"]) == ("checkpoint_repaired", 0)
+            assert node.store.verify(JOB, 5, stamp_of(5)) == []
+
+    run(tmp_path, story)
+
+
+def test_rot_is_found_at_rest(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        node.make(5)
+        spoilt = b"?" + content(5, 1)[1:]
+        node.path(5, 1).write_bytes(spoilt)
+        async with node.scrubbed(round_seconds=0.01):
+            kind, fields = await node.event()
+        assert (kind, fields["step"], fields["shard"]) == ("checkpoint_repaired", 5, 1)
+        assert "digest" in fields["cause"]
+        assert node.store.verify(JOB, 5, stamp_of(5)) == []
+
+    run(tmp_path, story)
+
+
+def test_what_no_peer_has_is_said_once(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        node.make(5)
+        node.peer_answers = False
+        async with node.scrubbed():
+            node.path(5, 0).unlink()
+            kind, fields = await node.event()
+            assert (kind, fields["shard"]) == ("checkpoint_damaged", 0)
+            node.path(5, 1).unlink()
+            kind, fields = await node.event()
+            assert (kind, fields["shard"]) == ("checkpoint_damaged", 1)
+
+    run(tmp_path, story)
+
+
+def test_the_quota_takes_the_oldest_and_never_the_newest(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        node.make(1, 2, 3, 4)
+        size = sum(len(content(1, index)) for index in range(COUNT))
+        async with node.scrubbed(quota_bytes=2 * size) as scrubber:
+            await asyncio.to_thread(scrubber._keep_quota)
+            assert [m.step for m in node.store.manifests(JOB)] == [3, 4]
+            with node.states.pinned(JOB, 3, stamp_of(3)):
+                scrubber._quota_bytes = 1
+                await asyncio.to_thread(scrubber._keep_quota)
+                assert [m.step for m in node.store.manifests(JOB)] == [3, 4]
+            await asyncio.to_thread(scrubber._keep_quota)
+            assert [m.step for m in node.store.manifests(JOB)] == [4]
+
+    run(tmp_path, story)
