@@ -284,7 +284,6 @@ class Driver:
                     self._plan()
             case "running":
                 self._judge()
-                self._maybe_grow()
 
     def _enter(self, phase: str, why: str = "") -> None:
         self.phase, self.phase_since, self.why_waiting = phase, self.ctx.now, why
@@ -367,6 +366,9 @@ class Driver:
         there = [s for s in self.statuses.values() if s.world == world]
         self.committed = max(world.step, *(s.committed for s in there))
         self.moved_at = self.ctx.now
+        early, self.progress = self.progress, {}
+        for node, progress in early.items():
+            self.on_progress(node, progress)
         self.phase = "running"
         if all(self._whole(node, world) for node in world.members):
             self._enter("running")
@@ -756,6 +758,8 @@ class Driver:
 
     def on_progress(self, node: NodeId, progress: Progress) -> None:
         world = self.world
+        if world is None and not self.oriented:
+            self.progress[node] = progress
         if world is None or progress.generation != world.generation:
             return
         before = self.progress.get(node)
@@ -769,9 +773,9 @@ class Driver:
             self.committed = progress.committed
             if self.phase == "running":
                 self._recovered()
+                # At a step boundary all members hold the same state, and nobody has to take it.
+                self._maybe_grow()
         self.summary_due = True
-        if self.phase == "running":
-            self._maybe_grow()
 
     def on_digest(self, node: NodeId, told: Digest) -> None:
         """Compare the members' parameters once all have told of the same step."""

@@ -174,6 +174,7 @@ class Member:
     archive: str = "wanted"
     archive_at: float = 0.0
     committed: int = 0
+    progress: Progress | None = None
     written: list[ShardsWritten] = field(default_factory=list)
     trouble: str = ""
     why_none: str = ""
@@ -211,6 +212,8 @@ class Member:
     def wants_reducer(self) -> bool:
         """A world may have to be formed; but while one forms, or its first step runs, a starting
         spare would only take the processor from it."""
+        if self.pending is not None:
+            return True
         runs = self.record.state == "running" and not self.trouble and not self._done()
         return runs and self.archive == "ready" and (self.settled or not self.active)
 
@@ -255,6 +258,9 @@ class Member:
         self.report()
         for written in self.written:
             self._tell_leader(written)
+        if self.active and self.progress is not None:
+            # A leader that has never heard of a phase can't see that it lasts too long.
+            self._tell_leader(self.progress)
 
     def report(self) -> None:
         if self.leader is None or self.epoch is None or self.ended:
@@ -356,6 +362,7 @@ class Member:
         self.ctx.persist("world", world)
         self.world, self.active, self.formed, self.settled = world, True, False, False
         self.answerer, self.faults, self.broken_at = None, [], -inf
+        self.progress = None
         self.committed = max(self.committed, world.step) if world.rung != "restore" else world.step
         trainer.phase = "active"
         if not trainer.judged:
@@ -575,6 +582,7 @@ class Member:
             memory_bytes=message["memory_bytes"],
             metrics=message["metrics"],
         )
+        self.progress = progress
         self.committed = max(self.committed, progress.committed)
         self._tell_leader(progress)
         if not self.settled and progress.committed > self.world.step:

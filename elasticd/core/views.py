@@ -277,6 +277,11 @@ class Membership:
         """True if the view is new and now ours."""
         if view.epoch != self.promised or view.epoch == self.epoch:
             return False
+        peer = self.peers.get(node)
+        if peer is not None:
+            # Else it would seem to have left its own view until its next heartbeat, and every
+            # member that misses somebody in the view would try to replace it.
+            peer.epoch = view.epoch
         self._install(view)
         return True
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _TICKS_A_SECOND = 300
 _STEPS_A_SECOND = 6000
+_VIEWS_A_SECOND = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +112,15 @@ class Pace:
     second: int = -1
     steps: int = 0
     ticks: int = 0
+    views: int = 0
 
-    def stepped(self, now: float, event: e.Event) -> str:
+    def stepped(self, now: float, event: e.Event, effects: Sequence[e.Effect]) -> str:
         if int(now) != self.second:
-            self.second, self.steps, self.ticks = int(now), 0, 0
+            self.second, self.steps, self.ticks, self.views = int(now), 0, 0, 0
         self.steps += 1
+        self.views += sum(isinstance(f, e.Persist) and f.kind == "view_formed" for f in effects)
+        if self.views > _VIEWS_A_SECOND:
+            return f"{self.views} views within a second"
         self.ticks += isinstance(event, e.Tick)
         if self.ticks > _TICKS_A_SECOND:
             return f"{self.ticks} timers fired within a second"
@@ -183,7 +188,8 @@ class Checkers:
     # --- what the daemons do ----------------------------------------------------------------------
 
     def stepped(self, host: Host, event: e.Event, effects: Sequence[e.Effect]) -> None:
-        self._require(self.paces.setdefault(host.name, Pace()).stepped(self.cluster.now, event))
+        pace = self.paces.setdefault(host.name, Pace())
+        self._require(pace.stepped(self.cluster.now, event, effects))
         for effect in effects:
             match effect:
                 case e.Send(_, Form(world)):

@@ -245,7 +245,7 @@ def test_finds_a_resume_from_an_older_state(monkeypatch: pytest.MonkeyPatch) -> 
         return min(held, key=lambda h: h.point.step, default=None)
 
     monkeypatch.setattr(restore, "best_held", oldest)
-    problem = problems(("reducer", "trainer"), range(40))
+    problem = problems(("reducer", "stop_node"), range(100))
     assert "although" in problem
 
 
