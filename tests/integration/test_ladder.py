@@ -1,0 +1,239 @@
+"""Every rung with the real thing: stopped and stuck processes, memory that really runs out, poison,
+losses that are not finite, parameters that drift apart."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.integration.cluster import Cluster
+from tests.integration.test_digest import check
+
+pytestmark = pytest.mark.process
+
+Undisturbed = Callable[[str], str]
+SLOW = ["--pace-seconds", "0.01"]
+MIB = 1 << 20
+
+
+def kinds(cluster: Cluster, job: str, kind: str) -> list[dict[str, Any]]:
+    return [event for event in cluster.events(job) if event["kind"] == kind]
+
+
+def faults(cluster: Cluster, job: str) -> list[str]:
+    return [event["fault"] for event in kinds(cluster, job, "fault_detected")]
+
+
+def the_fault(cluster: Cluster, job: str, fault: str) -> dict[str, Any]:
+    found = [e for e in kinds(cluster, job, "fault_detected") if e["fault"] == fault]
+    assert found, cluster.report(f"no {fault}", job)
+    return found[0]
+
+
+def strike(cluster: Cluster, what: str, job: str, rank: int, process: str = "trainer") -> None:
+    options = () if what == "oom" else ("--process", process)
+    cluster.command("chaos", what, job, "--rank", str(rank), *options)
+
+
+# Chaos and hangs.
+
+
+@pytest.mark.parametrize(
+    ("what", "process", "fault", "rung"),
+    [
+        ("kill", "trainer", "worker_exit", "regroup"),
+        ("kill", "reducer", "reducer_lost", "retry"),
+        ("hang", "trainer", "hang", "regroup"),
+        ("hang", "reducer", "hang", "retry"),
+        ("kill", "node", "peer_lost", "regroup"),
+    ],
+)
+def test_chaos(
+    cluster: Cluster, undisturbed: Undisturbed, what: str, process: str, fault: str, rung: str
+) -> None:
+    expected = undisturbed("high.py")
+    job = cluster.submit("high.py", job__args=SLOW)
+    before = cluster.wait_whole(job, 5)
+    strike(cluster, what, job, 1, process)
+    check(cluster, job, "high.py", expected)
+    found = the_fault(cluster, job, fault)
+    assert found["node"] == before["ranks"][1]["node"]
+    rungs = [e["rung"] for e in kinds(cluster, job, "recovery_finished")]
+    assert rung in rungs, cluster.report(f"{rungs}", job)
+    if what == "hang":
+        assert "stopped (SIGSTOP)" in found["reason"]
+        assert found["seconds_to_detect"] < 5
+
+
+def test_a_slowed_trainer_is_no_fault(cluster: Cluster, undisturbed: Undisturbed) -> None:
+    expected = undisturbed("high.py")
+    job = cluster.submit("high.py", job__args=SLOW)
+    cluster.wait_whole(job, 3)
+    cluster.command("chaos", "slow", job, "--rank", "0", "--seconds", "5")
+    check(cluster, job, "high.py", expected)
+    assert faults(cluster, job) == [], cluster.report("slow is no fault", job)
+
+
+def test_chaos_on_what_there_is_not(cluster: Cluster) -> None:
+    assert cluster.run("chaos", "kill", "nothing", "--rank", "0").returncode == 1
+    job = cluster.submit("high.py", job__args=SLOW)
+    cluster.wait_whole(job, 1)
+    assert cluster.run("chaos", "kill", job, "--rank", "77").returncode == 1
+    assert cluster.run("chaos", "melt", job, "--rank", "0").returncode == 2
+    cluster.command("cancel", job)
+
+
+def test_a_stuck_data_loader_shows_its_stack(cluster: Cluster, tmp_path: Path) -> None:
+    arguments = ["--trouble", "stuck", "--at", "25", "--folder", str(tmp_path)]
+    job = cluster.submit("ladder.py", job__args=arguments)
+    cluster.wait_end(job)
+    cluster.check_ledger(job, 60, cumulative=True)
+    found = the_fault(cluster, job, "hang")
+    assert faults(cluster, job) == ["hang"], cluster.report("those who waited are blamed", job)
+    assert "phase compute of step 25" in found["reason"]
+    assert "__getitem__" in found["reason"], cluster.report("no stack", job)
+
+
+# Memory.
+
+
+def test_a_crash_for_want_of_memory(cluster: Cluster, undisturbed: Undisturbed) -> None:
+    if sys.platform != "linux":
+        pytest.skip("only Linux can limit a running process's memory")
+    expected = undisturbed("high.py")
+    job = cluster.submit("high.py", job__args=SLOW)
+    cluster.wait_whole(job, 5)
+    strike(cluster, "oom", job, 1)
+    check(cluster, job, "high.py", expected)
+    found = the_fault(cluster, job, "oom")
+    assert "address space" in found["reason"]
+    (relieved,) = kinds(cluster, job, "memory_relieved")
+    assert relieved["level"] == 1
+    status = cluster.status(job)
+    assert (status["micro_batch"], status["relief"]) == (2, 1)
+
+
+def limit_memory(pid: int, more_bytes: int) -> None:
+    size = psutil.Process(pid).memory_info().vms + more_bytes
+    resource.prlimit(pid, resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
+
+
+def test_allocations_that_fail_halve_the_grain_in_place(cluster: Cluster) -> None:
+    if sys.platform != "linux":
+        pytest.skip("only Linux can limit a running process's memory")
+    settings: dict[str, Any] = {"batch__micro": 8, "world__max": 2, "train__steps": 40}
+    settings["recovery__spare"] = "none"
+    plain = cluster.submit("ladder.py", **settings)
+    cluster.wait_end(plain)
+    curve = {line["step"]: line["loss"] for line in cluster.ledger(plain)}
+
+    arguments = [*SLOW, "--sample-bytes", str(24 * MIB)]
+    job = cluster.submit("ladder.py", job__args=arguments, **settings)
+    before = cluster.wait_whole(job, 8)
+    limit_memory(before["ranks"][1]["pid"], 60 * MIB)
+    status = cluster.wait_end(job)
+    found = kinds(cluster, job, "fault_detected")
+    assert {e["fault"] for e in found} == {"oom"}, cluster.report("other faults", job)
+    assert "MemoryError" in found[0]["reason"]
+    assert {e["rung"] for e in kinds(cluster, job, "recovery_finished")} == {"relieve"}
+    shrunk = kinds(cluster, job, "batch_shrunk")
+    assert [(e["micro_before"], e["micro_after"]) for e in shrunk] == [(8, 4), (4, 2)]
+    assert all(e["global_batch"] == 16 and "last bits" in e["reason"] for e in shrunk)
+    assert (status["micro_batch"], status["micro_batch_asked"]) == (2, 8)
+    assert status["exact"] is False and status["lost_steps"] == 0
+    cluster.check_ledger(job, 40, cumulative=True)
+    for line in cluster.ledger(job):
+        assert line["loss"] == pytest.approx(curve[line["step"]], rel=1e-4)
+    writers = {path.name for path in (cluster.home).glob(f"*/output/{job}/ledger-*.jsonl")}
+    assert len(writers) == 2, "a trainer was replaced"
+
+
+GROUPS = Path("/sys/fs/cgroup/memory")
+
+
+@pytest.fixture
+def group(request: pytest.FixtureRequest) -> Any:
+    """A memory cgroup of version 1 of our own."""
+    folder = GROUPS / f"elasticd-test-{request.node.name}"
+    try:
+        folder.mkdir()
+    except OSError as error:
+        pytest.skip(f"no memory cgroup can be made here: {error}")
+    yield folder
+    folder.rmdir()
+
+
+def test_the_kernel_kills_for_want_of_memory(cluster: Cluster, group: Path) -> None:
+    arguments = [*SLOW, "--sample-bytes", str(24 * MIB)]
+    job = cluster.submit("ladder.py", job__args=arguments, world__max=2, recovery__spare="none")
+    before = cluster.wait_whole(job, 5)
+    pid = before["ranks"][1]["pid"]
+    (group / "memory.limit_in_bytes").write_text(str(40 * MIB))
+    (group / "cgroup.procs").write_text(str(pid))
+    cluster.wait_end(job)
+    found = the_fault(cluster, job, "oom")
+    assert "the kernel killed for want of memory" in found["reason"]
+    cluster.check_ledger(job, 60, cumulative=True)
+
+
+# The script's own trouble.
+
+
+def test_a_loss_that_is_not_finite_stops_the_job(cluster: Cluster) -> None:
+    job = cluster.submit("ladder.py", job__args=["--trouble", "nan", "--at", "7"])
+    status = cluster.wait_end(job, "failed")
+    assert "the loss of step 7 is nan" in status["reason"]
+
+
+def test_a_loss_that_is_not_finite_is_skipped_alike(cluster: Cluster) -> None:
+    arguments = ["--trouble", "nan", "--at", "7"]
+    settings = {"job__args": arguments, "recovery__on_nan": "skip", "recovery__verify_every": 5}
+    digests = []
+    for size in (1, 3):
+        job = cluster.submit("ladder.py", world__max=size, train__steps=20, **settings)
+        digests.append(cluster.wait_end(job)["digest"])
+        (skipped,) = kinds(cluster, job, "step_skipped")
+        assert skipped["step"] == 7
+        assert faults(cluster, job) == []
+    assert digests[0] == digests[1]
+
+
+def test_a_loss_that_is_not_finite_goes_back(cluster: Cluster, tmp_path: Path) -> None:
+    arguments = ["--trouble", "nan-once", "--at", "15", "--folder", str(tmp_path)]
+    job = cluster.submit("ladder.py", job__args=arguments, recovery__on_nan="restore")
+    cluster.wait_end(job)
+    (ended,) = kinds(cluster, job, "recovery_finished")
+    assert (ended["rung"], ended["resume_step"]) == ("restore", 10)
+    assert the_fault(cluster, job, "divergence")["reason"].endswith("the loss of step 15 is nan")
+
+    arguments = ["--trouble", "nan", "--at", "15"]
+    job = cluster.submit("ladder.py", job__args=arguments, recovery__on_nan="restore")
+    status = cluster.wait_end(job, "failed")
+    assert "the same data does it" in status["reason"]
+
+
+def test_the_odd_one_out_takes_the_others_state(cluster: Cluster, tmp_path: Path) -> None:
+    job = cluster.submit("ladder.py", world__max=3)
+    expected = cluster.wait_end(job)["digest"]
+    arguments = [*SLOW, "--trouble", "drift", "--at", "22", "--folder", str(tmp_path)]
+    settings = {"job__args": arguments, "recovery__verify_every": 4, "world__max": 3}
+    job = cluster.submit("ladder.py", **settings)
+    before = cluster.wait_whole(job, 5)
+    status = cluster.wait_end(job)
+    found = the_fault(cluster, job, "divergence")
+    assert found["node"] == before["ranks"][1]["node"], cluster.report("another node", job)
+    assert "differ from the majority's after step 24" in found["reason"]
+    assert status["steps"] == 60 and expected
+
+
+def test_poison_fails_the_job_with_its_evidence(cluster: Cluster) -> None:
+    arguments = ["--trouble", "poison", "--at", "12"]
+    job = cluster.submit("ladder.py", job__args=arguments, world__max=3)
+    status = cluster.wait_end(job, "failed")
+    assert "step 12 ends every trainer that computes it: signal 6" in status["reason"]
