@@ -118,7 +118,8 @@ def parse(text: bytes, where: str) -> Header:
         raise StateError(f"{where}: header is not JSON: {error}") from None
     if not isinstance(table, dict):
         raise StateError(f"{where}: header is not a JSON object")
-    metadata = table.pop(_METADATA, {})
+    metadata = table.pop(_METADATA, None)
+    metadata = {} if metadata is None else metadata  # null is what MLX writes for none
     if not _is_text_map(metadata):
         raise StateError(f"{where}: {_METADATA} is not a map of strings")
     entries = sorted(

@@ -105,6 +105,8 @@ class BatchTable:
 class TrainTable:
     steps: int = field(metadata=rule(integer(1, MAX_STEPS)))
     seed: int = field(default=0, metadata=rule(integer(0, 2**63 - 1)))
+    init_from: str = field(default="", metadata=rule(text()))
+    """Safetensors with the model's parameters at the start: a file, or a folder with an index."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,9 @@ def load(path: Path, overrides: Sequence[str] = ()) -> JobSpec:
         document.override(assignment)
     spec = _build(document)
     _check_entrypoint(document, path.parent, spec.job.entrypoint)
+    start = spec.train.init_from
+    if start and not Path(start).is_absolute() and not (path.parent / start).exists():
+        raise document.error(("train", "init_from"), f"there is no {show(start)}")
     return spec
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from elasticd.checkpoints import choose
+from elasticd.checkpoints import choose, interval
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.core.context import Context
 from elasticd.core.messages import (
+    Interval,
     ManifestStore,
     ManifestStored,
     PullShards,
@@ -26,6 +27,9 @@ from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
 
 _MAX_ENTRIES = 8
 """Older unfinished checkpoints are forgotten: newer ones are on their way."""
+
+_WORTH_A_CHANGE = 1.3
+_NOTICE_SECONDS = 2.0
 
 Key = tuple[Lineage, int, Stamp, int]
 
@@ -50,6 +54,8 @@ class Entry:
     pulling: set[NodeId] = field(default_factory=set)
     stall_seconds: float = 0.0
     write_seconds: float = 0.0
+    cost_seconds: float = 0.0
+    step_seconds: float = 0.0
     mode: str = ""
     tensors: dict[int, dict[NodeId, dict[str, str]]] = field(default_factory=dict)
     """Per shard, as its writers said: the beginning of each tensor's digest."""
@@ -91,12 +97,19 @@ class Checkpoints:
     parents: dict[Lineage, Point | None] = field(default_factory=dict)
     retry_at: float = 0.0
     changed: bool = False
+    every: int = 0
+    """The interval that the members of the world go by; 0: that of the job."""
+    failures: int = 0
+    watched_since: float | None = None
 
     # --- what is heard ----------------------------------------------------------------------------
 
     def enter(self, world: World) -> None:
         """A world was formed or adopted."""
-        self.world = world
+        self.world, self.every = world, 0
+        self.failures = max(self.failures, world.recoveries)
+        if self.watched_since is None:
+            self.watched_since = self.ctx.now
         self.parents.setdefault(world.lineage, world.parent)
 
     def on_view(self, view: View, gone: Iterable[NodeId]) -> None:
@@ -159,6 +172,8 @@ class Checkpoints:
         entry.write_seconds = max(entry.write_seconds, written.write_seconds)
         entry.pulling.discard(node)
         entry.mode = written.mode or entry.mode
+        entry.cost_seconds = max(entry.cost_seconds, written.cost_seconds)
+        entry.step_seconds = max(entry.step_seconds, written.step_seconds)
         entry.models[node] = written.digest
         for (index, _, _), tensors in zip(written.shards, written.tensors, strict=False):
             entry.tensors.setdefault(index, {})[node] = dict(tensors)
@@ -313,6 +328,36 @@ class Checkpoints:
             stall_seconds=entry.stall_seconds,
             write_seconds=entry.write_seconds,
             snapshot=entry.mode or None,
+        )
+        self._choose_interval(entry)
+
+    def _choose_interval(self, entry: Entry) -> None:
+        """With every_steps = "auto": what was measured at this checkpoint says when the next is."""
+        world, ctx = self.world, self.ctx
+        if self.spec.checkpoint.every_steps != "auto" or world is None or not entry.step_seconds:
+            return
+        cost = entry.stall_seconds + entry.cost_seconds
+        watched = ctx.now - (self.watched_since or ctx.now)
+        found = interval.best(
+            cost, entry.write_seconds, entry.step_seconds, self.failures, watched
+        )
+        now = self.every or self.spec.checkpoint.interval_steps
+        if max(found.steps, now) < _WORTH_A_CHANGE * min(found.steps, now):
+            return
+        self.every = found.steps
+        # So far ahead that every member hears of it before it gets there.
+        first = entry.step + max(2, round(_NOTICE_SECONDS / entry.step_seconds))
+        for node in world.members:
+            ctx.send(node, Interval(self.job, world.generation, found.steps, first))
+        ctx.emit(
+            "checkpoint_interval",
+            f"every {found.steps} steps from {first} on: {found.reason}",
+            self.job,
+            world.generation.counter,
+            every_steps=found.steps,
+            step=first,
+            cost_seconds=round(cost, 6),
+            seconds=round(found.seconds, 3),
         )
 
     def _bound(self) -> None:

@@ -419,6 +419,11 @@ class Member:
             self.ctx.do(TellTrainer(self.trainer.child, {"t": "release"}))
             self.report()
 
+    def on_interval(self, generation: Tag, every: int, step: int) -> None:
+        if self._current(generation) and self.trainer is not None:
+            said = {"t": "interval", "generation": _plain(generation), "every": every, "step": step}
+            self.ctx.do(TellTrainer(self.trainer.child, said))
+
     def on_pull(self, pull: PullShards) -> None:
         report = ShardsWritten(
             self.record.id, pull.generation, pull.lineage, pull.step, pull.stamp, pull.count,
@@ -614,6 +619,8 @@ class Member:
             stall_seconds=message["stall_seconds"],
             write_seconds=message["write_seconds"],
             mode=message.get("mode", ""),
+            cost_seconds=message.get("cost_seconds", 0.0),
+            step_seconds=message.get("step_seconds", 0.0),
             tensors=tuple(tuple(s.get("tensors", {}).items()) for s in message["shards"]),
         )
         self._wrote(written)

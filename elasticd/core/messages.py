@@ -285,6 +285,10 @@ class ShardsWritten:
     write_seconds: float
     mode: str = ""
     """How the state was held meanwhile: reference or slices."""
+    cost_seconds: float = 0.0
+    """By how much the steps beside the writing were longer than others, in all."""
+    step_seconds: float = 0.0
+    """Of a step beside which nothing is written; 0: not known."""
     tensors: tuple[tuple[tuple[str, str], ...], ...] = ()
     """Of each of ``shards``, if known: its tensors and the beginning of their digests."""
 
@@ -371,6 +375,17 @@ class ManifestStore:
 
 
 @dataclass(frozen=True, slots=True)
+class Interval:
+    """From ``step`` on checkpoint every so many steps. A member that hears it late writes shards of
+    other steps, which nobody completes: they are swept away."""
+
+    job: JobId
+    generation: Tag
+    every: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class PullShards:
     """Ask a node outside the world to hold copies.
 
@@ -418,6 +433,7 @@ Message = (
     | Release
     | ManifestStore
     | PullShards
+    | Interval
 )
 
 _TYPES: dict[str, type] = {kind.__name__: kind for kind in Message.__args__}

@@ -297,6 +297,8 @@ class Node:
                 member.on_release()
             case m.PullShards():
                 member.on_pull(message)
+            case m.Interval(_, generation, every, step):
+                member.on_interval(generation, every, step)
 
     # --- views ---------------------------------------------------------------------------------------
 

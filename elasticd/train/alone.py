@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +68,11 @@ class AloneSeat:
                 f"{path}: not found; elasticd.Run reads its parameters from the job.toml beside "
                 f"the script, or from the file that {JOB_VARIABLE} names"
             )
-        return cls(load(path), path.resolve().parent)
+        spec, folder = load(path), path.resolve().parent
+        if spec.train.init_from:
+            start = str(folder / spec.train.init_from)
+            spec = replace(spec, train=replace(spec.train, init_from=start))
+        return cls(spec, folder)
 
     def at_run(self, fingerprint: Mapping[str, str]) -> None:
         pass

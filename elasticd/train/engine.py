@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 import mlx.core as mx
@@ -26,6 +27,7 @@ from elasticd.recovery.signatures import of_text
 from elasticd.train import randomness
 from elasticd.train.accumulate import GrainSums
 from elasticd.train.forward import Forward
+from elasticd.train.imports import read_parameters
 from elasticd.train.layout import Layout, Reduced, Vector
 from elasticd.train.probe import Probe
 from elasticd.train.relief import Relief
@@ -123,6 +125,11 @@ class Engine:
     def _initialise(self, world: World) -> None:
         if self.point is not None and self.point.step != 0:
             self._refuse(f"this trainer holds step {self.point.step}, not the initial state")
+        if start := self.seat.spec.train.init_from:
+            try:
+                self.state.load_parameters(read_parameters(Path(start)), start)
+            except StateError as error:
+                self._refuse(str(error))
         self.seat.adopt(world.point)
         self.point = world.point
         self.state.normalize()

@@ -20,6 +20,8 @@ class Manners:
         self.idle_seconds: float | None = None
         """Of a step beside which nothing is written, on average."""
         self.busy_seconds: float | None = None
+        self.cost_seconds = 0.0
+        """By how much the steps beside the present writer were longer, in all."""
         self._last: float | None = None
 
     def step(self, now: float, *, writing: bool) -> None:
@@ -34,6 +36,7 @@ class Manners:
         if self.idle_seconds is None or seconds > _OUTLIER * self.idle_seconds:
             return
         self.busy_seconds = _mean(self.busy_seconds, seconds)
+        self.cost_seconds += max(0.0, seconds - self.idle_seconds)
         if seconds > TOLERATED * self.idle_seconds:
             self.duty = max(LEAST_DUTY, self.duty * _BACK_OFF)
         else:

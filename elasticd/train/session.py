@@ -127,6 +127,12 @@ class Session:
                 with self._changed:
                     self._verdict = verdict
                     self._changed.notify_all()
+            case "interval":
+                with self._lock:
+                    world = self._world
+                    if world is not None and world.generation == tag_of(message["generation"]):
+                        change = int(message["step"]), int(message["every"])
+                        world.writes.changes.append(change)
             case "release":
                 with self._changed:
                     self._released = True

@@ -280,6 +280,17 @@ class TrainingState:
                 held = {n: a for n, a in loaded.tensors.items() if n.startswith(prefix)}
                 self._waiting_user[name] = (plain, held)
 
+    def load_parameters(self, given: Mapping[str, mx.array], where: str) -> None:
+        """Put plain parameters, named as in ``model.parameters()``, in place of the model's.
+
+        Raises:
+            MismatchError: naming the first difference; nothing was changed then.
+        """
+        check_alike(f"{where}:", arrays(model_tree(self.model)), given)
+        places = self.model_slots()
+        for path, array in given.items():
+            places[path].put(array)
+
     def _put_optimizer(self, saved: dict[str, mx.array], plain: dict[str, Any]) -> None:
         if self.optimizer is None:
             self._waiting_optimizer = (saved, plain)

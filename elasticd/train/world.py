@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,12 @@ class Writes:
     every: int
     count: int
     replicas: int
+    changes: list[tuple[int, int]] = field(default_factory=list, compare=False)
+    """(step, every): from that step on another interval."""
+
+    def every_at(self, step: int) -> int:
+        """Steps between checkpoints at ``step``."""
+        return next((e for start, e in reversed(self.changes) if step >= start), self.every)
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,7 @@ class World:
                 reduction=str(message["reduction"]),
                 checkpointed=-1 if checkpointed is None else int(checkpointed),
                 checkpoint_folder=Path(message["checkpoint_folder"]),
-                writes=Writes(**{k: int(v) for k, v in message["writes"].items()}),
+                writes=_writes(message["writes"]),
                 micro=int(message.get("micro", 0)),
                 relief=int(message.get("relief", 0)),
             )
@@ -98,7 +104,7 @@ class World:
 
     def checkpoint_due(self, step: int, steps: int) -> bool:
         """Whether this world wants a checkpoint of ``step``; the job ends at ``steps``."""
-        return due(step, self.writes.every, steps) and step > self.checkpointed
+        return due(step, self.writes.every_at(step), steps) and step > self.checkpointed
 
 
 def tag_of(value: Sequence[Any]) -> Tag:
@@ -110,6 +116,10 @@ def tag_of(value: Sequence[Any]) -> Tag:
 def tag_list(tag: Tag) -> list[Any]:
     """The inverse of :func:`tag_of`."""
     return [tag.counter, tag.leader, tag.nonce]
+
+
+def _writes(value: Mapping[str, Any]) -> Writes:
+    return Writes(int(value["every"]), int(value["count"]), int(value["replicas"]))
 
 
 def _shares(value: Sequence[Any]) -> tuple[Share, ...]:

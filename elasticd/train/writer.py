@@ -149,8 +149,15 @@ class CheckpointWriter:
         self._due = self._clock() + _SHARE_OF_INTERVAL * task.world.writes.every * (
             self._manners.idle_seconds or 0.0
         )
+        self._manners.cost_seconds = 0.0
         try:
-            self._send(_written(task, self._pacer(task)))
+            report = _written(task, self._pacer(task))
+            costs = {
+                "stall_seconds": task.stall_seconds,
+                "cost_seconds": self._manners.cost_seconds,
+                "step_seconds": self._manners.idle_seconds or 0.0,
+            }
+            self._send({**report, **costs})
         except StateError as error:
             self._note({"checkpoint_error": str(error)})
             self._skip(task, str(error))
@@ -210,6 +217,5 @@ def _written(task: Task, pace: Callable[[int], None]) -> dict[str, Any]:
         "shards": shards,
         "digest": snapshot.digest(pace),
         "mode": task.mode,
-        "stall_seconds": task.stall_seconds,
         "write_seconds": time.monotonic() - started,
     }

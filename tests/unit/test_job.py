@@ -72,7 +72,7 @@ def test_defaults_are_those_of_the_interface(folder: Path) -> None:
         },
         "world": {"min": 1, "max": 0, "backend": "ring", "reduction": "exact"},
         "batch": {"global": 64, "micro": 8},
-        "train": {"steps": 200, "seed": 0},
+        "train": {"steps": 200, "seed": 0, "init_from": ""},
         "checkpoint": {
             "every_steps": 10,
             "replicas": 2,

@@ -35,7 +35,8 @@ def wrote(shard: int, model: str, **tensors: str) -> ShardsWritten:
     digest = f"{hash(tuple(sorted(tensors.items()))) & 0xFFFF:064x}"
     return ShardsWritten(
         *(JOB, GENERATION, Lineage("l"), 5, Stamp("ab"), 3, ((shard, 100, digest),)),
-        *(model, 0.0, 0.0, "reference", (tuple(tensors.items()),)),
+        *(model, 0.0, 0.0, "reference"),
+        tensors=(tuple(tensors.items()),),
     )
 
 
