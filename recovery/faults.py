@@ -1,7 +1,7 @@
 """From pieces of evidence to one fault with a culprit.
 
-A killed trainer takes its reducer with it, and that breaks the rings of its neighbours: one fault, many
-witnesses. The evidence nearest to the cause names it.
+A killed trainer takes its reducer with it, and that breaks the rings of its neighbours: one fault,
+many witnesses. The evidence nearest to the cause names it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _NEAREST = (
     "link_lost",
     "ring_broken",
 )
-"""From the cause to its consequences. ``ring_broken`` alone is a link that failed between living reducers."""
+"""From the cause to its consequences. ``ring_broken`` alone is a link that failed between living
+reducers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ class Evidence:
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     fault: str
-    """One of worker_exit reducer_lost oom link_lost hang peer_lost divergence slow (INTERFACE.md)."""
+    """One of worker_exit reducer_lost oom link_lost hang peer_lost divergence slow
+    (INTERFACE.md)."""
     culprit: NodeId
     evidence: tuple[str, ...]
 

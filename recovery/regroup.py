@@ -1,14 +1,16 @@
 """Who computes which grains, now and from the next step on.
 
-The sum of a step has the same bits whoever computes a grain (:mod:`elasticd.recovery.tree`), so shares are free to
-follow the world. Two rules: nobody computes more than the others need to wait for, and cuts fall where a share
-is few nodes of the tree, because each node is one more vector to exchange.
+The sum of a step has the same bits whoever computes a grain (:mod:`elasticd.recovery.tree`), so
+shares are free to follow the world. Two rules: nobody computes more than the others need to wait
+for, and cuts fall where a share is few nodes of the tree, because each node is one more vector to
+exchange.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 from elasticd.recovery.tree import cover
 from elasticd.types import NodeId, Range
@@ -17,16 +19,16 @@ Shares = tuple[tuple[Range, ...], ...]
 """Per rank the ranges of grains that it computes; together they are the batch, once."""
 
 _SEARCHED_GRAINS = 256
-"""Above this many grains a search for cheap cuts costs more than it saves; plain equal cuts serve."""
+"""Above this many grains a search for cheap cuts costs more than it saves; plain equal cuts
+serve."""
 
 
 @lru_cache(maxsize=256)
 def shares(grains: int, size: int) -> Shares:
-    """Contiguous shares for ``size`` equally fast ranks: the largest as small as can be, then few tree nodes."""
+    """Contiguous shares for ``size`` equally fast ranks: the largest as small as can be, then few
+    tree nodes."""
     cuts = _cuts(grains, size)
-    return tuple(
-        ((start, end),) if end > start else () for start, end in zip(cuts, cuts[1:], strict=False)
-    )
+    return tuple(((start, end),) if end > start else () for start, end in pairwise(cuts))
 
 
 def _cuts(grains: int, size: int) -> tuple[int, ...]:
@@ -52,7 +54,8 @@ def _cuts(grains: int, size: int) -> tuple[int, ...]:
 def reshare(
     grains: int, kept: Mapping[NodeId, Sequence[Range]], members: Sequence[NodeId]
 ) -> Shares:
-    """Shares of a step that was cut: members keep what they had begun, the rest is dealt out evenly.
+    """Shares of a step that was cut: members keep what they had begun, the rest is dealt out
+    evenly.
 
     ``kept`` names members that were in the world whose step was cut, with their share of it.
     """
@@ -62,7 +65,8 @@ def reshare(
     missing = _complement((part for ranges in owned.values() for part in ranges), grains)
     for grain_range in missing:
         for grain in range(*grain_range):
-            # Neighbouring grains go to the same rank while it is not ahead of the others: fewer tree nodes.
+            # Neighbouring grains go to the same rank while it is not ahead of the others: fewer
+            # tree nodes.
             target = min(members, key=lambda node: _weight(owned[node], grain))
             owned[target].append((grain, grain + 1))
     return tuple(_joined(owned[node]) for node in members)

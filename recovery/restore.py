@@ -63,8 +63,8 @@ def from_survivors(
     """Resume ``best`` in place: whoever holds just that state keeps it, all others take it from
     a holder.
 
-    ``previous`` is the order of the last world, which survivors keep; those who hold nothing are let
-    in behind them. ``limit`` is the most members; 0: no limit.
+    ``previous`` is the order of the last world, which survivors keep; those who hold nothing are
+    let in behind them. ``limit`` is the most members; 0: no limit.
     """
     holders = sorted(n for n, p in holdings.items() if p is not None and _same(p, best))
     points = [n for n, p in holdings.items() if p is not None]

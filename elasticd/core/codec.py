@@ -1,7 +1,7 @@
 """Dataclasses to plain maps and back, checked field by field.
 
-What arrives from another process is only as good as this check: a wrong type, a missing or an unknown field is a
-:class:`ProtocolError` and never reaches the state machine.
+What arrives from another process is only as good as this check: a wrong type, a missing or an
+unknown field is a :class:`ProtocolError` and never reaches the state machine.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ class Timing:
     return_seconds: float = 2.0
     """A peer whose connection closed and that does not return for this long is dead."""
     settle_seconds: float = 3.0
-    """A starting node waits this long for the peers it was told of before it forms a smaller view."""
+    """A starting node waits this long for the peers it was told of before it forms a smaller
+    view."""
     ballot_seconds: float = 1.0
     """A member that does not answer a proposed view for this long is left out of the next one."""
     holding_seconds: float = 5.0

@@ -1,7 +1,8 @@
 """What the control plane wants done, and what the world tells it.
 
-Effects are performed in list order; their results come back as events. A :class:`Persist` is durable before any
-later effect of the same list is performed, so "persist before send" is visible in the order.
+Effects are performed in list order; their results come back as events. A :class:`Persist` is
+durable before any later effect of the same list is performed, so "persist before send" is visible
+in the order.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ class TellTrainer:
 
 @dataclass(frozen=True, slots=True)
 class EnterWorld:
-    """Give the trainer its world; with a reducer also chunk memory and a data socket between both."""
+    """Give the trainer its world; with a reducer also chunk memory and a data socket between
+    both."""
 
     trainer: ChildId
     reducer: ChildId | None
@@ -112,7 +114,8 @@ class FormReducer:
 
 @dataclass(frozen=True, slots=True)
 class FetchState:
-    """Bring the resume state to the trainer, from a living peer or from the checkpoint in the world."""
+    """Bring the resume state to the trainer, from a living peer or from the checkpoint in the
+    world."""
 
     trainer: ChildId
     world: World

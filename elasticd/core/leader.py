@@ -1,11 +1,12 @@
-"""The leader's part in one job: forms its worlds, notices faults, recovers, lets members in, ends it.
+"""The leader's part in one job: forms its worlds, notices faults, recovers, lets members in, ends
+it.
 
 Rebuilt from what the members report whenever a leader is elected; nothing here has to survive.
 
-    waiting ──enough trainers──▶ freezing ──all said what they hold──▶ forming ──all ready──▶ running
-       ▲                            ▲  ▲                                  │                      │
-       │                            │  └───────────── a fault ────────────┘                      │
-       └──── fewer than world.min ──┴──────────────── a fault, or a trainer that may enter ──────┘
+    waiting ──enough trainers──▶ freezing ──all have answered──▶ forming ──all ready──▶ running
+       ▲                            ▲  ▲                            │                      │
+       │                            │  └────────── a fault ─────────┘                      │
+       └──── fewer than world.min ──┴─────────── a fault, or a trainer that may enter ─────┘
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ from elasticd.recovery.poison import Deaths
 from elasticd.types import Lineage, NodeId, Point, Tag, first_stamp
 
 _FRUITLESS_LIMIT = 8
-"""This many recoveries without one committed step between them, and the job fails with its evidence."""
+"""This many recoveries without one committed step between them, and the job fails with its
+evidence."""
 
 _HOLDING = ("active", "finished")
 """Phases of trainers that hold a state, or are about to."""
@@ -130,7 +132,7 @@ class Driver:
     summary_at: float = 0.0
     summary_due: bool = True
 
-    # --- reports of members ----------------------------------------------------------------------------
+    # --- reports of members -----------------------------------------------------------------------
 
     @property
     def newest(self) -> Manifest | None:
@@ -159,7 +161,8 @@ class Driver:
         self.evaluate()
 
     def _look_for_faults(self, node: NodeId, status: MemberStatus, world: World) -> None:
-        """What a member's status says against it, if word of it was lost with a connection or leader."""
+        """What a member's status says against it, if word of it was lost with a connection or
+        leader."""
         phase = status.trainer.phase if status.trainer is not None else ""
         if status.ready or phase in _LEFT:
             return
@@ -241,7 +244,8 @@ class Driver:
         seen: float | None = None,
         exited: bool = False,
     ) -> None:
-        """Take in evidence that was first seen at ``seen`` (now) and leave a world that it breaks."""
+        """Take in evidence that was first seen at ``seen`` (now) and leave a world that it
+        breaks."""
         now = self.ctx.now
         seen = now if seen is None else seen
         if culprit in self.released and self._trainers(*_HOLDING, *_LEFT):
@@ -256,16 +260,16 @@ class Driver:
             self.holdings.pop(culprit, None)
         if world is None or culprit not in world.members:
             return
-        if fault in ("state_unavailable", "hang") and self.phase == "forming":
-            if world.sources[world.members.index(culprit)].startswith("peer:"):
-                self.benched[culprit] = now + self.ctx.timing.bench_seconds
+        takes = world.sources[world.members.index(culprit)].startswith("peer:")
+        if takes and self.phase == "forming" and fault in ("state_unavailable", "hang"):
+            self.benched[culprit] = now + self.ctx.timing.bench_seconds
         if not recovery.counted:
             recovery.counted = True
             self.recoveries += 1
         if self.phase in ("running", "forming"):
             self._enter("waiting", "a member failed")
 
-    # --- the next thing to do --------------------------------------------------------------------------------
+    # --- the next thing to do ---------------------------------------------------------------------
 
     def evaluate(self) -> None:
         """Go on as far as what is known allows."""
@@ -290,10 +294,8 @@ class Driver:
         self.summary_due = True
 
     def _trainers(self, *phases: str) -> list[NodeId]:
-        return [
-            n for n in self.view.members
-            if (s := self.statuses.get(n)) is not None and s.trainer is not None and s.trainer.phase in phases
-        ]  # fmt: skip
+        found = ((n, self.statuses.get(n)) for n in self.view.members)
+        return [n for n, s in found if s and s.trainer and s.trainer.phase in phases]
 
     def _unsettled(self) -> list[NodeId]:
         """Members whose trainer may still come up."""
@@ -445,7 +447,7 @@ class Driver:
         self.holdings[node] = holding
         self.evaluate()
 
-    # --- planning ------------------------------------------------------------------------------------------
+    # --- planning ---------------------------------------------------------------------------------
 
     def _plan(self) -> None:
         self.holdings = {n: self._trusted(n, h) for n, h in sorted(self.holdings.items()) if h.able}
@@ -661,7 +663,7 @@ class Driver:
         )
         recovery.pieces.clear()
 
-    # --- forming ---------------------------------------------------------------------------------------------
+    # --- forming ----------------------------------------------------------------------------------
 
     def _form(self, start: Start) -> None:
         ctx, grains = self.ctx, self.cut(self.relief).grains
@@ -754,7 +756,7 @@ class Driver:
         self._recovered()
         self.evaluate()
 
-    # --- running ------------------------------------------------------------------------------------------------
+    # --- running ----------------------------------------------------------------------------------
 
     def on_progress(self, node: NodeId, progress: Progress) -> None:
         world = self.world
@@ -893,7 +895,7 @@ class Driver:
         if self.outcome is None:
             self.outcome = ("failed", reason)
 
-    # --- checkpoints -----------------------------------------------------------------------------------------------
+    # --- checkpoints ------------------------------------------------------------------------------
 
     def on_shards(self, node: NodeId, written: ShardsWritten) -> None:
         if node in self.view.members:
@@ -905,7 +907,7 @@ class Driver:
             self.checkpoints.on_stored(node, stored)
             self.evaluate()
 
-    # --- time ---------------------------------------------------------------------------------------------------------
+    # --- time -------------------------------------------------------------------------------------
 
     def tick(self) -> None:
         now, timing = self.ctx.now, self.ctx.timing
@@ -977,7 +979,7 @@ class Driver:
             times.append(self.summary_at + timing.summary_seconds)
         return times
 
-    # --- what the user sees -----------------------------------------------------------------------------------------------
+    # --- what the user sees -----------------------------------------------------------------------
 
     def state(self) -> str:
         if self.phase == "running":

@@ -164,11 +164,13 @@ class Member:
     state_generation: Tag | None = None
     """The newest world in which the trainer has had the right state."""
     faults: list[tuple[str, str]] = field(default_factory=list)
-    """What speaks against the node in its world (fault, evidence), for a leader that comes later."""
+    """What speaks against the node in its world (fault, evidence), for a leader that comes
+    later."""
     broken_at: float = -inf
     """When the ring of the world broke."""
     answerer: int | None = None
-    """The trainer that answered the last freeze: no other may enter the world that is then formed."""
+    """The trainer that answered the last freeze: no other may enter the world that is then
+    formed."""
     pending: Pending | None = None
     freezes: int = 0
     archive: str = "wanted"
@@ -249,7 +251,7 @@ class Member:
         self.trainer = self.spare = self.world = self.pending = None
         self.active = False
 
-    # --- view and status ----------------------------------------------------------------------------
+    # --- view and status --------------------------------------------------------------------------
 
     def follow(self, epoch: Tag) -> None:
         """A new view: tell its leader all we know."""
@@ -297,7 +299,8 @@ class Member:
     def _accuse(
         self, fault: str, evidence: str, fatal: str = "", status: int | None = None
     ) -> None:
-        """Tell the leader what happened here; and its successor, should it not live to act on it."""
+        """Tell the leader what happened here; and its successor, should it not live to act on
+        it."""
         if self.active:
             self.faults.append((fault, evidence))
         if fault in ("ring_broken", "reducer_lost"):
@@ -306,7 +309,7 @@ class Member:
         me = self.ctx.me
         self._tell_leader(Fault(self.record.id, generation, me, fault, evidence, fatal, status))
 
-    # --- the leader's orders ----------------------------------------------------------------------------
+    # --- the leader's orders ----------------------------------------------------------------------
 
     def on_freeze(self, freeze: Freeze) -> None:
         self._drop_reducer("the leader froze the generation")
@@ -461,7 +464,7 @@ class Member:
         if self.world is not None and self.in_ring and self.has_state:
             self._tell_leader(Ready(self.record.id, self.world.generation))
 
-    # --- the children ---------------------------------------------------------------------------------
+    # --- the children -----------------------------------------------------------------------------
 
     def owns(self, child: int) -> bool:
         trainers = [t.child for t in (self.trainer, self.spare) if t is not None]
@@ -735,7 +738,7 @@ class Member:
             self.ctx.do(KillChild(self.reducer, reason))
             self.reducer = None
 
-    # --- shell results and time ------------------------------------------------------------------------
+    # --- shell results and time -------------------------------------------------------------------
 
     def on_archive(self, ok: bool, reason: str) -> None:
         self.archive = "ready" if ok else "failed"

@@ -1,7 +1,7 @@
 """What daemons say to one another, and the records that they keep.
 
-Frozen data only. :func:`encode` and :func:`decode` are the wire form; an unknown type or a field that
-doesn't fit is a ProtocolError.
+Frozen data only. :func:`encode` and :func:`decode` are the wire form; an unknown type or a field
+that doesn't fit is a ProtocolError.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class TrainerStatus:
-    """A trainer as its daemon sees it. ``phase``: starting, ready, active, finished, released, done."""
+    """A trainer as its daemon sees it. ``phase``: starting, ready, active, finished, released,
+    done."""
 
     phase: str
     pid: int
@@ -171,7 +172,7 @@ class Summary:
     fields: dict[str, Any]
 
 
-# --- worlds, member to leader -----------------------------------------------------------------------
+# --- worlds, member to leader ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +189,8 @@ class MemberStatus:
     """The newest that the node was a member of, whether or not its trainer is in it still."""
     formed: bool
     ready: bool
-    """The trainer is in ``world`` with the right state and a ring, and nothing speaks against it."""
+    """The trainer is in ``world`` with the right state and a ring, and nothing speaks against
+    it."""
     faults: tuple[tuple[str, str], ...]
     """What speaks against the node in ``world``: (fault, evidence)."""
     committed: int
@@ -232,7 +234,8 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One piece of evidence. ``culprit`` is the node that it speaks against, not always the sender."""
+    """One piece of evidence. ``culprit`` is the node that it speaks against, not always the
+    sender."""
 
     job: JobId
     generation: Tag
@@ -302,7 +305,7 @@ class ManifestStored:
     reason: str
 
 
-# --- worlds, leader to member -----------------------------------------------------------------------
+# --- worlds, leader to member ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

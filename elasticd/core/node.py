@@ -2,7 +2,7 @@
 
     effects = node.step(now, event)        perform them in order; their results come back as events
     node.next_deadline()                   when to call step(now, Tick()) if nothing else happens
-    node.check()                           the invariants that one node can see; raises InvariantError
+    node.check()                           what one node can see of the invariants; may raise
 
 No clock, socket, thread, file or random number inside: ``now`` and the source of nonces are given.
 """
@@ -89,7 +89,7 @@ class Node:
         self.reducers = SpareReducers(self.ctx)
         self.records = {record.id: record for record in self.stable.records}
 
-    # --- the contract ------------------------------------------------------------------------------
+    # --- the contract -----------------------------------------------------------------------------
 
     def step(self, now: float, event: e.Event) -> list[e.Effect]:
         """Take in one event and return what is to be done, in order."""
@@ -131,7 +131,7 @@ class Node:
             if world is not None and world.generation.counter > self.ctx.counter:
                 raise InvariantError(f"generation {world.generation} is above the counter")
 
-    # --- events --------------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------
 
     def _take(self, event: e.Event) -> None:
         match event:
@@ -218,7 +218,7 @@ class Node:
                 if peer != self.me:
                     self.ctx.send(peer, m.Obituary(node, why))
 
-    # --- messages ------------------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------
 
     def _receive(self, node: NodeId, message: m.Message) -> None:
         views = self.views
@@ -300,7 +300,7 @@ class Node:
             case m.Interval(_, generation, every, step):
                 member.on_interval(generation, every, step)
 
-    # --- views ---------------------------------------------------------------------------------------
+    # --- views ------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
         """A new view is ours: tell its leader what we hold; lead, if it is us."""
@@ -336,7 +336,7 @@ class Node:
 
     _last_members: tuple[NodeId, ...] = ()
 
-    # --- jobs ----------------------------------------------------------------------------------------
+    # --- jobs -------------------------------------------------------------------------------------
 
     def _submit(self, request: int, record: m.JobRecord) -> None:
         self._update(record)
@@ -427,7 +427,7 @@ class Node:
             relief=record.relief,
         )
 
-    # --- after each event ----------------------------------------------------------------------------
+    # --- after each event -------------------------------------------------------------------------
 
     def _settle(self) -> None:
         """Bring everything in line with what the event changed."""
@@ -515,7 +515,7 @@ class Node:
                 self.waiting.remove(waiting)
                 self.ctx.do(e.Reply(waiting.request, waiting.body))
 
-    # --- what the user sees --------------------------------------------------------------------------
+    # --- what the user sees -----------------------------------------------------------------------
 
     def job_status(self, job: JobId) -> dict[str, Any]:
         """One entry of ``status --json``'s jobs."""

@@ -172,7 +172,7 @@ class Membership:
             times.append(self.started + timing.settle_seconds)
         return [time for time in times if time > self.ctx.now]
 
-    # --- agreement ----------------------------------------------------------------------------------
+    # --- agreement --------------------------------------------------------------------------------
 
     @property
     def epoch(self) -> Tag:

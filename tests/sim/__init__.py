@@ -1,1 +1,2 @@
-"""A deterministic simulator that drives the very control plane of production: one seed, one history."""
+"""A deterministic simulator that drives the very control plane of production: one seed, one
+history."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from .cluster import Cluster
 from .host import Host
@@ -232,7 +233,7 @@ class Injector:
             if close:
                 for reducer in list(ring.places.values()):
                     if reducer.alive:
-                        reducer.later(0.001, lambda r=reducer: r.breaks("timed out"))  # type: ignore[misc]
+                        reducer.later(0.001, partial(reducer.breaks, "timed out"))
 
     def _later(self, seconds: float, undo: Callable[[], None]) -> None:
         done = False

@@ -1,7 +1,7 @@
 """Run the simulator over many seeds: ``python tests/sim/soak.py --seconds 60``.
 
-The last line is ``faults N violations M``; the exit code is 1 if M > 0. A failing seed is printed with
-the command that replays it.
+The last line is ``faults N violations M``; the exit code is 1 if M > 0. A failing seed is printed
+with the command that replays it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import time
 from pathlib import Path
 
 if __name__ == "__main__":
+    # A script belongs to no package; what follows is imported as if it did.
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    __package__ = "sim"
 
-from sim.run import Result, simulate
-from sim.seeds import setup_of
+from .run import Result, simulate
+from .seeds import setup_of
 
 _PROGRESS_SECONDS = 10.0
 

@@ -213,7 +213,7 @@ def test_a_seed_is_one_history_whatever_the_hash_seed(seed: int) -> None:
     assert len(digests) == 1
 
 
-# --- bugs that the checkers must find --------------------------------------------------------------
+# --- bugs that the checkers must find -------------------------------------------------------------
 
 
 def problems(kinds: tuple[str, ...], seeds: range) -> str:

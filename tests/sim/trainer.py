@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from elasticd.checkpoints.layout import due, writes
@@ -171,11 +172,10 @@ class Ring:
     def _complete(self, key: tuple[str, int], arrived: dict[int, Arrival]) -> None:
         self.cluster.checkers.collective(self.world, key, arrived)
         for rank in sorted(arrived):
-            arrival = arrived[rank]
             # Those whose last chunk has come get it even if a neighbour dies meanwhile.
             delay = self.cluster.between((0.001, 0.008))
             lucky = self.cluster.rng.random() < 0.5
-            arrival.reducer.later(delay, lambda a=arrival, l=lucky: self._deliver(a, l))  # type: ignore[misc]
+            arrived[rank].reducer.later(delay, partial(self._deliver, arrived[rank], lucky))
 
     def _deliver(self, arrival: Arrival, lucky: bool) -> None:
         if lucky or not self.gone:
@@ -193,7 +193,7 @@ class Ring:
                 continue
             if self.cluster.rng.random() < (0.95 if self.up else 0.5):
                 delay = self.cluster.between((0.001, 0.06))
-                reducer.later(delay, lambda r=reducer: r.breaks("connection to a peer was lost"))  # type: ignore[misc]
+                reducer.later(delay, partial(reducer.breaks, "connection to a peer was lost"))
 
 
 def ring_of(cluster: Cluster, world: World) -> Ring:
@@ -524,7 +524,7 @@ class Trainer(Process):
             }
         )
 
-    # --- checkpoints and reports -------------------------------------------------------------------
+    # --- checkpoints and reports ------------------------------------------------------------------
 
     def _maybe_write(self, point: Point) -> None:
         assert self.seat is not None
