@@ -105,3 +105,28 @@ def test_all_is_lost_but_disks_one_of_them_rotten(tmp_path: Path) -> None:
         assert any(e["step"] == step and "not what was written" in e["cause"] for e in repaired)
         restored = [e for e in events if e["kind"] == "recovery_finished"]
         assert restored[-1]["rung"] == "restore" and restored[-1]["resume_step"] == step
+
+
+def test_starts_from_an_export_in_slices_at_its_own_interval(tmp_path: Path) -> None:
+    with Cluster(tmp_path, 2) as cluster:
+        first = cluster.submit("high.py", train__steps=10)
+        digest = cluster.wait_end(first)["digest"]
+        out = tmp_path / "start.safetensors"
+        cluster.command("checkpoints", "export", first, "--out", out)
+        job = cluster.submit(
+            "high.py", train__steps=40, train__init_from=str(out),
+            checkpoint__every_steps="auto", checkpoint__snapshot="slices", checkpoint__keep=100,
+        )  # fmt: skip
+        cluster.wait_end(job)
+        found = rows(cluster, job)
+        assert found[0]["step"] == 0 and found[0]["digest"] == digest
+        events = cluster.events(job)
+        committed = [e for e in events if e["kind"] == "checkpoint_committed"]
+        assert {e["snapshot"] for e in committed} == {"slices"}
+        chosen = [e for e in events if e["kind"] == "checkpoint_interval"]
+        assert chosen and chosen[0]["every_steps"] > 10
+        assert "costs least" in chosen[0]["reason"]
+
+        other = cluster.submit("low.py", train__steps=10, train__init_from=str(out))
+        failed = cluster.wait_end(other, "failed")
+        assert "start.safetensors: 'norm.bias' is absent here" in failed["reason"]
