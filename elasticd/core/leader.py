@@ -112,6 +112,8 @@ class Driver:
     recoveries: int = 0
     lost_steps: int = 0
     fruitless: int = 0
+    furthest: int = 0
+    """The newest step that was ever committed: doing again what a restore lost is no progress."""
     exact: bool = True
     relief: int = 0
     """The level of relief that the next world is formed with."""
@@ -200,7 +202,8 @@ class Driver:
         step = self.committed + 1
         if fault.status is not None and fault.fault == "worker_exit":
             self.deaths.took(fault.culprit, fault.status, step)
-            if poisoned := self.deaths.verdict(self.view.members):
+            members = self.world.members if self.world is not None else self.view.members
+            if poisoned := self.deaths.verdict(members):
                 self._fail(f"{poisoned}; {fault.evidence}")
         if fault.fault == "not_finite":
             self.rollback = True
@@ -803,7 +806,8 @@ class Driver:
             self.committed <= world.step and self.committed < self.spec.train.steps
         ):
             return
-        self.fruitless = 0
+        if self.committed > self.furthest:
+            self.furthest, self.fruitless = self.committed, 0
         if recovery is None:
             return
         self.recovery = None

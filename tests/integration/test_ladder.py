@@ -193,7 +193,8 @@ def test_a_loss_that_is_not_finite_stops_the_job(cluster: Cluster) -> None:
 
 def test_a_loss_that_is_not_finite_is_skipped_alike(cluster: Cluster) -> None:
     arguments = ["--trouble", "nan", "--at", "7"]
-    settings = {"job__args": arguments, "recovery__on_nan": "skip", "recovery__verify_every": 5}
+    settings: dict[str, Any] = {"job__args": arguments, "recovery__verify_every": 5}
+    settings["recovery__on_nan"] = "skip"
     digests = []
     for size in (1, 3):
         job = cluster.submit("ladder.py", world__max=size, train__steps=20, **settings)
@@ -205,12 +206,12 @@ def test_a_loss_that_is_not_finite_is_skipped_alike(cluster: Cluster) -> None:
 
 
 def test_a_loss_that_is_not_finite_goes_back(cluster: Cluster, tmp_path: Path) -> None:
-    arguments = ["--trouble", "nan-once", "--at", "15", "--folder", str(tmp_path)]
+    arguments = [*SLOW, "--trouble", "nan-once", "--at", "25", "--folder", str(tmp_path)]
     job = cluster.submit("ladder.py", job__args=arguments, recovery__on_nan="restore")
     cluster.wait_end(job)
     (ended,) = kinds(cluster, job, "recovery_finished")
-    assert (ended["rung"], ended["resume_step"]) == ("restore", 10)
-    assert the_fault(cluster, job, "divergence")["reason"].endswith("the loss of step 15 is nan")
+    assert ended["rung"] == "restore" and ended["resume_step"] in (10, 20)
+    assert the_fault(cluster, job, "divergence")["reason"].endswith("the loss of step 25 is nan")
 
     arguments = ["--trouble", "nan", "--at", "15"]
     job = cluster.submit("ladder.py", job__args=arguments, recovery__on_nan="restore")
@@ -222,8 +223,8 @@ def test_the_odd_one_out_takes_the_others_state(cluster: Cluster, tmp_path: Path
     job = cluster.submit("ladder.py", world__max=3)
     expected = cluster.wait_end(job)["digest"]
     arguments = [*SLOW, "--trouble", "drift", "--at", "22", "--folder", str(tmp_path)]
-    settings = {"job__args": arguments, "recovery__verify_every": 4, "world__max": 3}
-    job = cluster.submit("ladder.py", **settings)
+    settings: dict[str, Any] = {"recovery__verify_every": 4, "world__max": 3}
+    job = cluster.submit("ladder.py", job__args=arguments, **settings)
     before = cluster.wait_whole(job, 5)
     status = cluster.wait_end(job)
     found = the_fault(cluster, job, "divergence")
