@@ -54,7 +54,8 @@ PARTS = (
 )
 
 FIELD = """\
-The field, measured elsewhere on two shared cores (CPU, gloo, 4 ranks, 4.7 M parameters, medians):
+For orientation, not side by side: the field with 4 ranks and 4.7 M parameters (CPU, gloo, two
+shared cores, medians). Above: 3 ranks, 0.08 M parameters, short steps.
   torchrun elastic, worker killed          6.9 s (one agent), 9.2 s (four agents)
   torchrun, agent and worker killed       48 s with defaults, 8.4 s tuned
   DLRover, worker killed                   5.9 s; with flash checkpoint 6.6 s

@@ -7,6 +7,12 @@ loop to the next and checkpoints are written every 10 steps, as the example's jo
 plain script writes none. Memory is read once in the middle of each job; PSS divides shared pages
 among those who share them (where the system has no PSS: USS, the pages of that process alone).
 
+Only an idle machine gives ratios that mean something. Linux deals out a contended CPU by session
+(sched_autogroup): measured here, two processes with a session each got twice what two in one
+session got. elasticd's children have a session each, so the plain ranks are given one each too; but
+reducers are two more, so under load the ratio still favours elasticd. CPU seconds a step, of all
+ranks (trainers, reducers and daemons), hardly depend on the load and are printed beside.
+
     python tests/benchmarks/bench_throughput.py [--rounds 3] [--steps 40] [--json FILE]
 
 Nothing is asserted; the exit code is 0 when it measured.
@@ -15,15 +21,14 @@ Nothing is asserted; the exit code is 0 when it measured.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -41,6 +46,8 @@ WARM_UP_STEPS = 15
 """Left out of each turn: first steps are slow, and spares start beside them."""
 WAIT_SECONDS = 180.0
 TARGET_RATIO = 0.95
+IDLE_LOAD = 0.5
+"""Above this load others compete for the CPU, and speeds can't be compared."""
 MEGABYTE = 1 << 20
 PLAIN = Path(__file__).with_name("plain_byte_lm.py")
 
@@ -79,6 +86,8 @@ class Way:
     name: str
     seconds: list[float] = field(default_factory=list)
     medians: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
+    """Of all ranks, a step; one figure a turn."""
     bytes_per_step: int = 0
     memory: list[Memory] = field(default_factory=list)
 
@@ -103,14 +112,14 @@ def main() -> None:
             # Every round begins with another way: what a round does to the machine hits all alike.
             for way in ways[number % 3 :] + ways[: number % 3]:
                 seconds = (
-                    _plain_turn(options.steps)
+                    _plain_turn(way, options.steps)
                     if way.name == "plain"
                     else _elastic_turn(way, Path(folder, "home"), job_file, options.steps)
                 )
                 way.add(seconds)
                 print(
                     f"round {number + 1}  {way.name:6} {way.medians[-1] * 1e3:8.1f} ms"
-                    f"  (median of {len(seconds)} steps)",
+                    f"  (median of {len(seconds)} steps), CPU {way.cpu_seconds[-1] * 1e3:.0f} ms",
                     flush=True,
                 )
     _print_tables(ways, load)
@@ -142,8 +151,13 @@ def _elastic_turn(way: Way, home: Path, job_file: Path, steps: int) -> list[floa
         local.up(home, RANKS)
         job = client.submit(*submit.prepare(job_file, settings))
         watch.follow(job)
+        first = "the end of the warm-up"
+        watch.until(first, lambda: watch.step >= WARM_UP_STEPS, WAIT_SECONDS, poll_seconds=0.2)
+        pids = [rank[key] for rank in watch.ranks for key in ("pid", "reducer_pid")]
+        clock = CpuClock([*pids, *(node["pid"] for node in watch.nodes)], watch.step)
         half = WARM_UP_STEPS + steps // 2
-        watch.until(f"step {half}", lambda: watch.step >= half, WAIT_SECONDS, poll_seconds=1.0)
+        watch.until(f"step {half}", lambda: watch.step >= half, WAIT_SECONDS, poll_seconds=0.5)
+        way.cpu_seconds.append(clock.seconds_a_step(watch.step))
         way.bytes_per_step = int(watch.job["bytes_per_step"])
         way.memory = list(_memory(home, watch.ranks))
         ended = "the job's end"
@@ -180,38 +194,85 @@ def _resident(role: str, process: psutil.Process) -> Memory:
 # --- plain --------------------------------------------------------------------------------------
 
 
-def _plain_turn(steps: int) -> list[float]:
+def _plain_turn(way: Way, steps: int) -> list[float]:
     total = WARM_UP_STEPS + steps
     launch = Path(sys.executable).with_name("mlx.launch")
-    script = [sys.executable, str(PLAIN), "--steps", str(total)]
+    script = [sys.executable, "-c", OWN_SESSION, str(PLAIN), "--steps", str(total)]
+    found: dict[int, float] = {}
+    clock: CpuClock | None = None
     with subprocess.Popen(
         [str(launch), "-n", str(RANKS), "--backend", "ring", "--", *script],
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,
     ) as process:
+        ranks: list[psutil.Process] = []
         try:
-            output, errors = process.communicate(timeout=WAIT_SECONDS + total)
+            assert process.stdout is not None
+            for line in process.stdout:
+                if '"seconds"' not in line:
+                    continue
+                step = json.loads(line[line.index("{") :])
+                found[int(step["step"])] = float(step["seconds"])
+                if len(found) == WARM_UP_STEPS:
+                    ranks = _plain_ranks(process.pid)
+                    clock = CpuClock([rank.pid for rank in ranks], len(found))
+                elif len(found) == WARM_UP_STEPS + steps // 2 and clock is not None:
+                    way.cpu_seconds.append(clock.seconds_a_step(len(found)))
         finally:
-            _end_session(process)
-    lines = [line[line.index("{") :] for line in output.splitlines() if '"seconds"' in line]
-    found = {int(step["step"]): float(step["seconds"]) for step in map(json.loads, lines)}
+            _end([*_plain_ranks(process.pid), *ranks, *_processes([process.pid])])
     if len(found) < total:  # mlx.launch ends with 0 whatever happens
-        sys.exit(f"bench_throughput: mlx.launch trained {len(found)} of {total} steps:\n{errors}")
+        sys.exit(f"bench_throughput: mlx.launch trained {len(found)} of {total} steps")
     return [found[number] for number in range(WARM_UP_STEPS + 1, total + 1)]
 
 
-def _end_session(process: subprocess.Popen[str]) -> None:
-    """What mlx.launch may have left, if it was interrupted."""
-    deadline = time.monotonic() + 5.0
-    while time.monotonic() < deadline:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            return
-        if process.poll() is not None:
-            return
+OWN_SESSION = (
+    "import contextlib, os, runpy, sys\n"
+    "with contextlib.suppress(PermissionError): os.setsid()\n"
+    "sys.argv = sys.argv[1:]\n"
+    "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+)
+"""Runs a script in a session of its own, as elasticd runs its children."""
+
+
+def _plain_ranks(launcher: int) -> list[psutil.Process]:
+    """The launcher's ranks: interpreters that run the script, and not what wraps them."""
+    ranks = []
+    for parent in _processes([launcher]):
+        for child in parent.children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if OWN_SESSION in child.cmdline():
+                    ranks.append(child)
+    return ranks
+
+
+def _processes(pids: Iterable[int]) -> list[psutil.Process]:
+    found = []
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            found.append(psutil.Process(pid))
+    return found
+
+
+def _end(processes: Iterable[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+class CpuClock:
+    """CPU seconds that processes use from now on; a figure that load hardly changes."""
+
+    def __init__(self, pids: Iterable[int], step: int) -> None:
+        self._processes = _processes(pids)
+        self._step, self._began = step, self._used()
+
+    def _used(self) -> float:
+        times = [process.cpu_times() for process in self._processes]
+        return float(sum(each.user + each.system for each in times))
+
+    def seconds_a_step(self, step: int) -> float:
+        """Of all processes, a step, up to ``step``."""
+        return (self._used() - self._began) / max(1, step - self._step)
 
 
 # --- what was found -----------------------------------------------------------------------------
@@ -219,20 +280,24 @@ def _end_session(process: subprocess.Popen[str]) -> None:
 
 def _print_tables(ways: Sequence[Way], load: float) -> None:
     plain = statistics.median(ways[0].seconds)
-    print(f"\nSeconds of a step; {RANKS} ranks; load of this machine before: {load:.1f}")
-    print(
-        f"{'':8}{'median ms':>11}{'fastest ms':>12}{'speed':>8}{'by round':>20}{'bytes a step':>15}"
-    )
+    print(f"\nA step; {RANKS} ranks; load of this machine before: {load:.1f}")
+    titles = ("median ms", "fastest ms", "CPU ms", "speed", "by round", "bytes a step")
+    print(f"{'':8}" + "".join(f"{title:>14}" for title in titles))
     for way in ways:
-        median, least = statistics.median(way.seconds), min(way.seconds)
         rounds = [p / own for p, own in zip(ways[0].medians, way.medians, strict=True)]
-        by_round = " ".join(f"{ratio:.2f}" for ratio in rounds)
-        traffic = f"{way.bytes_per_step:,}" if way.bytes_per_step else "-"
-        print(
-            f"{way.name:8}{median * 1e3:11.1f}{least * 1e3:12.1f}{plain / median:8.2f}"
-            f"{by_round:>20}{traffic:>15}"
+        median = statistics.median(way.seconds)
+        cells = (
+            f"{median * 1e3:.1f}",
+            f"{min(way.seconds) * 1e3:.1f}",
+            f"{statistics.median(way.cpu_seconds) * 1e3:.0f}",
+            f"{plain / median:.2f}",
+            " ".join(f"{ratio:.2f}" for ratio in rounds),
+            f"{way.bytes_per_step:,}" if way.bytes_per_step else "-",
         )
+        print(f"{way.name:8}" + "".join(f"{cell:>14}" for cell in cells))
     print(f"speed: plain's median by the own one; the target for both is {TARGET_RATIO:g}")
+    if load > IDLE_LOAD:
+        print("NOT VALID: others used this machine; the speeds say nothing, CPU ms a little")
     share = "PSS" if sys.platform == "linux" else "USS"
     print(f"\n{'resident memory, MB':22}{'count':>6}{'RSS':>8}{share:>8}   (the largest; exact)")
     for role in ("trainer", "reducer", "spare trainer", "spare reducer"):
