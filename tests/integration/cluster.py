@@ -263,14 +263,21 @@ class Cluster:
         """SIGKILL; the pid, or None if that rank has no reducer now."""
         return self._kill_rank(job, rank, "reducer_pid")
 
+    def kill_trainers(self, job: str) -> list[int]:
+        """SIGKILL every rank's trainer, as nearly at once as can be; the pids."""
+        return self._kill([rank["pid"] for rank in self.status(job)["ranks"]])
+
     def _kill_rank(self, job: str, rank: int, key: str) -> int | None:
         pids = [r[key] for r in self.status(job)["ranks"] if r["rank"] == rank]
+        return next(iter(self._kill(pids)), None)
+
+    def _kill(self, pids: Sequence[int]) -> list[int]:
         ours = {one.pid for one in self.note()}
-        if not pids or pids[0] not in ours:
-            return None
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pids[0], signal.SIGKILL)
-        return int(pids[0])
+        found = [pid for pid in pids if pid in ours]
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return found
 
     def kill_daemon(self, node: str) -> None:
         """SIGKILL the daemon of ``node`` alone: its children are orphans now."""

@@ -71,9 +71,8 @@ def test_all_trainers_at_once_resume_from_the_checkpoint(
 ) -> None:
     expected = undisturbed("low.py")
     job = cluster.submit("low.py", job__args=SLOW)
-    status = cluster.wait_whole(job, 24)
-    for rank in status["ranks"]:
-        assert cluster.kill_trainer(job, rank["rank"]) is not None or True
+    cluster.wait_whole(job, 24)
+    assert len(cluster.kill_trainers(job)) == 4
     status = cluster.wait_end(job)
     assert status["digest"] == expected, cluster.report("another digest", job)
     restored = [e for e in kinds(cluster, job, "world_formed") if e["rung"] == "restore"]
@@ -81,11 +80,30 @@ def test_all_trainers_at_once_resume_from_the_checkpoint(
     assert restored[0]["resume_step"] >= 10 and restored[0]["resume_step"] % 10 == 0
 
 
+@pytest.mark.parametrize("process", ["trainer", "node"])
+def test_a_world_of_one_goes_on_from_its_checkpoint(
+    cluster: Cluster, undisturbed: Undisturbed, process: str
+) -> None:
+    """Shards are kept on another node too, so that the node itself may go."""
+    expected = undisturbed("high.py")
+    job = cluster.submit("high.py", world__max=1, job__args=SLOW)
+    (rank,) = cluster.wait_whole(job, 24)["ranks"]
+    if process == "trainer":
+        assert cluster.kill_trainer(job, 0) == rank["pid"]
+    else:
+        cluster.kill_node(rank["node"])
+    assert cluster.wait_end(job)["digest"] == expected, cluster.report("another digest", job)
+    restored = [e for e in kinds(cluster, job, "world_formed") if e["rung"] == "restore"]
+    assert len(restored) == 1 and restored[0]["resume_step"] >= 10, cluster.report("restore", job)
+    cluster.check_ledger(job, 60, cumulative=True)
+
+
 def test_power_cut_of_everything(cluster: Cluster, undisturbed: Undisturbed) -> None:
     expected = undisturbed("high.py")
     job = cluster.submit("high.py", job__args=SLOW)
     cluster.wait_whole(job, 24)
     cluster.kill_nodes(cluster.nodes)
+    assert cluster.leftovers() == []
     cluster.revive()
     status = cluster.wait_end(job)
     assert status["digest"] == expected, cluster.report("another digest", job)
