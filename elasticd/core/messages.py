@@ -58,9 +58,10 @@ class JobRecord:
         """The record that both sides agree on, whichever side merges."""
 
         def rank(record: JobRecord) -> tuple[int, int, str, str, str]:
+            # Any order will do, but it must tell apart whatever differs: "" is not None.
             precedence = _PRECEDENCE.index(record.state)
             account = repr(sorted(record.account.items()))
-            return precedence, record.step, record.reason or "", record.digest or "", account
+            return precedence, record.step, repr(record.reason), repr(record.digest), account
 
         return replace(max(self, other, key=rank), relief=max(self.relief, other.relief))
 

@@ -1,0 +1,268 @@
+"""Views, between a few machines that talk without delay."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import count
+
+from elasticd.core import effects as e
+from elasticd.core.messages import ViewForm, ViewPropose
+from elasticd.core.node import Node
+from elasticd.types import NodeId
+
+A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
+
+
+class Wires:
+    """Nodes joined back to back; time moves only when told."""
+
+    def __init__(self, *names: NodeId, expected: int | None = None) -> None:
+        self.now = 100.0
+        self.nonces: Iterator[int] = count()
+        self.expected = len(names) - 1 if expected is None else expected
+        self.boots: dict[NodeId, int] = {}
+        self.nodes: dict[NodeId, Node] = {}
+        self.up: set[frozenset[NodeId]] = set()
+        self.sent: deque[tuple[NodeId, e.Send]] = deque()
+        self.held: set[NodeId] = set()
+        self.journal: list[tuple[NodeId, str]] = []
+        for name in names:
+            self.start(name)
+
+    def start(self, name: NodeId) -> None:
+        self.boots[name] = self.boots.get(name, 0) + 1
+        boot = f"{name}{self.boots[name]}"
+        self.nodes[name] = Node(name, boot, lambda: f"{next(self.nonces):04x}", self.expected)
+        self.post(name, e.Tick())
+
+    def post(self, name: NodeId, event: e.Event) -> None:
+        for effect in self.nodes[name].step(self.now, event):
+            if isinstance(effect, e.Send):
+                self.sent.append((name, effect))
+            elif isinstance(effect, e.Persist):
+                self.journal.append((name, effect.kind))
+
+    def connect(self, *names: NodeId) -> None:
+        for one in names:
+            for other in names:
+                if one < other:
+                    self.up.add(frozenset((one, other)))
+                    for me, peer in ((one, other), (other, one)):
+                        boot = f"{peer}{self.boots[peer]}"
+                        self.post(me, e.PeerUp(peer, boot, f"{peer}:1"))
+        self.settle()
+
+    def disconnect(self, name: NodeId) -> None:
+        for pair in [pair for pair in self.up if name in pair]:
+            self.up.discard(pair)
+            for me in pair:
+                (other,) = pair - {me}
+                self.post(me, e.PeerDown(other, f"{other}{self.boots[other]}", "closed"))
+        self.settle()
+
+    def kill(self, name: NodeId) -> None:
+        boot = f"{name}{self.boots[name]}"
+        del self.nodes[name]
+        for pair in [pair for pair in self.up if name in pair]:
+            self.up.discard(pair)
+            (other,) = pair - {name}
+            self.post(other, e.PeerDown(name, boot, "closed"))
+        self.settle()
+
+    def settle(self) -> None:
+        """Deliver until nothing is on its way."""
+        for _ in range(10_000):
+            if not self.sent:
+                return
+            sender, send = self.sent.popleft()
+            there = frozenset((sender, send.to)) in self.up and send.to in self.nodes
+            if there and send.to not in self.held:
+                self.post(send.to, e.Received(sender, send.message))
+        raise AssertionError("the nodes do not come to rest")
+
+    def wait(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self.now < end:
+            deadlines = [node.next_deadline() for node in self.nodes.values()]
+            self.now = max(self.now + 0.001, min([end, *deadlines]))
+            for name in list(self.nodes):
+                self.post(name, e.Tick())
+            self.settle()
+
+    def views(self) -> dict[NodeId, tuple[NodeId, ...]]:
+        found = {}
+        for name, node in self.nodes.items():
+            view = node.views.view
+            found[name] = view.members if view is not None else ()
+        return found
+
+    def epochs(self) -> set[str]:
+        return {str(node.views.epoch) for node in self.nodes.values()}
+
+
+def test_nodes_that_meet_share_a_view_at_once() -> None:
+    wires = Wires(A, B, C)
+    wires.connect(A, B, C)
+    assert set(wires.views().values()) == {(A, B, C)}
+    assert len(wires.epochs()) == 1
+
+
+def test_an_attempt_is_journalled_before_it_is_answered_and_before_it_is_formed() -> None:
+    wires = Wires(A, B)
+    wires.connect(A, B)
+    for name in (A, B):
+        assert [kind for who, kind in wires.journal if who == name] == [
+            "view_attempt",
+            "view_formed",
+        ]
+
+
+def test_a_node_that_is_missing_is_waited_for_only_so_long() -> None:
+    wires = Wires(A, B, expected=2)
+    wires.connect(A, B)
+    assert set(wires.views().values()) == {()}
+    wires.wait(3.1)
+    assert set(wires.views().values()) == {(A, B)}
+
+
+def test_a_node_that_comes_later_joins_under_the_same_leader() -> None:
+    wires = Wires(B, C, expected=2)
+    wires.connect(B, C)
+    wires.wait(3.1)
+    wires.start(A)
+    wires.connect(A, B, C)
+    assert set(wires.views().values()) == {(A, B, C)}
+    assert {node.views.epoch.leader for node in wires.nodes.values()} == {B}
+
+
+def test_a_node_whose_connection_closed_is_left_out_after_two_seconds() -> None:
+    wires = Wires(A, B, C)
+    wires.connect(A, B, C)
+    wires.kill(C)
+    wires.wait(1.9)
+    assert set(wires.views().values()) == {(A, B, C)}
+    wires.wait(0.2)
+    assert set(wires.views().values()) == {(A, B)}
+
+
+def test_a_daemon_that_comes_back_in_time_costs_no_member() -> None:
+    wires = Wires(A, B, C)
+    wires.connect(A, B, C)
+    wires.disconnect(C)
+    wires.wait(1.0)
+    wires.connect(A, C)
+    wires.connect(B, C)
+    wires.wait(3.0)
+    assert set(wires.views().values()) == {(A, B, C)}
+
+
+def test_the_next_node_leads_when_the_leader_dies() -> None:
+    wires = Wires(A, B, C)
+    wires.connect(A, B, C)
+    wires.kill(A)
+    wires.wait(2.1)
+    assert set(wires.views().values()) == {(B, C)}
+    assert {node.views.epoch.leader for node in wires.nodes.values()} == {B}
+
+
+def test_a_leader_that_was_started_again_does_not_leave_the_others_without_one() -> None:
+    wires = Wires(A, B, C)
+    wires.connect(A, B, C)
+    wires.kill(A)
+    wires.start(A)
+    wires.connect(A, B, C)
+    wires.wait(3.0)
+    assert set(wires.views().values()) == {(A, B, C)}
+    assert len(wires.epochs()) == 1
+
+
+def test_a_node_that_was_silent_is_heard_again_on_the_same_connection() -> None:
+    wires = Wires(A, B, C)
+    wires.connect(A, B, C)
+    wires.held.add(C)
+    stopped = wires.nodes.pop(C)
+    wires.wait(3.0)
+    assert set(wires.views().values()) == {(A, B)}
+    wires.nodes[C] = stopped
+    wires.held.clear()
+    wires.wait(3.0)
+    assert set(wires.views().values()) == {(A, B, C)}
+
+
+def test_an_obituary_counts_whether_it_comes_before_or_after_the_closed_connection() -> None:
+    from elasticd.core.messages import Obituary
+
+    for early in (True, False):
+        wires = Wires(A, B, C)
+        wires.connect(A, B, C)
+        if early:
+            wires.post(A, e.Received(B, Obituary(C, "its ring broke too")))
+            wires.post(B, e.Received(A, Obituary(C, "its ring broke too")))
+        wires.kill(C)
+        if not early:
+            wires.post(A, e.Received(B, Obituary(C, "its ring broke too")))
+            wires.post(B, e.Received(A, Obituary(C, "its ring broke too")))
+        wires.settle()
+        assert set(wires.views().values()) == {(A, B)}, "without waiting for any time-out"
+
+
+def test_an_obituary_of_a_node_that_lives_kills_nobody() -> None:
+    from elasticd.core.messages import Obituary
+
+    wires = Wires(A, B, C)
+    wires.connect(A, B, C)
+    wires.post(A, e.Received(B, Obituary(C, "its ring broke too")))
+    wires.wait(3.0)
+    assert set(wires.views().values()) == {(A, B, C)}
+
+
+def test_of_two_proposers_one_wins() -> None:
+    wires = Wires(A, B, C)
+    wires.connect(A, B, C)
+    # Both sides of a link that is cut go on alone, each with a view above the last.
+    wires.disconnect(C)
+    wires.wait(2.1)
+    assert wires.views() == {A: (A, B), B: (A, B), C: (C,)}
+    wires.connect(A, C)
+    wires.connect(B, C)
+    wires.wait(2.0)
+    assert set(wires.views().values()) == {(A, B, C)}
+    assert len(wires.epochs()) == 1
+
+
+def test_a_proposal_below_what_was_promised_is_refused() -> None:
+    wires = Wires(A, B)
+    wires.connect(A, B)
+    node = wires.nodes[B]
+    before = node.views.view
+    assert before is not None
+    old = ViewPropose(before)
+    effects = node.step(wires.now, e.Received(A, old))
+    answers = [f.message for f in effects if isinstance(f, e.Send) and f.to == A]
+    assert [type(answer).__name__ for answer in answers if "View" in type(answer).__name__] == [
+        "ViewNack"
+    ]
+    assert node.views.view is before
+
+
+def test_a_view_that_nobody_promised_is_not_taken() -> None:
+    from dataclasses import replace
+
+    wires = Wires(A, B)
+    wires.connect(A, B)
+    node = wires.nodes[B]
+    before = node.views.view
+    assert before is not None
+    strange = replace(before, epoch=replace(before.epoch, counter=99))
+    node.step(wires.now, e.Received(A, ViewForm(strange)))
+    assert node.views.view is before
+
+
+def test_nothing_happens_in_a_quiet_cluster_but_heartbeats() -> None:
+    wires = Wires(A, B, C)
+    wires.connect(A, B, C)
+    epochs, written = wires.epochs(), len(wires.journal)
+    wires.wait(30.0)
+    assert wires.epochs() == epochs
+    assert len(wires.journal) == written
