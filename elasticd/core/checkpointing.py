@@ -246,8 +246,11 @@ class Checkpoints:
         return min(self.spec.checkpoint.replicas, able)
 
     def _durable(self, entry: Entry) -> bool:
+        """Whether a restore finds it without any one node: a shard whose node has no manifest yet
+        is, after a crash, nothing that anybody knows of."""
         wanted = self._wanted(entry)
-        return entry.fewest() >= wanted and len(entry.stored) >= wanted
+        final = (entry.holders.get(index, set()) & entry.stored for index in range(entry.count))
+        return all(len(nodes) >= wanted for nodes in final)
 
     def _pull(self, entry: Entry) -> None:
         """Let nodes copy shards that too few hold: those beside a world of one have nothing to do.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import itertools
@@ -9,21 +10,26 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import mlx.core as mx
 import pytest
 
+from elasticd.checkpoints import choose
 from elasticd.checkpoints.codec import model_digest, read_tensors, write_shard
 from elasticd.checkpoints.disk import Chunk, Head, write_all
 from elasticd.checkpoints.manifest import Manifest, Shard
+from elasticd.checkpoints.retention import KeepLast, prunable
 from elasticd.checkpoints.store import LocalStore
 from elasticd.errors import StateError
 from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Stamp
 
 JOB, ME = JobId("job-1"), NodeId("me")
+CRASHES = int(os.environ.get("ELASTICD_TEST_CRASHES", "25"))
+"""Of the last test; 500 and more take a minute: ELASTICD_TEST_CRASHES=500 make test
+PYTEST_ARGS="-k crashes"."""
 
 
 class Killed(BaseException):
@@ -302,3 +308,100 @@ def test_a_shard_is_the_old_or_the_new_one_whenever_it_is_killed(tmp_path: Path)
             assert model_digest(read_tensors([path])[0]) == model_digest(new)
             break
     assert stop == 3
+
+
+NODES = [NodeId(f"node-{number}") for number in range(3)]
+
+
+@dataclass
+class Site:
+    """Three nodes that checkpoint one job, each on a disk that may stop at any operation; keeps
+    what was announced as consistent."""
+
+    folder: Path
+    rng: random.Random
+    disks: dict[NodeId, Disk] = field(default_factory=dict)
+    announced: list[Manifest] = field(default_factory=list)
+    lives: int = 0
+
+    def start(self, stops: dict[NodeId, int]) -> None:
+        """All nodes start, sweep, and stop at their operation of ``stops`` (-1: never)."""
+        self.lives += 1
+        for node in NODES:
+            spare = self.folder / f"spare-{node}-{self.lives}"
+            spare.mkdir()
+            (self.folder / node).mkdir(exist_ok=True)
+            LocalStore(self.folder / node, node, disk=Disk(spare)).sweep()
+            self.disks[node] = Disk(spare, stops[node])
+
+    def store(self, node: NodeId) -> LocalStore:
+        return LocalStore(self.folder / node, node, disk=self.disks[node])
+
+    def manifest(self, step: int) -> Manifest:
+        rows = [(i, content(step, i)) for i in range(len(NODES))]
+        shards = tuple(Shard(i, len(data), digest_of(data)) for i, data in rows)
+        holders = tuple(tuple(sorted({NODES[i], NODES[(i + 1) % 3]})) for i in range(3))
+        return Manifest(
+            *(JOB, Lineage("line"), None, step, stamp_of(step), NO_TAG, step * 64, 8, 3),
+            *(shards, holders, "00", float(step)),
+        )
+
+    def train(self, first: int) -> None:
+        """Checkpoints from step ``first`` on, one after the other, as trainers, leader and daemons
+        make them, until a node stops."""
+        for step in range(first, first + 6):
+            made = self.manifest(step)
+            for index, nodes in enumerate(made.holders):
+                for node in nodes:
+                    put(self.store(node), step, index, count=3)
+            for stored, node in enumerate(self.rng.sample(NODES, 3), 1):
+                self.store(node).commit(made)
+                # Each shard is final on two nodes once all three have the manifest.
+                if stored == len(NODES):
+                    self.announced.append(made)
+                known = self.store(node).manifests(JOB)
+                for old in prunable(known, [KeepLast(2)], made.lineage):
+                    self.store(node).remove(JOB, old.step, old.stamp)
+
+    def crash(self) -> None:
+        """Every node is killed; some lose their power too."""
+        for node in NODES:
+            if self.rng.random() < 0.5:
+                self.disks[node].cut_power(self.rng)
+
+    def newest(self, nodes: list[NodeId]) -> choose.Choice | None:
+        """What a restore would load from these nodes; every byte of it is verified."""
+        plain = {node: LocalStore(self.folder / node, node) for node in nodes}
+        choice = choose.newest({node: store.stored(JOB) for node, store in plain.items()})
+        if choice is not None:
+            made = choice.manifest
+            for index, sources in enumerate(choice.sources):
+                for node in sources:
+                    assert plain[node].verify(JOB, made.step, made.stamp, index) == []
+                    with plain[node].open_shard(JOB, made.step, made.stamp, index, 3) as file:
+                        assert file.read() == content(made.step, index)
+        return choice
+
+
+def test_random_crashes_lose_no_consistent_checkpoint(tmp_path: Path) -> None:
+    seed = int(os.environ.get("ELASTICD_TEST_SEED", "0")) or random.randrange(1 << 32)
+    rng = random.Random(seed)
+    crashes = 0
+    while crashes < CRASHES:
+        site = Site(tmp_path / f"{crashes}", rng)
+        site.folder.mkdir()
+        for _ in range(min(5, CRASHES - crashes)):
+            stops = {node: rng.choice([-1, rng.randrange(150)]) for node in NODES}
+            site.start(stops)
+            before = site.newest(NODES)
+            with contextlib.suppress(Killed):
+                site.train(1 + (before.manifest.step if before is not None else 0))
+            site.crash()
+            crashes += 1
+            wanted = site.announced[-1].step if site.announced else -1
+            # All of them, and after the loss of any one for good.
+            for nodes in (NODES, *([n for n in NODES if n != lost] for lost in NODES)):
+                choice = site.newest(nodes)
+                found = choice.manifest.step if choice is not None else -1
+                assert found >= wanted, f"ELASTICD_TEST_SEED={seed}: {found} < {wanted}"
+        shutil.rmtree(site.folder)
