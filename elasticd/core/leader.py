@@ -12,9 +12,11 @@ Rebuilt from what the members report whenever a leader is elected; nothing here 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from elasticd.checkpoints import choose
+from elasticd.checkpoints.layout import placement
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.checkpointing import Checkpoints
 from elasticd.core.context import Context
@@ -53,6 +55,7 @@ _FRUITLESS_LIMIT = 8
 """This many recoveries without one committed step between them, and the job fails with its
 evidence."""
 
+_DIVERGENCES = 2
 _HOLDING = ("active", "finished")
 """Phases of trainers that hold a state, or are about to."""
 _LEFT = ("released", "done")
@@ -121,6 +124,8 @@ class Driver:
     digests: dict[NodeId, Digest] = field(default_factory=dict)
     tainted: set[NodeId] = field(default_factory=set)
     """Members whose state differs from the majority's: they take another's."""
+    diverged: dict[NodeId, int] = field(default_factory=dict)
+    """How often each node was the odd one out."""
     rollback: bool = False
     """No state that is held can be trusted: the next world starts from a checkpoint."""
     not_finite: dict[int, set[Tag]] = field(default_factory=dict)
@@ -148,6 +153,7 @@ class Driver:
         self.statuses[node] = status
         if not self._silent():
             self.checkpoints.learn({n: s.stored for n, s in self.statuses.items()})
+        self.checkpoints.domains[node] = status.domain
         self.summary_due, self.hold_off = True, 0.0
         if status.fatal:
             self._fail(status.fatal)
@@ -668,6 +674,11 @@ class Driver:
 
     # --- forming ----------------------------------------------------------------------------------
 
+    def _writers(self, members: tuple[NodeId, ...]) -> tuple[tuple[int, ...], ...]:
+        """Who writes which shard, if any member's failure domain is known."""
+        domains = [s.domain if (s := self.statuses.get(n)) is not None else "" for n in members]
+        return placement(domains, self.spec.checkpoint.replicas) if any(domains) else ()
+
     def _form(self, start: Start) -> None:
         ctx, grains = self.ctx, self.cut(self.relief).grains
         resume, rung, point = start.resume, start.rung, start.resume.point
@@ -710,6 +721,7 @@ class Driver:
             manifest=start.manifest,
             holders=start.holders,
             relief=self.relief,
+            writers=self._writers(resume.members),
         )
         regroup.check_shares(grains, world.shares_now)
         self.world = world
@@ -797,7 +809,17 @@ class Driver:
         self.tainted, self.rollback = set(found.odd), not found.majority
         for culprit in found.odd or world.members:
             self._blame(culprit, "divergence", found.reason)
+        for node in found.odd:
+            self._quarantine(node)
         self.evaluate()
+
+    def _quarantine(self, node: NodeId) -> None:
+        """Whoever diverges twice computes wrongly: this job goes on without it where it can."""
+        self.diverged[node] = self.diverged.get(node, 0) + 1
+        if self.diverged[node] == _DIVERGENCES:
+            self.benched[node] = inf
+            text = f"{node} diverged {_DIVERGENCES} times: the job goes on without it"
+            self.ctx.emit("node_quarantined", text, self.record.id, culprit=node)
 
     def _recovered(self) -> None:
         """Close the recovery once a step is committed in the new world (or none is left to do)."""

@@ -289,6 +289,7 @@ class Member:
             reducer_pid=self.reducers.pids.get(self.reducer) if self.reducer is not None else None,
             counter=self.ctx.counter,
             stored=self.stored,
+            domain=self.ctx.domain,
         )
         self.ctx.send(self.leader, message)
 
@@ -448,6 +449,7 @@ class Member:
         self.stored = stored
         newest = max((s.manifest.step for s in stored), default=-1)
         self.written = [w for w in self.written if w.step > newest]
+        self.report()
 
     def _current(self, generation: Tag) -> bool:
         """Whether the trainer is in this world now."""
