@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from elasticd.types import Stamp
 
@@ -75,6 +75,35 @@ def split(sizes: Mapping[str, int], count: int) -> list[list[str]]:
 def writes(rank: int, size: int, count: int, replicas: int) -> list[int]:
     """The shards that ``rank`` of ``size`` writes; ``min(replicas, size)`` ranks write each."""
     return [shard for shard in range(count) if (rank - shard) % size < min(replicas, size)]
+
+
+def placement(domains: Sequence[str], replicas: int) -> tuple[tuple[int, ...], ...]:
+    """Per shard the ranks that write it, where rank r is in failure domain ``domains[r]``.
+
+    There are as many shards as ranks; shard s is written by rank s and by the ranks behind it, as
+    :func:`writes` says, but by ranks of other domains first, and by those first that write least.
+    An empty name is a domain of its own.
+    """
+    size = len(domains)
+    named = [domain for domain in domains if domain]
+    if len(set(named)) == len(named):
+        mine = [writes(rank, size, size, replicas) for rank in range(size)]
+        return tuple(tuple(r for r in range(size) if s in mine[r]) for s in range(size))
+    loads = [0] * size
+    placed = []
+    for shard in range(size):
+        chosen = [shard]
+        loads[shard] += 1
+        while len(chosen) < min(replicas, size):
+            used = {domains[rank] for rank in chosen} - {""}
+            rank = min(
+                (r for r in range(size) if r not in chosen),
+                key=lambda r: (domains[r] in used, loads[r], (r - shard) % size),
+            )
+            chosen.append(rank)
+            loads[rank] += 1
+        placed.append(tuple(sorted(chosen)))
+    return tuple(placed)
 
 
 def due(step: int, every: int, steps: int) -> bool:

@@ -97,6 +97,8 @@ class Checkpoints:
     parents: dict[Lineage, Point | None] = field(default_factory=dict)
     retry_at: float = 0.0
     changed: bool = False
+    domains: dict[NodeId, str] = field(default_factory=dict)
+    """Failure domains, where they are known."""
     every: int = 0
     """The interval that the members of the world go by; 0: that of the job."""
     failures: int = 0
@@ -267,7 +269,8 @@ class Checkpoints:
         need = wanted - entry.fewest()
         full = [n for n in self.view.members if all(n in entry.holders[i] for i in entry.holders)]
         able = [n for n in self.view.members if n not in full and n not in entry.refused]
-        able.sort(key=lambda node: (node in writers, node))
+        used = {self.domains.get(n, "") for held in entry.holders.values() for n in held} - {""}
+        able.sort(key=lambda n: (self.domains.get(n, "") in used, n in writers, n))
         rows = tuple((i, *entry.sizes[i]) for i in range(entry.count))
         sources = tuple(tuple(sorted(entry.holders[i])) for i in range(entry.count))
         for node in able[:need]:

@@ -61,6 +61,8 @@ class Context:
     counter: int = 0
     """The highest counter of any epoch or generation seen; the next one is above it."""
     children: int = 0
+    domain: str = ""
+    """What fails with this node: a power strip, a switch. Empty: nothing that is known."""
     lost: dict[NodeId, float] = field(default_factory=dict)
     """When the first sign was seen that a node which has left the view was gone."""
 

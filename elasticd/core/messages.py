@@ -98,6 +98,8 @@ class World:
     """Of a restore: the checkpoint, and per shard the nodes to ask for it, in order."""
     relief: int = 0
     """The level of relief in force; the grains that shares deal depend on it."""
+    writers: tuple[tuple[int, ...], ...] = ()
+    """Per shard the ranks that write it, where failure domains decide; empty: as usual."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +202,8 @@ class MemberStatus:
     reducer_pid: int | None
     counter: int
     stored: tuple[Stored, ...]
+    domain: str = ""
+    """The node's failure domain."""
 
 
 @dataclass(frozen=True, slots=True)

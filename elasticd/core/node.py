@@ -71,6 +71,7 @@ class Node:
     stable: Stable = field(default_factory=Stable)
     stored: dict[JobId, tuple[Stored, ...]] = field(default_factory=dict)
     wall: Callable[[], float] = lambda: 0.0
+    domain: str = ""
     ctx: Context = field(init=False)
     views: Membership = field(init=False)
     reducers: SpareReducers = field(init=False)
@@ -82,7 +83,10 @@ class Node:
     followed: Tag | None = None
 
     def __post_init__(self) -> None:
-        self.ctx = Context(self.me, self.boot, self.nonce, self.timing, counter=self.stable.counter)
+        self.ctx = Context(
+            self.me, self.boot, self.nonce, self.timing, counter=self.stable.counter,
+            domain=self.domain,
+        )  # fmt: skip
         self.views = Membership(self.ctx, self.expected_peers)
         if self.stable.promised is not None:
             self.views.promised = self.stable.promised

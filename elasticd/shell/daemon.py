@@ -82,6 +82,7 @@ class Daemon:
             stable=self._memory.stable,
             stored=self._states.stored(),
             wall=unix_seconds,
+            domain=settings.failure_domain,
         )
         self._engine = Engine(self._node, self._perform, self._broken)
         self._queries = Queries(

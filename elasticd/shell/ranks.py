@@ -404,6 +404,7 @@ def _world_frame(world: World, rank: int, spec: JobSpec, folder: Path) -> dict[s
             "every": spec.checkpoint.interval_steps,
             "count": len(world.members),
             "replicas": spec.checkpoint.replicas,
+            "writers": [list(ranks) for ranks in world.writers],
         },
     }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from elasticd.checkpoints.layout import due
+from elasticd.checkpoints.layout import due, writes
 from elasticd.errors import ProtocolError
 from elasticd.types import JobId, Lineage, NodeId, Point, Range, Stamp, Tag
 
@@ -21,8 +21,16 @@ class Writes:
     every: int
     count: int
     replicas: int
+    writers: tuple[tuple[int, ...], ...] = ()
+    """Per shard the ranks that write it; empty: as :func:`layout.writes` says."""
     changes: list[tuple[int, int]] = field(default_factory=list, compare=False)
     """(step, every): from that step on another interval."""
+
+    def shards_of(self, rank: int, size: int) -> list[int]:
+        """The shards that ``rank`` of ``size`` writes."""
+        if self.writers:
+            return [shard for shard, ranks in enumerate(self.writers) if rank in ranks]
+        return writes(rank, size, self.count, self.replicas)
 
     def every_at(self, step: int) -> int:
         """Steps between checkpoints at ``step``."""
@@ -119,7 +127,8 @@ def tag_list(tag: Tag) -> list[Any]:
 
 
 def _writes(value: Mapping[str, Any]) -> Writes:
-    return Writes(int(value["every"]), int(value["count"]), int(value["replicas"]))
+    writers = tuple(tuple(int(rank) for rank in ranks) for ranks in value.get("writers", ()))
+    return Writes(int(value["every"]), int(value["count"]), int(value["replicas"]), writers)
 
 
 def _shares(value: Sequence[Any]) -> tuple[Share, ...]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from elasticd.checkpoints.codec import write_shard
-from elasticd.checkpoints.layout import partial_name, shard_name, split, writes
+from elasticd.checkpoints.layout import partial_name, shard_name, split
 from elasticd.errors import StateError
 from elasticd.train import threads
 from elasticd.train.manners import Manners
@@ -200,7 +200,7 @@ def _written(task: Task, pace: Callable[[int], None]) -> dict[str, Any]:
     folder = world.checkpoint_folder / partial_name(point.step, point.stamp)
     metadata = snapshot.metadata()
     shards = []
-    for index in writes(world.rank, world.size, count, world.writes.replicas):
+    for index in world.writes.shards_of(world.rank, world.size):
         tensors = {name: snapshot.tensors[name] for name in names[index]}
         file = write_shard(folder / shard_name(index, count), tensors, metadata, pace=pace)
         short = {name: digest[:TENSOR_DIGITS] for name, digest in file.tensors.items()}

@@ -72,3 +72,28 @@ def test_every_shard_is_written_by_as_many_ranks_as_wanted(
 
 def test_due_at_the_start_at_multiples_and_at_the_end() -> None:
     assert [step for step in range(26) if layout.due(step, 10, 25)] == [0, 10, 20, 25]
+
+
+def test_placement_without_domains_is_the_usual_one() -> None:
+    for size in range(1, 8):
+        for replicas in range(1, 4):
+            placed = layout.placement([""] * size, replicas)
+            for rank in range(size):
+                mine = [shard for shard, ranks in enumerate(placed) if rank in ranks]
+                assert mine == layout.writes(rank, size, size, replicas)
+
+
+def test_replicas_are_in_different_domains_where_there_are_any() -> None:
+    for domains in (
+        ["a", "a", "b", "b"],
+        ["a", "b", "a", "b"],
+        ["a", "a", "a", "b"],
+        ["a", "", ""],
+    ):
+        placed = layout.placement(domains, 2)
+        for ranks in placed:
+            names = [domains[rank] for rank in ranks if domains[rank]]
+            assert len(ranks) == 2 and len(set(names)) == len(names)
+    balanced = layout.placement(["a", "a", "b", "b"], 2)
+    assert [sum(rank in ranks for ranks in balanced) for rank in range(4)] == [2, 2, 2, 2]
+    assert layout.placement(["a", "a", "a"], 2) == layout.placement([""] * 3, 2)
