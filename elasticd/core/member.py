@@ -81,8 +81,11 @@ class SpareReducers:
         self.failures = 0
         return True
 
+    def has(self, child: int) -> bool:
+        return child in self.starting or child in self.ready
+
     def exited(self, child: int) -> bool:
-        mine = child in self.starting or child in self.ready
+        mine = self.has(child)
         if child in self.starting:
             # One that can't even start would be started for ever, without a pause.
             wait = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**self.failures)

@@ -172,6 +172,8 @@ class Node:
             case e.ChildStopped(child, seconds):
                 for member in self._owners(child):
                     member.on_stopped(child, seconds)
+                if self.reducers.has(child):
+                    self.ctx.do(e.KillChild(child, "it was stopped"))
             case e.StateFailed(job, generation, reason):
                 if job in self.members:
                     self.members[job].on_state_failed(generation, reason)

@@ -18,13 +18,15 @@ from typing import Any
 from tests.integration.cluster import Cluster
 
 PROCESSES = ("trainer", "reducer", "node")
-HARSH = (*PROCESSES, "daemon")
+STOPPED = {"stopped trainer": "trainer", "stopped reducer": "reducer"}
+"""Ends of nothing: SIGSTOP, for ever."""
+HARSH = (*PROCESSES, "daemon", *STOPPED)
 TOTAL = ("every trainer", "every node")
 
 
 @dataclass(frozen=True)
 class Blow:
-    """One SIGKILL, ``after_seconds`` behind the one before; ``rank`` counts from the witness on.
+    """One SIGKILL or SIGSTOP, ``after_seconds`` behind the one before; ``rank`` counts from the witness on.
 
     ``process`` is of :data:`HARSH`, or of :data:`TOTAL`, which spares nobody.
     """
@@ -112,7 +114,7 @@ def inflict(cluster: Cluster, job: str, fault: Fault, revival: Revival) -> list[
     ranks = cluster.wait_whole(job, fault.step)["ranks"]
     done: list[str] = []
     for blow in fault.blows if ranks else ():
-        if blow.process not in ("trainer", "reducer"):
+        if blow.process not in ("trainer", "reducer", *STOPPED):
             revival.join()  # which would fail if a daemon dies under its hands
         time.sleep(blow.after_seconds)
         done += _blow(cluster, blow, ranks, fault.witness)
@@ -130,7 +132,7 @@ def _blow(
         cluster.kill_nodes(cluster.nodes)
         return ["every node"]
     others = len(ranks) - 1
-    if not others and blow.process != "reducer":
+    if not others and STOPPED.get(blow.process, blow.process) != "reducer":
         return []
     # The witness is a rank of the world that the fault began in, and is never hit.
     distance = 1 + (blow.rank - 1) % others if others else 0
@@ -138,7 +140,7 @@ def _blow(
 
 
 def _strike(cluster: Cluster, rank: Mapping[str, Any], process: str) -> list[str]:
-    """SIGKILL a rank's process, or what has taken its place; says what it was."""
+    """Hit a rank's process, or what has taken its place; says what it was."""
     node = rank["node"]
     match process:
         case "node":
@@ -146,11 +148,13 @@ def _strike(cluster: Cluster, rank: Mapping[str, Any], process: str) -> list[str
         case "daemon":
             cluster.kill_daemon(node)
         case _:
-            pid = rank["pid"] if process == "trainer" else rank["reducer_pid"]
-            ours = [p for p in cluster.processes(node)[1:] if p.role == process and p.alive]
+            role = STOPPED.get(process, process)
+            pid = rank["pid"] if role == "trainer" else rank["reducer_pid"]
+            ours = [p for p in cluster.processes(node)[1:] if p.role == role and p.alive]
             if not ours:
                 return []
-            os.kill(min(ours, key=lambda one: one.pid != pid).pid, signal.SIGKILL)
+            number = signal.SIGSTOP if process in STOPPED else signal.SIGKILL
+            os.kill(min(ours, key=lambda one: one.pid != pid).pid, number)
     return [f"{process} of {node}"]
 
 
