@@ -26,7 +26,9 @@ TOTAL = ("every trainer", "every node")
 
 @dataclass(frozen=True)
 class Blow:
-    """One SIGKILL or SIGSTOP, ``after_seconds`` behind the one before; ``rank`` counts from the witness on.
+    """One SIGKILL or SIGSTOP, ``after_seconds`` behind the one before.
+
+    ``rank`` counts from the witness on.
 
     ``process`` is of :data:`HARSH`, or of :data:`TOTAL`, which spares nobody.
     """
