@@ -60,7 +60,7 @@ class JobRecord:
         def rank(record: JobRecord) -> tuple[int, int, str, str, str]:
             # Any order will do, but it must tell apart whatever differs: "" is not None.
             precedence = _PRECEDENCE.index(record.state)
-            account = repr(sorted(record.account.items()))
+            account = repr(sorted(record.account.items())) if record.account else ""
             return precedence, record.step, repr(record.reason), repr(record.digest), account
 
         return replace(max(self, other, key=rank), relief=max(self.relief, other.relief))
