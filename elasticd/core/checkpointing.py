@@ -128,6 +128,7 @@ class Checkpoints:
         newest = self.newest.step if self.newest is not None else -1
         if choice is None or choice.manifest.step <= newest:
             return
+        ours = set(self.entries)
         entry = self._of_manifest(choice.manifest)
         if entry is None:
             return
@@ -138,7 +139,8 @@ class Checkpoints:
                     entry.asked.add(node)
                     for index in item.held:
                         entry.holders.setdefault(index, set()).add(node)
-        if entry.complete and self._durable(entry):
+        # One that an earlier leader has finished, it has announced; ours is announced by advance().
+        if entry.key not in ours and entry.complete and self._durable(entry):
             self._know(entry)
 
     def _of_manifest(self, manifest: Manifest) -> Entry | None:
