@@ -156,6 +156,12 @@ def print_status(status: Mapping[str, Any]) -> None:
             _print_ranks(job)
 
 
+def _at_once(job: Mapping[str, Any]) -> str:
+    micro, asked = job.get("micro_batch"), job.get("micro_batch_asked")
+    text = f"{micro} at once"
+    return text if asked in (None, micro) else f"{text} instead of {asked}: memory was short"
+
+
 def print_job(job: Mapping[str, Any]) -> None:
     """What ``elasticctl status JOB`` shows."""
     digest = job.get("digest")
@@ -166,7 +172,7 @@ def print_job(job: Mapping[str, Any]) -> None:
         ("step", f"{job.get('step')} of {job.get('steps')}"),
         ("loss", job.get("loss")),
         ("steps/s", job.get("steps_per_second")),
-        ("batch", f"{job.get('global_batch')} samples, {job.get('micro_batch')} at once"),
+        ("batch", f"{job.get('global_batch')} samples, {_at_once(job)}"),
         ("generation", job.get("generation")),
         ("recoveries", f"{job.get('recoveries')}, {job.get('lost_steps')} steps lost"),
         ("exact", {True: "yes", False: "no"}.get(job.get("exact"))),  # type: ignore[arg-type]
