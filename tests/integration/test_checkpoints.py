@@ -32,6 +32,13 @@ def flip_last_byte(path: Path) -> None:
     path.write_bytes(content)
 
 
+def wait_event(cluster: Cluster, job: str, kind: str, count: int) -> None:
+    cluster.wait_for(
+        f"{count} times {kind}",
+        lambda: sum(e["kind"] == kind for e in cluster.events(job)) >= count,
+    )
+
+
 def digest_of(path: Path) -> str:
     loaded: Any = mx.load(str(path))
     return model_digest(loaded)
@@ -64,12 +71,20 @@ def test_looked_at_exported_and_pruned(tmp_path: Path) -> None:
         cluster.command("checkpoints", "prune", job, "--keep", "0")
         assert [row["step"] for row in rows(cluster, job)] == [30]
 
+        # By hand, beneath running daemons: they notice, and each shard has another replica.
         flip_last_byte(replicas(cluster, job, 30)[0])
-        done = cluster.run("checkpoints", "verify", job)
-        assert done.returncode == 1 and "is not what was written" in done.stdout
-        # Each shard has another replica, so that a rotten or missing one doesn't matter.
+        wait_event(cluster, job, "checkpoint_repaired", 1)
         replicas(cluster, job, 30)[1].unlink()
-        cluster.command("checkpoints", "export", job, "--out", out)
+        wait_event(cluster, job, "checkpoint_repaired", 2)
+        assert "6 replicas" in cluster.command("checkpoints", "verify", job)
+
+        spoilt = [path for path in replicas(cluster, job, 30) if "shard-00000" in path.name]
+        for path in spoilt:
+            path.write_bytes(path.read_bytes()[:-1])
+        wait_event(cluster, job, "checkpoint_damaged", 2)
+        done = cluster.run("checkpoints", "verify", job)
+        assert done.returncode == 1 and "has the wrong size" in done.stdout
+        assert cluster.run("checkpoints", "export", job, "--out", out).returncode == 1
         assert digest_of(out) == digest
 
         assert cluster.run("checkpoints", "list", "no-such-job").returncode == 1
@@ -79,7 +94,7 @@ def test_looked_at_exported_and_pruned(tmp_path: Path) -> None:
 
 def test_all_is_lost_but_disks_one_of_them_rotten(tmp_path: Path) -> None:
     with Cluster(tmp_path, 3) as cluster:
-        settings = {"train__steps": 60, "checkpoint__every_steps": 5}
+        settings: dict[str, Any] = {"train__steps": 60, "checkpoint__every_steps": 5}
         undisturbed = cluster.submit("high.py", **settings)
         digest = cluster.wait_end(undisturbed)["digest"]
 
