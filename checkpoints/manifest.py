@@ -59,6 +59,8 @@ class Manifest:
     holders: tuple[tuple[NodeId, ...], ...]
     digest: str
     created_seconds: float
+    metric: float | None = None
+    """The figure by which the job keeps its best, as it was when the state was taken."""
 
     @property
     def point(self) -> Point:
@@ -114,6 +116,8 @@ def encode(manifest: Manifest) -> bytes:
         "digest": m.digest,
         "created_seconds": float(m.created_seconds),
     }
+    if m.metric is not None:
+        fields["metric"] = float(m.metric)
     body = _pack(fields)
     return _pack({"version": VERSION, "check": _digest(body), "body": body})
 
@@ -130,7 +134,12 @@ def decode(data: bytes, where: str = "manifest") -> Manifest:
     envelope = _fields(envelope, {"version": int, "check": bytes, "body": bytes}, where)
     if _digest(envelope["body"]) != envelope["check"]:
         raise StateError(f"{where}: its digest does not fit its content")
-    fields = _fields(_unpack(envelope["body"], where), _KINDS, where)
+    body = _unpack(envelope["body"], where)
+    # Manifests of earlier versions, and of jobs that keep no best, have none.
+    metric = body.pop("metric", None) if isinstance(body, dict) else None
+    if metric is not None and type(metric) is not float:
+        raise StateError(f"{where}: metric has the wrong type")
+    fields = _fields(body, _KINDS, where)
     parent = fields["parent"]
     try:
         manifest = Manifest(
@@ -147,6 +156,7 @@ def decode(data: bytes, where: str = "manifest") -> Manifest:
             holders=tuple(_nodes(row) for row in fields["holders"]),
             digest=fields["digest"],
             created_seconds=fields["created_seconds"],
+            metric=metric,
         )
     except ValueError as error:
         raise StateError(f"{where}: {error}") from None

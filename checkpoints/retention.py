@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -50,6 +51,18 @@ class KeepHours:
             if manifest.created_seconds >= due:
                 kept.append(manifest)
         return kept
+
+
+@dataclass(frozen=True, slots=True)
+class KeepBest:
+    """The one with the lowest metric, or the highest; of equals the newest."""
+
+    highest: bool = False
+
+    def keeps(self, history: Sequence[Manifest]) -> Iterable[Manifest]:
+        known = [m for m in history if m.metric is not None and math.isfinite(m.metric)]
+        sign = 1.0 if self.highest else -1.0
+        return [max(known, key=lambda m: (sign * (m.metric or 0.0), m.step))] if known else []
 
 
 def prunable(

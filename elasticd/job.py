@@ -118,6 +118,9 @@ class CheckpointTable:
     """Besides, those of steps that are multiples of this; 0: none."""
     keep_hours: float = field(default=0.0, metadata=rule(_hours))
     """Besides, one of each so many hours; 0: none."""
+    keep_best: str = field(default="", metadata=rule(text()))
+    """Besides, the best one by this figure of ``run.log``, or by "loss"; "": none."""
+    best: str = field(default="lowest", metadata=rule(choice("lowest", "highest")))
     snapshot: str = field(default="auto", metadata=rule(choice("auto", "reference", "slices")))
     """reference: training goes on while a state is written; slices: an update waits for it, which
     takes no memory; auto: slices where memory is short."""

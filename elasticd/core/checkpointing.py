@@ -56,6 +56,7 @@ class Entry:
     write_seconds: float = 0.0
     cost_seconds: float = 0.0
     step_seconds: float = 0.0
+    metric: float | None = None
     mode: str = ""
     tensors: dict[int, dict[NodeId, dict[str, str]]] = field(default_factory=dict)
     """Per shard, as its writers said: the beginning of each tensor's digest."""
@@ -176,6 +177,7 @@ class Checkpoints:
         entry.write_seconds = max(entry.write_seconds, written.write_seconds)
         entry.pulling.discard(node)
         entry.mode = written.mode or entry.mode
+        entry.metric = written.metric if entry.metric is None else entry.metric
         entry.cost_seconds = max(entry.cost_seconds, written.cost_seconds)
         entry.step_seconds = max(entry.step_seconds, written.step_seconds)
         entry.models[node] = written.digest
@@ -314,6 +316,7 @@ class Checkpoints:
             holders=holders,
             digest=entry.digest,
             created_seconds=self.ctx.wall,
+            metric=entry.metric,
         )
 
     def _know(self, entry: Entry) -> None:

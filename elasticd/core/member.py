@@ -125,6 +125,7 @@ class Trainer:
     judged: bool = False
     hung: str = ""
     """Why we killed it, if it hung."""
+    hung_since: float = 0.0
 
 
 @dataclass(slots=True)
@@ -301,7 +302,12 @@ class Member:
             self.ctx.send(self.leader, message)
 
     def _accuse(
-        self, fault: str, evidence: str, fatal: str = "", status: int | None = None
+        self,
+        fault: str,
+        evidence: str,
+        fatal: str = "",
+        status: int | None = None,
+        age_seconds: float = 0.0,
     ) -> None:
         """Tell the leader what happened here; and its successor, should it not live to act on
         it."""
@@ -311,7 +317,9 @@ class Member:
             self.broken_at = self.ctx.now
         generation = self.world.generation if self.world is not None else Tag(0, self.ctx.me, "")
         me = self.ctx.me
-        self._tell_leader(Fault(self.record.id, generation, me, fault, evidence, fatal, status))
+        self._tell_leader(
+            Fault(self.record.id, generation, me, fault, evidence, fatal, status, age_seconds)
+        )
 
     # --- the leader's orders ----------------------------------------------------------------------
 
@@ -629,6 +637,7 @@ class Member:
             mode=message.get("mode", ""),
             cost_seconds=message.get("cost_seconds", 0.0),
             step_seconds=message.get("step_seconds", 0.0),
+            metric=message.get("metric"),
             tensors=tuple(tuple(s.get("tensors", {}).items()) for s in message["shards"]),
         )
         self._wrote(written)
@@ -661,7 +670,8 @@ class Member:
         """A child of ours is stopped, and was for ``seconds``."""
         if child == self.reducer:
             if self.in_ring and not self._left_the_loop():
-                self._accuse("hang", f"its reducer was stopped (SIGSTOP) for {seconds:.1f} s")
+                text = f"its reducer was stopped (SIGSTOP) for {seconds:.1f} s"
+                self._accuse("hang", text, age_seconds=seconds)
             return
         for trainer in (self.trainer, self.spare):
             if trainer is not None and trainer.child == child and trainer.phase != "done":
@@ -669,15 +679,16 @@ class Member:
                     f"its trainer {trainer.pid} was stopped (SIGSTOP) for {seconds:.1f} s"
                     " and could not show its stack"
                 )
+                trainer.hung_since = self.ctx.now - seconds
                 self.ctx.do(KillChild(child, "it was stopped"))
 
-    def on_hung(self, generation: Tag, why: str) -> None:
+    def on_hung(self, generation: Tag, why: str, seconds: float) -> None:
         """The leader has lost patience with our trainer."""
         if self._current(generation) and self.trainer is not None:
-            self._kill_hung(self.trainer, why)
+            self._kill_hung(self.trainer, why, seconds)
 
-    def _kill_hung(self, trainer: Trainer, why: str) -> None:
-        trainer.hung = why
+    def _kill_hung(self, trainer: Trainer, why: str, seconds: float) -> None:
+        trainer.hung, trainer.hung_since = why, self.ctx.now - seconds
         self.ctx.do(KillChild(trainer.child, f"it hung: {why}", dump=True))
 
     def on_exit(
@@ -726,7 +737,8 @@ class Member:
         self.trainer = None
         if fatal:
             self.fatal, self.trouble = fatal, fatal.splitlines()[-1]
-        self._accuse(fault, evidence, fatal, status)
+        age = self.ctx.now - trainer.hung_since if trainer.hung else 0.0
+        self._accuse(fault, evidence, fatal, status, age)
         self._drop_reducer("its trainer ended")
         self.active = self.formed = False
         self.answerer = self.state_generation = None
@@ -762,7 +774,7 @@ class Member:
             assert self.trainer is not None
             seconds = self.ctx.timing.holding_seconds
             self._kill_hung(
-                self.trainer, f"its trainer did not say what it holds for {seconds:g} s"
+                self.trainer, f"its trainer did not say what it holds for {seconds:g} s", seconds
             )
             pending.deadline = now + seconds
         if self._ring_is_due() and now >= self.ring_deadline:

@@ -250,6 +250,8 @@ class Fault:
     fatal: str = ""
     status: int | None = None
     """Of a fault that ended the trainer: its exit code, or minus the signal."""
+    age_seconds: float = 0.0
+    """How long before this message the first sign of it was seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +297,8 @@ class ShardsWritten:
     """How the state was held meanwhile: reference or slices."""
     cost_seconds: float = 0.0
     """By how much the steps beside the writing were longer than others, in all."""
+    metric: float | None = None
+    """The figure by which the job keeps its best checkpoint."""
     step_seconds: float = 0.0
     """Of a step beside which nothing is written; 0: not known."""
     tensors: tuple[tuple[tuple[str, str], ...], ...] = ()
@@ -367,6 +371,7 @@ class Hung:
     job: JobId
     generation: Tag
     why: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

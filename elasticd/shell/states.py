@@ -20,7 +20,14 @@ from elasticd.checkpoints.disk import LOCAL_DISK, write_beside
 from elasticd.checkpoints.integrity import verified
 from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.checkpoints.port import Problem, Store
-from elasticd.checkpoints.retention import KeepEvery, KeepHours, KeepLast, Policy, prunable
+from elasticd.checkpoints.retention import (
+    KeepBest,
+    KeepEvery,
+    KeepHours,
+    KeepLast,
+    Policy,
+    prunable,
+)
 from elasticd.checkpoints.store import LocalStore
 from elasticd.core import effects as e
 from elasticd.core.messages import JobRecord, World
@@ -529,6 +536,8 @@ def policies_of(spec: CheckpointTable | None, given: Mapping[str, float]) -> lis
         policies.append(KeepEvery(int(wanted["keep_every_steps"])))
     if wanted["keep_hours"]:
         policies.append(KeepHours(wanted["keep_hours"]))
+    if spec is not None and spec.keep_best:
+        policies.append(KeepBest(spec.best == "highest"))
     return policies
 
 

@@ -398,7 +398,16 @@ class Session:
         must = step == self.spec.train.steps or step == world.point.step
         available = psutil.virtual_memory().available
         mode = mode_of(self.spec.checkpoint.snapshot, snapshot.bytes, available)
-        self._writer.submit(Task(world, snapshot, stall_seconds, mode, must))
+        self._writer.submit(Task(world, snapshot, stall_seconds, mode, must, self._metric()))
+
+    def _metric(self) -> float | None:
+        """The figure by which the best checkpoint is kept, as it is now."""
+        name = self.spec.checkpoint.keep_best
+        if not name:
+            return None
+        with self._lock:
+            value = self._report.loss if name == "loss" else self._report.metrics.get(name)
+        return float(value) if isinstance(value, int | float) else None
 
     def refuse(self, reason: str) -> None:
         self._link.send({"t": "refused", "reason": reason})

@@ -53,6 +53,7 @@ class Task:
     stall_seconds: float
     mode: str = "reference"
     must: bool = False
+    metric: float | None = None
     abandoned: threading.Event = field(default_factory=threading.Event)
 
 
@@ -217,5 +218,6 @@ def _written(task: Task, pace: Callable[[int], None]) -> dict[str, Any]:
         "shards": shards,
         "digest": snapshot.digest(pace),
         "mode": task.mode,
+        "metric": task.metric,
         "write_seconds": time.monotonic() - started,
     }

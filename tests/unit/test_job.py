@@ -79,6 +79,8 @@ def test_defaults_are_those_of_the_interface(folder: Path) -> None:
             "keep": 3,
             "keep_every_steps": 0,
             "keep_hours": 0.0,
+            "keep_best": "",
+            "best": "lowest",
             "snapshot": "auto",
         },
         "recovery": {

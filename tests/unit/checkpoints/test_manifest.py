@@ -120,3 +120,10 @@ def test_another_version_is_named() -> None:
     for data in (msgpack.packb(3), msgpack.packb({"version": 1}), b"", bytes(17 << 20)):
         with pytest.raises(StateError):
             decode(data)
+
+
+def test_a_figure_comes_back_and_manifests_without_one_have_none() -> None:
+    with_figure = replace(MANIFEST, metric=0.25)
+    assert decode(encode(with_figure)) == with_figure
+    assert decode(encode(MANIFEST)).metric is None
+    assert encode(MANIFEST) != encode(with_figure)

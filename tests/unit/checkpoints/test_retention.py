@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from elasticd.checkpoints.line import line
 from elasticd.checkpoints.manifest import Manifest, Shard
-from elasticd.checkpoints.retention import KeepEvery, KeepLast, prunable
+from elasticd.checkpoints.retention import KeepBest, KeepEvery, KeepHours, KeepLast, prunable
 from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Point, Stamp
 
 
@@ -82,3 +83,21 @@ def test_lines_of_parents_that_are_gone_or_go_round_end() -> None:
     assert names(line(round_trip, Lineage("B"))) == ["B7", "C8"]
     grandchild = [at("B", 30, A[2].point), at("C", 15, Point(Lineage("B"), 10, Stamp("00")))]
     assert names(line(A + grandchild, Lineage("C"))) == ["A0", "A10", "C15"]
+
+
+def test_the_best_is_kept_by_its_figure() -> None:
+    history = [
+        replace(A[0], step=step, metric=metric)
+        for step, metric in ((1, 0.5), (2, 0.2), (3, None), (4, float("nan")), (5, 0.2), (6, 0.9))
+    ]
+    assert [m.step for m in KeepBest().keeps(history)] == [5]
+    assert [m.step for m in KeepBest(highest=True).keeps(history)] == [6]
+    assert list(KeepBest().keeps(history[2:4])) == []
+
+
+def test_one_of_each_so_many_hours() -> None:
+    history = [
+        replace(A[0], step=step, created_seconds=hours * 3600.0)
+        for step, hours in ((1, 0.0), (2, 0.5), (3, 1.0), (4, 1.9), (5, 2.2))
+    ]
+    assert [m.step for m in KeepHours(1.0).keeps(history)] == [1, 3, 5]
