@@ -200,7 +200,8 @@ class Driver:
         if stale and not exited:
             return
         self._count(fault)
-        self._blame(fault.culprit, fault.fault, fault.evidence, exited=exited)
+        seen = self.ctx.now - fault.age_seconds
+        self._blame(fault.culprit, fault.fault, fault.evidence, seen, exited)
         self.evaluate()
 
     def _count(self, fault: Fault) -> None:
@@ -964,7 +965,8 @@ class Driver:
                 f"its trainer was in phase {late.phase} of step {late.step} for"
                 f" {late.seconds:.1f} s; {late.limit_seconds:.1f} s are allowed"
             )
-            self.ctx.send(late.node, Hung(self.record.id, world.generation, why))
+            hung = Hung(self.record.id, world.generation, why, late.seconds)
+            self.ctx.send(late.node, hung)
 
     def _reduce_seconds(self) -> float:
         return self.patience.reduce_limit(self.ctx.timing.hang_seconds)

@@ -297,8 +297,8 @@ class Node:
                 member.on_formed(generation)
             case m.Verdict(_, generation, exact, reason):
                 member.on_verdict(generation, exact, reason)
-            case m.Hung(_, generation, why):
-                member.on_hung(generation, why)
+            case m.Hung(_, generation, why, seconds):
+                member.on_hung(generation, why, seconds)
             case m.Release():
                 member.on_release()
             case m.PullShards():
