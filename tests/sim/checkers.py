@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from elasticd.core import effects as e
 from elasticd.core.messages import Form, World
-from elasticd.types import JobId, Lineage, Point, Stamp, first_stamp, next_stamp
+from elasticd.types import JobId, Lineage, Point, Stamp, next_stamp
 
 from .cluster import Cluster, Violation
 
@@ -92,16 +92,14 @@ class Commits:
             self.times.append((now, point.step))
         return ""
 
-    def enters(self, world: World) -> str:
-        newest = self.newest.get(world.lineage, -1)
-        if world.step < newest:
+    def resumed(self, world: World, point: Point) -> str:
+        """All members of a world, not only its leader, are at ``point``."""
+        newest = self.newest.get(point.lineage, -1)
+        if point.step < newest:
             return (
-                f"generation {world.generation} resumes lineage {world.lineage} at step "
-                f"{world.step}, but step {newest} of it is committed"
+                f"generation {world.generation} is at step {point.step} of lineage "
+                f"{point.lineage}, but step {newest} of it is committed"
             )
-        known = self.stamps.get((world.lineage, world.step), world.stamp)
-        if known != world.stamp:
-            return f"generation {world.generation} resumes another step {world.step}"
         return ""
 
 
@@ -161,6 +159,9 @@ class Checkers:
         points = {arrival.point for arrival in arrived.values()}
         if len(points) != 1:
             self.broken(f"a barrier of {world.generation} mixes {points}")
+        (point,) = points
+        commits = self.commits.setdefault(world.job, Commits())
+        self._require(commits.resumed(world, point))
 
     def reduced(
         self, world: World, step: int, parts: Mapping[int, tuple[Point, frozenset[int]]]
@@ -173,12 +174,6 @@ class Checkers:
     def committed(self, trainer: Trainer, point: Point) -> None:
         commits = self.commits.setdefault(trainer.job, Commits())
         self._require(commits.committed(self.cluster.now, point))
-
-    def enters(self, trainer: Trainer, world: World) -> None:
-        self._require(self.commits.setdefault(world.job, Commits()).enters(world))
-
-    def holds(self, trainer: Trainer, point: Point) -> None:
-        """A trainer finished an update or a load."""
 
     def loads(self, trainer: Trainer, world: World) -> None:
         held = trainer.point
@@ -249,12 +244,25 @@ class Checkers:
         fewest = 0
         for manifest in [m for here in found for m, _ in here if m.generation.counter == counter]:
             same = [[held for m, held in here if m.same_state(manifest)] for here in found]
-            nodes = sum(bool(helds) for helds in same)
+            # Two sides that ended the job at one state have it under two names, and a disk takes
+            # one: only the last checkpoint may make do with that.
+            last = step == spec.train.steps
             there = [
+                any(m.stamp == manifest.stamp and (last or m.same_state(manifest)) for m, _ in here)
+                for here in found
+            ]
+            nodes = sum(there)
+            holding = [
                 {*disk.held(manifest), *(index for held in helds for index in held)}
                 for disk, helds in zip(disks, same, strict=True)
             ]
-            copies = [sum(s.index in held for held in there) for s in manifest.shards]
+            copies = [
+                sum(
+                    s.index in held or (last and has)
+                    for held, has in zip(holding, there, strict=True)
+                )
+                for s in manifest.shards
+            ]
             fewest = max(fewest, min(nodes, *copies))
         if fewest < wanted:
             self.broken(f"checkpoint {step} is announced, but {fewest} nodes have some part of it")
@@ -283,6 +291,3 @@ class Checkers:
         for _, stamp in ends:
             if ledger.steps_to(stamp) != list(range(1, steps + 1)):
                 self.broken(f"{job} went through steps {ledger.steps_to(stamp)}")
-
-    def first(self, job: JobId, lineage: Lineage) -> Stamp:
-        return first_stamp(job, lineage)

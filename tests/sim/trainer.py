@@ -304,7 +304,6 @@ class Trainer(Process):
 
     def enter(self, world: World, rank: int, reducer: Reducer | None) -> None:
         """The daemon's ``world`` message, which the script's thread takes when it is free."""
-        self.cluster.checkers.enters(self, world)
         if reducer is not None:
             reducer.trainer = self
 
@@ -506,7 +505,6 @@ class Trainer(Process):
     def _update_done(self, point: Point) -> None:
         self.updating = False
         self._adopt(point)
-        self.cluster.checkers.holds(self, point)
         serials, self.freezes = self.freezes, []
         for serial in serials:
             self._answer(serial)
