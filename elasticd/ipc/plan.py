@@ -33,6 +33,14 @@ class ChunkPlan:
     grains: int
     parts: tuple[tuple[Range, ...], ...]
 
+    def bytes_sent(self, reduction: str, length: int) -> int:
+        """What each rank sends around the ring to reduce a vector of ``length`` float32."""
+        size = len(self.parts)
+        if reduction == FAST:
+            return 2 * (size - 1) * 4 * length // size
+        width = max((len(own) for own in self.parts), default=0)
+        return (size - 1) * width * 4 * length
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:

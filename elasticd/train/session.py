@@ -343,6 +343,9 @@ class Session:
         except GenerationLost as error:
             self._lost(str(error))
             raise
+        with self._lock:
+            reduction = self._current().reduction
+            self._report.metrics["bytes_per_step"] = plan.bytes_sent(reduction, len(out))
 
     def barrier(self, point: Point) -> None:
         with self._lock:
