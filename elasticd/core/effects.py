@@ -259,6 +259,13 @@ class ChildStopped:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryPressure:
+    """This machine is about to run out of memory."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class StateFailed:
     job: JobId
     generation: Tag
@@ -302,6 +309,7 @@ Event = (
     | ChildSaid
     | ChildExited
     | ChildStopped
+    | MemoryPressure
     | StateFailed
     | ArchiveReady
     | ManifestKept

@@ -52,6 +52,8 @@ _START_LIMIT = 4
 _HOPELESS_STARTS = 2 * _START_LIMIT
 _KEPT_REPORTS = 4
 """Shards of this many states are told again to a new leader, which may have to finish the work."""
+_PRESSED_SECONDS = 60.0
+"""After a sign of short memory no spare is started for so long."""
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 10.0
 
@@ -177,6 +179,8 @@ class Member:
     formed."""
     pending: Pending | None = None
     freezes: int = 0
+    pressed_until: float = 0.0
+    """Memory is short on this machine: no spare before this time; 0: it isn't."""
     archive: str = "wanted"
     archive_at: float = 0.0
     committed: int = 0
@@ -211,7 +215,13 @@ class Member:
             if self.spare is not None:
                 self.ctx.do(KillChild(self.spare.child, "memory is short"))
                 self.spare = None
-        elif self.active and self.settled and self.spare is None and not self._done():
+        elif (
+            self.active
+            and self.settled
+            and self.spare is None
+            and not self._done()
+            and not self.pressed_until
+        ):
             self.spare = self._start(spare=True)
 
     @property
@@ -682,6 +692,15 @@ class Member:
                 trainer.hung_since = self.ctx.now - seconds
                 self.ctx.do(KillChild(child, "it was stopped"))
 
+    def on_pressure(self, reason: str) -> None:
+        """Before memory runs out: a spare is the first thing to do without."""
+        self.pressed_until = self.ctx.now + _PRESSED_SECONDS
+        if self.spare is not None:
+            text = f"{reason}: its spare trainer ends before something else has to"
+            self.ctx.emit("memory_pressure", text, self.record.id, culprit=self.ctx.me)
+            self.ctx.do(KillChild(self.spare.child, reason))
+            self.spare = None
+
     def on_hung(self, generation: Tag, why: str, seconds: float) -> None:
         """The leader has lost patience with our trainer."""
         if self._current(generation) and self.trainer is not None:
@@ -782,6 +801,9 @@ class Member:
             self._accuse("hang", f"its ring did not come up in {self.ctx.timing.form_seconds} s")
         if self.why_none and self.trainer is None and now >= self.start_at:
             self.reconcile()
+        if self.pressed_until and now >= self.pressed_until:
+            self.pressed_until = 0.0
+            self.reconcile()
         if self.archive == "failed" and now >= self.archive_at:
             self.archive, self.trouble = "wanted", ""
             self.reconcile()
@@ -797,6 +819,8 @@ class Member:
             times.append(self.ring_deadline)
         if self.why_none and self.trainer is None:
             times.append(self.start_at)
+        if self.pressed_until:
+            times.append(self.pressed_until)
         if self.archive == "failed":
             times.append(self.archive_at)
         return times

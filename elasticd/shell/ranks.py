@@ -97,7 +97,11 @@ class Ranks:
         self._paths: dict[e.ChildId, DataPath] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._serials = 0
-        self.watch = ChildWatch(lambda: server.children, self._on_stopped)
+        self.watch = ChildWatch(
+            lambda: server.children,
+            self._on_stopped,
+            lambda reason: post(e.MemoryPressure(reason)),
+        )
 
     # --- effects ------------------------------------------------------------------------------
 

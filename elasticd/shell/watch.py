@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import resource
 import sys
 from collections.abc import Callable, Iterable
@@ -21,6 +22,10 @@ from elasticd.shell.children import Child
 LOOK_SECONDS = 0.4
 STOPPED_SECONDS = 1.6
 """A child that is stopped for so long is hung; slices of a slowed one are far shorter."""
+PRESSED_SECONDS = 10.0
+_LEAST_AVAILABLE = 0.04
+_CRITICAL_LEVEL = 4
+"""Of macOS's kern.memorystatus_vm_pressure_level, which is 1, 2 or 4."""
 _UNLIMITED_BYTES = 1 << 60
 """Version 1 of memory cgroups writes no limit as a number about as large as can be."""
 _V1, _V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
@@ -47,13 +52,18 @@ class _Seen:
 
 
 class ChildWatch:
-    """``children`` lists the living; ``stopped(child, seconds)`` is called once for each stop."""
+    """``children`` lists the living; ``stopped(child, seconds)`` is called once for each stop,
+    ``pressed(reason)`` now and then while the machine is about to run out of memory."""
 
     def __init__(
-        self, children: Callable[[], Iterable[Child]], stopped: Callable[[Child, float], None]
+        self,
+        children: Callable[[], Iterable[Child]],
+        stopped: Callable[[Child, float], None],
+        pressed: Callable[[str], None] = lambda reason: None,
     ) -> None:
         self._children = children
-        self._stopped = stopped
+        self._stopped, self._pressed = stopped, pressed
+        self._pressed_at = float("-inf")
         self._seen: dict[int, _Seen] = {}
         self._told: set[int] = set()
         self._task: asyncio.Task[None] | None = None
@@ -91,6 +101,9 @@ class ChildWatch:
             before = now
             for child in list(self._children()):
                 self.look(child, now)
+            if now - self._pressed_at > PRESSED_SECONDS and (reason := pressure()):
+                self._pressed_at = now
+                self._pressed(reason)
 
     def _forget_time(self, now: float) -> None:
         for seen in self._seen.values():
@@ -115,6 +128,21 @@ class ChildWatch:
         if found.stopped and still >= STOPPED_SECONDS and child.pid not in self._told:
             self._told.add(child.pid)
             self._stopped(child, still)
+
+
+def pressure() -> str:
+    """Why this machine is about to run out of memory, or nothing."""
+    if sys.platform == "darwin":
+        level = ctypes.c_int(0)
+        size = ctypes.c_size_t(ctypes.sizeof(level))
+        name = b"kern.memorystatus_vm_pressure_level"
+        ctypes.CDLL(None).sysctlbyname(name, ctypes.byref(level), ctypes.byref(size), None, 0)
+        critical = level.value >= _CRITICAL_LEVEL
+        return f"macOS reports memory pressure {level.value} of 4" if critical else ""
+    machine = psutil.virtual_memory()
+    if machine.available > _LEAST_AVAILABLE * machine.total:
+        return ""
+    return f"{machine.available >> 20} of {machine.total >> 20} MiB of memory are left"
 
 
 def _look(pid: int) -> Look | None:

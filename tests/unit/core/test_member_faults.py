@@ -1,0 +1,130 @@
+"""What a member makes of the ends and troubles of its own children."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from elasticd.core import effects as e
+from elasticd.core.context import Context
+from elasticd.core.member import Member, SpareReducers, Trainer
+from elasticd.core.messages import Fault, JobRecord
+from elasticd.job import JobSpec
+from elasticd.recovery.signatures import Memory
+from elasticd.types import JobId, NodeId, Tag
+
+ME, LEADER = NodeId("me"), NodeId("leader")
+SPEC = JobSpec.from_dict(
+    {
+        "job": {"name": "job", "entrypoint": "train.py"},
+        "batch": {"global": 8, "micro": 2},
+        "train": {"steps": 9},
+    }
+)
+
+
+def member(phase: str = "active") -> Member:
+    ctx = Context(ME, "boot", lambda: "nonce", now=100.0)
+    record = JobRecord(JobId("job-1"), 1, SPEC.to_dict(), "digest", "running")
+    made = Member(ctx, record, SPEC, SpareReducers(ctx))
+    made.archive, made.leader, made.epoch = "ready", LEADER, Tag(1, LEADER, "e")
+    made.trainer = Trainer(ctx.next_child(), pid=7, phase=phase)
+    return made
+
+
+def told(made: Member) -> list[Any]:
+    return [f.message for f in made.ctx.effects if isinstance(f, e.Send)]
+
+
+def the_fault(made: Member) -> Fault:
+    (fault,) = [message for message in told(made) if isinstance(message, Fault)]
+    return fault
+
+
+def ends(made: Member, status: int, tail: str = "", memory: Memory | None = None) -> Fault:
+    assert made.trainer is not None
+    made.on_exit(made.trainer.child, status, tail, memory)
+    return the_fault(made)
+
+
+def test_a_traceback_is_the_scripts_own_failure() -> None:
+    fault = ends(member(), 1, "Traceback\nKeyError: 'x'")
+    assert fault.fault == "worker_exit" and "KeyError" in fault.fatal
+
+
+@pytest.mark.parametrize(
+    ("status", "tail"),
+    [(1, "Traceback\nMemoryError"), (1, "RuntimeError: [malloc] Unable to allocate 9 bytes")],
+)
+def test_unless_it_says_that_memory_ran_out(status: int, tail: str) -> None:
+    made = member()
+    fault = ends(made, status, tail)
+    assert (fault.fault, fault.fatal, fault.status) == ("oom", "", status)
+    assert made.trainer is not None, "it is replaced"
+
+
+def test_a_crash_at_the_limit() -> None:
+    memory = Memory(virtual_bytes=100, address_space_limit_bytes=101)
+    assert ends(member(), -11, "", memory).fault == "oom"
+    assert ends(member(), -11, "").fault == "worker_exit"
+
+
+def test_a_stopped_trainer_is_killed_and_its_end_is_a_hang() -> None:
+    made = member()
+    assert made.trainer is not None
+    made.on_stopped(made.trainer.child, 1.5)
+    assert e.KillChild(made.trainer.child, "it was stopped") in made.ctx.effects
+    fault = ends(made, -9)
+    assert fault.fault == "hang" and fault.age_seconds == 1.5
+    assert "could not show its stack" in fault.evidence
+
+
+def test_the_stack_of_a_hung_trainer_is_evidence() -> None:
+    made = member()
+    assert made.trainer is not None
+    made.trainer.hung, made.trainer.hung_since = "it was slow", 90.0
+    tail = (
+        "Thread 0x1 (most recent call first):\n  File other.py\n\n"
+        "Current thread 0x2 (most recent call first):\n"
+        '  File "load.py", line 3 in read\n  File "train.py", line 9 in <module>\n'
+    )
+    fault = ends(made, -9, tail)
+    assert fault.evidence == (
+        'it was slow; stack, innermost first: File "load.py", line 3 in read'
+        ' < File "train.py", line 9 in <module>'
+    )
+
+
+def test_pressure_ends_the_spare_and_holds_back_the_next() -> None:
+    made = member()
+    made.active = made.settled = True
+    made.reconcile()
+    assert made.spare is not None
+    spare = made.spare.child
+    made.ctx.effects.clear()
+    made.on_pressure("9 MiB are left")
+    assert [type(f) for f in made.ctx.effects] == [e.Emit, e.KillChild]
+    made.reconcile()
+    assert made.spare is None
+    made.ctx.now = made.pressed_until
+    made.tick()
+    assert made.spare is not None
+    assert made.spare.child != spare
+
+
+def test_relief_does_without_spares() -> None:
+    made = member()
+    made.active = made.settled = True
+    made.reconcile()
+    assert made.spare is not None
+    made.record = JobRecord(JobId("job-1"), 1, SPEC.to_dict(), "digest", "running", relief=1)
+    made.reconcile()
+    assert made.spare is None
+
+
+def test_relief_only_grows_when_records_meet() -> None:
+    old = JobRecord(JobId("j"), 1, SPEC.to_dict(), "d", "running", relief=3)
+    new = JobRecord(JobId("j"), 1, SPEC.to_dict(), "d", "finished", step=9)
+    assert old.merged(new) == new.merged(old)
+    assert old.merged(new).relief == 3 and old.merged(new).state == "finished"
