@@ -49,7 +49,8 @@ _FORMAT_NAMES: Mapping[mx.Dtype, str] = {
     mx.float64: "F64",
     mx.complex64: "C64",
 }
-_WORTH_A_THREAD_BYTES = 1 << 20
+_BLOCK_BYTES = 32 << 20
+_WORTH_A_THREAD_BYTES = 8 << 20
 _DTYPES = {name: dtype for dtype, name in _FORMAT_NAMES.items()}
 _CARRIERS = {1: mx.uint8, 2: mx.uint16, 4: mx.uint32, 8: mx.uint64}
 """Unsigned types of the same width, whose buffers every Python can read and write."""
@@ -116,19 +117,22 @@ def write_shard(
 
     def pieces() -> Iterator[memoryview]:
         yield memoryview(text)
-        # The next slice is written while this one is hashed, in a thread beside this one.
+        # Hashed in a thread beside this one, which writes; in long blocks, since on a busy machine
+        # each hand-over waits for a processor.
         with ThreadPoolExecutor(1, "elasticd-digest") as beside:
             for entry in layout.entries:
                 hasher = integrity.tensor_hasher()
-                for piece in _slices(_bytes_of(tensors[entry.name])):
-                    if len(piece) < _WORTH_A_THREAD_BYTES:
-                        hasher.update(piece)
-                        yield piece
+                for block in _slices(_bytes_of(tensors[entry.name]), _BLOCK_BYTES):
+                    if len(block) < _WORTH_A_THREAD_BYTES:
+                        hasher.update(block)
+                        hashed = None
                     else:
-                        hashed = beside.submit(hasher.update, piece)
+                        hashed = beside.submit(hasher.update, block)
+                    for piece in _slices(block):
                         yield piece
+                        pace(len(piece))
+                    if hashed is not None:
                         hashed.result()
-                    pace(len(piece))
                 digests[entry.name] = hasher.hexdigest()
 
     def head() -> bytes:
@@ -194,9 +198,9 @@ def _pieces(tensors: Mapping[str, mx.array], metadata: Mapping[str, str]) -> Ite
         yield from _slices(_bytes_of(tensors[entry.name]))
 
 
-def _slices(view: memoryview) -> Iterator[memoryview]:
-    for start in range(0, len(view), SLICE_BYTES):
-        yield view[start : start + SLICE_BYTES]
+def _slices(view: memoryview, size: int = SLICE_BYTES) -> Iterator[memoryview]:
+    for start in range(0, len(view), size):
+        yield view[start : start + size]
 
 
 def _bytes_of(array: mx.array) -> memoryview:
