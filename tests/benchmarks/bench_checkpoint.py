@@ -109,7 +109,7 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, nargs="*", default=[300, 1200])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     options = parser.parse_args()
     mx.set_default_device(mx.cpu)
     with tempfile.TemporaryDirectory(prefix="elasticd-bench-") as folder:
@@ -374,7 +374,7 @@ def _throughput(folder: Path, megabytes: int, rounds: int) -> None:
     }
     steps()
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(2 * rounds):
+    for _ in range(rounds + 1):
         for name, save in ways.items():
             began = perf_counter()
             save()
