@@ -122,7 +122,8 @@ class ChildWatch:
         elif not found.stopped or found.switches != known.look.switches:
             known.still_since = now
             self._told.discard(child.pid)
-        known.group = _group_of(child.pid) or known.group
+        if (group := _group_of(child.pid)) not in (None, known.group):
+            known.group, known.kills_before = group, _kills(group)
         known.look, known.memory = found, _memory(child.pid, found, known.group)
         still = now - known.still_since
         if found.stopped and still >= STOPPED_SECONDS and child.pid not in self._told:

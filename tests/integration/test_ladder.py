@@ -119,9 +119,17 @@ def test_a_crash_for_want_of_memory(cluster: Cluster, undisturbed: Undisturbed) 
     assert (status["micro_batch"], status["relief"]) == (2, 1)
 
 
-def limit_memory(pid: int, more_bytes: int) -> None:
-    size = psutil.Process(pid).memory_info().vms + more_bytes
-    resource.prlimit(pid, resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
+def limit_memory(cluster: Cluster, pid: int, more_bytes: int) -> None:
+    """Limit a trainer to what it has between two grains, and ``more_bytes``."""
+    sizes: list[int] = []
+
+    def enough() -> bool:
+        sizes.append(psutil.Process(pid).memory_info().vms)
+        return len(sizes) >= 40
+
+    cluster.wait_for("sizes of a trainer", enough)
+    limit = min(sizes) + more_bytes
+    resource.prlimit(pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
 
 
 def test_allocations_that_fail_halve_the_grain_in_place(cluster: Cluster) -> None:
@@ -136,7 +144,7 @@ def test_allocations_that_fail_halve_the_grain_in_place(cluster: Cluster) -> Non
     arguments = [*SLOW, "--sample-bytes", str(24 * MIB)]
     job = cluster.submit("ladder.py", job__args=arguments, **settings)
     before = cluster.wait_whole(job, 8)
-    limit_memory(before["ranks"][1]["pid"], 60 * MIB)
+    limit_memory(cluster, before["ranks"][1]["pid"], 60 * MIB)
     status = cluster.wait_end(job)
     found = kinds(cluster, job, "fault_detected")
     assert {e["fault"] for e in found} == {"oom"}, cluster.report("other faults", job)
@@ -174,8 +182,9 @@ def test_the_kernel_kills_for_want_of_memory(cluster: Cluster, group: Path) -> N
     job = cluster.submit("ladder.py", job__args=arguments, world__max=2, recovery__spare="none")
     before = cluster.wait_whole(job, 5)
     pid = before["ranks"][1]["pid"]
-    (group / "memory.limit_in_bytes").write_text(str(40 * MIB))
     (group / "cgroup.procs").write_text(str(pid))
+    cluster.wait_step(job, before["step"] + 12)  # its daemon has seen where it is now
+    (group / "memory.limit_in_bytes").write_text(str(40 * MIB))
     cluster.wait_end(job)
     found = the_fault(cluster, job, "oom")
     assert "the kernel killed for want of memory" in found["reason"]
