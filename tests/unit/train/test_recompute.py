@@ -10,7 +10,6 @@ import mlx.nn as nn
 from elasticd.train.recompute import switch_on
 from elasticd.train.trees import arrays, same_bits
 
-
 CALLS: list[int] = []
 
 
