@@ -56,6 +56,7 @@ _FRUITLESS_LIMIT = 8
 evidence."""
 
 _DIVERGENCES = 2
+_DEARER = ("", "start", "grow", "retry", "regroup", "relieve", "rescue", "restore")
 _HOLDING = ("active", "finished")
 """Phases of trainers that hold a state, or are about to."""
 _LEFT = ("released", "done")
@@ -70,6 +71,14 @@ class Recovery:
     before: int
     pieces: list[faults.Evidence] = field(default_factory=list)
     counted: bool = False
+    rung: str = ""
+    """The dearest one of the worlds that it took."""
+    lost: int = 0
+
+    def climb(self, rung: str, step: int) -> None:
+        """A world was planned for it that starts from ``step``."""
+        self.rung = max(self.rung, rung, key=_DEARER.index)
+        self.lost = max(self.lost, self.before - step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -539,7 +548,7 @@ class Driver:
         at = best.point.step if best is not None and best.point is not None else -1
         choice = self._newest_within_reach()
         reach = choice.manifest.step if choice is not None else -1
-        known = self.newest.step if self.newest is not None else -1
+        known = self._newest_in_line()
         if max(at, reach) < known:
             if max(at, reach) < 0 or not self._waited_for_restore():
                 return f"shards of checkpoint {known} are on nodes that are away"
@@ -557,6 +566,16 @@ class Driver:
         point = Point(lineage, 0, first_stamp(self.record.id, lineage))
         sources = ("init", *(f"peer:{members[0]}" for _ in members[1:]))
         return Start(restore.Resume(point, members, sources, "the job starts"), "start")
+
+    def _newest_in_line(self) -> int:
+        """The step of the newest known checkpoint; -1 if what is trained now began before it."""
+        newest, worlds = self.newest, self._known_worlds()
+        if newest is None:
+            return -1
+        parent = max(worlds, key=lambda w: w.generation).parent if worlds else None
+        if parent is not None and newest.lineage == parent.lineage and newest.step > parent.step:
+            return -1
+        return newest.step
 
     def _newest_within_reach(self) -> choose.Choice | None:
         """The checkpoint to restore: of the lineage that was last trained, if it has any."""
@@ -688,6 +707,8 @@ class Driver:
         generation = Tag(ctx.counter, ctx.me, ctx.nonce())
         lost = max(0, self.committed - point.step) if rung == "restore" else 0
         self.lost_steps += lost
+        if self.recovery is not None:
+            self.recovery.climb(rung, point.step)
         kept = {}
         if (
             previous is not None
@@ -837,15 +858,16 @@ class Driver:
         if not recovery.counted:
             return
         seconds = self.ctx.now - recovery.since
-        lost = max(0, recovery.before - world.step)
+        # A new leader may have found the world formed for it already.
+        recovery.climb(world.rung, world.step)
         self.ctx.emit(
             "recovery_finished",
-            f"{world.rung} took {seconds:.2f} s and lost {lost} committed steps",
+            f"{recovery.rung} took {seconds:.2f} s and lost {recovery.lost} committed steps",
             world.job,
             world.generation.counter,
-            rung=world.rung,
+            rung=recovery.rung,
             seconds=round(seconds, 4),
-            lost_steps=lost,
+            lost_steps=recovery.lost,
             resume_step=world.step,
         )
 
