@@ -78,6 +78,7 @@ class Soak:
         self._kernels = compile_kernels(folder / "alone")
         self._clusters = 0
         self._digests: dict[str, str] = {}
+        self._revival: schedule.Revival | None = None
         self.cluster: Cluster | None = None
 
     def undisturbed(self, script: str) -> str:
@@ -100,6 +101,9 @@ class Soak:
 
     def close(self) -> None:
         """End the cluster; what it leaves is a violation."""
+        if self._revival is not None:
+            with contextlib.suppress(AssertionError):
+                self._revival.join()  # or it would start nodes behind our back
         if self.cluster is not None:
             for left in self.cluster.down():
                 self._tally.violate(f"left behind: {left}")
@@ -120,7 +124,7 @@ class Soak:
         )  # fmt: skip
         faults = schedule.draw(dice, STEPS, dice.randint(1, MAX_FAULTS), harsh=True)
         self._tally.say(f"job {name} {script} {job}: {schedule.shown(faults)}")
-        revival = schedule.Revival(cluster)
+        revival = self._revival = schedule.Revival(cluster)
         try:
             self._break(cluster, job, faults, revival)
             self._judge(cluster, job, script, expected, faults)
@@ -128,8 +132,6 @@ class Soak:
             self._check_processes(cluster)
         except AssertionError as error:
             self._failed(cluster, job, error)
-            with contextlib.suppress(AssertionError):
-                revival.join()
             self.close()
 
     def _break(
@@ -217,7 +219,8 @@ def main() -> int:
     given = parser.parse_args()
     tally = Tally()
     tally.say(f"seed {given.seed}")
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     with tempfile.TemporaryDirectory(prefix="elasticd-soak-") as folder:
         soak = Soak(Path(folder), given.seed, tally)
         try:
