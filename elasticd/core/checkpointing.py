@@ -349,9 +349,7 @@ class Checkpoints:
             return
         cost = entry.stall_seconds + entry.cost_seconds
         watched = ctx.now - (self.watched_since or ctx.now)
-        found = interval.best(
-            cost, entry.write_seconds, entry.step_seconds, self.failures, watched
-        )
+        found = interval.best(cost, entry.write_seconds, entry.step_seconds, self.failures, watched)
         now = self.every or self.spec.checkpoint.interval_steps
         if max(found.steps, now) < _WORTH_A_CHANGE * min(found.steps, now):
             return
