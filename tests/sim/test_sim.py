@@ -22,6 +22,7 @@ from .cluster import Cluster, JobShape, Setup
 from .faults import Injector
 from .run import Result, simulate
 from .seeds import setup_of
+from .trainer import Trainer
 
 CORPUS = 200
 _GROUP = 20
@@ -262,8 +263,36 @@ def test_finds_a_fresh_trainer_in_place_of_one_that_died(monkeypatch: pytest.Mon
 
     real = member.Member.on_form
     monkeypatch.setattr(member.Member, "on_form", on_form)
-    problem = problems(("trainer",), range(200))
+    setup = Setup(seed=1, nodes=2, jobs=(JobShape(steps=40),), message_seconds=(0.01, 0.02))
+    problem = simulate(setup, script=kill_who_has_answered).problem
     assert "is to keep" in problem or "before Run" in problem
+
+
+def test_a_trainer_may_die_after_it_has_answered() -> None:
+    setup = Setup(seed=1, nodes=2, jobs=(JobShape(steps=40),), message_seconds=(0.01, 0.02))
+    passes(simulate(setup, script=kill_who_has_answered))
+
+
+def kill_who_has_answered(cluster: Cluster, injector: Injector) -> None:
+    """Break the ring, and kill a trainer between what it says that it holds and the next world."""
+    answered: list[Trainer] = []
+
+    def look() -> bool:
+        for host in cluster.living():
+            assert host.node is not None
+            if host.node.views.leading:
+                continue  # It would know before it forms the world.
+            for each in host.node.members.values():
+                child = host.children.get(each.answerer) if each.answerer is not None else None
+                if isinstance(child, Trainer) and child.point is not None:
+                    answered.append(child)
+        return bool(answered)
+
+    def strike() -> None:
+        injector.inject("reducer")
+        when(cluster, look, lambda: answered[0].kill())
+
+    when(cluster, lambda: newest(cluster) >= 10, strike)
 
 
 def test_finds_work_that_is_lost_with_its_leader(monkeypatch: pytest.MonkeyPatch) -> None:
