@@ -45,7 +45,8 @@ class Memory:
     @property
     def stable(self) -> Stable:
         records = tuple(self._records[job] for job in sorted(self._records))
-        return Stable(counter=self._counter, promised=self._promised, records=records)
+        worlds = tuple(r for r in self._latest.values() if isinstance(r, World))
+        return Stable(self._counter, self._promised, records, worlds)
 
     def persist(self, kind: str, record: Any) -> None:
         """Durable when it returns."""

@@ -190,6 +190,9 @@ class Session:
     def _bring(self, generation: Tag, fds: list[int]) -> None:
         with self._changed:
             if self._files is not None:
+                if generation < self._files[0]:
+                    _close(fds)  # late: a newer world's state is here already
+                    return
                 _close(self._files[1])
             self._files = generation, fds
             self._changed.notify_all()
