@@ -21,6 +21,7 @@ from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.checkpointing import Checkpoints
 from elasticd.core.context import Context
 from elasticd.core.messages import (
+    GOING_BACK,
     Continue,
     Digest,
     Fault,
@@ -597,6 +598,8 @@ class Driver:
         rung = "regroup" if self._somebody_left() else "retry"
         if self.recovery is None:
             rung = "grow"
+        if best.point.step < self.committed:
+            rung = "rescue"  # who holds it was in none of the worlds that went on
         lineage = best.point.lineage
         last = self._last_run(lineage)
         if (
@@ -705,7 +708,7 @@ class Driver:
         previous = self.world
         ctx.counter += 1
         generation = Tag(ctx.counter, ctx.me, ctx.nonce())
-        lost = max(0, self.committed - point.step) if rung == "restore" else 0
+        lost = max(0, self.committed - point.step) if rung in GOING_BACK else 0
         self.lost_steps += lost
         if self.recovery is not None:
             self.recovery.climb(rung, point.step)
@@ -777,7 +780,7 @@ class Driver:
         for member in world.members:
             self.ctx.send(member, Formed(world.job, world.generation))
         seconds = self._waited()
-        self.committed = world.step if world.rung == "restore" else max(self.committed, world.step)
+        self.committed = world.step if world.goes_back else max(self.committed, world.step)
         self.moved_at = self.ctx.now
         self._enter("running")
         self.ctx.emit(

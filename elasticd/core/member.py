@@ -388,7 +388,7 @@ class Member:
         self.world, self.active, self.formed, self.settled = world, True, False, False
         self.answerer, self.faults, self.broken_at = None, [], -inf
         self.progress = None
-        self.committed = max(self.committed, world.step) if world.rung != "restore" else world.step
+        self.committed = world.step if world.goes_back else max(self.committed, world.step)
         trainer.phase = "active"
         if not trainer.judged:
             trainer.probe = None

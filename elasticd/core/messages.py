@@ -66,6 +66,10 @@ class JobRecord:
         return replace(max(self, other, key=rank), relief=max(self.relief, other.relief))
 
 
+GOING_BACK = ("rescue", "restore")
+"""The rungs by which committed steps may be lost."""
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """The ordered members of one job with their plan. Numbered by generation.
@@ -100,6 +104,11 @@ class World:
     """The level of relief in force; the grains that shares deal depend on it."""
     writers: tuple[tuple[int, ...], ...] = ()
     """Per shard the ranks that write it, where failure domains decide; empty: as usual."""
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether it may start before steps that were committed."""
+        return self.rung in GOING_BACK
 
 
 @dataclass(frozen=True, slots=True)
