@@ -192,7 +192,7 @@ def _losses(events: list[dict[str, Any]], may_lose: bool) -> Iterator[str]:
     """Committed steps that should not have been lost, in words."""
     for event in events:
         if event["kind"] == "recovery_finished" and event["lost_steps"]:
-            if event["rung"] != "restore" or not may_lose:
+            if event["rung"] not in ("rescue", "restore") or not may_lose:
                 yield f"{event['lost_steps']} steps were lost: {event['reason']}"
         elif event["kind"] == "world_formed" and event["rung"] == "restore" and not may_lose:
             yield f"restored although a trainer held the state: {event['reason']}"
