@@ -1,8 +1,13 @@
 """Helpers are imported from the checkout's root, however pytest is started."""
 
+import signal
 import sys
 from pathlib import Path
 
 ROOT = str(Path(__file__).parents[1])
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
+
+# A shell ignores SIGINT for what it starts in the background, and programs that tests start and
+# interrupt would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
