@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from elasticd.supervision.service import daemon_command
+
 LABEL = "com.elasticd.daemon"
 STOP_SECONDS = 90
 THROTTLE_SECONDS = 10
@@ -22,12 +24,13 @@ class DaemonPlist:
     """What the property list says.
 
     Attributes:
-        home: the daemon's state folder, absolute; its log is ``home/daemon.log``.
+        home: the daemon's state folder, absolute; its log is :attr:`log`.
         user: the account that the daemon and its ranks run as.
         user_home: that account's home folder.
         path: PATH of the daemon and its ranks.
         python: absolute path of the interpreter that has elasticd.
         lang: LANG of the daemon and its ranks.
+        insecure: serve addresses beyond loopback (``elasticd run --insecure``).
     """
 
     home: Path
@@ -36,11 +39,16 @@ class DaemonPlist:
     path: str
     python: str = sys.executable
     lang: str = "en_US.UTF-8"
+    insecure: bool = False
+
+    @property
+    def log(self) -> Path:
+        return self.home / "daemon.log"
 
     def values(self) -> dict[str, Any]:
         """The property list as plistlib takes it."""
-        log = str(self.home / "daemon.log")
-        command = [self.python, "-m", "elasticd.shell.daemon", "run", "--home", str(self.home)]
+        log = str(self.log)
+        command = daemon_command(self.python, self.home, self.insecure)
         return {
             "Label": LABEL,
             # A LaunchDaemon, not an agent: Local Network privacy exempts daemons, while it denies

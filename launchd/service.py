@@ -77,7 +77,7 @@ class LaunchdService:
     pause: Callable[[float], None] = time.sleep
 
     @classmethod
-    def for_this_machine(cls, home: Path, *, user: str) -> LaunchdService:
+    def for_this_machine(cls, home: Path, *, user: str, insecure: bool = False) -> LaunchdService:
         """A service that runs as ``user``.
 
         Raises:
@@ -89,7 +89,8 @@ class LaunchdService:
             raise UsageError(f"there is no user {user!r} on this machine") from None
         path = os.environ.get("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")
         lang = os.environ.get("LANG", "en_US.UTF-8")
-        return cls(DaemonPlist(home.absolute(), user, user_home, path, lang=lang))
+        folder = home.absolute()
+        return cls(DaemonPlist(folder, user, user_home, path, lang=lang, insecure=insecure))
 
     @property
     def path(self) -> Path:
@@ -174,6 +175,11 @@ class LaunchdService:
         text = f"{state}, last exit code: {found.get('last exit code', 'unknown')}"
         number = int(pid) if pid.isdecimal() else None
         return ServiceStatus(installed, running=state == "running", pid=number, text=text)
+
+    def log_command(self, follow: bool = False) -> list[str]:
+        """The command that prints what the daemon logged, and with ``follow`` goes on."""
+        # -F: also when the file is made or replaced meanwhile.
+        return ["tail", "-n", "+1", *(["-F"] if follow else []), str(self.plist.log)]
 
     def _bootstrap(self) -> None:
         """Load the file; a service that is loaded already is left as it is."""

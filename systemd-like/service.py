@@ -91,16 +91,18 @@ class UnitFile:
         user: the account of a system service; None: a user service.
         python: absolute path of the interpreter that has elasticd.
         environment: PATH, HOME and LANG of the daemon and so of the ranks.
+        insecure: serve addresses beyond loopback (``elasticd run --insecure``).
     """
 
     home: Path
     user: str | None
     python: str = sys.executable
     environment: tuple[tuple[str, str], ...] = ()
+    insecure: bool = False
 
     def text(self) -> str:
         """The file. Reasons stand in it as comments: it is read on machines without the source."""
-        command = [self.python, "-m", "elasticd.shell.daemon", "run", "--home", str(self.home)]
+        command = daemon_command(self.python, self.home, self.insecure)
         account = [f"User={self.user}"] if self.user else []
         lines = [
             "[Unit]",
@@ -149,6 +151,12 @@ def quote(word: str, *, command: bool = False) -> str:
     return f'"{word.replace("$", "$$") if command else word}"'
 
 
+def daemon_command(python: str, home: Path, insecure: bool) -> list[str]:
+    """What a service manager starts."""
+    command = [python, "-m", "elasticd.shell.daemon", "run", "--home", str(home)]
+    return [*command, "--insecure"] if insecure else command
+
+
 def invoking_user() -> str:
     """The account that called, also through sudo: the one that a system service is to run as."""
     sudo = os.environ.get("SUDO_USER", "")
@@ -192,13 +200,16 @@ class SystemdService:
     folder: Path = field(default=SYSTEM_FOLDER)
 
     @classmethod
-    def for_this_machine(cls, home: Path, *, user: str | None) -> SystemdService:
+    def for_this_machine(
+        cls, home: Path, *, user: str | None, insecure: bool = False
+    ) -> SystemdService:
         """A system service that runs as ``user``, or with None the caller's own user service."""
         names = ("HOME", "PATH", "LANG")
         environment = {name: os.environ[name] for name in names if name in os.environ}
         if user is not None:
             environment.pop("HOME", None)  # systemd sets that of the account
-        unit = UnitFile(home.absolute(), user, environment=tuple(sorted(environment.items())))
+        pairs = tuple(sorted(environment.items()))
+        unit = UnitFile(home.absolute(), user, environment=pairs, insecure=insecure)
         folder = SYSTEM_FOLDER if user is not None else user_unit_folder()
         return cls(unit, SystemSystemctl(user=user is None), folder)
 
@@ -272,6 +283,12 @@ class SystemdService:
             pid=int(pid) if pid.isdecimal() and pid != "0" else None,
             text=line if installed else "not installed",
         )
+
+    def log_command(self, follow: bool = False) -> list[str]:
+        """The command that prints what the daemon logged, and with ``follow`` goes on."""
+        unit = "--unit" if self.unit.user is not None else "--user-unit"
+        options = ["--output=cat", "--no-pager", "--lines=all"]
+        return ["journalctl", unit, UNIT_NAME, *options, *(["--follow"] if follow else [])]
 
     def _call(self, *arguments: str) -> str:
         result = self.systemctl.run(*arguments)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import elasticd
-from elasticd.cli import chaos, output, submit, watch
+from elasticd.cli import chaos, output, service, submit, watch
 from elasticd.cli import local as cluster
 from elasticd.cli.checkpoints import app as stored_states
-from elasticd.cli.options import Common, Follow, Home, Job, Json, MaybeJob, common
-from elasticd.cli.service import service
+from elasticd.cli.options import Follow, Home, Job, Json, MaybeJob, common
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
@@ -25,15 +23,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 local_app = typer.Typer(context_settings=_SETTINGS, rich_markup_mode=None)
-service_app = typer.Typer(context_settings=_SETTINGS, rich_markup_mode=None)
 app.add_typer(local_app, name="local")
-app.add_typer(service_app, name="service")
+app.add_typer(service.app, name="service")
 app.add_typer(chaos.app, name="chaos")
 app.add_typer(stored_states, name="checkpoints")
-
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print what would be written and run; change nothing.")
-]
 
 
 def _print_version(wanted: bool) -> None:
@@ -297,116 +290,6 @@ def demo(context: typer.Context, home: Home = None, json: Json = False) -> None:
     show = importlib.import_module("elasticd.cli.demo")
     if code := show.run(options.given_home, options.json):
         raise typer.Exit(code)
-
-
-@service_app.callback(invoke_without_command=True)
-def service_group(context: typer.Context, home: Home = None, json: Json = False) -> None:
-    """The daemon as a service: launchd on macOS, systemd on Linux."""
-    _group(context, home, json)
-
-
-User = Annotated[
-    str | None,
-    typer.Option(
-        "--user",
-        metavar="NAME",
-        show_default=False,
-        help="The account that the daemon runs as. Default: yours.",
-    ),
-]
-
-
-def _say(done: str, options: Common, *, dry_run: bool) -> None:
-    if options.json:
-        output.print_json({"dry_run": dry_run, "text": done})
-    else:
-        print(done.rstrip("\n"))
-
-
-@service_app.command("install")
-def service_install(
-    context: typer.Context,
-    user: User = None,
-    dry_run: DryRun = False,
-    home: Home = None,
-    json: Json = False,
-) -> None:
-    """Install the service, so that the daemon runs from boot, and start it.
-
-    On macOS, and for a system service on Linux, this takes sudo. Without root, Linux gets a
-    service of your own account.
-
-    \b
-    Example:
-      elasticctl service install --dry-run
-    """
-    options = common(context, home, json)
-    found = service(options.given_home, user)
-    _say(found.install(dry_run), options, dry_run=dry_run)
-
-
-@service_app.command("uninstall")
-def service_uninstall(
-    context: typer.Context,
-    user: User = None,
-    dry_run: DryRun = False,
-    home: Home = None,
-    json: Json = False,
-) -> None:
-    """Stop the service and remove it; its home stays."""
-    options = common(context, home, json)
-    found = service(options.given_home, user)
-    _say(found.uninstall(dry_run), options, dry_run=dry_run)
-
-
-@service_app.command("start")
-def service_start(
-    context: typer.Context,
-    user: User = None,
-    dry_run: DryRun = False,
-    home: Home = None,
-    json: Json = False,
-) -> None:
-    """Start the installed service."""
-    options = common(context, home, json)
-    found = service(options.given_home, user)
-    _say(found.start(dry_run), options, dry_run=dry_run)
-
-
-@service_app.command("stop")
-def service_stop(
-    context: typer.Context,
-    user: User = None,
-    dry_run: DryRun = False,
-    home: Home = None,
-    json: Json = False,
-) -> None:
-    """Stop the service until the next start or boot."""
-    options = common(context, home, json)
-    found = service(options.given_home, user)
-    _say(found.stop(dry_run), options, dry_run=dry_run)
-
-
-@service_app.command("status")
-def service_status(
-    context: typer.Context,
-    user: User = None,
-    dry_run: DryRun = False,
-    home: Home = None,
-    json: Json = False,
-) -> None:
-    """Say whether the service is installed and runs."""
-    options = common(context, home, json)
-    manager = service(options.given_home, user)
-    if dry_run:
-        _say("# only asks the service manager; changes nothing", options, dry_run=True)
-        return
-    found = manager.status()
-    if options.json:
-        output.print_json(asdict(found))
-    else:
-        running = f" (process {found.pid})" if found.pid else ""
-        print(f"{found.text}{running}")
 
 
 def _about(message: dict[str, Any], job: str | None) -> dict[str, Any]:

@@ -4,14 +4,36 @@ from __future__ import annotations
 
 import os
 import pwd
+import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol
 
+import typer
+
+from elasticd.cli import output
+from elasticd.cli.options import Common, Follow, Home, Json, common
 from elasticd.config import default_home
-from elasticd.errors import UsageError
+from elasticd.errors import OperationError, UsageError
 from elasticd.launchd.service import LaunchdService
 from elasticd.supervision.service import ServiceStatus, SystemdService, invoking_user
+
+app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]}, rich_markup_mode=None)
+
+User = Annotated[
+    str | None,
+    typer.Option(
+        "--user",
+        metavar="NAME",
+        show_default=False,
+        help="The account that the daemon runs as. Default: yours.",
+    ),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would be written and run; change nothing.")
+]
 
 
 class Service(Protocol):
@@ -22,14 +44,18 @@ class Service(Protocol):
     def start(self, dry_run: bool = False) -> str: ...
     def stop(self, dry_run: bool = False) -> str: ...
     def status(self) -> ServiceStatus: ...
+    def log_command(self, follow: bool = False) -> list[str]: ...
 
 
-def service(home: Path | None, user: str | None, platform: str = sys.platform) -> Service:
+def service(
+    home: Path | None, user: str | None, platform: str = sys.platform, *, insecure: bool = False
+) -> Service:
     """The service of one home on this machine.
 
     Args:
         home: the daemon's state folder; None: the default of the account that it runs as.
         user: that account; None: whoever called, also through sudo.
+        insecure: let the daemon serve addresses beyond loopback.
 
     Raises:
         UsageError: there is no such user.
@@ -37,10 +63,10 @@ def service(home: Path | None, user: str | None, platform: str = sys.platform) -
     account = user or invoking_user()
     folder = home or _home_of(account)
     if platform == "darwin":
-        return LaunchdService.for_this_machine(folder, user=account)
+        return LaunchdService.for_this_machine(folder, user=account, insecure=insecure)
     # Without root, systemd can still run it as a service of the caller's own.
     own = user is None and os.geteuid() != 0
-    return SystemdService.for_this_machine(folder, user=None if own else account)
+    return SystemdService.for_this_machine(folder, user=None if own else account, insecure=insecure)
 
 
 def _home_of(account: str) -> Path:
@@ -53,3 +79,166 @@ def _home_of(account: str) -> Path:
         environment.pop("XDG_STATE_HOME", None)
         environment["HOME"] = record.pw_dir
     return default_home(environment)
+
+
+def printed_lines(command: Sequence[str]) -> Iterator[str]:
+    """What a command prints, errors too, a line at a time; it is ended when nobody wants more.
+
+    Raises:
+        OperationError: there is no such program here, or it failed: the lines say why.
+    """
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+    except FileNotFoundError:
+        raise OperationError(f"{command[0]}: there is no such program here") from None
+    with process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                yield line.decode("utf-8", "replace").rstrip("\n")
+        except GeneratorExit:
+            process.terminate()
+            raise
+    if process.returncode:
+        raise OperationError(f"{command[0]} ended with status {process.returncode}")
+
+
+# --- the commands ---------------------------------------------------------------------------------
+
+
+@app.callback(invoke_without_command=True)
+def group(context: typer.Context, home: Home = None, json: Json = False) -> None:
+    """The daemon as a service: launchd on macOS, systemd on Linux."""
+    common(context, home, json)
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def _say(done: str, options: Common, *, dry_run: bool) -> None:
+    if options.json:
+        output.print_json({"dry_run": dry_run, "text": done})
+    else:
+        print(done.rstrip("\n"))
+
+
+@app.command()
+def install(
+    context: typer.Context,
+    user: User = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            help="Serve addresses beyond loopback: whoever reaches them controls the training.",
+        ),
+    ] = False,
+    dry_run: DryRun = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Install the service, so that the daemon runs from boot, and start it.
+
+    On macOS, and for a system service on Linux, this takes sudo. Without root, Linux gets a
+    service of your own account.
+
+    \b
+    Examples:
+      elasticctl service install --dry-run
+      sudo elasticctl service install --insecure
+    """
+    options = common(context, home, json)
+    found = service(options.given_home, user, insecure=insecure)
+    _say(found.install(dry_run), options, dry_run=dry_run)
+
+
+@app.command()
+def uninstall(
+    context: typer.Context,
+    user: User = None,
+    dry_run: DryRun = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Stop the service and remove it; its home stays."""
+    options = common(context, home, json)
+    found = service(options.given_home, user)
+    _say(found.uninstall(dry_run), options, dry_run=dry_run)
+
+
+@app.command()
+def start(
+    context: typer.Context,
+    user: User = None,
+    dry_run: DryRun = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Start the installed service."""
+    options = common(context, home, json)
+    found = service(options.given_home, user)
+    _say(found.start(dry_run), options, dry_run=dry_run)
+
+
+@app.command()
+def stop(
+    context: typer.Context,
+    user: User = None,
+    dry_run: DryRun = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Stop the service until the next start or boot."""
+    options = common(context, home, json)
+    found = service(options.given_home, user)
+    _say(found.stop(dry_run), options, dry_run=dry_run)
+
+
+@app.command()
+def status(
+    context: typer.Context,
+    user: User = None,
+    dry_run: DryRun = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Say whether the service is installed and runs."""
+    options = common(context, home, json)
+    manager = service(options.given_home, user)
+    if dry_run:
+        _say("# only asks the service manager; changes nothing", options, dry_run=True)
+        return
+    found = manager.status()
+    if options.json:
+        output.print_json(asdict(found))
+    else:
+        running = f" (process {found.pid})" if found.pid else ""
+        print(f"{found.text}{running}")
+
+
+@app.command()
+def logs(
+    context: typer.Context,
+    user: User = None,
+    follow: Follow = False,
+    dry_run: DryRun = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Print what the daemon logged as a service.
+
+    \b
+    Example:
+      elasticctl service logs -f
+    """
+    options = common(context, home, json)
+    command = service(options.given_home, user).log_command(follow)
+    if dry_run:
+        _say(f"# would run: {' '.join(command)}", options, dry_run=True)
+        return
+    for line in printed_lines(command):
+        if options.json:
+            output.print_json({"line": line})
+        else:
+            print(line, flush=follow)

@@ -23,7 +23,7 @@ from elasticd import __version__, archive, config, job
 from elasticd.core import effects as e
 from elasticd.core.messages import decode, encode
 from elasticd.core.node import Node
-from elasticd.errors import ElasticdError
+from elasticd.errors import ElasticdError, UsageError
 from elasticd.shell.chaos import Chaos
 from elasticd.shell.children import ChildServer
 from elasticd.shell.clock import unix_seconds
@@ -187,6 +187,9 @@ class Daemon:
         return Peers(identity, settings.listen, settings.peers, calls, insecure)
 
     async def _submit_file(self, path: Path) -> str:
+        if path.parent == self._home.absolute() / "jobs":
+            # Its folder is shipped, and that would be everybody's jobs.
+            raise UsageError(f"{path.name}: give it a folder of its own, with its script")
         spec = job.load(path)
         packed = await asyncio.to_thread(archive.pack, path.parent)
         answer = await self._queries.submit_archive(spec, packed.data, packed.digest)

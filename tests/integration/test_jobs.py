@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 
 import pytest
 
-from tests.integration.cluster import ELASTICCTL, WAIT_SECONDS, Cluster
+from tests.integration.cluster import ELASTICCTL, JOBS, WAIT_SECONDS, Cluster
 
 pytestmark = pytest.mark.process
 
@@ -109,3 +110,24 @@ def follow(cluster: Cluster, *words: str) -> subprocess.Popen[str]:
         text=True,
         env=cluster.environment,
     )
+
+
+def test_a_folder_renamed_into_jobs_is_submitted_and_a_bare_file_refused(cluster: Cluster) -> None:
+    jobs, beside = cluster.home / "node-1" / "jobs", cluster.home / "beside"
+    shutil.copy(JOBS / "job.toml", beside)
+    beside.rename(jobs / "bare.toml")
+    refused = jobs / "bare.toml.refused"
+    cluster.wait_for("the refusal", refused.exists)
+    assert "bare.toml: give it a folder of its own" in refused.read_text()
+    shutil.copytree(JOBS, beside)
+    description = beside / "job.toml"
+    description.write_text(description.read_text().replace("steps = 60", "steps = 2"))
+    known = {each["id"] for each in cluster.client.request({"do": "status"})["jobs"]}
+    beside.rename(jobs / "whole")
+
+    def submitted() -> list[str]:
+        every = cluster.client.request({"do": "status"})["jobs"]
+        return [each["id"] for each in every if each["id"] not in known]
+
+    (job,) = cluster.wait_for("the job", submitted)
+    cluster.wait_end(job)

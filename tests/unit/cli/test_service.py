@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.cli.service import service
-from elasticd.errors import UsageError
+from elasticd.cli.service import printed_lines, service
+from elasticd.errors import OperationError, UsageError
 
 Ctl = Callable[..., tuple[int, str, str]]
 
 
-@pytest.mark.parametrize("verb", ["install", "uninstall", "start", "stop", "status"])
+@pytest.mark.parametrize("verb", ["install", "uninstall", "start", "stop", "status", "logs"])
 def test_a_dry_run_shows_and_changes_nothing(verb: str, ctl: Ctl, home: Path) -> None:
     code, out, err = ctl("service", verb, "--dry-run", "--home", home)
     assert (code, err) == (0, "")
@@ -51,3 +51,45 @@ def test_an_unknown_user(ctl: Ctl) -> None:
     assert (code, err) == (2, "elasticctl: there is no user 'no-such-user' on this machine\n")
     with pytest.raises(UsageError):
         service(Path("/x"), "no-such-user", "darwin")
+
+
+@pytest.mark.parametrize("insecure", [False, True])
+def test_only_on_demand_it_serves_more_than_loopback(insecure: bool, ctl: Ctl, home: Path) -> None:
+    option = ["--insecure"] if insecure else []
+    code, out, _ = ctl("service", "install", "--dry-run", "--home", home, *option)
+    assert (code, "--insecure" in out) == (0, insecure)
+    shown = service(home, None, "darwin", insecure=insecure).install(dry_run=True)
+    assert ("--insecure" in shown) is insecure
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_the_logs_are_the_service_managers(platform: str, home: Path) -> None:
+    found = service(home, None, platform)
+    once, ever = found.log_command(), found.log_command(follow=True)
+    assert set(once) < set(ever)
+    assert any("elasticd" in word or str(home) in word for word in once)
+
+
+@pytest.mark.process
+def test_printed_lines_come_as_they_are_printed() -> None:
+    script = "import sys; print('one', flush=True); sys.stdin.read(); print('two'); sys.exit(3)"
+    lines = printed_lines([sys.executable, "-c", script])
+    assert next(lines) == "one"
+    assert next(lines) == "two"
+    with pytest.raises(OperationError, match="status 3"):
+        next(lines)
+
+
+@pytest.mark.process
+def test_a_reader_that_has_enough_ends_the_command() -> None:
+    script = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    lines = printed_lines([sys.executable, "-c", script])
+    pid = int(next(lines))
+    lines.close()  # type: ignore[attr-defined]
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_missing_service_manager_is_named() -> None:
+    with pytest.raises(OperationError, match="no-such-tool: there is no such program"):
+        next(printed_lines(["no-such-tool"]))
