@@ -21,7 +21,6 @@ from elasticd.core.effects import (
     FetchState,
     FormReducer,
     KillChild,
-    StartReducer,
     StartTrainer,
     StopReducer,
     TellTrainer,
@@ -40,9 +39,10 @@ from elasticd.core.messages import (
     PullShards,
     Ready,
     ShardsWritten,
-    TrainerStatus,
     World,
 )
+from elasticd.core.spares import SpareReducers
+from elasticd.core.trainers import Trainer, ending, plain_tag, progress_of, shards_of
 from elasticd.job import JobSpec
 from elasticd.recovery import signatures
 from elasticd.types import Lineage, NodeId, Point, Stamp, Tag
@@ -54,80 +54,7 @@ _KEPT_REPORTS = 4
 """Shards of this many states are told again to a new leader, which may have to finish the work."""
 _PRESSED_SECONDS = 60.0
 """After a sign of short memory no spare is started for so long."""
-_FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 10.0
-
-
-@dataclass(slots=True)
-class SpareReducers:
-    """The node's warm reducer, whichever job needs it next."""
-
-    ctx: Context
-    starting: set[int] = field(default_factory=set)
-    ready: dict[int, str] = field(default_factory=dict)
-    pids: dict[int, int] = field(default_factory=dict)
-    failures: int = 0
-    not_before: float = 0.0
-
-    def ensure(self) -> None:
-        if not self.starting and not self.ready and self.ctx.now >= self.not_before:
-            child = self.ctx.next_child()
-            self.starting.add(child)
-            self.ctx.do(StartReducer(child))
-
-    def became_ready(self, child: int, host: str) -> bool:
-        if child not in self.starting:
-            return False
-        self.starting.discard(child)
-        self.ready[child] = host
-        self.failures = 0
-        return True
-
-    def has(self, child: int) -> bool:
-        return child in self.starting or child in self.ready
-
-    def exited(self, child: int) -> bool:
-        mine = self.has(child)
-        if child in self.starting:
-            # One that can't even start would be started for ever, without a pause.
-            wait = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**self.failures)
-            self.failures += 1
-            self.not_before = self.ctx.now + wait
-        self.starting.discard(child)
-        self.ready.pop(child, None)
-        return mine
-
-    def host(self) -> str:
-        return next(iter(self.ready.values()), "")
-
-    def take(self, host: str) -> int | None:
-        for child, own in self.ready.items():
-            if own == host:
-                del self.ready[child]
-                return child
-        return None
-
-    def drop(self) -> None:
-        for child in (*sorted(self.starting), *self.ready):
-            self.ctx.do(KillChild(child, "no job needs a reducer"))
-        self.starting.clear()
-        self.ready.clear()
-
-    def deadlines(self) -> list[float]:
-        return [] if self.starting or self.ready else [self.not_before]
-
-
-@dataclass(slots=True)
-class Trainer:
-    child: int
-    pid: int = 0
-    phase: str = "starting"
-    fingerprint: dict[str, str] = field(default_factory=dict)
-    probe: dict[str, Any] | None = None
-    judged: bool = False
-    hung: str = ""
-    """Why we killed it, if it hung."""
-    hung_since: float = 0.0
 
 
 @dataclass(slots=True)
@@ -282,15 +209,10 @@ class Member:
         if self.leader is None or self.epoch is None or self.ended:
             return
         trainer = self.trainer
-        status = None
-        if trainer is not None:
-            status = TrainerStatus(
-                trainer.phase, trainer.pid, trainer.fingerprint, trainer.probe, trainer.judged
-            )
         message = MemberStatus(
             epoch=self.epoch,
             job=self.record.id,
-            trainer=status,
+            trainer=trainer.status() if trainer is not None else None,
             trouble=self.trouble or self.why_none,
             hopeless=self.false_starts >= _HOPELESS_STARTS,
             fatal=self.fatal,
@@ -427,7 +349,7 @@ class Member:
             self.trainer.judged = True
             verdict = {
                 "t": "exact",
-                "generation": _plain(generation),
+                "generation": plain_tag(generation),
                 "exact": exact,
                 "reason": reason,
             }
@@ -446,7 +368,12 @@ class Member:
 
     def on_interval(self, generation: Tag, every: int, step: int) -> None:
         if self._current(generation) and self.trainer is not None:
-            said = {"t": "interval", "generation": _plain(generation), "every": every, "step": step}
+            said = {
+                "t": "interval",
+                "generation": plain_tag(generation),
+                "every": every,
+                "step": step,
+            }
             self.ctx.do(TellTrainer(self.trainer.child, said))
 
     def on_pull(self, pull: PullShards) -> None:
@@ -480,7 +407,7 @@ class Member:
         return (
             self.active
             and self.world is not None
-            and message.get("generation") == _plain(self.world.generation)
+            and message.get("generation") == plain_tag(self.world.generation)
         )
 
     def _maybe_ready(self) -> None:
@@ -571,7 +498,7 @@ class Member:
                     )  # fmt: skip
                     self._tell_leader(told)
             case "shards":
-                self._shards(message)
+                self._wrote(shards_of(self.record.id, message))
             case "checkpoint_skipped":
                 self._skipped(message)
             case "finished":
@@ -599,20 +526,9 @@ class Member:
         self._answer()
 
     def _progress(self, message: dict[str, Any]) -> None:
-        if self.world is None or message["generation"] != _plain(self.world.generation):
+        if self.world is None or message["generation"] != plain_tag(self.world.generation):
             return
-        progress = Progress(
-            job=self.record.id,
-            generation=self.world.generation,
-            step=message["step"],
-            stamp=Stamp(message["stamp"]),
-            committed=message["committed"] or 0,
-            loss=message["loss"],
-            phase=message["phase"],
-            steps_per_second=message["steps_per_second"] or 0.0,
-            memory_bytes=message["memory_bytes"],
-            metrics=message["metrics"],
-        )
+        progress = progress_of(self.record.id, self.world, message)
         self.progress = progress
         self.committed = max(self.committed, progress.committed)
         self._tell_leader(progress)
@@ -629,28 +545,6 @@ class Member:
         counter = message["generation"][0]
         text = f"step {step} was not written here: {reason}"
         self.ctx.emit("checkpoint_skipped", text, self.record.id, counter, step=step)
-
-    def _shards(self, message: dict[str, Any]) -> None:
-        counter, leader, nonce = message["generation"]
-        shards = tuple((s["index"], s["bytes"], s["digest"]) for s in message["shards"])
-        written = ShardsWritten(
-            job=self.record.id,
-            generation=Tag(counter, NodeId(leader), nonce),
-            lineage=Lineage(message["lineage"]),
-            step=message["step"],
-            stamp=Stamp(message["stamp"]),
-            count=message["count"],
-            shards=shards,
-            digest=message["digest"],
-            stall_seconds=message["stall_seconds"],
-            write_seconds=message["write_seconds"],
-            mode=message.get("mode", ""),
-            cost_seconds=message.get("cost_seconds", 0.0),
-            step_seconds=message.get("step_seconds", 0.0),
-            metric=message.get("metric"),
-            tensors=tuple(tuple(s.get("tensors", {}).items()) for s in message["shards"]),
-        )
-        self._wrote(written)
 
     def _reducer_said(self, message: dict[str, Any]) -> None:
         if not self._speaks_of_now(message):
@@ -742,28 +636,20 @@ class Member:
             self._drop_reducer("the trainer is done")
             self.report()
             return
-        finding = signatures.classify(status, tail, memory)
-        fatal, fault = "", finding.fault
-        evidence = f"trainer ended with {finding.text} while {trainer.phase}"
-        if trainer.hung:
-            fault, evidence = "hang", trainer.hung + _stack(tail)
-        elif fault == "worker_exit":
-            fatal = _fatal(trainer.phase, status, tail)
-        elif fault != "oom":
-            fault = "worker_exit"
+        end = ending(trainer, status, tail, memory)
         if trainer.phase in ("starting", "waiting"):
             self.false_starts += 1
         self.trainer = None
-        if fatal:
-            self.fatal, self.trouble = fatal, fatal.splitlines()[-1]
+        if end.fatal:
+            self.fatal, self.trouble = end.fatal, end.fatal.splitlines()[-1]
         age = self.ctx.now - trainer.hung_since if trainer.hung else 0.0
-        self._accuse(fault, evidence, fatal, status, age)
+        self._accuse(end.fault, end.evidence, end.fatal, status, age)
         self._drop_reducer("its trainer ended")
         self.active = self.formed = False
         self.answerer = self.state_generation = None
         if self.pending is not None:
             self.pending.answered, self.pending.point = True, None
-        if fatal:
+        if end.fatal:
             self.report()
         else:
             self.reconcile()
@@ -826,30 +712,5 @@ class Member:
         return times
 
 
-def _plain(generation: Tag) -> list[Any]:
-    return [generation.counter, generation.leader, generation.nonce]
-
-
 def _status(status: int) -> str:
     return f"exit status {status}" if status >= 0 else f"signal {-status}"
-
-
-def _stack(tail: str) -> str:
-    """What faulthandler printed of the main thread, if that is in the last lines."""
-    _, found, rest = tail.rpartition("Current thread")
-    if not found:
-        return ""
-    lines = [line.strip() for line in rest.splitlines()[1:]]
-    return "; stack, innermost first: " + " < ".join(line for line in lines[:12] if line)
-
-
-def _fatal(phase: str, status: int, tail: str) -> str:
-    """Why a trainer's end is the script's own doing, so that no other node would fare better."""
-    last_lines = "\n".join(tail.strip().splitlines()[-12:])
-    if status > 0:
-        return f"the script ended with exit status {status}:\n{last_lines}".strip()
-    if status == 0 and phase in ("starting", "waiting"):
-        return "the script ended without calling elasticd.Run"
-    if status == 0 and phase in ("ready", "active", "finished"):
-        return "the script ended before its last step"
-    return ""

@@ -9,31 +9,27 @@ No clock, socket, thread, file or random number inside: ``now`` and the source o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from elasticd.checkpoints.manifest import Stored
 from elasticd.core import effects as e
 from elasticd.core import messages as m
-from elasticd.core.checkpointing import Checkpoints
 from elasticd.core.context import Context, Timing
-from elasticd.core.leader import Driver
-from elasticd.core.member import Member, SpareReducers
-from elasticd.core.patience import Patience
+from elasticd.core.drivers import Drivers, ToLeader
+from elasticd.core.jobs import JobTable
+from elasticd.core.member import Member
+from elasticd.core.spares import SpareReducers
+from elasticd.core.status import job_status
 from elasticd.core.views import Membership
 from elasticd.errors import ElasticdError
 from elasticd.job import JobSpec
 from elasticd.recovery.regroup import check_shares
-from elasticd.recovery.relief import cut
 from elasticd.types import JobId, NodeId, Tag
 
 _EVENTS_PER_INSTANT = 10_000
 """More messages than this from one event means that two parts talk in circles."""
-_ACCOUNT = (
-    "generation", "loss", "recoveries", "lost_steps", "exact", "bytes_per_step", "digest",
-    "digest_step",
-)  # fmt: skip
 
 
 class InvariantError(ElasticdError):
@@ -52,16 +48,6 @@ class Stable:
 
 
 @dataclass(slots=True)
-class Waiting:
-    """A client's request that is answered when every member has the record on disk."""
-
-    request: int
-    job: JobId
-    nodes: set[NodeId]
-    body: dict[str, Any]
-
-
-@dataclass(slots=True)
 class Node:
     me: NodeId
     boot: str
@@ -75,11 +61,10 @@ class Node:
     ctx: Context = field(init=False)
     views: Membership = field(init=False)
     reducers: SpareReducers = field(init=False)
-    records: dict[JobId, m.JobRecord] = field(default_factory=dict)
+    jobs: JobTable = field(init=False)
+    drivers: Drivers = field(init=False)
     members: dict[JobId, Member] = field(default_factory=dict)
-    drivers: dict[JobId, Driver] = field(default_factory=dict)
     summaries: dict[JobId, dict[str, Any]] = field(default_factory=dict)
-    waiting: list[Waiting] = field(default_factory=list)
     followed: Tag | None = None
 
     def __post_init__(self) -> None:
@@ -91,7 +76,21 @@ class Node:
         if self.stable.promised is not None:
             self.views.promised = self.stable.promised
         self.reducers = SpareReducers(self.ctx)
-        self.records = {record.id: record for record in self.stable.records}
+        self.jobs = JobTable(self.ctx, self.views.living, self._view_members)
+        self.jobs.records = {record.id: record for record in self.stable.records}
+        self.drivers = Drivers(self.ctx, self.jobs)
+
+    def _view_members(self) -> tuple[NodeId, ...]:
+        return self.views.view.members if self.views.view is not None else ()
+
+    @property
+    def records(self) -> dict[JobId, m.JobRecord]:
+        """Every job that the node knows of."""
+        return self.jobs.records
+
+    def queue(self) -> list[m.JobRecord]:
+        """All jobs in the order in which they were or will be run."""
+        return self.jobs.queue()
 
     # --- the contract -----------------------------------------------------------------------------
 
@@ -116,13 +115,13 @@ class Node:
         times = [*self.views.deadlines(), *self.reducers.deadlines()]
         for member in self.members.values():
             times += member.deadlines()
-        for driver in self.drivers.values():
+        for driver in self.drivers.by_job.values():
             times += driver.deadlines()
         return min((time for time in times if time > self.ctx.now), default=self.ctx.now + 1.0)
 
     def check(self) -> None:
         """Invariants 1 and 2, as far as one node can see them."""
-        for driver in self.drivers.values():
+        for driver in self.drivers.by_job.values():
             world = driver.world
             if world is not None:
                 grains = driver.cut(world.relief).grains
@@ -143,16 +142,16 @@ class Node:
                 pass
             case e.PeerUp(node, boot, address):
                 self.views.peer_up(node, boot, address)
-                self._share_jobs([node])
+                self.jobs.share([node])
             case e.PeerDown(node, boot, reason):
                 self.views.peer_down(node, boot, reason)
             case e.Received(node, message):
                 self.views.heard(node)
                 self._receive(node, message)
             case e.Submit(request, record):
-                self._submit(request, record)
+                self.jobs.submit(request, record)
             case e.Cancel(request, job):
-                self._cancel(request, job)
+                self.jobs.cancel(request, job)
             case e.ReducerReady(child, host):
                 if self.reducers.became_ready(child, host):
                     for member in self.members.values():
@@ -246,30 +245,16 @@ class Node:
                 if views.on_form(node, view):
                     self._follow()
             case m.Jobs(records):
-                self._merge(records)
-                # Who tells of a job keeps it: its own answer to us may have been lost.
-                self._kept(node, [record.id for record in records])
-                self.ctx.send(node, m.JobsKept(tuple(record.id for record in records)))
+                self.jobs.on_jobs(node, records)
             case m.JobsKept(jobs):
-                self._kept(node, jobs)
+                self.jobs.on_kept(node, jobs)
             case m.Summary(job, fields):
                 self.summaries[job] = fields
-            case (
-                m.MemberStatus()
-                | m.Holding()
-                | m.Listening()
-                | m.Ready()
-                | m.Fault()
-                | m.Progress()
-                | m.Digest()
-                | m.ShardsWritten()
-                | m.ManifestStored()
-            ):
-                driver = self.drivers.get(message.job)
-                if driver is not None:
-                    _to_driver(driver, node, message)
             case _:
-                self._order(node, message)
+                if isinstance(message, ToLeader):
+                    self.drivers.receive(node, message)
+                else:
+                    self._order(node, message)
 
     def _order(self, node: NodeId, message: Any) -> None:
         """The leader's orders; from anybody else they are stale."""
@@ -322,11 +307,11 @@ class Node:
         self.ctx.log("info", "view", epoch=str(view.epoch), members=list(view.members))
         if self.views.leading:
             self._announce(before, view)
-            for driver in self.drivers.values() if kept_lead else ():
+            for driver in self.drivers.by_job.values() if kept_lead else ():
                 driver.on_view(view, reborn)
         if not kept_lead:
-            self.drivers.clear()
-        self._share_jobs([n for n in view.members if n != self.me])
+            self.drivers.by_job.clear()
+        self.jobs.share([n for n in view.members if n != self.me])
         self._schedule()
         for member in self.members.values():
             member.follow(view.epoch)
@@ -345,97 +330,6 @@ class Node:
 
     _last_members: tuple[NodeId, ...] = ()
 
-    # --- jobs -------------------------------------------------------------------------------------
-
-    def _submit(self, request: int, record: m.JobRecord) -> None:
-        self._update(record)
-        self.ctx.emit(
-            "job_submitted",
-            f"{record.id} was submitted",
-            record.id,
-            name=record.spec["job"]["name"],
-        )
-        self._answer_when_kept(request, record.id, {"id": record.id})
-
-    def _cancel(self, request: int, job: JobId) -> None:
-        record = self.records.get(job)
-        if record is None:
-            self.ctx.do(e.Reply(request, {"error": f"no job {job}", "code": 1}))
-            return
-        if record.ended:
-            self.ctx.do(e.Reply(request, {"id": job, "state": record.state}))
-            return
-        self._update(replace(record, state="cancelled", reason="cancelled by the user"))
-        self.ctx.emit("job_cancelled", "cancelled by the user", job)
-        self._answer_when_kept(request, job, {"id": job, "state": "cancelled"})
-
-    def _answer_when_kept(self, request: int, job: JobId, body: dict[str, Any]) -> None:
-        view = self.views.view
-        nodes = {n for n in (view.members if view is not None else ()) if n != self.me}
-        self.waiting.append(Waiting(request, job, nodes, body))
-
-    def _kept(self, node: NodeId, jobs: Sequence[JobId]) -> None:
-        for waiting in self.waiting:
-            if waiting.job in jobs:
-                waiting.nodes.discard(node)
-
-    def _update(self, record: m.JobRecord) -> None:
-        """Merge a record into the table; tell the others if that is news."""
-        known = self.records.get(record.id)
-        merged = record if known is None else known.merged(record)
-        if merged == known:
-            return
-        self.records[record.id] = merged
-        self.ctx.persist("job", merged)
-        for node in self.views.living():
-            if node != self.me:
-                self.ctx.send(node, m.Jobs((merged,)))
-
-    def _merge(self, records: Sequence[m.JobRecord]) -> None:
-        for record in records:
-            self._update(record)
-
-    def _share_jobs(self, nodes: Sequence[NodeId]) -> None:
-        if self.records:
-            records = tuple(self.records[job] for job in sorted(self.records))
-            for node in nodes:
-                self.ctx.send(node, m.Jobs(records))
-
-    def queue(self) -> list[m.JobRecord]:
-        """All jobs in the order in which they were or will be run."""
-        return sorted(self.records.values(), key=lambda record: (record.number, record.id))
-
-    def _schedule(self) -> None:
-        """As leader: run the first job of the queue that has not ended."""
-        view = self.views.view
-        if view is None or not self.views.leading:
-            return
-        unended = [record for record in self.queue() if not record.ended]
-        running = [record for record in unended if record.state == "running"]
-        if not running and unended:
-            self._update(replace(unended[0], state="running"))
-            running = [self.records[unended[0].id]]
-        for record in running[:1]:
-            if record.id not in self.drivers:
-                self.drivers[record.id] = self._driver(record, view)
-                for node in view.members:
-                    self.ctx.send(node, m.Report(record.id))
-
-    def _driver(self, record: m.JobRecord, view: m.View) -> Driver:
-        spec, now = JobSpec.from_dict(record.spec), self.ctx.now
-        checkpoints = Checkpoints(self.ctx, record.id, spec, view)
-        return Driver(
-            self.ctx,
-            record,
-            spec,
-            view,
-            checkpoints,
-            Patience(spec.recovery.user_code_seconds),
-            phase_since=now,
-            started_at=now,
-            relief=record.relief,
-        )
-
     # --- after each event -------------------------------------------------------------------------
 
     def _settle(self) -> None:
@@ -444,19 +338,20 @@ class Node:
         self.views.tick()
         if self.views.view is not None:
             self._last_members = self.views.view.members
-        self._keep_relief()
-        self._end_jobs()
+        self.drivers.keep_records()
         self._schedule()
         for job, record in list(self.records.items()):
             self._attend(job, record)
-        for driver in self.drivers.values():
-            driver.tick()
-            driver.maybe_summarise()
+        self.drivers.tick()
         if any(member.wants_reducer for member in self.members.values()):
             self.reducers.ensure()
         elif not self.members:
             self.reducers.drop()
-        self._answer_waiting()
+        self.jobs.answer()
+
+    def _schedule(self) -> None:
+        if self.views.view is not None and self.views.leading:
+            self.drivers.schedule(self.views.view)
 
     def _attend(self, job: JobId, record: m.JobRecord) -> None:
         member = self.members.get(job)
@@ -476,112 +371,8 @@ class Node:
         if member.ended:
             del self.members[job]
 
-    def _keep_relief(self) -> None:
-        """What a leader gave up for want of memory goes into the job's record."""
-        for job, driver in self.drivers.items():
-            record = self.records[job]
-            if driver.relief > record.relief:
-                self._update(replace(record, relief=driver.relief))
-
-    def _end_jobs(self) -> None:
-        for job in list(self.drivers):
-            driver = self.drivers[job]
-            record = self.records[job]
-            if driver.outcome is not None and not record.ended:
-                state, reason = driver.outcome
-                newest = driver.newest
-                digest = newest.digest if state == "finished" and newest is not None else None
-                ended = replace(
-                    record, state=state, reason=reason or None, step=driver.committed, digest=digest
-                )
-                self._update(ended)
-                generation = driver.world.generation.counter if driver.world is not None else None
-                if state == "finished":
-                    self.ctx.emit(
-                        "job_finished", f"all {driver.committed} steps are done", job, generation,
-                        steps=driver.committed, digest=digest,
-                    )  # fmt: skip
-                else:
-                    self.ctx.emit("job_failed", reason, job, generation)
-            if self.records[job].ended:
-                self._keep_account(job, driver)
-                driver.summary_due, driver.summary_at = True, 0.0
-                driver.maybe_summarise()
-                del self.drivers[job]
-
-    def _keep_account(self, job: JobId, driver: Driver) -> None:
-        record, summary = self.records[job], driver.summary()
-        if record.account:
-            return
-        account = {key: summary[key] for key in _ACCOUNT}
-        self._update(replace(record, step=max(record.step, driver.committed), account=account))
-
-    def _answer_waiting(self) -> None:
-        view = self.views.view
-        members = set(view.members) if view is not None else set()
-        for waiting in list(self.waiting):
-            if not waiting.nodes & members:
-                self.waiting.remove(waiting)
-                self.ctx.do(e.Reply(waiting.request, waiting.body))
-
     # --- what the user sees -----------------------------------------------------------------------
 
     def job_status(self, job: JobId) -> dict[str, Any]:
         """One entry of ``status --json``'s jobs."""
-        record = self.records[job]
-        spec = JobSpec.from_dict(record.spec)
-        fields: dict[str, Any] = {
-            "generation": 0,
-            "step": 0,
-            "loss": None,
-            "steps_per_second": 0.0,
-            "recoveries": 0,
-            "lost_steps": 0,
-            "exact": spec.world.reduction == "exact",
-            "bytes_per_step": 0,
-            "digest": None,
-            "digest_step": None,
-            "ranks": [],
-            **self.summaries.get(job, {}),
-            **record.account,
-        }
-        if record.state != "running":
-            fields |= {"state": record.state, "reason": record.reason, "ranks": []}
-        if record.ended:
-            fields["step"] = max(fields["step"], record.step)
-        if record.state == "finished":
-            fields |= {"digest": record.digest, "digest_step": record.step}
-        return {
-            "id": job,
-            "name": spec.job.name,
-            "state": "running",
-            "reason": None,
-            "steps": spec.train.steps,
-            "global_batch": spec.batch.global_,
-            "micro_batch": cut(spec.batch.global_, spec.batch.micro, record.relief).micro,
-            "micro_batch_asked": spec.batch.micro,
-            "relief": record.relief,
-            **fields,
-        }
-
-
-def _to_driver(driver: Driver, node: NodeId, message: Any) -> None:
-    match message:
-        case m.MemberStatus():
-            driver.on_status(node, message)
-        case m.Holding():
-            driver.on_holding(node, message)
-        case m.Listening():
-            driver.on_listening(node, message)
-        case m.Ready():
-            driver.on_ready(node, message)
-        case m.Fault():
-            driver.on_fault(node, message)
-        case m.Progress():
-            driver.on_progress(node, message)
-        case m.Digest():
-            driver.on_digest(node, message)
-        case m.ShardsWritten():
-            driver.on_shards(node, message)
-        case m.ManifestStored():
-            driver.on_manifest_stored(node, message)
+        return job_status(self.jobs.records[job], self.summaries.get(job, {}))

@@ -45,7 +45,7 @@ _READINESS = ("ready", "waiting", "at_run")
 _SHOWN_LOG = "-trainer.log"
 _SPARE_LOG = "-spare.log"
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "USER", "SHELL", "SSL_CERT_FILE", "VIRTUAL_ENV")
-_PASSED_ON_PREFIXES = ("MLX_", "ELASTICD_TEST_", "PYTHON")
+_PASSED_ON_PREFIXES = ("MLX_", "PYTHON")
 
 log = structlog.get_logger(__name__)
 

@@ -8,8 +8,10 @@ import pytest
 
 from elasticd.core import effects as e
 from elasticd.core.context import Context
-from elasticd.core.member import Member, SpareReducers, Trainer
+from elasticd.core.member import Member
 from elasticd.core.messages import Fault, JobRecord
+from elasticd.core.spares import SpareReducers
+from elasticd.core.trainers import Trainer
 from elasticd.job import JobSpec
 from elasticd.recovery.signatures import Memory
 from elasticd.types import JobId, NodeId, Tag

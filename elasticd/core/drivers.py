@@ -1,0 +1,143 @@
+"""The leader's drivers, one for each job that runs: begun by the queue's order, ended with records.
+
+On a node that does not lead there are none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from elasticd.core import messages as m
+from elasticd.core.checkpointing import Checkpoints
+from elasticd.core.context import Context
+from elasticd.core.jobs import JobTable
+from elasticd.core.leader import Driver
+from elasticd.core.patience import Patience
+from elasticd.job import JobSpec
+from elasticd.types import JobId, NodeId
+
+_ACCOUNT = (
+    "generation", "loss", "recoveries", "lost_steps", "exact", "bytes_per_step", "digest",
+    "digest_step",
+)  # fmt: skip
+
+ToLeader = (
+    m.MemberStatus
+    | m.Holding
+    | m.Listening
+    | m.Ready
+    | m.Fault
+    | m.Progress
+    | m.Digest
+    | m.ShardsWritten
+    | m.ManifestStored
+)
+"""What members tell the leader about a job."""
+
+
+@dataclass(slots=True)
+class Drivers:
+    ctx: Context
+    jobs: JobTable
+    by_job: dict[JobId, Driver] = field(default_factory=dict)
+
+    def schedule(self, view: m.View) -> None:
+        """Run the first job of the queue that has not ended."""
+        unended = [record for record in self.jobs.queue() if not record.ended]
+        running = [record for record in unended if record.state == "running"]
+        if not running and unended:
+            self.jobs.update(replace(unended[0], state="running"))
+            running = [self.jobs.records[unended[0].id]]
+        for record in running[:1]:
+            if record.id not in self.by_job:
+                self.by_job[record.id] = self._driver(record, view)
+                for node in view.members:
+                    self.ctx.send(node, m.Report(record.id))
+
+    def _driver(self, record: m.JobRecord, view: m.View) -> Driver:
+        spec, now = JobSpec.from_dict(record.spec), self.ctx.now
+        checkpoints = Checkpoints(self.ctx, record.id, spec, view)
+        return Driver(
+            self.ctx,
+            record,
+            spec,
+            view,
+            checkpoints,
+            Patience(spec.recovery.user_code_seconds),
+            phase_since=now,
+            started_at=now,
+            relief=record.relief,
+        )
+
+    def tick(self) -> None:
+        for driver in self.by_job.values():
+            driver.tick()
+            driver.maybe_summarise()
+
+    def keep_records(self) -> None:
+        """What the drivers decided goes into the jobs' records."""
+        for job in list(self.by_job):
+            driver, record = self.by_job[job], self.jobs.records[job]
+            if driver.relief > record.relief:
+                self.jobs.update(replace(record, relief=driver.relief))
+            if driver.outcome is not None and not record.ended:
+                self._end(job, driver, *driver.outcome)
+            if self.jobs.records[job].ended:
+                self._keep_account(job, driver)
+                driver.summary_due, driver.summary_at = True, 0.0
+                driver.maybe_summarise()
+                del self.by_job[job]
+
+    def _end(self, job: JobId, driver: Driver, state: m.JobState, reason: str) -> None:
+        newest = driver.newest
+        digest = newest.digest if state == "finished" and newest is not None else None
+        record = self.jobs.records[job]
+        self.jobs.update(
+            replace(
+                record, state=state, reason=reason or None, step=driver.committed, digest=digest
+            )
+        )
+        generation = driver.world.generation.counter if driver.world is not None else None
+        if state == "finished":
+            text = f"all {driver.committed} steps are done"
+            self.ctx.emit(
+                "job_finished", text, job, generation, steps=driver.committed, digest=digest
+            )
+        else:
+            self.ctx.emit("job_failed", reason, job, generation)
+
+    def _keep_account(self, job: JobId, driver: Driver) -> None:
+        record, summary = self.jobs.records[job], driver.summary()
+        if record.account:
+            return
+        account = {key: summary[key] for key in _ACCOUNT}
+        step = max(record.step, driver.committed)
+        self.jobs.update(replace(record, step=step, account=account))
+
+    def receive(self, node: NodeId, message: ToLeader) -> None:
+        """Hand a member's word to the driver of its job, if we drive it."""
+        driver = self.by_job.get(message.job)
+        if driver is None:
+            return
+        match message:
+            case m.MemberStatus():
+                driver.on_status(node, message)
+            case m.Holding():
+                driver.on_holding(node, message)
+            case m.Listening():
+                driver.on_listening(node, message)
+            case m.Ready():
+                driver.on_ready(node, message)
+            case m.Fault():
+                driver.on_fault(node, message)
+            case m.Progress():
+                driver.on_progress(node, message)
+            case m.Digest():
+                driver.on_digest(node, message)
+            case m.ShardsWritten():
+                driver.on_shards(node, message)
+            case m.ManifestStored():
+                driver.on_manifest_stored(node, message)
+            case _:
+                assert_never(message)

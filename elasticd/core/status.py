@@ -1,0 +1,48 @@
+"""What ``status`` shows of a job, from its record and its leader's last summary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from elasticd.core.messages import JobRecord
+from elasticd.job import JobSpec
+from elasticd.recovery.relief import cut
+
+
+def job_status(record: JobRecord, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """One entry of ``status --json``'s jobs."""
+    spec = JobSpec.from_dict(record.spec)
+    fields: dict[str, Any] = {
+        "generation": 0,
+        "step": 0,
+        "loss": None,
+        "steps_per_second": 0.0,
+        "recoveries": 0,
+        "lost_steps": 0,
+        "exact": spec.world.reduction == "exact",
+        "bytes_per_step": 0,
+        "digest": None,
+        "digest_step": None,
+        "ranks": [],
+        **summary,
+        **record.account,
+    }
+    if record.state != "running":
+        fields |= {"state": record.state, "reason": record.reason, "ranks": []}
+    if record.ended:
+        fields["step"] = max(fields["step"], record.step)
+    if record.state == "finished":
+        fields |= {"digest": record.digest, "digest_step": record.step}
+    return {
+        "id": record.id,
+        "name": spec.job.name,
+        "state": "running",
+        "reason": None,
+        "steps": spec.train.steps,
+        "global_batch": spec.batch.global_,
+        "micro_batch": cut(spec.batch.global_, spec.batch.micro, record.relief).micro,
+        "micro_batch_asked": spec.batch.micro,
+        "relief": record.relief,
+        **fields,
+    }
