@@ -9,12 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from elasticd.core import messages as m
-from elasticd.core.checkpointing import Checkpoints
 from elasticd.core.context import Context
 from elasticd.core.jobs import JobTable
 from elasticd.core.leader import Driver
-from elasticd.core.patience import Patience
-from elasticd.job import JobSpec
 from elasticd.types import JobId, NodeId
 
 _ACCOUNT = (
@@ -51,24 +48,9 @@ class Drivers:
             running = [self.jobs.records[unended[0].id]]
         for record in running[:1]:
             if record.id not in self.by_job:
-                self.by_job[record.id] = self._driver(record, view)
+                self.by_job[record.id] = Driver.of(self.ctx, record, view)
                 for node in view.members:
                     self.ctx.send(node, m.Report(record.id))
-
-    def _driver(self, record: m.JobRecord, view: m.View) -> Driver:
-        spec, now = JobSpec.from_dict(record.spec), self.ctx.now
-        checkpoints = Checkpoints(self.ctx, record.id, spec, view)
-        return Driver(
-            self.ctx,
-            record,
-            spec,
-            view,
-            checkpoints,
-            Patience(spec.recovery.user_code_seconds),
-            phase_since=now,
-            started_at=now,
-            relief=record.relief,
-        )
 
     def tick(self) -> None:
         for driver in self.by_job.values():

@@ -12,12 +12,12 @@ Rebuilt from what the members report whenever a leader is elected; nothing here 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import inf
 from typing import Any
 
-from elasticd.checkpoints import choose
 from elasticd.checkpoints.layout import placement
 from elasticd.checkpoints.manifest import Manifest
+from elasticd.core import planning, summary
+from elasticd.core.account import FRUITLESS_LIMIT, Account
 from elasticd.core.checkpointing import Checkpoints
 from elasticd.core.context import Context
 from elasticd.core.messages import (
@@ -46,51 +46,13 @@ from elasticd.core.messages import (
     World,
 )
 from elasticd.core.patience import Patience
+from elasticd.core.planning import Start
+from elasticd.core.roster import HOLDING, LEFT, Roster
+from elasticd.core.trust import Trust
 from elasticd.job import JobSpec
-from elasticd.recovery import divergence, faults, regroup, restore
+from elasticd.recovery import faults
 from elasticd.recovery import relief as levels
-from elasticd.recovery.poison import Deaths
-from elasticd.types import Lineage, NodeId, Point, Tag, first_stamp
-
-_FRUITLESS_LIMIT = 8
-"""This many recoveries without one committed step between them, and the job fails with its
-evidence."""
-
-_DIVERGENCES = 2
-_DEARER = ("", "start", "grow", "retry", "regroup", "relieve", "rescue", "restore")
-_HOLDING = ("active", "finished")
-"""Phases of trainers that hold a state, or are about to."""
-_LEFT = ("released", "done")
-
-
-@dataclass(slots=True)
-class Recovery:
-    """From the first evidence to the next committed step."""
-
-    since: float
-    detected: float
-    before: int
-    pieces: list[faults.Evidence] = field(default_factory=list)
-    counted: bool = False
-    rung: str = ""
-    """The dearest one of the worlds that it took."""
-    lost: int = 0
-
-    def climb(self, rung: str, step: int) -> None:
-        """A world was planned for it that starts from ``step``."""
-        self.rung = max(self.rung, rung, key=_DEARER.index)
-        self.lost = max(self.lost, self.before - step)
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """What a world starts from."""
-
-    resume: restore.Resume
-    rung: str
-    parent: Point | None = None
-    manifest: Manifest | None = None
-    holders: tuple[tuple[NodeId, ...], ...] = ()
+from elasticd.types import NodeId, Tag
 
 
 @dataclass(slots=True)
@@ -98,9 +60,11 @@ class Driver:
     ctx: Context
     record: JobRecord
     spec: JobSpec
-    view: View
+    roster: Roster
     checkpoints: Checkpoints
     patience: Patience
+    account: Account
+    trust: Trust
     phase: str = "waiting"
     phase_since: float = 0.0
     started_at: float = 0.0
@@ -109,7 +73,6 @@ class Driver:
     """Before this time nothing can have changed that made the last plan impossible."""
     oriented: bool = False
     """We know what world the members are in, which an earlier leader may have formed."""
-    statuses: dict[NodeId, MemberStatus] = field(default_factory=dict)
     world: World | None = None
     serial: str = ""
     asked: set[NodeId] = field(default_factory=set)
@@ -121,33 +84,43 @@ class Driver:
     moved_at: float = 0.0
     """When a member last delivered, applied or committed something."""
     loss: float | None = None
-    recovery: Recovery | None = None
-    recoveries: int = 0
-    lost_steps: int = 0
-    fruitless: int = 0
-    furthest: int = 0
-    """The newest step that was ever committed: doing again what a restore lost is no progress."""
     exact: bool = True
     relief: int = 0
     """The level of relief that the next world is formed with."""
-    deaths: Deaths = field(default_factory=Deaths)
-    digests: dict[NodeId, Digest] = field(default_factory=dict)
-    tainted: set[NodeId] = field(default_factory=set)
-    """Members whose state differs from the majority's: they take another's."""
-    diverged: dict[NodeId, int] = field(default_factory=dict)
-    """How often each node was the odd one out."""
-    rollback: bool = False
-    """No state that is held can be trusted: the next world starts from a checkpoint."""
-    not_finite: dict[int, set[Tag]] = field(default_factory=dict)
-    """By step, the generations in which its loss was not finite."""
-    benched: dict[NodeId, float] = field(default_factory=dict)
-    """Newcomers that could not take the state, and until when they are left out."""
     judged: set[NodeId] = field(default_factory=set)
     released: set[NodeId] = field(default_factory=set)
     outcome: tuple[JobState, str] | None = None
     """(state, reason) once the job has ended; the node writes it into the job's record."""
     summary_at: float = 0.0
     summary_due: bool = True
+
+    @classmethod
+    def of(cls, ctx: Context, record: JobRecord, view: View) -> Driver:
+        """The leader of ``view`` begins to drive a job."""
+        spec = JobSpec.from_dict(record.spec)
+        return cls(
+            ctx,
+            record,
+            spec,
+            Roster(view),
+            Checkpoints(ctx, record.id, spec, view),
+            Patience(spec.recovery.user_code_seconds),
+            Account(ctx, record.id),
+            Trust(ctx, record.id),
+            phase_since=ctx.now,
+            started_at=ctx.now,
+            relief=record.relief,
+        )
+
+    @property
+    def view(self) -> View:
+        """The view that we lead."""
+        return self.roster.view
+
+    @property
+    def statuses(self) -> dict[NodeId, MemberStatus]:
+        """What the members of the view said last."""
+        return self.roster.statuses
 
     # --- reports of members -----------------------------------------------------------------------
 
@@ -182,12 +155,12 @@ class Driver:
         """What a member's status says against it, if word of it was lost with a connection or
         leader."""
         phase = status.trainer.phase if status.trainer is not None else ""
-        if status.ready or phase in _LEFT:
+        if status.ready or phase in LEFT:
             return
         here = status.world is not None and status.world.generation == world.generation
         for fault, text in status.faults if here else ():
             self._blame(node, fault, text)
-        if not status.faults and phase not in _HOLDING:
+        if not status.faults and phase not in HOLDING:
             self._blame(node, "peer_lost", f"{node} was started again")
 
     def on_fault(self, node: NodeId, fault: Fault) -> None:
@@ -209,25 +182,12 @@ class Driver:
         stale = self.world is not None and fault.generation < self.world.generation
         if stale and not exited:
             return
-        self._count(fault)
+        members = self.world.members if self.world is not None else self.view.members
+        if hopeless := self.trust.count(fault, self.committed + 1, members):
+            self._fail(hopeless)
         seen = self.ctx.now - fault.age_seconds
         self._blame(fault.culprit, fault.fault, fault.evidence, seen, exited)
         self.evaluate()
-
-    def _count(self, fault: Fault) -> None:
-        """Faults that come back with the same step are no bad luck."""
-        step = self.committed + 1
-        if fault.status is not None and fault.fault == "worker_exit":
-            self.deaths.took(fault.culprit, fault.status, step)
-            members = self.world.members if self.world is not None else self.view.members
-            if poisoned := self.deaths.verdict(members):
-                self._fail(f"{poisoned}; {fault.evidence}")
-        if fault.fault == "not_finite":
-            self.rollback = True
-            seen = self.not_finite.setdefault(step, set())
-            seen.add(fault.generation)
-            if len(seen) > 1:
-                self._fail(f"{fault.evidence}, again after a restore: the same data does it")
 
     def on_view(self, view: View, reborn: tuple[NodeId, ...]) -> None:
         """A new view under the same leader: what was asked in the old one is void.
@@ -235,7 +195,7 @@ class Driver:
         ``reborn`` are members whose daemon was started again.
         """
         lost = [n for n in self.view.members if n not in view.members]
-        self.view = view
+        self.roster.view = view
         self.checkpoints.on_view(view, (*lost, *reborn))
         self.statuses.clear()
         self.judged, self.released, self.hold_off = set(), set(), 0.0
@@ -266,26 +226,20 @@ class Driver:
     ) -> None:
         """Take in evidence that was first seen at ``seen`` (now) and leave a world that it
         breaks."""
-        now = self.ctx.now
-        seen = now if seen is None else seen
-        if culprit in self.released and self._trainers(*_HOLDING, *_LEFT):
+        seen = self.ctx.now if seen is None else seen
+        if culprit in self.released and self.roster.trainers(*HOLDING, *LEFT):
             return  # It has left the loop, or was about to: nothing is broken by that.
-        if self.recovery is None:
-            self.recovery = Recovery(since=seen, detected=now, before=self.committed)
-        recovery, world = self.recovery, self.world
-        recovery.since = min(recovery.since, seen)
-        recovery.pieces.append(faults.Evidence(culprit, fault, text, seen))
+        self.account.add(faults.Evidence(culprit, fault, text, seen), self.committed)
         if exited or fault in ("worker_exit", "peer_lost"):
             self.asked.discard(culprit)
             self.holdings.pop(culprit, None)
+        world = self.world
         if world is None or culprit not in world.members:
             return
         takes = world.sources[world.members.index(culprit)].startswith("peer:")
         if takes and self.phase == "forming" and fault in ("state_unavailable", "hang"):
-            self.benched[culprit] = now + self.ctx.timing.bench_seconds
-        if not recovery.counted:
-            recovery.counted = True
-            self.recoveries += 1
+            self.trust.bench(culprit)
+        self.account.count()
         if self.phase in ("running", "forming"):
             self._enter("waiting", "a member failed")
 
@@ -313,28 +267,10 @@ class Driver:
         self.phase, self.phase_since, self.why_waiting = phase, self.ctx.now, why
         self.summary_due = True
 
-    def _trainers(self, *phases: str) -> list[NodeId]:
-        found = ((n, self.statuses.get(n)) for n in self.view.members)
-        return [n for n, s in found if s and s.trainer and s.trainer.phase in phases]
-
-    def _unsettled(self) -> list[NodeId]:
-        """Members whose trainer may still come up."""
-        result = []
-        for node in self.view.members:
-            status = self.statuses.get(node)
-            if (
-                status is None
-                or (not status.trouble and status.trainer is None)
-                or (status.trainer is not None and status.trainer.phase == "starting")
-            ):
-                result.append(node)
-        return result
-
     def _silent(self) -> list[NodeId]:
-        """Members that have not said yet how they are."""
-        if self._waited() >= self.ctx.timing.holding_seconds:
-            return []
-        return [n for n in self.view.members if n not in self.statuses]
+        """Members that have not said yet how they are, while it is worth waiting for them."""
+        waits = self._waited() < self.ctx.timing.holding_seconds
+        return self.roster.silent() if waits else []
 
     def _maybe_freeze(self) -> None:
         if self.ctx.now < self.hold_off:
@@ -342,35 +278,30 @@ class Driver:
         if silent := self._silent():
             self.why_waiting = f"waiting to hear from {', '.join(silent)}"
             return
-        holding = self._trainers(*_HOLDING)
-        able = holding + self._trainers("ready")
+        holding = self.roster.trainers(*HOLDING)
+        able = holding + self.roster.trainers("ready")
         least = self.spec.world.min
         if len(able) < least:
             self.why_waiting = f"{len(able)} of at least {least} members are ready"
-            self.why_waiting += self._troubles()
-            statuses = [self.statuses.get(n) for n in self.view.members]
-            if all(s is not None and s.hopeless for s in statuses):
+            self.why_waiting += self.roster.troubles()
+            if self.roster.hopeless():
                 self._fail(self.why_waiting)
             return
-        unsettled = self._unsettled()
+        unsettled = self.roster.unsettled()
         patience = self.ctx.timing.start_seconds
         if self._has_history():
             patience = self.ctx.timing.restore_seconds
         if not holding and unsettled and self._waited() < patience:
             self.why_waiting = f"trainers are starting on {', '.join(unsettled)}"
             return
-        fit = [n for n in holding if self.benched.get(n, 0.0) <= self.ctx.now]
+        fit = [n for n in holding if self.trust.fit(n)]
         self._freeze(next(s for s in (fit, holding, able) if len(s) >= least))
-
-    def _troubles(self) -> str:
-        texts = [f"{n}: {s.trouble}" for n, s in sorted(self.statuses.items()) if s.trouble]
-        return "; " + "; ".join(texts) if texts else ""
 
     def _waited(self) -> float:
         return self.ctx.now - self.phase_since
 
     def _has_history(self) -> bool:
-        return self.newest is not None or any(s.stored for s in self.statuses.values())
+        return self.newest is not None or self.roster.has_stored()
 
     def _orient(self) -> bool:
         """Find out, once, what an earlier leader left. False while members have not spoken."""
@@ -380,7 +311,7 @@ class Driver:
             self.why_waiting = f"waiting to hear from {', '.join(silent)}"
             return False
         self.oriented = True
-        worlds = self._known_worlds()
+        worlds = self.roster.worlds(self.world)
         if not worlds:
             return True
         world = max(worlds, key=lambda w: w.generation)
@@ -392,31 +323,15 @@ class Driver:
         for node, progress in early.items():
             self.on_progress(node, progress)
         self.phase = "running"
-        if all(self._whole(node, world) for node in world.members):
+        if self.roster.is_whole(world):
             self._enter("running")
             text = f"adopted a whole world, {world.generation}"
             self.ctx.log("info", text, job=self.record.id)
             for node in world.members:
                 self.ctx.send(node, Formed(world.job, world.generation))
-        elif not self._trainers(*_LEFT):
+        elif not self.roster.trainers(*LEFT):
             self._inherit(world)
         return True
-
-    def _is_here(self, node: NodeId) -> bool:
-        """Whether what a node last said is of the present world, if it is a member."""
-        status, world = self.statuses[node], self.world
-        if world is None or node not in world.members:
-            return True
-        return status.world is not None and status.world.generation == world.generation
-
-    def _whole(self, node: NodeId, world: World) -> bool:
-        status = self.statuses.get(node)
-        return (
-            status is not None
-            and status.ready
-            and status.world is not None
-            and status.world.generation == world.generation
-        )
 
     def _inherit(self, world: World) -> None:
         """Take over a world that its leader's loss, or another's, has broken or left unfinished."""
@@ -428,25 +343,10 @@ class Driver:
             text = "its leader was lost while a world was being formed"
             self._blame(world.members[0], "ring_broken", text)
 
-    def _known_worlds(self) -> list[World]:
-        worlds = [s.world for s in self.statuses.values() if s.world is not None]
-        return worlds if self.world is None else [*worlds, self.world]
-
-    def _last_run(self, lineage: Lineage) -> World | None:
-        """The newest world of a lineage that may have taken a step: no member is known not to be
-        in it."""
-        for world in sorted(self._known_worlds(), key=lambda w: w.generation, reverse=True):
-            states = [self.statuses[n].world for n in world.members if n in self.statuses]
-            entered = all(w is not None and w.generation >= world.generation for w in states)
-            if world.lineage == lineage and entered:
-                return world
-        return None
-
     def _take(self, world: World) -> None:
         self.world = world
         self.checkpoints.enter(world)
-        self.recoveries = max(self.recoveries, world.recoveries)
-        self.lost_steps = max(self.lost_steps, world.lost_steps)
+        self.account.adopt(world)
         self.exact = world.exact
         self.relief = max(self.relief, world.relief)
         self.patience.enter(world)
@@ -470,37 +370,52 @@ class Driver:
     # --- planning ---------------------------------------------------------------------------------
 
     def _plan(self) -> None:
-        self.holdings = {n: self._trusted(n, h) for n, h in sorted(self.holdings.items()) if h.able}
+        able = {n: h for n, h in sorted(self.holdings.items()) if h.able}
+        self.holdings = {n: self.trust.trusted(n, h) for n, h in able.items()}
+        account = self.account
         start = self._start_point()
         if isinstance(start, str):
             self._enter("waiting", start)
             self.hold_off = self.ctx.now + self.ctx.timing.retry_seconds
             return
-        mismatch = self._fingerprints(start.resume.members)
-        if mismatch:
+        if start.older >= 0:
+            self.ctx.log("warning", "an older state has to do", newest_known=start.older)
+        if mismatch := self.roster.mismatch(start.resume.members):
             self._fail(mismatch)
             return
-        if self.fruitless > _FRUITLESS_LIMIT:
-            text = f"{self.fruitless} recoveries in a row without one committed step"
-            self._fail(f"{text}; {self._evidence()}")
+        if account.fruitless > FRUITLESS_LIMIT:
+            text = f"{account.fruitless} recoveries in a row without one committed step"
+            self._fail(f"{text}; {account.evidence()}")
             return
-        pieces = self.recovery.pieces if self.recovery is not None else []
-        relieved = self._relieve(any(piece.fault == "oom" for piece in pieces))
-        if not relieved and any(piece.fault != "peer_lost" for piece in pieces):
-            self.fruitless += 1
-        if start.rung == "restore" and self.recovery is None:
-            self.recovery = Recovery(self.started_at, self.started_at, self.committed, counted=True)
-            self.recoveries += 1
-        self._diagnose(start.resume)
+        relieved = self._relieve(any(piece.fault == "oom" for piece in account.pieces))
+        if not relieved and any(piece.fault != "peer_lost" for piece in account.pieces):
+            account.fruitless += 1
+        if start.rung == "restore" and account.recovery is None:
+            account.open_restore(self.started_at, self.committed)
+        account.diagnose(start.resume, self.world)
         if relieved:
             self._tell_of_relief()
             if start.rung in ("retry", "regroup"):
                 start = replace(start, rung="relieve")
         self._form(start)
-        self.tainted, self.rollback = set(), False
+        self.trust.settled()
 
-    def _trusted(self, node: NodeId, holding: Holding) -> Holding:
-        return replace(holding, point=None) if self.rollback or node in self.tainted else holding
+    def _start_point(self) -> Start | str:
+        situation = planning.Situation(
+            job=self.record.id,
+            spec=self.spec,
+            roster=self.roster,
+            holdings=self.holdings,
+            world=self.world,
+            newest=self.newest,
+            parents=self.checkpoints.parents,
+            committed=self.committed,
+            recovering=self.account.recovery is not None,
+            rollback=self.trust.rollback,
+            waited=self._waited_for_restore(),
+            nonce=self.ctx.nonce,
+        )
+        return planning.start_point(situation)
 
     def cut(self, level: int) -> levels.Cut:
         """The grains of a global batch at a level of relief."""
@@ -509,18 +424,15 @@ class Driver:
     def _relieve(self, short: bool) -> bool:
         """Memory was short: give up one thing more, if there is one."""
         batch = self.spec.batch
-        if not short or self.relief >= levels.last_level(batch.global_, batch.micro, self._least()):
+        if not short or self.relief >= levels.last_level(
+            batch.global_, batch.micro, self.roster.least_micro()
+        ):
             return False
         self.relief += 1
         self.patience.forget()
         if self.relief > levels.RECOMPUTE_LEVEL:
             self.exact = False
         return True
-
-    def _least(self) -> int:
-        """How few samples a grain of this model may have, as its trainers say."""
-        prints = [s.trainer.fingerprint for s in self.statuses.values() if s.trainer is not None]
-        return max((int(p.get(levels.LEAST_MICRO, 1)) for p in prints), default=1)
 
     def _tell_of_relief(self) -> None:
         batch, level = self.spec.batch, self.relief
@@ -540,190 +452,29 @@ class Driver:
             level=level,
         )
 
-    def _start_point(self) -> Start | str:
-        """What the next world starts from, or why none can start now."""
-        if len(self.holdings) < self.spec.world.min:
-            return f"{len(self.holdings)} of at least {self.spec.world.min} members are ready"
-        held = {n: restore.Held(h.point, h.entered) for n, h in self.holdings.items()}
-        best = restore.best_held(held)
-        at = best.point.step if best is not None and best.point is not None else -1
-        choice = self._newest_within_reach()
-        reach = choice.manifest.step if choice is not None else -1
-        known = self._newest_in_line()
-        if max(at, reach) < known:
-            if max(at, reach) < 0 or not self._waited_for_restore():
-                return f"shards of checkpoint {known} are on nodes that are away"
-            self.ctx.log("warning", "an older state has to do", newest_known=known)
-        if best is not None and at >= reach:
-            return self._from_survivors(best)
-        if choice is None and self.rollback:
-            return "there is no checkpoint to go back to"
-        members = tuple(sorted(self.holdings))
-        if self.spec.world.max:
-            members = members[: self.spec.world.max]
-        if choice is not None:
-            return self._from_checkpoint(choice, members)
-        lineage = Lineage(self.ctx.nonce())
-        point = Point(lineage, 0, first_stamp(self.record.id, lineage))
-        sources = ("init", *(f"peer:{members[0]}" for _ in members[1:]))
-        return Start(restore.Resume(point, members, sources, "the job starts"), "start")
-
-    def _newest_in_line(self) -> int:
-        """The step of the newest known checkpoint; -1 if what is trained now began before it."""
-        newest, worlds = self.newest, self._known_worlds()
-        if newest is None:
-            return -1
-        parent = max(worlds, key=lambda w: w.generation).parent if worlds else None
-        if parent is not None and newest.lineage == parent.lineage and newest.step > parent.step:
-            return -1
-        return newest.step
-
-    def _newest_within_reach(self) -> choose.Choice | None:
-        """The checkpoint to restore: of the lineage that was last trained, if it has any."""
-        stored = {n: s.stored for n, s in self.statuses.items()}
-        worlds = self._known_worlds()
-        if worlds:
-            last = max(worlds, key=lambda w: w.generation)
-            found = choose.newest(stored, last.lineage, last.parent)
-            if found is not None:
-                return found
-        return choose.newest(stored)
-
-    def _from_survivors(self, best: restore.Held) -> Start:
-        assert best.point is not None
-        previous = self.world.members if self.world is not None else ()
-        points = {n: h.point for n, h in self.holdings.items()}
-        limit = self.spec.world.max
-        resume = restore.from_survivors(points, best.point, previous, limit)
-        rung = "regroup" if self._somebody_left() else "retry"
-        if self.recovery is None:
-            rung = "grow"
-        if best.point.step < self.committed:
-            rung = "rescue"  # who holds it was in none of the worlds that went on
-        lineage = best.point.lineage
-        last = self._last_run(lineage)
-        if (
-            last is not None
-            and best.entered == last.generation
-            and restore.keeps_lineage(last.members, self.view.members)
-        ):
-            return Start(resume, rung, self._parent_of(lineage))
-        # Others of that world may go on without us: we do so under a name of our own.
-        parent = best.point if self._has_checkpoints(lineage) else self._parent_of(lineage)
-        point = replace(best.point, lineage=Lineage(self.ctx.nonce()))
-        return Start(replace(resume, point=point), rung, parent)
-
-    def _has_checkpoints(self, lineage: Lineage) -> bool:
-        manifests = [i.manifest for s in self.statuses.values() for i in s.stored]
-        return any(manifest.lineage == lineage for manifest in manifests)
-
-    def _from_checkpoint(self, choice: choose.Choice, members: tuple[NodeId, ...]) -> Start:
-        manifest = choice.manifest
-        point = Point(Lineage(self.ctx.nonce()), manifest.step, manifest.stamp)
-        reason = f"no living trainer holds a newer state; {choice.reason}"
-        resume = restore.Resume(point, members, ("checkpoint",) * len(members), reason)
-        return Start(resume, "restore", manifest.point, manifest, choice.sources)
-
     def _waited_for_restore(self) -> bool:
         return self.ctx.now - self.restore_since() >= self.ctx.timing.restore_seconds
 
     def restore_since(self) -> float:
-        return self.recovery.since if self.recovery is not None else self.started_at
-
-    def _parent_of(self, lineage: Lineage) -> Point | None:
-        """Where a lineage was opened."""
-        found = (w.parent for w in self._known_worlds() if w.lineage == lineage)
-        return next(found, self.checkpoints.parents.get(lineage))
-
-    def _somebody_left(self) -> bool:
-        """Whether a member of the last world holds nothing any more."""
-        members = self.world.members if self.world is not None else ()
-        return any((h := self.holdings.get(n)) is None or h.point is None for n in members)
-
-    def _fingerprints(self, members: tuple[NodeId, ...]) -> str:
-        """What differs between the trainers of two members, or nothing."""
-        prints = {
-            n: s.trainer.fingerprint
-            for n in members
-            if (s := self.statuses.get(n)) is not None
-            and s.trainer is not None
-            and s.trainer.fingerprint
-        }
-        if not prints:
-            return ""
-        first = next(iter(prints))
-        for node, own in prints.items():
-            for key in sorted(own.keys() | prints[first].keys()):
-                mine, theirs = prints[first].get(key, "missing"), own.get(key, "missing")
-                if mine != theirs:
-                    return (
-                        f"{key} is {mine} on {first} and {theirs} on {node}: "
-                        "every rank must build the same model and data"
-                    )
-        return ""
-
-    def _evidence(self) -> str:
-        pieces = self.recovery.pieces if self.recovery is not None else []
-        return "; ".join(f"{p.culprit}: {p.text}" for p in pieces[-4:])
-
-    def _diagnose(self, resume: restore.Resume) -> None:
-        recovery = self.recovery
-        if recovery is None or not recovery.pieces:
-            return
-        ranks = self.world.members if self.world is not None else ()
-        generation = self.world.generation.counter if self.world is not None else None
-        for found in faults.classify(recovery.pieces):
-            rank = ranks.index(found.culprit) if found.culprit in ranks else None
-            seen = min(p.seen_seconds for p in recovery.pieces)
-            self.ctx.emit(
-                "fault_detected",
-                f"{found.fault} on {found.culprit}: {found.evidence[0]}",
-                self.record.id,
-                generation,
-                fault=found.fault,
-                rank=rank,
-                culprit=found.culprit,
-                evidence=list(found.evidence),
-                seconds_to_detect=round(max(0.0, recovery.detected - seen), 4),
-            )
-        self.ctx.emit(
-            "recovery_started",
-            resume.reason,
-            self.record.id,
-            generation,
-            resume_step=resume.point.step,
-        )
-        recovery.pieces.clear()
+        return self.account.recovery.since if self.account.recovery is not None else self.started_at
 
     # --- forming ----------------------------------------------------------------------------------
 
     def _writers(self, members: tuple[NodeId, ...]) -> tuple[tuple[int, ...], ...]:
         """Who writes which shard, if any member's failure domain is known."""
-        domains = [s.domain if (s := self.statuses.get(n)) is not None else "" for n in members]
+        domains = self.roster.domains(members)
         return placement(domains, self.spec.checkpoint.replicas) if any(domains) else ()
 
     def _form(self, start: Start) -> None:
-        ctx, grains = self.ctx, self.cut(self.relief).grains
+        ctx, cut = self.ctx, self.cut(self.relief)
         resume, rung, point = start.resume, start.rung, start.resume.point
-        previous = self.world
         ctx.counter += 1
         generation = Tag(ctx.counter, ctx.me, ctx.nonce())
         lost = max(0, self.committed - point.step) if rung in GOING_BACK else 0
-        self.lost_steps += lost
-        if self.recovery is not None:
-            self.recovery.climb(rung, point.step)
-        kept = {}
-        if (
-            previous is not None
-            and point.lineage == previous.lineage
-            and self.cut(previous.relief) == self.cut(self.relief)
-        ):
-            now = previous.shares_now if previous.step == point.step else previous.shares
-            kept = {
-                n: now[rank]
-                for rank, n in enumerate(previous.members)
-                if n in resume.members and resume.sources[resume.members.index(n)] == "keep"
-            }
+        self.account.planned(rung, point.step, lost)
+        before = self.cut(self.world.relief) if self.world is not None else cut
+        kept = planning.shares_kept(self.world, resume, before, cut)
+        shares_now, shares = planning.deal(cut, kept, resume.members)
         world = World(
             job=self.record.id,
             generation=generation,
@@ -735,12 +486,12 @@ class Driver:
             members=resume.members,
             sources=resume.sources,
             hosts=tuple(self.holdings[n].host for n in resume.members),
-            shares_now=regroup.reshare(grains, kept, resume.members),
-            shares=regroup.shares(grains, len(resume.members)),
+            shares_now=shares_now,
+            shares=shares,
             rung=rung,
             reason=resume.reason,
-            recoveries=self.recoveries,
-            lost_steps=self.lost_steps,
+            recoveries=self.account.recoveries,
+            lost_steps=self.account.lost_steps,
             exact=self.exact,
             checkpointed=point.step if self.checkpoints.covers(point) else -1,
             manifest=start.manifest,
@@ -748,11 +499,9 @@ class Driver:
             relief=self.relief,
             writers=self._writers(resume.members),
         )
-        regroup.check_shares(grains, world.shares_now)
         self.world = world
         self.listening, self.ready, self.progress = set(), set(), {}
         self.released, self.judged = set(), set()
-        self.digests.clear()
         self.patience.enter(world)
         self.checkpoints.enter(world)
         self._enter("forming")
@@ -824,55 +573,22 @@ class Driver:
         world = self.world
         if world is None or told.generation != world.generation or self.phase != "running":
             return
-        self.digests[node] = told
-        same = {n: d.digest for n, d in self.digests.items() if d.step == told.step}
-        if same.keys() != set(world.members):
-            return
-        found = divergence.compare(same, told.step)
+        found = self.trust.compare(node, told, world)
         if found is None:
             return
-        self.tainted, self.rollback = set(found.odd), not found.majority
         for culprit in found.odd or world.members:
             self._blame(culprit, "divergence", found.reason)
         for node in found.odd:
-            self._quarantine(node)
+            self.trust.quarantine(node)
         self.evaluate()
-
-    def _quarantine(self, node: NodeId) -> None:
-        """Whoever diverges twice computes wrongly: this job goes on without it where it can."""
-        self.diverged[node] = self.diverged.get(node, 0) + 1
-        if self.diverged[node] == _DIVERGENCES:
-            self.benched[node] = inf
-            text = f"{node} diverged {_DIVERGENCES} times: the job goes on without it"
-            self.ctx.emit("node_quarantined", text, self.record.id, culprit=node)
 
     def _recovered(self) -> None:
         """Close the recovery once a step is committed in the new world (or none is left to do)."""
-        recovery, world = self.recovery, self.world
-        if world is None or (
-            self.committed <= world.step and self.committed < self.spec.train.steps
+        world = self.world
+        if world is not None and (
+            self.committed > world.step or self.committed >= self.spec.train.steps
         ):
-            return
-        if self.committed > self.furthest:
-            self.furthest, self.fruitless = self.committed, 0
-        if recovery is None:
-            return
-        self.recovery = None
-        if not recovery.counted:
-            return
-        seconds = self.ctx.now - recovery.since
-        # A new leader may have found the world formed for it already.
-        recovery.climb(world.rung, world.step)
-        self.ctx.emit(
-            "recovery_finished",
-            f"{recovery.rung} took {seconds:.2f} s and lost {recovery.lost} committed steps",
-            world.job,
-            world.generation.counter,
-            rung=recovery.rung,
-            seconds=round(seconds, 4),
-            lost_steps=recovery.lost,
-            resume_step=world.step,
-        )
+            self.account.close(world, self.committed)
 
     def _judge(self) -> None:
         """Tell the members whether their probes agree, before the first step of fresh processes."""
@@ -890,7 +606,7 @@ class Driver:
             fresh.append((node, status.trainer.probe))
         if not fresh:
             return
-        exact, reason = _verdict(fresh)
+        exact, reason = summary.verdict(fresh)
         if self.spec.world.reduction != "exact":
             exact, reason = False, 'reduction is "fast"'
         self.exact = self.exact and exact
@@ -900,7 +616,7 @@ class Driver:
 
     def _maybe_grow(self) -> None:
         world = self.world
-        if world is None or self.recovery is not None or self.committed <= world.step:
+        if world is None or self.account.recovery is not None or self.committed <= world.step:
             return
         if self.committed >= self.spec.train.steps:
             return
@@ -911,33 +627,31 @@ class Driver:
         )
         entering = [
             n
-            for n in self._trainers("ready", "active")
-            if n not in world.members and self.benched.get(n, 0.0) <= self.ctx.now
+            for n in self.roster.trainers("ready", "active")
+            if n not in world.members and self.trust.fit(n)
         ][:room]
-        if not entering or not all(self._warm(n) for n in (*world.members, *entering)):
+        if not entering or not self.roster.warm((*world.members, *entering)):
             return
         self._freeze([*world.members, *entering])
-
-    def _warm(self, node: NodeId) -> bool:
-        status = self.statuses.get(node)
-        return status is not None and status.warm
 
     def _close(self) -> bool:
         """Let the members leave once the last step's checkpoint is consistent. True at the end."""
         newest = self.newest
         if newest is None or newest.step != self.spec.train.steps:
             return False
+        world = self.world
         # In another phase they are being asked, or told, to enter the next world.
-        for node in self._trainers("finished") if self.phase == "running" else ():
-            if node not in self.released and self._is_here(node):
+        for node in self.roster.trainers("finished") if self.phase == "running" else ():
+            if node not in self.released and self.roster.is_here(node, world):
                 self.released.add(node)
                 self.ctx.send(node, Release(self.record.id, newest.generation))
-        world = self.world
         same = world is not None and world.lineage == newest.lineage
         training = [
-            n for n in self._trainers("active") if world is not None and same and n in world.members
+            n
+            for n in self.roster.trainers("active")
+            if world is not None and same and n in world.members
         ]
-        left = self._trainers("done") and not self._trainers("finished", "released")
+        left = self.roster.trainers("done") and not self.roster.trainers("finished", "released")
         if not left or training or self._silent():
             return False
         self.outcome = ("finished", "")
@@ -1027,7 +741,7 @@ class Driver:
             case "running":
                 times.append(self.moved_at + self._reduce_seconds())
                 times += self.patience.deadlines()
-                times += self.benched.values()
+                times += self.trust.benched.values()
         if self.summary_due:
             times.append(self.summary_at + timing.summary_seconds)
         return times
@@ -1037,12 +751,12 @@ class Driver:
     def state(self) -> str:
         if self.phase == "running":
             return "running"
-        if self.world is None and self.recovery is None:
+        if self.world is None and self.account.recovery is None:
             return "parked" if self._short() else "running"
         return "parked" if self.phase == "waiting" and self._short() else "recovering"
 
     def _short(self) -> bool:
-        able = self._trainers("active", "finished", "ready", "starting")
+        able = self.roster.trainers("active", "finished", "ready", "starting")
         return len(self.view.members) < self.spec.world.min or (
             len(able) < self.spec.world.min and self._waited() > self.ctx.timing.holding_seconds
         )
@@ -1051,28 +765,16 @@ class Driver:
         if not self.summary_due or self.ctx.now < self.summary_at + self.ctx.timing.summary_seconds:
             return
         self.summary_due, self.summary_at = False, self.ctx.now
-        summary = Summary(self.record.id, self.summary())
+        told = Summary(self.record.id, self.summary())
         for node in self.view.members:
-            self.ctx.send(node, summary)
+            self.ctx.send(node, told)
 
     def summary(self) -> dict[str, Any]:
         world, newest = self.world, self.newest
         state = self.state()
         ranks = []
         if world is not None and self.phase == "running":
-            for rank, node in enumerate(world.members):
-                status, progress = self.statuses.get(node), self.progress.get(node)
-                now = world.shares_now if self.committed <= world.step else world.shares
-                ranks.append(
-                    {
-                        "rank": rank,
-                        "node": node,
-                        "pid": status.trainer.pid if status and status.trainer else None,
-                        "reducer_pid": status.reducer_pid if status else None,
-                        "step": progress.step if progress else world.step,
-                        "grains": sum(end - start for start, end in now[rank]),
-                    }
-                )
+            ranks = summary.ranks(world, self.committed, self.statuses, self.progress)
         speeds = [p.steps_per_second for p in self.progress.values() if p.steps_per_second > 0]
         traffic = [p.metrics.get("bytes_per_step", 0) for p in self.progress.values()]
         return {
@@ -1082,8 +784,8 @@ class Driver:
             "step": self.committed,
             "loss": self.loss if self.committed else None,
             "steps_per_second": round(min(speeds), 3) if speeds else 0.0,
-            "recoveries": self.recoveries,
-            "lost_steps": self.lost_steps,
+            "recoveries": self.account.recoveries,
+            "lost_steps": self.account.lost_steps,
             "exact": self.exact and self.spec.world.reduction == "exact",
             "bytes_per_step": max(traffic, default=0),
             "digest": newest.digest if newest is not None and self.committed else None,
@@ -1094,19 +796,3 @@ class Driver:
 
 def _place(progress: Progress) -> tuple[str, int, int]:
     return progress.phase, progress.step, progress.committed
-
-
-def _verdict(probes: list[tuple[NodeId, dict[str, Any]]]) -> tuple[bool, str]:
-    for node, probe in probes:
-        if not probe["repeats"]:
-            return False, f"on {node} one grain computed twice gave different bits"
-    first_node, first = probes[0]
-    for node, probe in probes[1:]:
-        for key, what in (
-            ("gradient", "gradients"),
-            ("update", "updates"),
-            ("layout", "state leaves"),
-        ):
-            if probe[key] != first[key]:
-                return False, f"{what} differ between {first_node} and {node}"
-    return True, ""

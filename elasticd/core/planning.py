@@ -1,0 +1,184 @@
+"""From what the members hold to the next world: where it starts, who is in it, who computes what.
+
+Nothing here acts: functions of a :class:`Situation`, each of which returns its decision with its
+reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from elasticd.checkpoints import choose
+from elasticd.checkpoints.manifest import Manifest
+from elasticd.core.messages import Holding, World
+from elasticd.core.roster import Roster
+from elasticd.job import JobSpec
+from elasticd.recovery import regroup, restore
+from elasticd.recovery.relief import Cut
+from elasticd.types import JobId, Lineage, NodeId, Point, Range, first_stamp
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a world starts from."""
+
+    resume: restore.Resume
+    rung: str
+    parent: Point | None = None
+    manifest: Manifest | None = None
+    holders: tuple[tuple[NodeId, ...], ...] = ()
+    older: int = -1
+    """A newer checkpoint is known, of this step, and out of reach."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All that the choice of a start depends on."""
+
+    job: JobId
+    spec: JobSpec
+    roster: Roster
+    holdings: Mapping[NodeId, Holding]
+    """Of members that can enter a world, in order of their names."""
+    world: World | None
+    """The last one."""
+    newest: Manifest | None
+    """The newest consistent checkpoint."""
+    parents: Mapping[Lineage, Point | None]
+    """Where lineages were opened, as checkpoints say."""
+    committed: int
+    recovering: bool
+    """Something broke; else somebody is to be let in."""
+    rollback: bool
+    """No state that is held can be trusted."""
+    waited: bool
+    """Nodes that may hold something newer had their time to come back."""
+    nonce: Callable[[], str]
+
+
+def start_point(at: Situation) -> Start | str:
+    """What the next world starts from, or why none can start now."""
+    least = at.spec.world.min
+    if len(at.holdings) < least:
+        return f"{len(at.holdings)} of at least {least} members are ready"
+    held = {n: restore.Held(h.point, h.entered) for n, h in at.holdings.items()}
+    best = restore.best_held(held)
+    step = best.point.step if best is not None and best.point is not None else -1
+    choice = _newest_within_reach(at)
+    reach = choice.manifest.step if choice is not None else -1
+    known, older = _newest_in_line(at), -1
+    if max(step, reach) < known:
+        if max(step, reach) < 0 or not at.waited:
+            return f"shards of checkpoint {known} are on nodes that are away"
+        older = known
+    if best is not None and step >= reach:
+        return replace(_from_survivors(at, best), older=older)
+    if choice is None and at.rollback:
+        return "there is no checkpoint to go back to"
+    members = tuple(sorted(at.holdings))
+    if at.spec.world.max:
+        members = members[: at.spec.world.max]
+    if choice is not None:
+        return replace(_from_checkpoint(at, choice, members), older=older)
+    lineage = Lineage(at.nonce())
+    point = Point(lineage, 0, first_stamp(at.job, lineage))
+    sources = ("init", *(f"peer:{members[0]}" for _ in members[1:]))
+    return Start(restore.Resume(point, members, sources, "the job starts"), "start")
+
+
+def _newest_in_line(at: Situation) -> int:
+    """The step of the newest known checkpoint; -1 if what is trained now began before it."""
+    newest, worlds = at.newest, at.roster.worlds(at.world)
+    if newest is None:
+        return -1
+    parent = max(worlds, key=lambda w: w.generation).parent if worlds else None
+    if parent is not None and newest.lineage == parent.lineage and newest.step > parent.step:
+        return -1
+    return newest.step
+
+
+def _newest_within_reach(at: Situation) -> choose.Choice | None:
+    """The checkpoint to restore: of the lineage that was last trained, if it has any."""
+    stored = {n: s.stored for n, s in at.roster.statuses.items()}
+    worlds = at.roster.worlds(at.world)
+    if worlds:
+        last = max(worlds, key=lambda w: w.generation)
+        found = choose.newest(stored, last.lineage, last.parent)
+        if found is not None:
+            return found
+    return choose.newest(stored)
+
+
+def _from_survivors(at: Situation, best: restore.Held) -> Start:
+    assert best.point is not None
+    previous = at.world.members if at.world is not None else ()
+    points = {n: h.point for n, h in at.holdings.items()}
+    resume = restore.from_survivors(points, best.point, previous, at.spec.world.max)
+    rung = "regroup" if _somebody_left(at) else "retry"
+    if not at.recovering:
+        rung = "grow"
+    if best.point.step < at.committed:
+        rung = "rescue"  # who holds it was in none of the worlds that went on
+    lineage = best.point.lineage
+    last = at.roster.last_run(lineage, at.world)
+    if (
+        last is not None
+        and best.entered == last.generation
+        and restore.keeps_lineage(last.members, at.roster.view.members)
+    ):
+        return Start(resume, rung, _parent_of(at, lineage))
+    # Others of that world may go on without us: we do so under a name of our own.
+    parent = best.point if _has_checkpoints(at, lineage) else _parent_of(at, lineage)
+    point = replace(best.point, lineage=Lineage(at.nonce()))
+    return Start(replace(resume, point=point), rung, parent)
+
+
+def _has_checkpoints(at: Situation, lineage: Lineage) -> bool:
+    manifests = [i.manifest for s in at.roster.statuses.values() for i in s.stored]
+    return any(manifest.lineage == lineage for manifest in manifests)
+
+
+def _from_checkpoint(at: Situation, choice: choose.Choice, members: tuple[NodeId, ...]) -> Start:
+    manifest = choice.manifest
+    point = Point(Lineage(at.nonce()), manifest.step, manifest.stamp)
+    reason = f"no living trainer holds a newer state; {choice.reason}"
+    resume = restore.Resume(point, members, ("checkpoint",) * len(members), reason)
+    return Start(resume, "restore", manifest.point, manifest, choice.sources)
+
+
+def _parent_of(at: Situation, lineage: Lineage) -> Point | None:
+    """Where a lineage was opened."""
+    found = (w.parent for w in at.roster.worlds(at.world) if w.lineage == lineage)
+    return next(found, at.parents.get(lineage))
+
+
+def _somebody_left(at: Situation) -> bool:
+    """Whether a member of the last world holds nothing any more."""
+    members = at.world.members if at.world is not None else ()
+    return any((h := at.holdings.get(n)) is None or h.point is None for n in members)
+
+
+def shares_kept(
+    previous: World | None, resume: restore.Resume, before: Cut, after: Cut
+) -> dict[NodeId, tuple[Range, ...]]:
+    """The shares of a step that was cut, of the members that stay in place: their sums are good
+    still. Nothing if grains have another size now."""
+    point = resume.point
+    if previous is None or point.lineage != previous.lineage or before != after:
+        return {}
+    now = previous.shares_now if previous.step == point.step else previous.shares
+    return {
+        n: now[rank]
+        for rank, n in enumerate(previous.members)
+        if n in resume.members and resume.sources[resume.members.index(n)] == "keep"
+    }
+
+
+def deal(
+    cut: Cut, kept: Mapping[NodeId, tuple[Range, ...]], members: tuple[NodeId, ...]
+) -> tuple[regroup.Shares, regroup.Shares]:
+    """The shares of the first step and of all later ones."""
+    now = regroup.reshare(cut.grains, kept, members)
+    regroup.check_shares(cut.grains, now)
+    return now, regroup.shares(cut.grains, len(members))

@@ -1,0 +1,50 @@
+"""What ``status`` shows of a running job, as its leader knows it; and the verdict over probes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from elasticd.core.messages import MemberStatus, Progress, World
+from elasticd.types import NodeId
+
+
+def ranks(
+    world: World,
+    committed: int,
+    statuses: Mapping[NodeId, MemberStatus],
+    progress: Mapping[NodeId, Progress],
+) -> list[dict[str, Any]]:
+    """One entry per rank of ``status --json``."""
+    dealt = world.shares_now if committed <= world.step else world.shares
+    result = []
+    for rank, node in enumerate(world.members):
+        status, own = statuses.get(node), progress.get(node)
+        result.append(
+            {
+                "rank": rank,
+                "node": node,
+                "pid": status.trainer.pid if status and status.trainer else None,
+                "reducer_pid": status.reducer_pid if status else None,
+                "step": own.step if own else world.step,
+                "grains": sum(end - start for start, end in dealt[rank]),
+            }
+        )
+    return result
+
+
+def verdict(probes: list[tuple[NodeId, dict[str, Any]]]) -> tuple[bool, str]:
+    """Whether fresh members compute the same bits, and what differs."""
+    for node, probe in probes:
+        if not probe["repeats"]:
+            return False, f"on {node} one grain computed twice gave different bits"
+    first_node, first = probes[0]
+    for node, probe in probes[1:]:
+        for key, what in (
+            ("gradient", "gradients"),
+            ("update", "updates"),
+            ("layout", "state leaves"),
+        ):
+            if probe[key] != first[key]:
+                return False, f"{what} differ between {first_node} and {node}"
+    return True, ""

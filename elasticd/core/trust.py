@@ -1,0 +1,88 @@
+"""Whom one job's leader trusts: members that diverge, inputs that kill, states gone bad."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from elasticd.core.context import Context
+from elasticd.core.messages import Digest, Fault, Holding, World
+from elasticd.recovery import divergence
+from elasticd.recovery.poison import Deaths
+from elasticd.types import JobId, NodeId, Tag
+
+_DIVERGENCES = 2
+
+
+@dataclass(slots=True)
+class Trust:
+    """Of one job, while its driver lives."""
+
+    ctx: Context
+    job: JobId
+    deaths: Deaths = field(default_factory=Deaths)
+    digests: dict[NodeId, Digest] = field(default_factory=dict)
+    tainted: set[NodeId] = field(default_factory=set)
+    """Members whose state differs from the majority's: they take another's."""
+    diverged: dict[NodeId, int] = field(default_factory=dict)
+    """How often each node was the odd one out."""
+    rollback: bool = False
+    """No state that is held can be trusted: the next world starts from a checkpoint."""
+    not_finite: dict[int, set[Tag]] = field(default_factory=dict)
+    """By step, the generations in which its loss was not finite."""
+    benched: dict[NodeId, float] = field(default_factory=dict)
+    """Nodes that are left out, and until when: newcomers that could not take the state, nodes that
+    compute wrongly."""
+
+    def fit(self, node: NodeId) -> bool:
+        """Whether ``node`` may be in a world now."""
+        return self.benched.get(node, 0.0) <= self.ctx.now
+
+    def bench(self, node: NodeId) -> None:
+        """Leave a newcomer out for a while."""
+        self.benched[node] = self.ctx.now + self.ctx.timing.bench_seconds
+
+    def count(self, fault: Fault, step: int, members: tuple[NodeId, ...]) -> str:
+        """Faults that come back with the same step are no bad luck. Why the job can't go on, or
+        nothing."""
+        if fault.status is not None and fault.fault == "worker_exit":
+            self.deaths.took(fault.culprit, fault.status, step)
+            if poisoned := self.deaths.verdict(members):
+                return f"{poisoned}; {fault.evidence}"
+        if fault.fault == "not_finite":
+            self.rollback = True
+            seen = self.not_finite.setdefault(step, set())
+            seen.add(fault.generation)
+            if len(seen) > 1:
+                return f"{fault.evidence}, again after a restore: the same data does it"
+        return ""
+
+    def compare(self, node: NodeId, told: Digest, world: World) -> divergence.Verdict | None:
+        """Whom the parameters speak against, once all members have told of the same step."""
+        self.digests[node] = told
+        same = {n: d.digest for n, d in self.digests.items() if d.step == told.step}
+        if same.keys() != set(world.members):
+            return None
+        found = divergence.compare(same, told.step)
+        if found is not None:
+            self.tainted, self.rollback = set(found.odd), not found.majority
+        return found
+
+    def quarantine(self, node: NodeId) -> None:
+        """Whoever diverges twice computes wrongly: this job goes on without it where it can."""
+        self.diverged[node] = self.diverged.get(node, 0) + 1
+        if self.diverged[node] == _DIVERGENCES:
+            self.benched[node] = inf
+            text = f"{node} diverged {_DIVERGENCES} times: the job goes on without it"
+            self.ctx.emit("node_quarantined", text, self.job, culprit=node)
+
+    def trusted(self, node: NodeId, holding: Holding) -> Holding:
+        """What counts of what a member says it holds."""
+        if self.rollback or node in self.tainted:
+            return replace(holding, point=None)
+        return holding
+
+    def settled(self) -> None:
+        """A world was planned that takes care of the states that can't be trusted."""
+        self.tainted, self.rollback = set(), False
+        self.digests.clear()
