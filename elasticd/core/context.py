@@ -65,6 +65,8 @@ class Context:
     """What fails with this node: a power strip, a switch. Empty: nothing that is known."""
     lost: dict[NodeId, float] = field(default_factory=dict)
     """When the first sign was seen that a node which has left the view was gone."""
+    lost_why: dict[NodeId, str] = field(default_factory=dict)
+    """What that sign was."""
 
     def send(self, to: NodeId, message: Message) -> None:
         if to == self.me:
@@ -93,6 +95,11 @@ class Context:
 
     def saw(self, counter: int) -> None:
         self.counter = max(self.counter, counter)
+
+    def farewell(self, node: NodeId) -> str:
+        """A sentence about a node that has left the view."""
+        why = self.lost_why.get(node, "")
+        return f"{node} left the view: {why}" if why else f"{node} left the view"
 
     def next_child(self) -> int:
         self.children += 1

@@ -202,6 +202,19 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class Leave:
+    """This node shall leave the view, as a daemon that is being stopped does; ``reason`` goes to
+    the others. It follows no view until :class:`Stay`."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """A node that left shall be let in again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Submit:
     request: int
     record: JobRecord
@@ -301,6 +314,8 @@ Event = (
     | PeerDown
     | Received
     | Tick
+    | Leave
+    | Stay
     | Submit
     | Cancel
     | ChildStarted

@@ -214,7 +214,7 @@ class Driver:
         for node in nodes:
             if self.world is not None and node in self.world.members:
                 seen = self.ctx.lost.get(node, self.ctx.now)
-                self._blame(node, "peer_lost", f"{node} left the view", seen)
+                self._blame(node, "peer_lost", self.ctx.farewell(node), seen)
 
     def _blame(
         self,

@@ -141,6 +141,13 @@ class Obituary:
 
 
 @dataclass(frozen=True, slots=True)
+class Leaving:
+    """The sender goes, on purpose: go on without it at once. A heartbeat of its takes that back."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ViewPropose:
     view: View
 
@@ -428,6 +435,7 @@ class PullShards:
 Message = (
     Heartbeat
     | Obituary
+    | Leaving
     | ViewPropose
     | ViewAck
     | ViewNack

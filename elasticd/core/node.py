@@ -145,6 +145,12 @@ class Node:
                 self.jobs.share([node])
             case e.PeerDown(node, boot, reason):
                 self.views.peer_down(node, boot, reason)
+            case e.Leave(reason):
+                self.views.leave(reason)
+                self.followed = None
+                self.drivers.by_job.clear()
+            case e.Stay():
+                self.views.stay()
             case e.Received(node, message):
                 self.views.heard(node)
                 self._receive(node, message)
@@ -235,6 +241,8 @@ class Node:
                 views.on_heartbeat(node, message)
             case m.Obituary(dead, why):
                 views.confirm_dead(dead, f"{node} says: {why}")
+            case m.Leaving():
+                views.on_leaving(node, message)
             case m.ViewPropose(view):
                 views.on_propose(node, view)
             case m.ViewAck(epoch):
@@ -325,7 +333,7 @@ class Node:
                 )
         for node in sorted(old - set(view.members)):
             self.ctx.emit(
-                "node_lost", f"{node} left the view", culprit=node, epoch=view.epoch.counter
+                "node_lost", self.ctx.farewell(node), culprit=node, epoch=view.epoch.counter
             )
 
     _last_members: tuple[NodeId, ...] = ()

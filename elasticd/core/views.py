@@ -13,7 +13,15 @@ from dataclasses import dataclass, field
 from math import inf
 
 from elasticd.core.context import Context
-from elasticd.core.messages import Heartbeat, View, ViewAck, ViewForm, ViewNack, ViewPropose
+from elasticd.core.messages import (
+    Heartbeat,
+    Leaving,
+    View,
+    ViewAck,
+    ViewForm,
+    ViewNack,
+    ViewPropose,
+)
 from elasticd.types import NO_TAG, NodeId, Tag
 
 
@@ -59,6 +67,10 @@ class Membership:
     """Boot, address and session of every open connection, also to peers that fell silent."""
     sessions: int = 0
     ballot: Ballot | None = None
+    leaving: str = ""
+    """Why this node goes; empty while it stays."""
+    departed: set[NodeId] = field(default_factory=set)
+    """Peers that said they were leaving and have not taken it back."""
     started: float | None = None
     next_heartbeat: float = 0.0
     retry_at: float = 0.0
@@ -69,6 +81,10 @@ class Membership:
         self.sessions += 1
         self.links[node] = (boot, address, self.sessions)
         self._forget(node)
+        if self.leaving:
+            self.ctx.send(node, Leaving(self.leaving))
+            return
+        self.departed.discard(node)
         self._meet(node)
 
     def _meet(self, node: NodeId) -> None:
@@ -88,8 +104,10 @@ class Membership:
             self.confirm_dead(node, peer.accused_of)
 
     def heard(self, node: NodeId) -> None:
+        if self.leaving:
+            return
         peer = self.peers.get(node)
-        if peer is None and node in self.links:
+        if peer is None and node in self.links and node not in self.departed:
             self.ctx.log("info", "node speaks again", node=node)
             self._meet(node)
         elif peer is not None and peer.down_since is None:
@@ -109,8 +127,43 @@ class Membership:
     def _bury(self, node: NodeId, why: str) -> None:
         peer = self.peers[node]
         self.ctx.lost[node] = peer.heard if peer.down_since is None else peer.down_since
+        self.ctx.lost_why[node] = why
         self.ctx.log("info", "node is dead", node=node, why=why)
         self._forget(node)
+
+    # --- going on purpose -------------------------------------------------------------------------
+
+    def leave(self, reason: str) -> None:
+        """Say that we go. Until :meth:`stay` we follow no view and nobody counts on us."""
+        if self.leaving:
+            return
+        self.ctx.log("info", "leaves the view", why=reason)
+        self.leaving = reason
+        for node in sorted(self.links):
+            self.ctx.send(node, Leaving(reason))
+        self._follow_none()
+
+    def stay(self) -> None:
+        """Take :meth:`leave` back: the others hear our heartbeats again and let us in."""
+        if self.leaving:
+            self.leaving = ""
+            for node in sorted(self.links):
+                if node not in self.departed:
+                    self._meet(node)
+
+    def _follow_none(self) -> None:
+        """Be as a daemon that was just started: in no view, and sure of nobody."""
+        self.view = self.ballot = None
+        self.peers.clear()
+        self.met = {}
+        self.started = None
+
+    def on_leaving(self, node: NodeId, leaving: Leaving) -> None:
+        self.departed.add(node)
+        if node in self.peers:
+            self._bury(node, leaving.reason)
+
+    # --- who lives --------------------------------------------------------------------------------
 
     def _forget(self, node: NodeId) -> None:
         self.peers.pop(node, None)
@@ -140,6 +193,8 @@ class Membership:
 
     def tick(self) -> None:
         now, timing = self.ctx.now, self.ctx.timing
+        if self.leaving:
+            return
         if self.started is None:
             self.started = now
         if now >= self.next_heartbeat:
@@ -160,6 +215,8 @@ class Membership:
 
     def deadlines(self) -> list[float]:
         timing = self.ctx.timing
+        if self.leaving:
+            return []
         times = [self.next_heartbeat]
         for peer in self.peers.values():
             times.append(peer.heard + timing.silent_seconds)
@@ -184,6 +241,11 @@ class Membership:
 
     def on_heartbeat(self, node: NodeId, beat: Heartbeat) -> None:
         self.ctx.saw(max(beat.counter, beat.epoch.counter))
+        if self.leaving:
+            return
+        if node in self.departed and node in self.links:
+            self.departed.discard(node)
+            self._meet(node)
         peer = self.peers.get(node)
         if peer is not None:
             peer.epoch = beat.epoch

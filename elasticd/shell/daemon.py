@@ -161,6 +161,8 @@ class Daemon:
             self._ranks.rotate_logs()
 
     async def _end(self) -> None:
+        # The others need not wait for our silence.
+        self._post(e.Leave("its daemon is being stopped"))
         self._engine.stop()
         self._ranks.close()
         await self._scrubber.close()

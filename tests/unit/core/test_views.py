@@ -27,6 +27,7 @@ class Wires:
         self.sent: deque[tuple[NodeId, e.Send]] = deque()
         self.held: set[NodeId] = set()
         self.journal: list[tuple[NodeId, str]] = []
+        self.emitted: list[e.Emit] = []
         for name in names:
             self.start(name)
 
@@ -42,6 +43,8 @@ class Wires:
                 self.sent.append((name, effect))
             elif isinstance(effect, e.Persist):
                 self.journal.append((name, effect.kind))
+            elif isinstance(effect, e.Emit):
+                self.emitted.append(effect)
 
     def connect(self, *names: NodeId) -> None:
         for one in names:
@@ -215,6 +218,50 @@ def test_an_obituary_of_a_node_that_lives_kills_nobody() -> None:
     wires.post(A, e.Received(B, Obituary(C, "its ring broke too")))
     wires.wait(3.0)
     assert set(wires.views().values()) == {(A, B, C)}
+
+
+def test_a_node_that_says_it_leaves_is_left_out_at_once() -> None:
+    for leaver in (A, C):
+        wires = Wires(A, B, C)
+        wires.connect(A, B, C)
+        wires.post(leaver, e.Leave("its daemon is being stopped"))
+        wires.settle()
+        rest = tuple(name for name in (A, B, C) if name != leaver)
+        assert wires.views() == {leaver: (), **dict.fromkeys(rest, rest)}
+        wires.wait(10.0)
+        assert wires.views() == {leaver: (), **dict.fromkeys(rest, rest)}, "it is not let in again"
+
+
+def test_who_left_is_not_waited_for_on_a_new_connection() -> None:
+    wires = Wires(A, B, C)
+    wires.connect(A, B, C)
+    wires.post(C, e.Leave("drained"))
+    wires.settle()
+    wires.disconnect(C)
+    wires.connect(A, C)
+    wires.connect(B, C)
+    wires.wait(3.0)
+    assert wires.views() == {A: (A, B), B: (A, B), C: ()}
+
+
+def test_who_left_may_take_it_back() -> None:
+    wires = Wires(A, B, C)
+    wires.connect(A, B, C)
+    wires.post(C, e.Leave("drained"))
+    wires.settle()
+    wires.post(C, e.Stay())
+    wires.wait(1.0)
+    assert set(wires.views().values()) == {(A, B, C)}
+    assert len(wires.epochs()) == 1
+
+
+def test_the_reason_of_a_leave_is_in_the_event() -> None:
+    wires = Wires(A, B)
+    wires.connect(A, B)
+    wires.post(A, e.Leave("its daemon is being stopped"))
+    wires.settle()
+    told = [emit.reason for emit in wires.emitted if emit.kind == "node_lost"]
+    assert told == ["a left the view: its daemon is being stopped"]
 
 
 def test_of_two_proposers_one_wins() -> None:
