@@ -3,6 +3,9 @@
 Effects are performed in list order; their results come back as events. A :class:`Persist` is
 durable before any later effect of the same list is performed, so "persist before send" is visible
 in the order.
+
+The node speaks in messages (:class:`Send`, :class:`Received`); the shell carries the frames that
+core/endpoint.py makes of them (:class:`Transmit`, :class:`Arrived`).
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from elasticd.checkpoints.manifest import Manifest, Stored
+from elasticd.core.frames import Frame
 from elasticd.core.messages import JobRecord, Message, ShardsWritten, World
 from elasticd.recovery.signatures import Memory
 from elasticd.types import JobId, NodeId, Stamp, Tag
@@ -25,6 +29,14 @@ Role = Literal["trainer", "reducer"]
 class Send:
     to: NodeId
     message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Transmit:
+    """Put a frame on the connection to a node; it may be lost, and is dropped if there is none."""
+
+    to: NodeId
+    frame: Frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +165,8 @@ class Reply:
     body: dict[str, Any]
 
 
-Effect = (
-    Send
-    | Persist
+LocalEffect = (
+    Persist
     | Emit
     | Log
     | StartTrainer
@@ -172,15 +183,23 @@ Effect = (
     | FetchShards
     | Reply
 )
+Effect = Send | LocalEffect
+"""What a node asks for."""
+Outward = Transmit | LocalEffect
+"""What a shell performs."""
 
 # --- events -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class PeerUp:
+    """There is a connection, in both directions. ``session`` rises when messages to or from that
+    run of its daemon were given up; a shell leaves it at 0."""
+
     node: NodeId
     boot: str
     address: str
+    session: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +213,14 @@ class PeerDown:
 class Received:
     node: NodeId
     message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A frame came on a connection with a node that is up."""
+
+    node: NodeId
+    frame: Frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,3 +357,6 @@ Event = (
     | ManifestKept
     | ShardsFetched
 )
+"""What a node takes in."""
+Inward = Arrived | Event
+"""What a shell tells."""

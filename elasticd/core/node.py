@@ -140,8 +140,8 @@ class Node:
         match event:
             case e.Tick():
                 pass
-            case e.PeerUp(node, boot, address):
-                self.views.peer_up(node, boot, address)
+            case e.PeerUp(node, boot, address, session):
+                self.views.peer_up(node, boot, address, session)
                 self.jobs.share([node])
             case e.PeerDown(node, boot, reason):
                 self.views.peer_down(node, boot, reason)

@@ -30,7 +30,7 @@ class Peer:
     boot: str
     address: str
     session: int
-    """Which of our connections this is: on a new one, what was sent on the old one may be lost."""
+    """Rises when messages between it and us were given up (core/sessions.py)."""
     heard: float
     epoch: Tag | None = None
     """The view that it follows; None until it has said so."""
@@ -58,14 +58,13 @@ class Membership:
     view: View | None = None
     formed_at: float = 0.0
     met: dict[NodeId, tuple[str, int]] = field(default_factory=dict)
-    """Incarnation and connection of each peer when the present view was formed."""
+    """Incarnation and session of each peer when the present view was formed."""
     reborn: tuple[NodeId, ...] = ()
     """Members whose daemon was started again since the view before."""
     promised: Tag = NO_TAG
     peers: dict[NodeId, Peer] = field(default_factory=dict)
     links: dict[NodeId, tuple[str, str, int]] = field(default_factory=dict)
     """Boot, address and session of every open connection, also to peers that fell silent."""
-    sessions: int = 0
     ballot: Ballot | None = None
     leaving: str = ""
     """Why this node goes; empty while it stays."""
@@ -77,15 +76,22 @@ class Membership:
 
     # --- what is heard --------------------------------------------------------------------------
 
-    def peer_up(self, node: NodeId, boot: str, address: str) -> None:
-        self.sessions += 1
-        self.links[node] = (boot, address, self.sessions)
-        self._forget(node)
+    def peer_up(self, node: NodeId, boot: str, address: str, session: int = 0) -> None:
+        self.links[node] = (boot, address, session)
         if self.leaving:
+            self._forget(node)
             self.ctx.send(node, Leaving(self.leaving))
             return
         self.departed.discard(node)
-        self._meet(node)
+        peer = self.peers.get(node)
+        if peer is None or (peer.boot, peer.session) != (boot, session):
+            self._forget(node)
+            self._meet(node)
+            return
+        # The same run on another connection: nothing that was said is lost.
+        peer.address, peer.heard = address, self.ctx.now
+        peer.down_since, peer.down_reason = None, ""
+        self.ctx.send(node, Heartbeat(self.epoch, self.ctx.counter))
 
     def _meet(self, node: NodeId) -> None:
         boot, address, session = self.links[node]
@@ -99,7 +105,6 @@ class Membership:
         if peer is None or peer.boot != boot or peer.down_since is not None:
             return
         peer.down_since, peer.down_reason = self.ctx.now, reason
-        self._abandon(node)
         if self.ctx.now - peer.accused_at < self.ctx.timing.return_seconds:
             self.confirm_dead(node, peer.accused_of)
 
@@ -268,8 +273,8 @@ class Membership:
     def _astray(self) -> bool:
         """Somebody of our view is not in it any more, though all its nodes live.
 
-        A node that was started again follows no view; on a new connection, what was sent on the old
-        one is lost, so all that the leader said is to be said again.
+        A node that was started again follows no view; where messages were given up, all that the
+        leader said is to be said again.
         """
         assert self.view is not None
         if not self.leading:

@@ -21,9 +21,10 @@ import structlog
 
 from elasticd import __version__, archive, config, job
 from elasticd.core import effects as e
-from elasticd.core.messages import decode, encode
+from elasticd.core.endpoint import Endpoint
+from elasticd.core.frames import decode_frame, encode_frame
 from elasticd.core.node import Node
-from elasticd.errors import ElasticdError, UsageError
+from elasticd.errors import ElasticdError, ProtocolError, UsageError
 from elasticd.shell.chaos import Chaos
 from elasticd.shell.children import ChildServer
 from elasticd.shell.clock import unix_seconds
@@ -84,7 +85,7 @@ class Daemon:
             wall=unix_seconds,
             domain=settings.failure_domain,
         )
-        self._engine = Engine(self._node, self._perform, self._broken)
+        self._engine = Engine(Endpoint(self._node), self._perform, self._broken)
         self._queries = Queries(
             self._node,
             settings.cluster,
@@ -219,7 +220,7 @@ class Daemon:
     def _tell(self, kind: str, job_id: JobId, reason: str, fields: dict[str, Any]) -> None:
         self._emit(e.Emit(job_id, kind, reason, None, fields))
 
-    def _post(self, event: e.Event) -> None:
+    def _post(self, event: e.Inward) -> None:
         self._engine.post(event)
 
     def _broken(self, error: BaseException) -> None:
@@ -259,16 +260,18 @@ class Daemon:
             case "events":
                 for item in frame["items"]:
                     self._events.add(item)
-            case _:
-                self._post(e.Received(node, decode(frame)))
+            case "frame":
+                self._post(e.Arrived(node, decode_frame(frame)))
+            case kind:
+                raise ProtocolError(f"unknown frame {str(kind)[:80]!r}")
 
     # --- what goes out ------------------------------------------------------------------------
 
-    def _perform(self, effect: e.Effect) -> None:
+    def _perform(self, effect: e.Outward) -> None:
         ranks, states = self._ranks, self._states
         match effect:
-            case e.Send(to, message):
-                self._peers.send(to, encode(message))
+            case e.Transmit(to, frame):
+                self._peers.send(to, encode_frame(frame))
             case e.Persist(kind, record):
                 self._memory.persist(kind, record)
             case e.Emit():

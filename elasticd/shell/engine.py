@@ -6,8 +6,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from elasticd.core.effects import Effect, Event, Tick
-from elasticd.core.node import Node
+from elasticd.core.effects import Inward, Outward, Tick
+from elasticd.core.endpoint import Endpoint
 from elasticd.shell.clock import monotonic_seconds
 
 MAX_QUEUED_EVENTS = 100_000
@@ -23,14 +23,14 @@ class Engine:
 
     def __init__(
         self,
-        node: Node,
-        perform: Callable[[Effect], None],
+        endpoint: Endpoint,
+        perform: Callable[[Outward], None],
         failed: Callable[[BaseException], None],
     ) -> None:
-        self._node = node
+        self._endpoint = endpoint
         self._perform = perform
         self._failed = failed
-        self._events: deque[Event] = deque()
+        self._events: deque[Inward] = deque()
         self._busy = False
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
@@ -45,7 +45,7 @@ class Engine:
         if self._timer is not None:
             self._timer.cancel()
 
-    def post(self, event: Event) -> None:
+    def post(self, event: Inward) -> None:
         """Take an event in. Events that effects cause wait until all effects are performed."""
         if self._stopped:
             return
@@ -59,7 +59,7 @@ class Engine:
         try:
             while self._events:
                 event = self._events.popleft()
-                for effect in self._node.step(monotonic_seconds(), event):
+                for effect in self._endpoint.step(monotonic_seconds(), event):
                     self._perform(effect)
         except Exception as error:
             self._fail(error)
@@ -72,7 +72,7 @@ class Engine:
             self._timer.cancel()
         if self._stopped:
             return
-        delay = max(_SHORTEST_SLEEP_SECONDS, self._node.next_deadline() - monotonic_seconds())
+        delay = max(_SHORTEST_SLEEP_SECONDS, self._endpoint.next_deadline() - monotonic_seconds())
         self._timer = asyncio.get_running_loop().call_later(delay, self.post, Tick())
 
     def _fail(self, error: BaseException) -> None:

@@ -25,7 +25,7 @@ from elasticd.shell import transfer
 from elasticd.shell.transfer import Serve
 from elasticd.types import NodeId
 
-VERSION = 1
+VERSION = 2
 MAX_QUEUED_BYTES = 4 * MAX_FRAME_BYTES
 """What may wait for a peer that does not read; beyond it the connection is closed."""
 MAX_ADDRESSES = 1024

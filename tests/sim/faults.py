@@ -65,7 +65,7 @@ class Injector:
         self.cluster.after(delay, self._strike)
 
     def _strike(self) -> None:
-        if self.stopped:
+        if self.stopped or not self.cluster.setup.fault_kinds:
             return
         self.inject(self.cluster.rng.choice(self.cluster.setup.fault_kinds))
         self._plan_next()

@@ -9,6 +9,7 @@ from typing import Any, assert_never
 from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.checkpoints.retention import KeepLast, prunable
 from elasticd.core import effects as e
+from elasticd.core.endpoint import Endpoint
 from elasticd.core.messages import JobRecord, View, World
 from elasticd.core.node import Node, Stable
 from elasticd.types import JobId, Lineage, NodeId, Point, Stamp
@@ -111,6 +112,19 @@ class Crash(Exception):
     """The daemon was killed between two effects."""
 
 
+class Watched(Endpoint):
+    """Shows the checkers what the node inside says and hears."""
+
+    def __init__(self, host: Host, node: Node) -> None:
+        super().__init__(node)
+        self.host = host
+
+    def _step_node(self, now: float, event: e.Event) -> list[e.Effect]:
+        effects = super()._step_node(now, event)
+        self.host.cluster.checkers.stepped(self.host, event, effects)
+        return effects
+
+
 class Host:
     """Performs effects in order and posts their results, as the asyncio shell does."""
 
@@ -118,6 +132,7 @@ class Host:
         self.cluster, self.name, self.peers = cluster, name, peers
         self.disk = Disk()
         self.node: Node | None = None
+        self.endpoint: Endpoint | None = None
         self.boot = ""
         self.children: dict[int, Process] = {}
         self.crash_in: int | None = None
@@ -125,7 +140,7 @@ class Host:
         self.paused = False
         self.replies: dict[int, dict[str, Any]] = {}
         self._boots = 0
-        self._events: deque[e.Event] = deque()
+        self._events: deque[e.Inward] = deque()
         self._busy = False
         self._timer = 0
         self._offset = cluster.rng.uniform(0, 1000)
@@ -149,6 +164,7 @@ class Host:
             stable=self.disk.stable(),
             stored={job: self.disk.stored(job) for job in jobs},
         )
+        self.endpoint = Watched(self, self.node)
         self.cluster.say(self.name, "starts")
         self.cluster.network.appeared(self.name)
         self.post(e.Tick())
@@ -159,6 +175,7 @@ class Host:
             return
         self.cluster.say(self.name, "crashes")
         self.node, self.boot, self.crash_in, self.paused = None, "", None, False
+        self.endpoint = None
         self._events.clear()
         children, self.children = self.children, {}
         for child in children.values():
@@ -178,7 +195,7 @@ class Host:
 
     # --- events -----------------------------------------------------------------------------------
 
-    def post(self, event: e.Event) -> None:
+    def post(self, event: e.Inward) -> None:
         if self.node is None:
             return
         self._events.append(event)
@@ -189,11 +206,9 @@ class Host:
             return
         self._busy = True
         try:
-            while self._events and self.node is not None:
+            while self._events and self.endpoint is not None:
                 event = self._events.popleft()
-                effects = self.node.step(self.now(), event)
-                self.cluster.checkers.stepped(self, event, effects)
-                for effect in effects:
+                for effect in self.endpoint.step(self.now(), event):
                     self._maybe_crash()
                     self._perform(effect)
         except Crash:
@@ -210,22 +225,22 @@ class Host:
 
     def _arm(self) -> None:
         self._timer += 1
-        node, timer = self.node, self._timer
-        if node is None:
+        endpoint, timer = self.endpoint, self._timer
+        if endpoint is None:
             return
 
         def fire() -> None:
-            if self._timer == timer and self.node is node:
+            if self._timer == timer and self.endpoint is endpoint:
                 self.post(e.Tick())
 
-        self.cluster.after(max(0.001, node.next_deadline() - self.now()), fire)
+        self.cluster.after(max(0.001, endpoint.next_deadline() - self.now()), fire)
 
     # --- effects ----------------------------------------------------------------------------------
 
-    def _perform(self, effect: e.Effect) -> None:
+    def _perform(self, effect: e.Outward) -> None:
         match effect:
-            case e.Send(to, message):
-                self.cluster.network.send(self.name, to, message)
+            case e.Transmit(to, frame):
+                self.cluster.network.send(self.name, to, frame)
             case e.Persist(kind, record):
                 self.disk.journal.append((kind, record))
             case e.Emit():

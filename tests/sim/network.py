@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from elasticd.core import effects as e
-from elasticd.core.messages import Message, decode, encode
+from elasticd.core.frames import Frame, decode_frame, encode_frame
 from elasticd.types import NodeId
 
 from .cluster import Cluster
@@ -20,6 +20,7 @@ class Pipe:
 
     last: float = 0.0
     up: bool = False
+    up_at: float = 0.0
     held: list[Callable[[], None]] = field(default_factory=list)
 
 
@@ -55,13 +56,13 @@ class Network:
             if node in pair:
                 self._close(pair, "its connection closed")
 
-    def send(self, sender: NodeId, to: NodeId, message: Message) -> None:
+    def send(self, sender: NodeId, to: NodeId, frame: Frame) -> None:
         session = self._sessions.get(_pair(sender, to))
         if session is None or not session.pipes[sender].up:
             return
         if self.cluster.setup.on_the_wire:
-            message = decode(encode(message))
-        self._carry(session, sender, to, lambda: self._post(to, e.Received(sender, message)))
+            frame = decode_frame(encode_frame(frame))
+        self._carry(session, sender, to, lambda: self._post(to, e.Arrived(sender, frame)))
 
     def connected(self, a: NodeId, b: NodeId) -> bool:
         return a == b or (_pair(a, b) in self._sessions and _pair(a, b) not in self._cut)
@@ -118,7 +119,9 @@ class Network:
 
         # A daemon hears of the end of one connection before it hears of the next one.
         wait = max(0.0, self._down_at.get((node, other), 0.0) - self.cluster.now)
-        self.cluster.after(wait + self.cluster.between((0.0, 0.004)), up)
+        wait += self.cluster.between((0.0, 0.004))
+        session.pipes[node].up_at = self.cluster.now + wait
+        self.cluster.after(wait, up)
 
     def _close(self, pair: tuple[NodeId, NodeId], reason: str) -> None:
         session = self._sessions.pop(pair, None)
@@ -149,7 +152,8 @@ class Network:
             pipe.held.append(action)
             return
         delay = self.cluster.between(self.cluster.setup.message_seconds)
-        pipe.last = max(pipe.last, self.cluster.now + delay) + 1e-7
+        # What comes before the receiver has its own connection waits for that.
+        pipe.last = max(pipe.last, self.cluster.now + delay, session.pipes[to].up_at) + 1e-7
         boot = session.boots[to]
 
         def arrive() -> None:
@@ -159,7 +163,7 @@ class Network:
 
         self.cluster.after(pipe.last - self.cluster.now, arrive)
 
-    def _post(self, node: NodeId, event: e.Event) -> None:
+    def _post(self, node: NodeId, event: e.Inward) -> None:
         self.cluster.hosts[node].post(event)
 
 

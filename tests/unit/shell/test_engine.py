@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from elasticd.core import effects as e
-from elasticd.core.node import Node
+from elasticd.core.endpoint import Endpoint
 from elasticd.shell.clock import monotonic_seconds
 from elasticd.shell.engine import Engine
 
@@ -17,12 +17,12 @@ from elasticd.shell.engine import Engine
 class FakeNode:
     """Answers each event with what the test wants, and asks to be woken when the test says."""
 
-    answer: Callable[[e.Event], list[e.Effect]]
+    answer: Callable[[e.Inward], list[e.Outward]]
     wake_in_seconds: float = 3600.0
-    events: list[e.Event] = field(default_factory=list)
+    events: list[e.Inward] = field(default_factory=list)
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def step(self, now: float, event: e.Event) -> list[e.Effect]:
+    def step(self, now: float, event: e.Inward) -> list[e.Outward]:
         self.events.append(event)
         if len(self.events) > 1 and isinstance(event, e.Tick):
             self.woken.set()
@@ -32,8 +32,8 @@ class FakeNode:
         return monotonic_seconds() + self.wake_in_seconds
 
 
-def _engine(node: FakeNode, perform: Callable[[e.Effect], None], failed: Any = None) -> Engine:
-    return Engine(cast(Node, node), perform, failed or (lambda error: None))
+def _engine(node: FakeNode, perform: Callable[[e.Outward], None], failed: Any = None) -> Engine:
+    return Engine(cast(Endpoint, node), perform, failed or (lambda error: None))
 
 
 def _log(text: str) -> e.Log:
@@ -45,10 +45,10 @@ def test_effects_are_performed_in_order_and_their_events_come_after_all_of_them(
         done: list[str] = []
         answers = {"up": [_log("a"), _log("b")], "nested": [_log("c")]}
 
-        def answer(event: e.Event) -> list[e.Effect]:
+        def answer(event: e.Inward) -> list[e.Outward]:
             return list(answers[event.node]) if isinstance(event, e.PeerUp) else []
 
-        def perform(effect: e.Effect) -> None:
+        def perform(effect: e.Outward) -> None:
             assert isinstance(effect, e.Log)
             done.append(effect.text)
             if effect.text == "a":
@@ -77,7 +77,7 @@ def test_a_control_plane_that_fails_is_not_asked_again() -> None:
     async def story() -> tuple[list[BaseException], int]:
         failures: list[BaseException] = []
 
-        def answer(event: e.Event) -> list[e.Effect]:
+        def answer(event: e.Inward) -> list[e.Outward]:
             raise ValueError("an invariant")
 
         node = FakeNode(answer)
