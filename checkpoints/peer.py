@@ -26,6 +26,7 @@ Call = Callable[[Mapping[str, Any], int], int]
 
 REQUESTS = ("stored_jobs", "stored", "held", "verify", "remove")
 """What :func:`answer` answers; ``shard`` is served as a file."""
+MAX_SHARDS = 4096
 RUNNING = {"running": True}
 RUNNING_ANSWER: bytes = msgpack.packb(RUNNING)
 """The answer to ``verify`` while a long one goes on: ask again."""
@@ -123,7 +124,10 @@ def _answer(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:
     step, stamp = int(request["step"]), Stamp(str(request["stamp"]))
     match what:
         case "held":
-            return {"held": list(store.held(job, step, stamp, request["count"]))}
+            count = request["count"]
+            if count is not None and not 0 <= count <= MAX_SHARDS:
+                raise ProtocolError(f"a checkpoint of {count} shards")
+            return {"held": list(store.held(job, step, stamp, count))}
         case "verify":
             problems = store.verify(job, step, stamp, request["index"])
             return {"problems": [[str(p.path), p.shard, p.reason] for p in problems]}

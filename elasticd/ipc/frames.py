@@ -50,7 +50,9 @@ class Decoder:
     connection.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, first_bytes: int = MAX_FRAME_BYTES) -> None:
+        """``first_bytes``: the longest first frame, which comes from somebody still unknown."""
+        self._limit = first_bytes
         self._buffer = bytearray()
 
     def feed(self, data: bytes | memoryview) -> list[dict[str, Any]]:
@@ -64,13 +66,14 @@ class Decoder:
         start = 0
         while len(self._buffer) - start >= _HEADER.size:
             (length,) = _HEADER.unpack_from(self._buffer, start)
-            if length > MAX_FRAME_BYTES:
-                raise ProtocolError(f"a frame of {length} bytes is longer than {MAX_FRAME_BYTES}")
+            if length > self._limit:
+                raise ProtocolError(f"a frame of {length} bytes is longer than {self._limit}")
             body = start + _HEADER.size
             if len(self._buffer) < body + length:
                 break
             messages.append(_decode(bytes(self._buffer[body : body + length])))
             start = body + length
+            self._limit = MAX_FRAME_BYTES
         del self._buffer[:start]
         return messages
 

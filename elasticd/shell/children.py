@@ -29,6 +29,7 @@ import structlog
 
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.ipc.frames import MAX_FRAME_BYTES, MAX_FRAME_FDS, Decoder, encode
+from elasticd.shell.complaints import Complaints
 from elasticd.shell.control import bind_unix
 from elasticd.supervision.exits import watch_exit
 from elasticd.supervision.logs import RotatedLog
@@ -40,7 +41,10 @@ ALIVE_SECONDS = 5.0
 GRACE_SECONDS = 30.0
 HELLO_SECONDS = 10.0
 MAX_STRANGERS = 64
-"""Connections that have not said hello; beyond it new ones are closed."""
+"""Connections that have not said hello; a new one beyond it costs the oldest its place, since a
+child says hello at once."""
+HELLO_BYTES = 64 * 1024
+"""The longest first frame."""
 MAX_QUEUED_BYTES = 2 * MAX_FRAME_BYTES
 """What may wait for a child that doesn't read; beyond it the child is taken for hung and killed."""
 
@@ -78,7 +82,7 @@ class Channel:
         self._on_message = on_message
         self._on_closed = on_closed
         self._loop = asyncio.get_running_loop()
-        self._decoder = Decoder()
+        self._decoder = Decoder(HELLO_BYTES)
         self._fds: deque[int] = deque()
         self._queue: deque[tuple[memoryview, list[int]]] = deque()
         self._queued_bytes = 0
@@ -363,6 +367,7 @@ class ChildServer:
         self._children: dict[str, Child] = {}
         self._watches: dict[str, Callable[[], None]] = {}
         self._strangers: dict[Channel, asyncio.TimerHandle] = {}
+        self.complaints = Complaints("children")
         self._listener: socket.socket | None = None
         self._alive_timer: asyncio.TimerHandle | None = None
 
@@ -418,9 +423,7 @@ class ChildServer:
             except (BlockingIOError, ConnectionAbortedError):
                 return
             if len(self._strangers) >= MAX_STRANGERS:
-                log.warning("connection refused", reason="too many that have not said hello")
-                connection.close()
-                continue
+                self._give_up(next(iter(self._strangers)), "too many have not said hello")
             self._meet(connection)
 
     def _meet(self, connection: socket.socket) -> None:
@@ -441,14 +444,14 @@ class ChildServer:
         def on_closed(reason: str | None) -> None:
             if (timer := self._strangers.pop(channel, None)) is not None:
                 timer.cancel()
-                log.warning("connection closed", reason=reason or "it ended without hello")
+                self.complaints("a stranger", reason or "it ended without hello")
             elif reason is not None:
                 log.warning("child killed", child=repr(known[0]), reason=reason)
                 known[0].kill(signal.SIGKILL)
 
         channel = Channel(connection, on_message, on_closed)
         self._strangers[channel] = asyncio.get_running_loop().call_later(
-            HELLO_SECONDS, self._give_up, channel
+            HELLO_SECONDS, self._give_up, channel, f"no hello within {HELLO_SECONDS:g} s"
         )
 
     def _deliver(self, child: Child, message: Message, fds: list[int]) -> None:
@@ -457,10 +460,10 @@ class ChildServer:
         else:
             _close_all(fds)
 
-    def _give_up(self, channel: Channel) -> None:
-        self._strangers.pop(channel)
+    def _give_up(self, channel: Channel, reason: str) -> None:
+        self._strangers.pop(channel).cancel()
         channel.close()
-        log.warning("connection closed", reason=f"no hello within {HELLO_SECONDS} s")
+        self.complaints("a stranger", reason)
 
     def _ended(self, child: Child) -> None:
         # While the zombie holds the pid, its group can't be anybody else's.

@@ -13,6 +13,7 @@ from typing import Any
 
 from elasticd.errors import ElasticdError, OperationError, ProtocolError, UsageError
 from elasticd.ipc.frames import Decoder, encode
+from elasticd.shell.complaints import Complaints
 
 SOCKET_NAME = "control.sock"
 LOCK_NAME = "lock"
@@ -26,6 +27,7 @@ for.
 """
 
 _READ_BYTES = 256 * 1024
+_SHOWN_CHARS = 200
 # sun_path holds 104 bytes on macOS and 108 on Linux, with the closing zero.
 _SHORT_PATH_BYTES = 100
 
@@ -143,6 +145,7 @@ class ControlServer:
     def __init__(self, home: Path, handlers: Mapping[str, Handler]) -> None:
         self._path = home.absolute() / SOCKET_NAME
         self._handlers = dict(handlers)
+        self.complaints = Complaints("control")
         self._clients: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -192,20 +195,25 @@ class ControlServer:
                 while True:
                     await self._answer(await stream.receive(), stream)
             except (ProtocolError, OperationError) as error:
+                self.complaints("a client", str(error))
                 await stream.send({"error": str(error), "code": error.exit_code})
 
     async def _answer(self, request: dict[str, Any], stream: Stream) -> None:
         answer: Mapping[str, Any]
+        name = request.get("do")
         try:
-            name = request.get("do")
             handler = self._handlers.get(name) if isinstance(name, str) else None
             if handler is None:
-                raise UsageError(f"unknown request {name!r}")
+                raise UsageError(f"unknown request {str(name)[:_SHOWN_CHARS]!r}")
             answer = await handler(request, stream) or {"end": True}
         except ConnectionError:
             raise
         except ElasticdError as error:
             answer = {"error": str(error), "code": error.exit_code}
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            shown = f"bad request {name!r}: {type(error).__name__}: {error}"
+            self.complaints("a client", shown)
+            answer = {"error": shown[:_SHOWN_CHARS], "code": UsageError.exit_code}
         except OSError as error:
             answer = {"error": str(error), "code": OperationError.exit_code}
         await stream.send(answer)

@@ -22,6 +22,7 @@ from elasticd.config import split_address
 from elasticd.errors import OperationError, ProtocolError, UsageError
 from elasticd.ipc.frames import MAX_FRAME_BYTES, Decoder, encode
 from elasticd.shell import transfer
+from elasticd.shell.complaints import Complaints
 from elasticd.shell.transfer import Serve
 from elasticd.types import NodeId
 
@@ -31,6 +32,11 @@ MAX_QUEUED_BYTES = 4 * MAX_FRAME_BYTES
 MAX_ADDRESSES = 1024
 MAX_CONNECTIONS = 4096
 MAX_OTHERS = 16
+MAX_STRANGERS = 128
+"""Incoming connections that have not proved yet that they are live; a new one beyond it costs the
+oldest its place, since a daemon proves it at once."""
+CHANGING = ("remove", "chaos")
+"""Fetches that do something, which a recording must not do again."""
 HELLO_BYTES = 64 * 1024
 HELLO_SECONDS = 5.0
 LAST_WORDS_SECONDS = 0.05
@@ -41,7 +47,6 @@ REFUSED_SECONDS = 5.0
 FORGET_SECONDS = 600.0
 """An address that was only learned from a hello is dropped after so long without an answer; its
 daemon will say hello again."""
-SAME_REASON_SECONDS = 60.0
 _READ_BYTES = 256 * 1024
 
 log = structlog.get_logger(__name__)
@@ -129,11 +134,10 @@ class Dial:
 
 @dataclass(slots=True)
 class Counters:
-    """What was refused, for ``doctor`` and the log."""
+    """What was refused, for ``doctor``."""
 
     bad_frames: int = 0
     refused_hellos: int = 0
-    last_reason: str = ""
 
 
 @dataclass(slots=True)
@@ -162,10 +166,11 @@ class Peers:
     call: Callbacks
     insecure: bool = False
     counters: Counters = field(default_factory=Counters)
+    complain: Complaints = field(default_factory=lambda: Complaints("peers"))
     _peers: dict[NodeId, Peer] = field(default_factory=dict)
     _dials: dict[str, Dial] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    _said: dict[str, tuple[str, float]] = field(default_factory=dict)
+    _strangers: dict[asyncio.StreamWriter, None] = field(default_factory=dict)
     _server: asyncio.Server | None = None
     _closing: bool = False
 
@@ -314,7 +319,7 @@ class Peers:
             reader, writer = await transfer.connect(address)
         except OSError as error:
             if error.errno == errno.EHOSTUNREACH:
-                self._complain(
+                self.complain(
                     address,
                     "no route to it; on macOS also what a missing permission for the local network"
                     " looks like, in which case the fault is here and not there",
@@ -323,11 +328,13 @@ class Peers:
         try:
             writer.write(encode(self.me.frame()))
             async with asyncio.timeout(HELLO_SECONDS):
-                hello = self._checked(await transfer.read_frame(reader, HELLO_BYTES))
+                first = await transfer.read_frame(reader, HELLO_BYTES)
+            hello = self._checked(first)
+            writer.write(transfer.proof(first.get("challenge")))
         except BaseException as error:
             writer.transport.abort()
             if isinstance(error, ProtocolError):
-                self._complain(address, str(error))
+                self.complain(address, str(error))
             raise
         return reader, writer, hello
 
@@ -366,12 +373,13 @@ class Peers:
 
     def _complain_of_namesake(self, hello: Hello, source: str) -> None:
         if hello.boot != self.me.boot:
-            self._complain(source, f"its node id {hello.node!r} is this node's, too")
+            self.complain(source, f"its node id {hello.node!r} is this node's, too")
 
     # --- connections that others open -------------------------------------------------------------
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._closing or len(self._tasks) >= MAX_CONNECTIONS:
+            self.complain("an incoming connection", f"{MAX_CONNECTIONS} are open already")
             writer.transport.abort()
             return
         transfer.tune(writer.transport)
@@ -381,15 +389,17 @@ class Peers:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         source = "an incoming connection"
+        self._strangers[writer] = None
+        if len(self._strangers) > MAX_STRANGERS:
+            next(iter(self._strangers)).transport.abort()
         try:
             async with asyncio.timeout(HELLO_SECONDS):
                 first = await transfer.read_frame(reader, HELLO_BYTES)
-            if first.get("t") == "fetch":
+                hello = await self._proved(first, reader, writer)
+            self._strangers.pop(writer)
+            if hello is None:
                 await self._answer_fetch(first, writer)
                 return
-            # The other side is told who we are even if we refuse it: it then knows why.
-            writer.write(encode(self.me.frame()))
-            hello = self._checked(first)
             source = hello.node
             if hello.node == self.me.node:
                 self._complain_of_namesake(hello, hello.address)
@@ -398,11 +408,30 @@ class Peers:
         except ProtocolError as error:
             self._count_bad(source, str(error))
         except TimeoutError:
-            self._complain(source, "no hello came")
+            self.complain(source, "no hello came")
         except OSError as error:
             log.debug("connection failed", source=source, reason=str(error))
         finally:
+            self._strangers.pop(writer, None)
             await transfer.close(writer)
+
+    async def _proved(
+        self, first: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> Hello | None:
+        """Who has connected, or None if it only fetches; it is live, and no recording."""
+        if first.get("t") == "fetch":
+            if first.get("what") in CHANGING and not await transfer.challenge({}, reader, writer):
+                raise ProtocolError(f"it wants to {first['what']} and did not hear our answer")
+            return None
+        # The other side is told who we are even if we refuse it: it then knows why.
+        try:
+            hello = self._checked(first)
+        except ProtocolError:
+            writer.write(encode(self.me.frame()))
+            raise
+        if not await transfer.challenge(self.me.frame(), reader, writer):
+            raise ProtocolError(f"it says it is {hello.node[:80]!r} and did not hear our answer")
+        return hello
 
     async def _answer_fetch(self, request: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         if request.get("cluster") != self.me.cluster_name:
@@ -426,7 +455,7 @@ class Peers:
             await self._read_messages(peer, reader)
         except OSError as error:
             reason = f"its connection failed: {error.strerror or error}"
-        except (ProtocolError, LookupError, TypeError, ValueError) as error:
+        except (ProtocolError, *transfer.WRONG_SHAPE) as error:
             reason = f"it sent what no daemon sends: {error!r}"
             self._count_bad(peer.node, reason)
         finally:
@@ -502,19 +531,7 @@ class Peers:
 
     def _count_bad(self, source: str, reason: str) -> None:
         self.counters.bad_frames += 1
-        self._complain(source, reason)
-
-    def _complain(self, source: str, reason: str) -> None:
-        """Log a reason, but the same one of the same source once a minute only."""
-        self.counters.last_reason = f"{source}: {reason}"
-        now = asyncio.get_running_loop().time()
-        before, when = self._said.get(source, ("", 0.0))
-        if reason == before and now - when < SAME_REASON_SECONDS:
-            return
-        if len(self._said) >= MAX_ADDRESSES:
-            self._said.clear()
-        self._said[source] = (reason, now)
-        log.warning("connection refused", source=source, reason=reason)
+        self.complain(source, reason)
 
 
 def is_loopback(host: str) -> bool:

@@ -16,10 +16,11 @@ from typing import Any
 
 import structlog
 
+from elasticd.core import childtalk
 from elasticd.core import effects as e
 from elasticd.core.codec import to_plain
 from elasticd.core.messages import JobRecord, World
-from elasticd.errors import OperationError
+from elasticd.errors import OperationError, ProtocolError
 from elasticd.ipc.child import DUMP_SIGNAL
 from elasticd.ipc.listening import is_listening
 from elasticd.ipc.memory import create_memory
@@ -257,10 +258,20 @@ class Ranks:
     # --- children -----------------------------------------------------------------------------
 
     def on_message(self, child: Child, message: dict[str, Any], fds: list[int]) -> None:
+        """Take a frame and its descriptors.
+
+        Raises:
+            ProtocolError: no child of ours says this.
+        """
         rank = self._rank_of(child)
         if rank is None:
             _close(fds)
             return
+        try:
+            childtalk.check(message)
+        except ProtocolError:
+            _close(fds)
+            raise
         if message.get("t") in _READINESS:
             rank.unit.tell(machine.Ready())
         match message.get("t"):

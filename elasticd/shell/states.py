@@ -445,11 +445,10 @@ class States:
                     ) as file:
                         return os.dup(file.fileno())
                 case "log":
-                    fd = nameless_file()
-                    os.write(
-                        fd, self.log_bytes(JobId(request["job"]), request["offset"], _LOG_BYTES)
+                    self.record_of(JobId(request["job"]))  # a name that came from elsewhere
+                    return _file_of(
+                        self.log_bytes(JobId(request["job"]), request["offset"], _LOG_BYTES)
                     )
-                    return fd
                 case what if what in peer.REQUESTS:
                     return _file_of(await self._answer(request))
                 case "archive":

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import mmap
 import os
+import secrets
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -30,6 +31,9 @@ SLICE_BYTES = 1 << 20
 ANSWER_BYTES = 64 * 1024
 """Longest frame before the bytes."""
 _FRAME_HEAD_BYTES = 4
+_CHALLENGE_CHARS = 16
+WRONG_SHAPE = (LookupError, TypeError, ValueError, AttributeError)
+"""What code raises that takes a frame's fields for what they aren't."""
 
 Serve = Callable[[dict[str, Any]], Awaitable[int]]
 """Gets a fetch request; returns a descriptor of what it asks for, which the caller closes. Raises
@@ -101,6 +105,26 @@ async def read_frame(reader: asyncio.StreamReader, limit_bytes: int) -> dict[str
     return frame
 
 
+def proof(challenge: object) -> bytes:
+    """The frame by which one end shows that it hears the other."""
+    return encode({"t": "proof", "challenge": str(challenge)[:_CHALLENGE_CHARS]})
+
+
+async def challenge(
+    greeting: Mapping[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> bool:
+    """Send ``greeting`` with a challenge; whether the other end repeats it.
+
+    Only somebody who reads our answer can, so a recording of another connection can't.
+
+    Raises:
+        ProtocolError: it sent no frame, or closed the connection.
+    """
+    token = secrets.token_hex(_CHALLENGE_CHARS // 2)
+    writer.write(encode({**greeting, "challenge": token}))
+    return await read_frame(reader, ANSWER_BYTES) == {"t": "proof", "challenge": token}
+
+
 async def fetch(
     address: str, request: Mapping[str, Any], sink: int, limit_bytes: int | None = None
 ) -> int:
@@ -120,6 +144,7 @@ async def fetch(
             transport, _ = await loop.create_connection(lambda: receiver, host, port)
         try:
             tune(transport)
+            receiver.prove = transport.write
             transport.write(encode({**request, "t": "fetch"}))
             return await receiver.received()
         finally:
@@ -142,6 +167,8 @@ class _Receiver(asyncio.BufferedProtocol):
         self._left = 0
         self._moved_at = loop.time()
         self._done: asyncio.Future[int] = loop.create_future()
+        self.prove: Callable[[bytes], None] = lambda frame: None
+        """Sends a frame back; set once there is a connection."""
 
     async def received(self) -> int:
         """The size, when all has come. Raises ProtocolError, OSError or TimeoutError."""
@@ -182,6 +209,10 @@ class _Receiver(asyncio.BufferedProtocol):
         (answer,) = Decoder().feed(bytes(self._head[:end]))
         if "error" in answer:
             raise ProtocolError(str(answer["error"]))
+        if "challenge" in answer:
+            self._head.clear()
+            self.prove(proof(answer["challenge"]))
+            return
         size = answer.get("bytes")
         if type(size) is not int or size < 0:
             raise ProtocolError("its answer has no size")
@@ -214,7 +245,7 @@ async def answer(request: dict[str, Any], writer: asyncio.StreamWriter, serve: S
     """
     try:
         fd = await serve(request)
-    except (ElasticdError, OSError) as error:
+    except (ElasticdError, OSError, *WRONG_SHAPE) as error:
         writer.write(encode({"error": str(error)[: ANSWER_BYTES // 8]}))
         await writer.drain()
         return

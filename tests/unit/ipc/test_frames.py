@@ -218,3 +218,25 @@ def test_a_long_path_can_be_connected_to(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         FrameSocket.connect(path)
     assert os.getcwd() == before
+
+
+@given(st.lists(st.binary(max_size=40), max_size=6))
+def test_garbage_is_refused_and_nothing_is_kept_for_what_it_claims(parts: list[bytes]) -> None:
+    decoder = Decoder()
+    fed = 0
+    try:
+        for part in parts:
+            fed += len(part)
+            for message in decoder.feed(part):
+                assert all(isinstance(key, str) for key in message)
+    except ProtocolError:
+        pass
+    assert decoder.pending_bytes <= fed
+
+
+def test_a_strangers_first_frame_is_short_and_a_friends_later_ones_need_not_be() -> None:
+    long = encode({"t": "x" * 2000})
+    with pytest.raises(ProtocolError, match="longer than 1000"):
+        Decoder(1000).feed(long)
+    received = Decoder(1000).feed(encode({"t": "hello"}) + long)
+    assert [len(message["t"]) for message in received] == [5, 2000]

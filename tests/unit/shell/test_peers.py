@@ -212,23 +212,25 @@ def test_another_cluster_or_version_is_refused_and_remembered(
         async with running(a, b):
             await until(lambda: a.peers.counters.refused_hellos and b.peers.counters.refused_hellos)
             assert (
-                a.peers.counters.last_reason
+                a.peers.complain.last_reason
                 == f"{b.address}: it is of another cluster: 'other/id-1'"
             )
             answer = await shake(a.address, {**b.peers.me.frame(), "cluster": "test/id-1"})
             assert answer["node"] == "a"
             await shake(a.address, {**a.peers.me.frame(), "node": "c", "version": 99})
-            assert "another version: '99'" in a.peers.counters.last_reason
+            assert "another version: '99'" in a.peers.complain.last_reason
             assert a.seen == [] and b.seen == []
 
     run(main())
 
 
-async def shake(address: str, frame: dict[str, Any]) -> dict[str, Any]:
+async def shake(address: str, frame: dict[str, Any], prove: bool = False) -> dict[str, Any]:
     """Say hello, return the answer, hang up."""
     reader, writer = await transfer.connect(address)
     writer.write(encode(frame))
     answer = await transfer.read_frame(reader, 1 << 16)
+    if prove:
+        writer.write(transfer.proof(answer["challenge"]))
     await transfer.close(writer)
     return answer
 
@@ -241,7 +243,7 @@ def test_own_address_and_own_name_are_not_dialled(run: Run) -> None:
         namesake = Daemon("a", a.address, boot="boot-2")
         async with running(a, namesake):
             await until(lambda: not (a.peers._dials or namesake.peers._dials))
-            assert "node id 'a' is this node's, too" in a.peers.counters.last_reason
+            assert "node id 'a' is this node's, too" in a.peers.complain.last_reason
             assert a.seen == namesake.seen == []
 
     run(main())
@@ -313,7 +315,9 @@ class RawPeer:
         self.reader, self.writer = await transfer.connect(self.daemon.address)
         self._writers.append(self.writer)
         self.writer.write(encode(self.hello))
-        await transfer.read_frame(self.reader, 1 << 16)
+        answer = await transfer.read_frame(self.reader, 1 << 16)
+        self.proof = transfer.proof(answer["challenge"])
+        self.writer.write(self.proof)
         await self.daemon.until_seen("up", "raw", "boot-1")
         return self
 
@@ -379,8 +383,60 @@ def test_another_boot_replaces_the_one_before(run: Run) -> None:
     async def main() -> None:
         a = Daemon("a")
         async with running(a), RawPeer(a) as raw:
-            await shake(a.address, {**raw.hello, "boot": "boot-2"})
+            await shake(a.address, {**raw.hello, "boot": "boot-2"}, prove=True)
             await a.until_seen("down", "raw", "boot-1")
+
+    run(main())
+
+
+def test_a_recorded_connection_is_refused_and_hurts_nobody(run: Run) -> None:
+    async def main() -> None:
+        a = Daemon("a")
+        async with running(a), RawPeer(a) as raw:
+            recorded = encode(raw.hello) + raw.proof + encode({"t": "nonsense"})
+            reader, writer = await transfer.connect(a.address)
+            writer.write(recorded)
+            answer = await transfer.read_frame(reader, 1 << 16)
+            assert answer["challenge"] not in str(raw.proof)
+            assert await reader.read() == b""
+            await transfer.close(writer)
+            assert "did not hear our answer" in a.peers.complain.last_reason
+            assert a.peers.connected() == ["raw"] and a.received == []
+
+    run(main())
+
+
+def test_a_recorded_order_is_not_carried_out_again(run: Run) -> None:
+    async def main() -> None:
+        a = Daemon("a")
+        a.files["remove"] = os.memfd_create("removed")
+        sink = os.memfd_create("sink")
+        async with running(a):
+            assert await a.peers.fetch(a.address, {"what": "remove"}, sink) == 0
+            reader, writer = await transfer.connect(a.address)
+            order = {"t": "fetch", "what": "remove", "cluster": a.peers.me.cluster_name}
+            writer.write(encode(order) + transfer.proof("00" * 8))
+            assert "challenge" in await transfer.read_frame(reader, 1 << 16)
+            assert await reader.read() == b""
+            await transfer.close(writer)
+            assert "did not hear our answer" in a.peers.complain.last_reason
+        os.close(sink)
+        os.close(a.files["remove"])
+
+    run(main())
+
+
+def test_the_oldest_of_too_many_strangers_goes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        monkeypatch.setattr(module, "MAX_STRANGERS", 3)
+        a = Daemon("a")
+        async with running(a):
+            idle = [await transfer.connect(a.address) for _ in range(4)]
+            assert await idle[0][0].read() == b""
+            hello = replace(a.peers.me, node=NodeId("c")).frame()
+            assert (await shake(a.address, hello))["node"] == "a"
+            for _, writer in idle:
+                await transfer.close(writer)
 
     run(main())
 
