@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from elasticd.core import effects as e
 from elasticd.core.messages import Form, World
+from elasticd.recovery.relief import cut
 from elasticd.types import JobId, Lineage, Point, Stamp, next_stamp
 
 from .cluster import Cluster, Violation
@@ -166,7 +167,8 @@ class Checkers:
     def reduced(
         self, world: World, step: int, parts: Mapping[int, tuple[Point, frozenset[int]]]
     ) -> None:
-        grains = self.cluster.specs[world.job].grains
+        batch = self.cluster.specs[world.job].batch
+        grains = cut(batch.global_, batch.micro, world.relief).grains
         ledger = self.ledgers.setdefault(world.job, Ledger())
         self._require(ledger.reduced(world, grains, step, parts))
         self.cluster.say("ring", f"{world.job} step {step} in {world.generation}")
@@ -233,6 +235,7 @@ class Checkers:
         spec = self.cluster.specs[emit.job]
         wanted = min(spec.checkpoint.replicas, len(node.views.view.members))
         step = emit.fields["step"]
+        last = step == spec.train.steps
         disks = [h.disk for h in self.cluster.hosts.values()]
         # What was stored counts, though retention may have removed it meanwhile. Two sides of a
         # partition may have used the same counter: one of them has to be whole.
@@ -246,14 +249,13 @@ class Checkers:
             same = [[held for m, held in here if m.same_state(manifest)] for here in found]
             # Two sides that ended the job at one state have it under two names, and a disk takes
             # one: only the last checkpoint may make do with that.
-            last = step == spec.train.steps
             there = [
                 any(m.stamp == manifest.stamp and (last or m.same_state(manifest)) for m, _ in here)
                 for here in found
             ]
             nodes = sum(there)
             holding = [
-                {*disk.held(manifest), *(index for held in helds for index in held)}
+                {*disk.was_durable(manifest), *(index for held in helds for index in held)}
                 for disk, helds in zip(disks, same, strict=True)
             ]
             copies = [
@@ -264,6 +266,9 @@ class Checkers:
                 for s in manifest.shards
             ]
             fewest = max(fewest, min(nodes, *copies))
+        if last:  # A job must be able to end beside a disk that is full.
+            refused = sum(any(key[:2] == (emit.job, step) for key in d.refused) for d in disks)
+            wanted = max(1, min(wanted, len(disks) - refused))
         if fewest < wanted:
             self.broken(f"checkpoint {step} is announced, but {fewest} nodes have some part of it")
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import heapq
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from elasticd.core import effects as e
 from elasticd.core.context import Timing
 from elasticd.core.messages import JobRecord, World
 from elasticd.core.node import Node
@@ -36,6 +38,36 @@ class JobShape:
     world_min: int = 1
     world_max: int = 0
     spare: str = "script"
+    user_code_seconds: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """A planned fault. Where it strikes is drawn from (seed, number), whatever came before."""
+
+    number: int
+    at_seconds: float
+    """From when faults begin."""
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mishap:
+    """What befalls one message: the ``number``-th that ``sender`` sends to ``to``."""
+
+    sender: NodeId
+    to: NodeId
+    number: int
+    kind: str
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """Which part of all messages meets with what, while faults last."""
+
+    delayed: float = 0.0
+    delay_seconds: tuple[float, float] = (0.02, 0.4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +81,13 @@ class Setup:
     """For how long faults are injected, from the first formed world on; 0: never."""
     fault_kinds: tuple[str, ...] = ()
     mean_fault_seconds: float = 2.0
+    strikes: tuple[Strike, ...] | None = None
+    """These faults and no others; None: drawn from the seed."""
+    weather: Weather = Weather()
+    mishaps: tuple[Mishap, ...] | None = None
+    """These messages meet with something and no others; None: as the weather has it."""
+    drift: float = 0.0
+    """By how much the nodes' clocks go fast or slow at most."""
     message_seconds: tuple[float, float] = (0.0005, 0.003)
     grain_seconds: tuple[float, float] = (0.01, 0.03)
     trainer_start_seconds: tuple[float, float] = (0.8, 2.0)
@@ -59,6 +98,17 @@ class Setup:
     """Encode and decode every message, as the daemons do."""
     timing: Timing = field(default_factory=Timing)
     node_type: type[Node] = Node
+
+
+def words(moment: tuple[float, str, object]) -> str:
+    """A line of the transcript."""
+    seconds, who, what = moment
+    match what:
+        case e.Emit():
+            what = f"event {what.kind}: {what.reason}"
+        case e.Log():
+            what = f"{what.level}: {what.text} {what.fields}"
+    return f"{seconds:10.4f} {who:8} {what}"
 
 
 class Violation(AssertionError):
@@ -73,17 +123,21 @@ class Cluster:
         self.rng = random.Random(setup.seed)
         self.now = 0.0
         self.verbose = verbose
-        self.lines: list[str] = []
+        self.moments: list[tuple[float, str, object]] = []
+        """The transcript, not yet put into words."""
         self.hosts: dict[NodeId, Host] = {}
         self.rings: dict[str, Ring] = {}
         self.specs: dict[JobId, JobSpec] = {}
+        self.requests: dict[int, str] = {}
+        """What operators asked for."""
+        self.answers: dict[int, dict[str, Any]] = {}
         self.network: Network
         self.checkers: Checkers
         self.world_hooks: list[Callable[[NodeId, World], None]] = []
-        self.faults = 0
+        self.faults: Counter[str] = Counter()
+        """What was done to the nodes, by kind."""
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
-        self._hash = hashlib.blake2b(digest_size=16)
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
         """Run ``action`` that many simulated seconds from now; ties in the order of asking."""
@@ -93,16 +147,27 @@ class Cluster:
     def between(self, bounds: tuple[float, float]) -> float:
         return self.rng.uniform(*bounds)
 
-    def say(self, who: str, what: str) -> None:
-        """A line of the transcript, which the digest is over."""
-        line = f"{self.now:10.4f} {who:8} {what}"
-        self._hash.update(line.encode())
-        self.lines.append(line)
+    def say(self, who: str, what: object) -> None:
+        """A moment for the transcript; ``what`` is put into words when somebody reads it."""
+        moment = (self.now, who, what)
+        self.moments.append(moment)
         if self.verbose:
-            print(line)
+            print(words(moment))
+
+    def transcript(self) -> list[str]:
+        return [words(moment) for moment in self.moments]
 
     def digest(self) -> str:
-        return self._hash.hexdigest()
+        """Two histories are the same if their digests are: it is over the transcript, the number
+        of events, and the state of chance after them."""
+        told = hashlib.blake2b("\n".join(self.transcript()).encode(), digest_size=16)
+        told.update(f"{self._count} {self.rng.getrandbits(64)}".encode())
+        return told.hexdigest()
+
+    @property
+    def events(self) -> int:
+        """How many were scheduled so far."""
+        return self._count
 
     def run(self, until: Callable[[], bool], limit: float) -> bool:
         """Run until ``until()``; False if the limit on simulated time came first."""
@@ -138,6 +203,9 @@ def spec_of(name: str, shape: JobShape) -> JobSpec:
                 "replicas": shape.replicas,
                 "keep": shape.keep,
             },
-            "recovery": {"spare": shape.spare},
+            "recovery": {
+                "spare": shape.spare,
+                "user_code_seconds": shape.user_code_seconds,
+            },
         }
     )

@@ -2,83 +2,109 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 
-from .cluster import Cluster
+from elasticd.core import effects as e
+from elasticd.types import NodeId
+
+from .cluster import Cluster, JobShape, Setup, Strike
 from .host import Host
+from .operators import Operator
 from .trainer import Process, Reducer, Trainer
 
-KINDS = (
+CHILD_KINDS = (
     "trainer",
     "reducer",
     "trainers",
-    "node",
-    "crash",
     "spare_trainer",
     "spare_reducer",
     "stop_trainer",
     "stop_reducer",
-    "stop_node",
+    "hang",
+    "oom",
     "deadlock",
-    "flap",
-    "partition",
-    "silence",
-    "power_cut",
 )
+NODE_KINDS = ("node", "daemon", "crash", "power_cut", "stop_node", "stop_daemon", "sleep", "leave")
+LINK_KINDS = ("flap", "partition", "silence", "one_way", "clog")
+DISK_KINDS = ("disk_full", "disk_slow", "rot")
+CLOCK_KINDS = ("clock_step", "clock_drift")
+OPERATOR_KINDS = ("submit", "cancel")
+KINDS = (*CHILD_KINDS, *NODE_KINDS, *LINK_KINDS, *DISK_KINDS, *CLOCK_KINDS, *OPERATOR_KINDS)
+HEAVY_KINDS = frozenset((*NODE_KINDS, *LINK_KINDS, *DISK_KINDS))
+"""Crashes, partitions and disk faults."""
 
 _CHILD_KILLS_WITHOUT_PROGRESS = 6
 """More than this without a committed step between is what fails a job on purpose."""
+_MAX_JOBS = 4
+
+
+def plan(setup: Setup) -> tuple[Strike, ...]:
+    """The faults of a run: those given, else drawn from the seed."""
+    if setup.strikes is not None:
+        return setup.strikes
+    if not setup.fault_kinds:
+        return ()
+    chance = random.Random(f"faults {setup.seed}")
+    found: list[Strike] = []
+    at = 0.0
+    while True:
+        # Often the next one comes while the last is still being recovered from.
+        soon = chance.random() < 0.3
+        mean = setup.mean_fault_seconds
+        at += chance.uniform(0.0, 0.3) if soon else chance.expovariate(1 / mean)
+        if at >= setup.fault_seconds:
+            return tuple(found)
+        found.append(Strike(len(found), at, chance.choice(setup.fault_kinds)))
 
 
 class Injector:
-    """Draws faults while the run lasts; :meth:`heal` ends all of them."""
+    """Strikes by plan; :meth:`heal` ends whatever lasts."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.log: list[tuple[float, str]] = []
+        self.operator = Operator(cluster)
+        self.struck: list[Strike] = []
+        """Those of the plan that found something to hit."""
         self.stopped = False
+        self._chance = random.Random(f"strikes {cluster.setup.seed}")
         self._undo: list[Callable[[], None]] = []
         self._kills = 0
         self._seen = -1
 
     def begin(self) -> None:
-        self._plan_next()
+        self.cluster.network.rough = True
+        for strike in plan(self.cluster.setup):
+            self.cluster.after(strike.at_seconds, partial(self._strike, strike))
         self.cluster.after(self.cluster.setup.fault_seconds, self.heal)
 
     def heal(self) -> None:
         """Faults stop: everything that was stopped goes on, and dead nodes come back."""
         self.stopped = True
         self.cluster.say("faults", "stop")
+        self.cluster.network.rough = False
         for undo in self._undo:
             undo()
-        self.cluster.network.heal()
         for host in self.cluster.hosts.values():
             host.crash_in = None
             host.start()
 
-    def _plan_next(self) -> None:
-        mean = self.cluster.setup.mean_fault_seconds
-        chance = self.cluster.rng
-        # Often the next one comes while the last is still being recovered from.
-        delay = chance.uniform(0.0, 0.3) if chance.random() < 0.3 else chance.expovariate(1 / mean)
-        self.cluster.after(delay, self._strike)
+    def _strike(self, strike: Strike) -> None:
+        self._chance = random.Random(f"{self.cluster.setup.seed} {strike.number}")
+        if self.inject(strike.kind):
+            self.struck.append(strike)
 
-    def _strike(self) -> None:
-        if self.stopped or not self.cluster.setup.fault_kinds:
-            return
-        self.inject(self.cluster.rng.choice(self.cluster.setup.fault_kinds))
-        self._plan_next()
-
-    def inject(self, kind: str) -> None:
-        """One fault of a kind, somewhere; nothing if there is nothing to hit."""
+    def inject(self, kind: str) -> bool:
+        """One fault of a kind, somewhere; False if there is nothing to hit."""
         hosts = self.cluster.living()
         if not hosts:
-            return
-        host = self.cluster.rng.choice(hosts)
-        if getattr(self, f"_{kind}")(host):
-            self.cluster.faults += 1
-            self.log.append((self.cluster.now, kind))
+            return False
+        host = self._chance.choice(hosts)
+        hit: bool = getattr(self, f"_{kind}")(host)
+        self.cluster.faults[kind] += hit
+        return hit
 
     # --- children ---------------------------------------------------------------------------------
 
@@ -96,7 +122,7 @@ class Injector:
     def _kill(self, host: Host, victims: list[Process]) -> bool:
         if not victims or not self._may_kill():
             return False
-        victim = self.cluster.rng.choice(victims)
+        victim = self._chance.choice(victims)
         self.cluster.say("faults", f"kill {type(victim).__name__} {victim.child} on {host.name}")
         victim.kill()
         return True
@@ -145,10 +171,28 @@ class Injector:
     def _stop(self, host: Host, victims: list[Process]) -> bool:
         if not victims or not self._may_kill():
             return False
-        victim = self.cluster.rng.choice(victims)
+        victim = self._chance.choice(victims)
         self.cluster.say("faults", f"stop {type(victim).__name__} {victim.child} on {host.name}")
         victim.stop()
-        self._later(self.cluster.rng.uniform(0.1, 12.0), victim.go_on)
+        self._later(self._chance.uniform(0.1, 12.0), victim.go_on)
+        return True
+
+    def _hang(self, host: Host) -> bool:
+        """A trainer's script never comes to the end of what it computes."""
+        victims = [t for t in self._serving(host, Trainer) if isinstance(t, Trainer)]
+        if not victims or victims[0].stuck or not self._may_kill():
+            return False
+        self.cluster.say("faults", f"{victims[0].name} hangs")
+        victims[0].stuck = True
+        return True
+
+    def _oom(self, host: Host) -> bool:
+        """A trainer's next grain does not fit into memory."""
+        victims = [t for t in self._serving(host, Trainer) if isinstance(t, Trainer)]
+        if not victims or not self._may_kill():
+            return False
+        self.cluster.say("faults", f"memory of {victims[0].name} is short")
+        victims[0].short = True
         return True
 
     def _deadlock(self, host: Host) -> bool:
@@ -160,48 +204,85 @@ class Injector:
         rings[0].deadlocked = True
         return True
 
-    # --- nodes and links --------------------------------------------------------------------------
+    # --- nodes ------------------------------------------------------------------------------------
 
     def _node(self, host: Host) -> bool:
+        """Power fails on one node."""
         host.crash()
-        self._later(self.cluster.rng.choice((0.3, 1.0, 4.0, 15.0)), host.start)
+        self._later(self._chance.choice((0.3, 1.0, 4.0, 15.0)), host.start)
+        return True
+
+    def _daemon(self, host: Host) -> bool:
+        """The daemon is killed; the machine and its disk go on."""
+        host.crash(power=False)
+        self._later(self._chance.choice((0.1, 1.0, 5.0)), host.start)
         return True
 
     def _crash(self, host: Host) -> bool:
-        """The daemon dies between two effects of one step."""
-        host.crash_in = self.cluster.rng.randrange(12)
-        self._later(self.cluster.rng.choice((1.0, 5.0)), host.start)
+        """Power fails between two effects of one step, or within a write."""
+        host.crash_in = self._chance.randrange(12)
+        self._later(self._chance.choice((1.0, 5.0)), host.start)
         return True
 
     def _power_cut(self, host: Host) -> bool:
         self.cluster.say("faults", "power fails everywhere")
         for each in self.cluster.hosts.values():
             each.crash()
-            self._later(self.cluster.rng.uniform(0.5, 6.0), each.start)
+            self._later(self._chance.uniform(0.5, 6.0), each.start)
+        return True
+
+    def _leave(self, host: Host) -> bool:
+        """The daemon is stopped in order and started again: an upgrade."""
+        if host.paused:
+            return False
+        self.cluster.say("faults", f"{host.name} is upgraded")
+        host.post(e.Leave("its daemon is being stopped"))
+        boot = host.boot
+
+        def stop() -> None:
+            if host.boot == boot:
+                host.crash(power=False)
+
+        self.cluster.after(self._chance.uniform(0.01, 0.2), stop)
+        self._later(self._chance.uniform(0.5, 4.0), host.start)
         return True
 
     def _stop_node(self, host: Host) -> bool:
+        return self._freeze(host, self._chance.uniform(0.1, 6.0), children=True)
+
+    def _stop_daemon(self, host: Host) -> bool:
+        return self._freeze(host, self._chance.uniform(0.1, 6.0), children=False)
+
+    def _sleep(self, host: Host) -> bool:
+        """The lid is closed for a while."""
+        return self._freeze(host, self._chance.uniform(3.0, 40.0), children=True)
+
+    def _freeze(self, host: Host, seconds: float, children: bool) -> bool:
         if host.paused:
             return False
-        self.cluster.say("faults", f"stop {host.name}")
+        self.cluster.say("faults", f"stop {host.name}{'' if children else ' without its children'}")
         host.pause()
-        children = list(host.children.values())
-        for child in children:
+        boot = host.boot
+        stopped = list(host.children.values()) if children else []
+        for child in stopped:
             child.stop()
 
         def resume() -> None:
-            for child in children:
+            for child in stopped:
                 child.go_on()
-            host.resume()
+            if host.boot == boot:
+                host.resume()
 
-        self._later(self.cluster.rng.uniform(0.1, 6.0), resume)
+        self._later(seconds, resume)
         return True
+
+    # --- links ------------------------------------------------------------------------------------
 
     def _flap(self, host: Host) -> bool:
         others = [h for h in self.cluster.living() if h is not host]
         if not others:
             return False
-        other = self.cluster.rng.choice(others)
+        other = self._chance.choice(others)
         self.cluster.say("faults", f"link {host.name} - {other.name} flaps")
         self.cluster.network.flap(host.name, other.name)
         return True
@@ -213,27 +294,118 @@ class Injector:
         return self._cut(close=False)
 
     def _cut(self, close: bool) -> bool:
+        """Two sides, or only some pairs of nodes, lose one another."""
         names = sorted(self.cluster.hosts)
         if len(names) < 2:
             return False
-        side = self.cluster.rng.sample(names, self.cluster.rng.randrange(1, len(names)))
-        self.cluster.say("faults", f"cut off {sorted(side)}{', closed' if close else ''}")
-        self.cluster.network.cut(side, close)
-        self._break_rings(set(side), close)
-        self._later(self.cluster.rng.uniform(0.2, 8.0), self.cluster.network.heal)
+        side = self._chance.sample(names, self._chance.randrange(1, len(names)))
+        rest = [name for name in names if name not in side]
+        pairs = list(product(side, rest))
+        if self._chance.random() < 0.25:
+            pairs = self._chance.sample(pairs, self._chance.randrange(1, len(pairs) + 1))
+        ways = [*pairs, *((b, a) for a, b in pairs)]
+        told = ", ".join(f"{a}-{b}" for a, b in sorted(pairs))
+        self.cluster.say("faults", f"cut {told}{', closed' if close else ''}")
+        self._later(self._chance.uniform(0.2, 8.0), self.cluster.network.cut(ways, close))
+        self._break_rings(pairs, close)
         return True
 
-    def _break_rings(self, side: set[str], close: bool) -> None:
+    def _one_way(self, host: Host) -> bool:
+        """What one node sends to some others does not arrive; it still hears them."""
+        others = [name for name in sorted(self.cluster.hosts) if name != host.name]
+        if not others:
+            return False
+        deaf = self._chance.sample(others, self._chance.randrange(1, len(others) + 1))
+        pairs = [(host.name, name) for name in sorted(deaf)]
+        self.cluster.say("faults", f"{host.name} is not heard by {', '.join(sorted(deaf))}")
+        self._later(self._chance.uniform(0.2, 8.0), self.cluster.network.cut(pairs, close=False))
+        self._break_rings(pairs, close=False)
+        return True
+
+    def _clog(self, host: Host) -> bool:
+        others = [name for name in sorted(self.cluster.hosts) if name != host.name]
+        if not others:
+            return False
+        way = (host.name, self._chance.choice(others))
+        seconds = self._chance.choice((0.1, 0.5, 2.5))
+        self.cluster.say("faults", f"{way[0]} to {way[1]} is clogged, up to {seconds} s")
+        self._later(self._chance.uniform(0.5, 8.0), self.cluster.network.clog(way, seconds))
+        return True
+
+    def _break_rings(self, pairs: list[tuple[NodeId, NodeId]], close: bool) -> None:
         """Rings across the cut: their sockets close too, or they hang."""
         for ring in list(self.cluster.rings.values()):
-            members = set(ring.world.members)
-            if not members & side or members <= side or ring.gone:
+            members = ring.world.members
+            if ring.gone or not any(a in members and b in members for a, b in pairs):
                 continue
             ring.deadlocked = True
             if close:
                 for reducer in list(ring.places.values()):
                     if reducer.alive:
                         reducer.later(0.001, partial(reducer.breaks, "timed out"))
+
+    # --- disks and clocks -------------------------------------------------------------------------
+
+    def _disk_full(self, host: Host) -> bool:
+        disk = host.disk
+        if disk.full:
+            return False
+        self.cluster.say("faults", f"the disk of {host.name} is full")
+        disk.full = True
+
+        def freed() -> None:
+            disk.full = False
+
+        self._later(self._chance.uniform(0.1, 6.0), freed)
+        return True
+
+    def _disk_slow(self, host: Host) -> bool:
+        disk = host.disk
+        disk.sync_seconds = self._chance.choice((0.05, 0.3, 1.5))
+        self.cluster.say("faults", f"the disk of {host.name} takes up to {disk.sync_seconds} s")
+
+        def fast() -> None:
+            disk.sync_seconds = 0.0
+
+        self._later(self._chance.uniform(0.5, 8.0), fast)
+        return True
+
+    def _rot(self, host: Host) -> bool:
+        """A shard rots, of which another node has a sound copy."""
+        others = [h.disk for h in self.cluster.hosts.values() if h is not host]
+        if not host.disk.rot(self._chance, others):
+            return False
+        self.cluster.say("faults", f"a shard on {host.name} rots")
+        return True
+
+    def _clock_step(self, host: Host) -> bool:
+        """Somebody, or NTP, sets the wall clock."""
+        seconds = self._chance.choice((-86400.0, -3.0, 3.0, 86400.0))
+        self.cluster.say("faults", f"the wall clock of {host.name} jumps by {seconds} s")
+        host.clock.step_seconds += seconds
+        return True
+
+    def _clock_drift(self, host: Host) -> bool:
+        rate = self._chance.uniform(0.95, 1.05)
+        self.cluster.say("faults", f"the clock of {host.name} runs {rate:.3f} times as fast")
+        host.clock.drift(rate)
+        self._later(self._chance.uniform(2.0, 10.0), lambda: host.clock.drift(host.usual_rate))
+        return True
+
+    # --- operators --------------------------------------------------------------------------------
+
+    def _submit(self, host: Host) -> bool:
+        if len(self.cluster.specs) >= _MAX_JOBS:
+            return False
+        self.operator.submit(JobShape(steps=self._chance.choice((3, 6)), every=3), host)
+        return True
+
+    def _cancel(self, host: Host) -> bool:
+        jobs = sorted(self.cluster.specs)
+        if not jobs:
+            return False
+        self.operator.cancel(self._chance.choice(jobs), host)
+        return True
 
     def _later(self, seconds: float, undo: Callable[[], None]) -> None:
         done = False

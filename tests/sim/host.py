@@ -3,109 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from elasticd.checkpoints.manifest import Manifest, Stored
-from elasticd.checkpoints.retention import KeepLast, prunable
 from elasticd.core import effects as e
 from elasticd.core.endpoint import Endpoint
-from elasticd.core.messages import JobRecord, View, World
-from elasticd.core.node import Node, Stable
-from elasticd.types import JobId, Lineage, NodeId, Point, Stamp
+from elasticd.core.messages import World
+from elasticd.core.node import Node
+from elasticd.types import JobId, NodeId, Point, Stamp
 
+from .clock import Clock
 from .cluster import Cluster, Violation
+from .disk import Disk, DiskFull
 from .trainer import Process, Reducer, Trainer
 
 _FETCH_SECONDS = 60.0
-
-
-@dataclass(slots=True)
-class Disk:
-    """What survives a crash: the journal and the checkpoints."""
-
-    journal: list[tuple[str, Any]] = field(default_factory=list)
-    finals: dict[tuple[JobId, int, Stamp], Manifest] = field(default_factory=dict)
-    shards: dict[tuple[JobId, int, Stamp], dict[tuple[int, int], tuple[int, str]]] = field(
-        default_factory=dict
-    )
-    """Per state, by (count, index)."""
-    committed: list[tuple[Manifest, tuple[int, ...]]] = field(default_factory=list)
-    """Every manifest that was ever stored here, with the shards that were here then."""
-
-    def write_partial(
-        self, job: JobId, point: Point, count: int, indices: list[int]
-    ) -> list[tuple[int, int, str]]:
-        """A trainer's shards. Their bytes name the lineage, as the real ones' metadata does."""
-        files = self.shards.setdefault((job, point.step, point.stamp), {})
-        rows = []
-        for index in indices:
-            digest = shard_digest(point.lineage, point.step, count, index)
-            files[count, index] = (100, digest)
-            rows.append((index, 100, digest))
-        return rows
-
-    def commit(self, node: NodeId, manifest: Manifest, keep: int) -> str:
-        """Why the manifest can't be stored, or nothing."""
-        key = (manifest.job, manifest.step, manifest.stamp)
-        old = self.finals.get(key)
-        if old is not None and not old.same_state(manifest):
-            return "another state is committed there"
-        files = self.shards.get(key, {})
-        for index in manifest.held_by(node):
-            shard = manifest.shards[index]
-            if files.get((manifest.count, index)) != (shard.bytes, shard.digest):
-                return f"shard {index} is missing"
-        self.finals[key] = manifest
-        self.shards[key] = {k: v for k, v in files.items() if k[0] == manifest.count}
-        self.committed.append((manifest, self.held(manifest)))
-        known = [m for m in self.finals.values() if m.job == manifest.job]
-        for gone in prunable(known, [KeepLast(keep)], manifest.lineage):
-            del self.finals[gone.job, gone.step, gone.stamp]
-            self.shards.pop((gone.job, gone.step, gone.stamp), None)
-        return ""
-
-    def held(self, manifest: Manifest) -> tuple[int, ...]:
-        files = self.shards.get((manifest.job, manifest.step, manifest.stamp), {})
-        return tuple(
-            shard.index
-            for shard in manifest.shards
-            if files.get((manifest.count, shard.index)) == (shard.bytes, shard.digest)
-        )
-
-    def stored(self, job: JobId) -> tuple[Stored, ...]:
-        found = sorted(
-            (m for m in self.finals.values() if m.job == job), key=lambda m: (m.step, m.stamp)
-        )
-        return tuple(Stored(manifest, self.held(manifest)) for manifest in found)
-
-    def sweep(self) -> None:
-        """As LocalStore.sweep: unfinished checkpoints not above the newest final one go."""
-        newest: dict[JobId, int] = {}
-        for job, step, _ in self.finals:
-            newest[job] = max(newest.get(job, -1), step)
-        for key in list(self.shards):
-            if key not in self.finals and key[1] <= newest.get(key[0], -1):
-                del self.shards[key]
-
-    def stable(self) -> Stable:
-        """As shell/memory.py."""
-        counter, promised = 0, None
-        worlds: dict[JobId, World] = {}
-        records: dict[JobId, JobRecord] = {}
-        for kind, record in self.journal:
-            match record:
-                case View(epoch=epoch):
-                    counter = max(counter, epoch.counter)
-                    promised = epoch if kind == "view_attempt" else promised
-                case World(generation=generation, job=job):
-                    worlds[job] = record
-                    counter = max(counter, generation.counter)
-                case JobRecord(id=job):
-                    known = records.get(job)
-                    records[job] = record if known is None else known.merged(record)
-        kept = tuple(worlds[job] for job in sorted(worlds))
-        return Stable(counter, promised, tuple(records[job] for job in sorted(records)), kept)
+_RESTART_SECONDS = 2.0
+"""After so long the service manager starts a daemon again that has failed."""
 
 
 class Crash(Exception):
@@ -140,10 +53,17 @@ class Host:
         self.paused = False
         self.replies: dict[int, dict[str, Any]] = {}
         self._boots = 0
+        drift = cluster.setup.drift
+        self.usual_rate = cluster.rng.uniform(1 - drift, 1 + drift)
+        """Of its clock."""
+        self.clock = Clock(cluster, cluster.rng.uniform(0, 1000), self.usual_rate)
         self._events: deque[e.Inward] = deque()
+        self._effects: deque[e.Outward] = deque()
+        """What is still to be performed before the next event."""
+        self._blocked = False
+        """Waiting for the disk."""
         self._busy = False
         self._timer = 0
-        self._offset = cluster.rng.uniform(0, 1000)
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -160,6 +80,7 @@ class Host:
             boot=self.boot,
             nonce=lambda: f"{chance.getrandbits(32):08x}",
             expected_peers=self.peers,
+            wall=self.clock.wall,
             timing=self.cluster.setup.timing,
             stable=self.disk.stable(),
             stored={job: self.disk.stored(job) for job in jobs},
@@ -169,14 +90,17 @@ class Host:
         self.cluster.network.appeared(self.name)
         self.post(e.Tick())
 
-    def crash(self) -> None:
-        """Power fails: daemon and children end at once, the disk stays."""
+    def crash(self, power: bool = True) -> None:
+        """Daemon and children end at once; what the disk has not synced goes with ``power``."""
         if self.node is None:
             return
         self.cluster.say(self.name, "crashes")
+        if power:
+            self.disk.power_cut(self.cluster.rng)
         self.node, self.boot, self.crash_in, self.paused = None, "", None, False
-        self.endpoint = None
+        self.endpoint, self._blocked = None, False
         self._events.clear()
+        self._effects.clear()
         children, self.children = self.children, {}
         for child in children.values():
             child.die(-9)
@@ -191,7 +115,7 @@ class Host:
 
     def now(self) -> float:
         """This node's own monotonic clock."""
-        return self.cluster.now + self._offset
+        return self.clock.monotonic()
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -202,26 +126,52 @@ class Host:
         self._drain()
 
     def _drain(self) -> None:
-        if self._busy or self.paused:
+        if self._busy or self.paused or self._blocked:
             return
         self._busy = True
         try:
-            while self._events and self.endpoint is not None:
-                event = self._events.popleft()
-                for effect in self.endpoint.step(self.now(), event):
-                    self._maybe_crash()
-                    self._perform(effect)
+            while self.endpoint is not None and not self._blocked:
+                if self._effects:
+                    self._maybe_crash(self._effects[0])
+                    self._perform(self._effects.popleft())
+                elif self._events:
+                    event = self._events.popleft()
+                    self._effects.extend(self.endpoint.step(self.now(), event))
+                else:
+                    break
         except Crash:
             self.crash()
+        except DiskFull as error:
+            self._fail(str(error))
         finally:
             self._busy = False
         self._arm()
 
-    def _maybe_crash(self) -> None:
-        if self.crash_in is not None:
-            self.crash_in -= 1
-            if self.crash_in < 0:
-                raise Crash
+    def _maybe_crash(self, effect: e.Outward) -> None:
+        if self.crash_in is None:
+            return
+        self.crash_in -= 1
+        if self.crash_in < 0:
+            if isinstance(effect, e.Persist):
+                self.disk.tear(effect.kind, effect.record, self.cluster.rng)
+            raise Crash
+
+    def _fail(self, reason: str) -> None:
+        """A daemon that can't write its journal ends, and is started again."""
+        self.cluster.say(self.name, f"gives up: {reason}")
+        self.crash(power=False)
+        self.cluster.after(_RESTART_SECONDS, self.start)
+
+    def _wait_for_disk(self, seconds: float) -> None:
+        """The event loop stands still while the journal is synced."""
+        boot, self._blocked = self.boot, True
+
+        def synced() -> None:
+            if self.boot == boot:
+                self._blocked = False
+                self._drain()
+
+        self.cluster.after(seconds, synced)
 
     def _arm(self) -> None:
         self._timer += 1
@@ -233,7 +183,8 @@ class Host:
             if self._timer == timer and self.endpoint is endpoint:
                 self.post(e.Tick())
 
-        self.cluster.after(max(0.001, endpoint.next_deadline() - self.now()), fire)
+        wait = self.clock.true_seconds(endpoint.next_deadline() - self.now())
+        self.cluster.after(max(0.001, wait), fire)
 
     # --- effects ----------------------------------------------------------------------------------
 
@@ -242,14 +193,17 @@ class Host:
             case e.Transmit(to, frame):
                 self.cluster.network.send(self.name, to, frame)
             case e.Persist(kind, record):
-                self.disk.journal.append((kind, record))
+                self.disk.append(kind, record)
+                if self.disk.sync_seconds:
+                    self._wait_for_disk(self.cluster.between((0.0, self.disk.sync_seconds)))
             case e.Emit():
-                self.cluster.say(self.name, f"event {effect.kind}: {effect.reason}")
+                self.cluster.say(self.name, effect)
                 self.cluster.checkers.emitted(self, effect)
-            case e.Log(level, text, fields):
-                self.cluster.say(self.name, f"{level}: {text} {fields}")
+            case e.Log():
+                self.cluster.say(self.name, effect)
             case e.Reply(request, body):
                 self.replies[request] = body
+                self.cluster.answers.setdefault(request, body)
             case e.EnsureArchive(record):
                 self._soon((0.001, 0.05), e.ArchiveReady(record.id, True, ""))
             case e.CommitManifest():
@@ -374,15 +328,16 @@ class Host:
         """Why a shard could not be had, or nothing."""
         key = (job, step, stamp)
         for index, size, digest in shards:
-            own = self.disk.shards.get(key, {})
-            if own.get((count, index)) == (size, digest):
+            if self.disk.file(key, count, index) == (size, digest):
                 continue
+            if self.disk.full:
+                return "no space left on device"
             for node in sources[index]:
                 host = self.cluster.hosts[node]
                 if host.node is None or not self.cluster.network.connected(self.name, node):
                     continue
-                if host.disk.shards.get(key, {}).get((count, index)) == (size, digest):
-                    self.disk.shards.setdefault(key, {})[count, index] = (size, digest)
+                if host.disk.file(key, count, index) == (size, digest):
+                    self.disk.keep(key, count, index, (size, digest))
                     break
             else:
                 return f"shard {index} of step {step} could not be had"
@@ -464,8 +419,3 @@ class Host:
                 self.post(event)
 
         self.cluster.after(0.0005, heard)
-
-
-def shard_digest(lineage: Lineage, step: int, count: int, index: int) -> str:
-    seen = sum(ord(letter) * (position + 1) for position, letter in enumerate(lineage))
-    return f"{seen:032x}{step:016x}{count:08x}{index:08x}"

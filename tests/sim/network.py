@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from elasticd.core import effects as e
 from elasticd.core.frames import Frame, decode_frame, encode_frame
 from elasticd.types import NodeId
 
-from .cluster import Cluster
+from .cluster import Cluster, Mishap
 
 _RECONNECT_SECONDS = (0.02, 0.15)
+Way = tuple[NodeId, NodeId]
+"""(sender, receiver)."""
 
 
 @dataclass(slots=True)
@@ -39,10 +43,22 @@ class Network:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self._sessions: dict[tuple[NodeId, NodeId], Session] = {}
-        self._cut: set[tuple[NodeId, NodeId]] = set()
+        self.messages = 0
+        self.mishaps: list[Mishap] = []
+        """What befell single messages."""
+        self.rough = False
+        """Whether messages meet with mishaps now."""
+        self._chance = random.Random(f"network {cluster.setup.seed}")
+        self._sessions: dict[Way, Session] = {}
+        self._cut: Counter[Way] = Counter()
+        """How many cuts each way is under."""
+        self._slow: dict[Way, float] = {}
+        """Clogged ways: seconds that each message takes at most."""
         self._numbers = 0
-        self._down_at: dict[tuple[NodeId, NodeId], float] = {}
+        self._down_at: dict[Way, float] = {}
+        self._sent: Counter[Way] = Counter()
+        given = cluster.setup.mishaps
+        self._given = None if given is None else {(m.sender, m.to, m.number): m for m in given}
 
     def appeared(self, node: NodeId) -> None:
         """A daemon started: it and the others dial each other."""
@@ -60,39 +76,73 @@ class Network:
         session = self._sessions.get(_pair(sender, to))
         if session is None or not session.pipes[sender].up:
             return
+        self.messages += 1
         if self.cluster.setup.on_the_wire:
             frame = decode_frame(encode_frame(frame))
-        self._carry(session, sender, to, lambda: self._post(to, e.Arrived(sender, frame)))
+        mishap = self._mishap(sender, to)
+        event = e.Arrived(sender, frame)
+        extra = 0.0 if mishap is None else mishap.seconds
+        self._carry(session, sender, to, lambda: self._post(to, event), extra)
 
     def connected(self, a: NodeId, b: NodeId) -> bool:
-        return a == b or (_pair(a, b) in self._sessions and _pair(a, b) not in self._cut)
+        """Whether bulk data flows between them."""
+        whole = _pair(a, b) in self._sessions and not self._cut[a, b] and not self._cut[b, a]
+        return a == b or whole
 
-    def cut(self, side: list[NodeId], close: bool) -> None:
-        """Separate ``side`` from the rest. ``close``: the connections end, else they stall."""
-        for a in self.cluster.hosts:
-            for b in self.cluster.hosts:
-                if a < b and (a in side) != (b in side):
-                    self._cut.add((a, b))
-                    if close:
-                        self._close((a, b), "its connection failed: timed out")
+    # --- faults -----------------------------------------------------------------------------------
 
-    def heal(self) -> None:
-        """What stalled arrives now; what was closed is dialled again."""
-        cut, self._cut = sorted(self._cut), set()
-        for pair in cut:
-            session = self._sessions.get(pair)
-            if session is None:
-                self._dial(*pair)
+    def cut(self, ways: Iterable[Way], close: bool) -> Callable[[], None]:
+        """Nothing passes along ``ways``; ``close`` ends the connections, else they stall.
+
+        Returns what heals the cut: what stalled arrives then, what was closed is dialled again.
+        """
+        ways = tuple(ways)
+        for way in ways:
+            self._cut[way] += 1
+            if close:
+                self._close(_pair(*way), "its connection failed: timed out")
+        return lambda: self._heal(ways)
+
+    def _heal(self, ways: tuple[Way, ...]) -> None:
+        for way in ways:
+            self._cut[way] -= 1
+            if self._cut[way]:
                 continue
-            for sender, to in (pair, pair[::-1]):
-                held, session.pipes[sender].held = session.pipes[sender].held, []
-                for action in held:
-                    self._carry(session, sender, to, action)
+            sender, to = way
+            session = self._sessions.get(_pair(sender, to))
+            if session is None:
+                self._dial(sender, to)
+                continue
+            held, session.pipes[sender].held = session.pipes[sender].held, []
+            for action in held:
+                self._carry(session, sender, to, action)
+
+    def clog(self, way: Way, seconds: float) -> Callable[[], None]:
+        """Messages of one direction take up to ``seconds``; returns what ends that."""
+        self._slow[way] = seconds
+        return lambda: self._unclog(way)
+
+    def _unclog(self, way: Way) -> None:
+        self._slow.pop(way, None)
 
     def flap(self, a: NodeId, b: NodeId) -> None:
         """A connection closes and is made again at once; what was on its way is lost."""
         self._close(_pair(a, b), "its connection failed: reset")
         self._dial(a, b)
+
+    def _mishap(self, sender: NodeId, to: NodeId) -> Mishap | None:
+        """What befalls this message, by the weather or as given."""
+        self._sent[sender, to] += 1
+        number = self._sent[sender, to]
+        found = None
+        if self._given is not None:
+            found = self._given.get((sender, to, number))
+        elif self.rough and self._chance.random() < self.cluster.setup.weather.delayed:
+            seconds = self._chance.uniform(*self.cluster.setup.weather.delay_seconds)
+            found = Mishap(sender, to, number, "delayed", seconds)
+        if found is not None:
+            self.mishaps.append(found)
+        return found
 
     # --- sessions ---------------------------------------------------------------------------------
 
@@ -100,12 +150,13 @@ class Network:
         delay = self.cluster.between(_RECONNECT_SECONDS)
         self.cluster.after(delay, lambda: self._connect(_pair(a, b)))
 
-    def _connect(self, pair: tuple[NodeId, NodeId]) -> None:
-        hosts = [self.cluster.hosts[node] for node in pair]
-        if pair in self._sessions or pair in self._cut or any(h.node is None for h in hosts):
+    def _connect(self, pair: Way) -> None:
+        a, b = (self.cluster.hosts[node] for node in pair)
+        cut = self._cut[pair] or self._cut[pair[::-1]]
+        if pair in self._sessions or cut or a.node is None or b.node is None:
             return
         self._numbers += 1
-        boots = {host.name: host.boot for host in hosts}
+        boots = {host.name: host.boot for host in (a, b)}
         session = Session(self._numbers, boots, {node: Pipe() for node in pair})
         self._sessions[pair] = session
         for node, other in (pair, pair[::-1]):
@@ -123,7 +174,7 @@ class Network:
         session.pipes[node].up_at = self.cluster.now + wait
         self.cluster.after(wait, up)
 
-    def _close(self, pair: tuple[NodeId, NodeId], reason: str) -> None:
+    def _close(self, pair: Way, reason: str) -> None:
         session = self._sessions.pop(pair, None)
         if session is None:
             return
@@ -144,14 +195,24 @@ class Network:
         self.cluster.after(delay, down)
 
     def _carry(
-        self, session: Session, sender: NodeId, to: NodeId, action: Callable[[], None]
+        self,
+        session: Session,
+        sender: NodeId,
+        to: NodeId,
+        action: Callable[[], None],
+        extra_seconds: float = 0.0,
     ) -> None:
-        """FIFO: nothing overtakes, neither on the way nor in the receiver's socket buffer."""
-        pipe = session.pipes[sender]
-        if _pair(sender, to) in self._cut:
+        """FIFO: nothing overtakes, neither on the way nor in the receiver's socket buffer.
+
+        What ``extra_seconds`` hold up, a lost packet that TCP sends again, holds up all behind it.
+        """
+        pipe, way = session.pipes[sender], (sender, to)
+        if self._cut and self._cut[way]:
             pipe.held.append(action)
             return
-        delay = self.cluster.between(self.cluster.setup.message_seconds)
+        delay = extra_seconds + self.cluster.between(self.cluster.setup.message_seconds)
+        if self._slow and way in self._slow:
+            delay += self.cluster.between((0.0, self._slow[way]))
         # What comes before the receiver has its own connection waits for that.
         pipe.last = max(pipe.last, self.cluster.now + delay, session.pipes[to].up_at) + 1e-7
         boot = session.boots[to]
@@ -167,5 +228,5 @@ class Network:
         self.cluster.hosts[node].post(event)
 
 
-def _pair(a: NodeId, b: NodeId) -> tuple[NodeId, NodeId]:
+def _pair(a: NodeId, b: NodeId) -> Way:
     return (a, b) if a < b else (b, a)

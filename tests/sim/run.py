@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from elasticd.core import effects as e
-from elasticd.core.messages import JobRecord
 from elasticd.errors import ElasticdError
-from elasticd.types import JobId, NodeId
+from elasticd.types import NodeId
 
 from .checkers import Checkers
-from .cluster import Cluster, JobShape, Setup, Violation, spec_of
+from .cluster import Cluster, Mishap, Setup, Strike, Violation
 from .faults import Injector
 from .host import Host
 from .network import Network
@@ -24,12 +23,23 @@ class Result:
     """What became of a run. ``problem`` is empty if every invariant held."""
 
     setup: Setup
-    digest: str
     problem: str
-    faults: int
+    faults: Counter[str]
+    """By kind; those of messages among them."""
+    strikes: tuple[Strike, ...]
+    """The faults of the plan that hit something."""
+    mishaps: tuple[Mishap, ...]
     seconds: float
-    transcript: list[str]
     cluster: Cluster
+
+    @property
+    def digest(self) -> str:
+        """The same for the same history."""
+        return self.cluster.digest()
+
+    @property
+    def transcript(self) -> list[str]:
+        return self.cluster.transcript()
 
 
 def build(setup: Setup, verbose: bool = False) -> Cluster:
@@ -42,15 +52,6 @@ def build(setup: Setup, verbose: bool = False) -> Cluster:
     for host in cluster.hosts.values():
         cluster.after(cluster.rng.uniform(0.0, 0.2), host.start)
     return cluster
-
-
-def submit(cluster: Cluster, host: Host, number: int, shape: JobShape) -> JobId:
-    spec = spec_of(f"job{number}", shape)
-    job = JobId(f"job{number}-{number}-abcd")
-    cluster.specs[job] = spec
-    record = JobRecord(job, number, spec.to_dict(), "archive", "queued")
-    host.post(e.Submit(number, record))
-    return job
 
 
 def simulate(
@@ -71,8 +72,10 @@ def simulate(
         problem = f"{type(error).__name__}: {error}"
         if verbose and not isinstance(error, Violation):
             raise
+    mishaps = cluster.network.mishaps
+    faults = cluster.faults + Counter(f"message {mishap.kind}" for mishap in mishaps)
     return Result(
-        setup, cluster.digest(), problem, cluster.faults, cluster.now, cluster.lines, cluster
+        setup, problem, faults, tuple(injector.struck), tuple(mishaps), cluster.now, cluster
     )
 
 
@@ -86,8 +89,8 @@ def _drive(
         return len(views) == 1 and "0@/" not in views and "" not in views
 
     _expect(cluster, share_a_view, 10.0, "the nodes share no view")
-    for number, shape in enumerate(setup.jobs, 1):
-        submit(cluster, cluster.rng.choice(list(cluster.hosts.values())), number, shape)
+    for shape in setup.jobs:
+        injector.operator.submit(shape, cluster.rng.choice(list(cluster.hosts.values())))
     if script is not None:
         script(cluster, injector)
     if setup.fault_seconds:
@@ -119,8 +122,10 @@ def _all_ended(cluster: Cluster) -> bool:
 
 
 def _quiet(cluster: Cluster) -> bool:
-    """No children are left and all nodes agree on how each job ended."""
-    if any(host.children for host in cluster.hosts.values()):
+    """No children are left, all nodes agree on how each job ended, every request is answered."""
+    if cluster.requests.keys() - cluster.answers.keys() or any(
+        host.children for host in cluster.hosts.values()
+    ):
         return False
     for job in cluster.specs:
         records = [host.node.records[job] for host in cluster.living() if host.node is not None]

@@ -5,16 +5,28 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from .cluster import JobShape, Setup
+from .cluster import JobShape, Setup, Weather
 from .faults import KINDS
 
-LINK_KINDS = ("flap", "partition", "silence")
+FIXED: dict[int, str] = {}
+"""Seeds that failed once, and why; what they found has been repaired."""
+
+_WEATHERS = (
+    Weather(),
+    Weather(delayed=0.02),
+    Weather(delayed=0.1, delay_seconds=(0.005, 0.05)),
+    Weather(delayed=0.05, delay_seconds=(0.05, 1.0)),
+)
 
 
-def setup_of(seed: int, kinds: tuple[str, ...] = KINDS) -> Setup:
-    """A varied run: 1 to 5 nodes, one or two jobs, some or all kinds of faults."""
+def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) -> Setup:
+    """A varied run: 1 to 5 nodes, one or two jobs, some or all kinds of faults.
+
+    With ``kinds`` only faults of those kinds, and none of messages; with ``nodes`` so many.
+    """
     chance = random.Random(f"setup {seed}")
-    nodes = chance.choice((1, 2, 2, 3, 3, 3, 4, 5))
+    drawn = chance.choice((1, 2, 2, 3, 3, 3, 4, 5))
+    nodes = nodes or drawn
     shape = JobShape(
         steps=chance.choice((6, 20, 40)),
         grains=chance.choice((1, 3, 8, 13)),
@@ -24,10 +36,13 @@ def setup_of(seed: int, kinds: tuple[str, ...] = KINDS) -> Setup:
         world_min=chance.choice((1, 1, 1, min(2, nodes))),
         world_max=chance.choice((0, 0, 0, 2)),
         spare=chance.choice(("script", "script", "interpreter", "none")),
+        user_code_seconds=chance.choice((20.0, 60.0)),
     )
     if shape.world_max and shape.world_max < shape.world_min:
         shape = replace(shape, world_max=shape.world_min)
     jobs = (shape,) if chance.random() < 0.8 else (shape, replace(shape, steps=6))
+    weather = chance.choice(_WEATHERS) if kinds is None else Weather()
+    kinds = KINDS if kinds is None else kinds
     if chance.random() < 0.5:
         kinds = tuple(chance.sample(kinds, min(len(kinds), chance.randint(1, 4))))
     slow = chance.random() < 0.2
@@ -38,6 +53,8 @@ def setup_of(seed: int, kinds: tuple[str, ...] = KINDS) -> Setup:
         fault_seconds=chance.uniform(2.0, 12.0),
         fault_kinds=kinds,
         mean_fault_seconds=chance.choice((0.5, 1.5, 4.0)),
+        weather=weather,
+        drift=chance.choice((0.0, 0.0001, 0.01)),
         message_seconds=(0.001, 0.05) if slow else (0.0003, 0.003),
         grain_seconds=chance.choice(((0.005, 0.01), (0.01, 0.03), (0.05, 0.2))),
         on_the_wire=seed % 8 == 0,

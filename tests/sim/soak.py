@@ -1,68 +1,87 @@
 """Run the simulator over many seeds: ``python tests/sim/soak.py --seconds 60``.
 
-The last line is ``faults N violations M``; the exit code is 1 if M > 0. A failing seed is printed
-with the command that replays it.
+Two worker processes take turns at the seeds from ``--first`` on. The last line is ``faults N
+violations M``; the exit code is 1 if M > 0. A failing seed is printed with the command that replays
+and shrinks it. Ctrl-C ends the soak with the same report over what was done so far.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import sys
 import time
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
-if __name__ == "__main__":
-    # A script belongs to no package; what follows is imported as if it did.
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+if not __package__:
+    # A script belongs to no package, nor does it in a worker; what follows is imported as if.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
     __package__ = "sim"
 
-from .run import Result, simulate
-from .seeds import setup_of
+from .tally import Tally, work
 
 _PROGRESS_SECONDS = 10.0
 
 
-def run(seed: int, kinds: tuple[str, ...], verbose: bool = False) -> Result:
-    return simulate(setup_of(seed, kinds) if kinds else setup_of(seed), verbose)
+def soak(
+    first: int, seconds: float, kinds: tuple[str, ...] | None, nodes: int, workers: int
+) -> Tally:
+    """Run seeds for ``seconds`` of real time, or until Ctrl-C."""
+    context = multiprocessing.get_context("spawn")
+    pipes: list[Connection] = []
+    processes: list[SpawnProcess] = []
+    for number in range(workers):
+        ours, theirs = context.Pipe(duplex=False)
+        given = (theirs, first + number, workers, kinds, nodes)
+        process = context.Process(target=work, args=given, daemon=True)
+        process.start()
+        theirs.close()
+        pipes.append(ours)
+        processes.append(process)
+    total = Tally()
+    try:
+        _collect(total, pipes, time.monotonic() + seconds)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    finally:
+        for process in processes:
+            process.terminate()
+            process.join()
+    return total
 
 
-def soak(first: int, seconds: float, kinds: tuple[str, ...]) -> tuple[int, int]:
-    """(faults, violations) of as many seeds as fit into ``seconds`` of real time."""
-    end, said = time.monotonic() + seconds, time.monotonic()
-    seed, faults, violations = first, 0, 0
-    while time.monotonic() < end:
-        result = run(seed, kinds)
-        faults += result.faults
-        if result.problem:
-            violations += 1
-            replay = f"python tests/sim/soak.py --seed {seed} -v"
-            print(f"seed {seed}: {result.problem}\n    replay: {replay}", flush=True)
-        seed += 1
-        if time.monotonic() - said > _PROGRESS_SECONDS:
-            said = time.monotonic()
-            print(f"{seed - first} seeds, {faults} faults", flush=True)
-    return faults, violations
+def _collect(total: Tally, pipes: list[Connection], end: float) -> None:
+    said = time.monotonic()
+    while (now := time.monotonic()) < end:
+        for pipe in wait(pipes, timeout=min(1.0, end - now)):
+            assert isinstance(pipe, Connection)
+            batch = pipe.recv()  # a worker that died raises EOFError: the soak has failed
+            total.merge(batch)
+            for seed, problem in batch.problems:
+                replay = f"python tests/sim/replay.py {seed} --shrink"
+                print(f"seed {seed}: {problem}\n    replay: {replay}", flush=True)
+        if now - said > _PROGRESS_SECONDS:
+            said = now
+            print(total.line(), flush=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="real time to spend")
-    parser.add_argument("--seed", type=int, help="replay this one seed")
     parser.add_argument("--first", type=int, help="the first seed (default: from the clock)")
+    parser.add_argument("--workers", type=int, default=2, help="processes (default: 2)")
+    parser.add_argument("--nodes", type=int, default=0, help="nodes of every run (default: varied)")
     parser.add_argument("--kinds", default="", help="only these kinds of faults, by comma")
-    parser.add_argument("-v", "--verbose", action="store_true", help="print the transcript")
     given = parser.parse_args()
-    kinds = tuple(filter(None, given.kinds.split(",")))
-    if given.seed is not None:
-        result = run(given.seed, kinds, given.verbose)
-        print(result.setup)
-        print(result.problem or "no violation", f"digest {result.digest}")
-        faults, violations = result.faults, int(bool(result.problem))
-    else:
-        first = given.first if given.first is not None else int(time.time()) * 1000
-        faults, violations = soak(first, given.seconds, kinds)
-    print(f"faults {faults} violations {violations}")
-    return 1 if violations else 0
+    kinds = tuple(filter(None, given.kinds.split(","))) or None
+    first = given.first if given.first is not None else int(time.time()) * 1000
+    print(f"seeds from {first} on", flush=True)
+    total = soak(first, given.seconds, kinds, given.nodes, given.workers)
+    print(total.report())
+    print(f"faults {total.total} violations {len(total.problems)}")
+    return 1 if total.problems else 0
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ _GROUP = 20
 Script = Callable[[Cluster, Injector], None]
 
 
-def when(cluster: Cluster, ready: Callable[[], bool], action: Callable[[], None]) -> None:
+def when(cluster: Cluster, ready: Callable[[], bool], action: Callable[[], object]) -> None:
     """Do ``action`` as soon as ``ready()``, looked at every millisecond of simulated time."""
 
     def look() -> None:
@@ -45,7 +45,7 @@ def newest(cluster: Cluster) -> int:
     return max((step for c in cluster.checkers.commits.values() for _, step in c.times), default=-1)
 
 
-def at_step(step: int, action: Callable[[Cluster, Injector], None]) -> Script:
+def at_step(step: int, action: Callable[[Cluster, Injector], object]) -> Script:
     """A script that does ``action`` once, when ``step`` is committed."""
 
     def script(cluster: Cluster, injector: Injector) -> None:
@@ -199,11 +199,11 @@ def test_a_world_waits_for_its_least_members() -> None:
 
 @pytest.mark.parametrize("seed", [3, 8])
 def test_a_seed_is_one_history_whatever_the_hash_seed(seed: int) -> None:
-    script = Path(__file__).with_name("soak.py")
+    script = Path(__file__).with_name("replay.py")
     digests = set()
     for hash_seed in ("1", "2"):
         done = subprocess.run(
-            [sys.executable, str(script), "--seed", str(seed)],
+            [sys.executable, str(script), str(seed)],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,

@@ -12,6 +12,8 @@ from elasticd.core.messages import World
 from elasticd.job import JobSpec
 from elasticd.types import JobId, Point, Tag, first_stamp, next_stamp
 
+from .disk import DiskFull
+
 if TYPE_CHECKING:
     from .cluster import Cluster
     from .host import Host
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 FINGERPRINT = {"dataset": "1000", "grain0": "0", "w": "float32[4]"}
 _SOCKET_SECONDS = 0.0005
 """Constant, so that nothing overtakes."""
+_REWRITE_SECONDS = 5.0
 _SIGKILL = -9
 _SIGTERM = -15
 
@@ -247,6 +250,11 @@ class Trainer(Process):
         self.phase = "idle"
         self.at_run = False
         self.fails_with: int | None = None
+        self.relief = 0
+        self.stuck = False
+        """Never ends what it computes."""
+        self.short = False
+        """Its next grain does not fit into memory."""
         start = self.cluster.between(self.cluster.setup.trainer_start_seconds)
         if spare and spec.recovery.spare == "interpreter":
             self.later(start / 2, lambda: self.tell_daemon({"t": "waiting"}))
@@ -338,6 +346,8 @@ class Trainer(Process):
             self.cluster.checkers.broken(f"{self.name} got a world before Run(...)")
         world, source = self.seat.world, self.seat.world.sources[self.seat.rank]
         self.seat.entered = True
+        if world.relief != self.relief:
+            self.relief, self.computed = world.relief, set()
         if source == "init":
             assert self.point is None or self.point.step == 0, f"init over {self.point}"
             assert world.stamp == first_stamp(self.job, world.lineage)
@@ -443,14 +453,26 @@ class Trainer(Process):
             grain = min(missing)
 
             def computed() -> None:
-                self.computed.add(grain)
-                self._compute()
+                if self.short:
+                    self._out_of_memory()
+                elif not self.stuck:
+                    self.computed.add(grain)
+                    self._compute()
 
             self._soon(self.cluster.setup.grain_seconds, computed)
         elif not self.agreed:
             self._probe()
         else:
             self._reduce()
+
+    def _out_of_memory(self) -> None:
+        """The world is left, the state is kept, sums of the step are dropped."""
+        assert self.seat is not None
+        said = {"t": "oom", "generation": plain(self.seat.generation), "evidence": "bad alloc"}
+        self.short = False
+        self._leave()
+        self.computed = set()
+        self.tell_daemon(said)
 
     def _probe(self) -> None:
         assert self.seat is not None
@@ -537,10 +559,23 @@ class Trainer(Process):
         size = len(world.members)
         rank = self.seat.rank
 
+        disk, indices = self.host.disk, writes(rank, size, size, checkpoint.replicas)
+
         def written() -> None:
+            try:
+                disk.write(self.job, point, size, indices)
+            except DiskFull as error:
+                self._skipped(world, point.step, str(error))
+                self.writing = must
+                if must:
+                    # Nobody else will write it: it is tried again until there is room.
+                    self.later(_REWRITE_SECONDS, written)
+                return
+            self.later(self.cluster.between((0.005, 0.1)) + disk.sync_seconds, synced)
+
+        def synced() -> None:
             self.writing = False
-            indices = writes(rank, size, size, checkpoint.replicas)
-            rows = self.host.disk.write_partial(self.job, point, size, indices)
+            rows = disk.sync(self.job, point, size, indices)
             message = {
                 "t": "shards",
                 "generation": plain(world.generation),
@@ -555,7 +590,11 @@ class Trainer(Process):
             }
             self.tell_daemon(message)
 
-        self.later(self.cluster.between((0.01, 0.15)), written)
+        self.later(self.cluster.between((0.005, 0.05)), written)
+
+    def _skipped(self, world: World, step: int, reason: str) -> None:
+        said = {"t": "checkpoint_skipped", "generation": plain(world.generation), "step": step}
+        self.tell_daemon({**said, "reason": reason})
 
     def _progress(self, phase: str) -> None:
         self.phase = phase

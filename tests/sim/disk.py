@@ -1,0 +1,225 @@
+"""A node's disk: what was synced survives a power cut, what was only written is lost or torn."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+from elasticd.checkpoints.manifest import Manifest, Stored
+from elasticd.checkpoints.retention import KeepLast, prunable
+from elasticd.core.codec import to_plain
+from elasticd.core.messages import JobRecord, View, World
+from elasticd.core.node import Stable
+from elasticd.shell.journal import frame, scan
+from elasticd.types import JobId, Lineage, NodeId, Point, Stamp
+
+Key = tuple[JobId, int, Stamp]
+Files = dict[tuple[int, int], tuple[int, str]]
+"""Bytes and digest of shards by (count, index)."""
+_TORN = (50, "torn")
+_ROTTEN = "rotten"
+"""Only a reader of the whole file finds that out."""
+
+
+class DiskFull(OSError):
+    """No space is left."""
+
+
+@dataclass(slots=True)
+class Disk:
+    """The journal and the checkpoints of one node."""
+
+    journal: list[tuple[str, Any]] = field(default_factory=list)
+    finals: dict[Key, Manifest] = field(default_factory=dict)
+    shards: dict[Key, Files] = field(default_factory=dict)
+    """Durable ones."""
+    unsynced: dict[Key, Files] = field(default_factory=dict)
+    """Being written, under names that mean nothing yet; a power cut takes them."""
+    committed: list[tuple[Manifest, tuple[int, ...]]] = field(default_factory=list)
+    """Every manifest that was ever stored here, with the shards that were durable here then."""
+    rotten: list[tuple[Key, tuple[int, int], tuple[int, str]]] = field(default_factory=list)
+    """Shards that have lost their content behind everybody's back, with what it was."""
+    refused: set[Key] = field(default_factory=set)
+    """Checkpoints that there was no room for, once."""
+    full: bool = False
+    sync_seconds: float = 0.0
+    """What a sync of the journal takes, besides what always is: a slow disk."""
+    lies: bool = False
+    """Says that it has synced shards and has not; for a planted bug."""
+
+    # --- the journal ------------------------------------------------------------------------------
+
+    def append(self, kind: str, record: Any) -> None:
+        """Add a record; it is durable then.
+
+        Raises:
+            DiskFull: nothing was written.
+        """
+        if self.full:
+            raise DiskFull("no space left on device")
+        self.journal.append((kind, record))
+
+    def tear(self, kind: str, record: Any, chance: random.Random) -> None:
+        """Power fails within an append: the frame is there in part, or as a whole, unacknowledged.
+
+        What a restart makes of it is what the daemon's own reader makes of those bytes.
+        """
+        before = frame([[name, to_plain(kept)] for name, kept in self.journal[-1:]])
+        torn = frame([[kind, to_plain(record)]])
+        cut = chance.randrange(len(torn) + 1)
+        found = scan(before + torn[:cut])
+        if found.rotten_at is not None:
+            raise AssertionError(f"a torn frame reads as rot: {cut} of {len(torn)} bytes")
+        if len(found.records) > len(self.journal[-1:]):
+            self.journal.append((kind, record))
+
+    def stable(self) -> Stable:
+        """As shell/memory.py."""
+        counter, promised = 0, None
+        worlds: dict[JobId, World] = {}
+        records: dict[JobId, JobRecord] = {}
+        for kind, record in self.journal:
+            match record:
+                case View(epoch=epoch):
+                    counter = max(counter, epoch.counter)
+                    promised = epoch if kind == "view_attempt" else promised
+                case World(generation=generation, job=job):
+                    worlds[job] = record
+                    counter = max(counter, generation.counter)
+                case JobRecord(id=job):
+                    known = records.get(job)
+                    records[job] = record if known is None else known.merged(record)
+        kept = tuple(worlds[job] for job in sorted(worlds))
+        return Stable(counter, promised, tuple(records[job] for job in sorted(records)), kept)
+
+    # --- shards -----------------------------------------------------------------------------------
+
+    def write(self, job: JobId, point: Point, count: int, indices: list[int]) -> None:
+        """A trainer's shards, not synced yet. Their bytes name the lineage, as real ones do.
+
+        Raises:
+            DiskFull: nothing of them is there.
+        """
+        if self.full:
+            raise DiskFull("no space left on device")
+        files = self.unsynced.setdefault((job, point.step, point.stamp), {})
+        for index in indices:
+            files[count, index] = (100, shard_digest(point.lineage, point.step, count, index))
+
+    def sync(
+        self, job: JobId, point: Point, count: int, indices: list[int]
+    ) -> list[tuple[int, int, str]]:
+        """Make them durable; (index, bytes, digest) of each."""
+        key = (job, point.step, point.stamp)
+        files = self.unsynced.get(key, {})
+        rows = []
+        for index in indices:
+            row = (100, shard_digest(point.lineage, point.step, count, index))
+            rows.append((index, *row))
+            if not self.lies:
+                files.pop((count, index), None)
+                self.keep(key, count, index, row)
+        return rows
+
+    def keep(self, key: Key, count: int, index: int, row: tuple[int, str]) -> None:
+        """A shard that is durable at once: one that was copied from a peer."""
+        self.shards.setdefault(key, {})[count, index] = row
+
+    def file(self, key: Key, count: int, index: int) -> tuple[int, str] | None:
+        """What a reader finds."""
+        cached = self.unsynced.get(key, {}).get((count, index)) if self.lies else None
+        return cached or self.shards.get(key, {}).get((count, index))
+
+    def power_cut(self, chance: random.Random) -> None:
+        """What was not synced is gone, or half there."""
+        for key, files in self.unsynced.items():
+            for name in files:
+                if chance.random() < 0.5 and name not in self.shards.get(key, {}):
+                    self.shards.setdefault(key, {})[name] = _TORN
+        self.unsynced.clear()
+
+    def rot(self, chance: random.Random, others: list[Disk]) -> bool:
+        """A durable shard changes its content; False if each is the last sound one of its kind."""
+        names = [
+            (key, name)
+            for key, files in sorted(self.shards.items())
+            for name, row in files.items()
+            if any(other.shards.get(key, {}).get(name) == row for other in others)
+        ]
+        if not names:
+            return False
+        key, name = chance.choice(names)
+        self.rotten.append((key, name, self.shards[key][name]))
+        self.shards[key][name] = (100, _ROTTEN)
+        return True
+
+    # --- manifests --------------------------------------------------------------------------------
+
+    def commit(self, node: NodeId, manifest: Manifest, keep: int) -> str:
+        """Why the manifest can't be stored, or nothing."""
+        key = (manifest.job, manifest.step, manifest.stamp)
+        old = self.finals.get(key)
+        if self.full:
+            self.refused.add(key)
+            return "no space left on device"
+        if old is not None and not old.same_state(manifest):
+            return "another state is committed there"
+        for index in manifest.held_by(node):
+            if not self._seems_whole(key, manifest, index):
+                return f"shard {index} is missing"
+        self.finals[key] = manifest
+        files = self.shards.get(key, {})
+        self.shards[key] = {k: v for k, v in files.items() if k[0] == manifest.count}
+        self.committed.append((manifest, self.was_durable(manifest)))
+        known = [m for m in self.finals.values() if m.job == manifest.job]
+        for gone in prunable(known, [KeepLast(keep)], manifest.lineage):
+            self._remove((gone.job, gone.step, gone.stamp))
+        return ""
+
+    def _remove(self, key: Key) -> None:
+        del self.finals[key]
+        self.shards.pop(key, None)
+        self.unsynced.pop(key, None)
+
+    def held(self, manifest: Manifest) -> tuple[int, ...]:
+        """The shards of a checkpoint that are here, by their names and sizes."""
+        key = (manifest.job, manifest.step, manifest.stamp)
+        return tuple(i for i in range(manifest.count) if self._seems_whole(key, manifest, i))
+
+    def _seems_whole(self, key: Key, manifest: Manifest, index: int) -> bool:
+        shard = manifest.shards[index]
+        expected = ((shard.bytes, shard.digest), (shard.bytes, _ROTTEN))
+        return self.file(key, manifest.count, index) in expected
+
+    def was_durable(self, manifest: Manifest) -> tuple[int, ...]:
+        """The shards that are durable here, or were until they rotted."""
+        key = (manifest.job, manifest.step, manifest.stamp)
+        lost = {(name, row) for where, name, row in self.rotten if where == key}
+        return tuple(
+            s.index
+            for s in manifest.shards
+            if ((manifest.count, s.index), (s.bytes, s.digest)) in lost
+            or self.shards.get(key, {}).get((manifest.count, s.index)) == (s.bytes, s.digest)
+        )
+
+    def stored(self, job: JobId) -> tuple[Stored, ...]:
+        found = sorted(
+            (m for m in self.finals.values() if m.job == job), key=lambda m: (m.step, m.stamp)
+        )
+        return tuple(Stored(manifest, self.held(manifest)) for manifest in found)
+
+    def sweep(self) -> None:
+        """As LocalStore.sweep: unfinished checkpoints not above the newest final one go."""
+        newest: dict[JobId, int] = {}
+        for job, step, _ in self.finals:
+            newest[job] = max(newest.get(job, -1), step)
+        for files in (self.shards, self.unsynced):
+            for key in list(files):
+                if key not in self.finals and key[1] <= newest.get(key[0], -1):
+                    del files[key]
+
+
+def shard_digest(lineage: Lineage, step: int, count: int, index: int) -> str:
+    seen = sum(ord(letter) * (position + 1) for position, letter in enumerate(lineage))
+    return f"{seen:032x}{step:016x}{count:08x}{index:08x}"
