@@ -66,8 +66,22 @@ class Mishap:
 class Weather:
     """Which part of all messages meets with what, while faults last."""
 
+    lost: float = 0.0
+    duplicated: float = 0.0
+    reordered: float = 0.0
+    """It comes late and is overtaken."""
     delayed: float = 0.0
+    """It comes late, and so does all behind it, as with a packet that TCP sends again."""
     delay_seconds: tuple[float, float] = (0.02, 0.4)
+
+    def draw(self, chance: random.Random) -> str:
+        """The kind of mishap that a message meets with, or nothing."""
+        dice = chance.random()
+        for kind in ("lost", "duplicated", "reordered", "delayed"):
+            dice -= getattr(self, kind)
+            if dice < 0:
+                return kind
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

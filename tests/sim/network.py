@@ -79,10 +79,25 @@ class Network:
         self.messages += 1
         if self.cluster.setup.on_the_wire:
             frame = decode_frame(encode_frame(frame))
-        mishap = self._mishap(sender, to)
         event = e.Arrived(sender, frame)
-        extra = 0.0 if mishap is None else mishap.seconds
-        self._carry(session, sender, to, lambda: self._post(to, event), extra)
+
+        def arrive() -> None:
+            self._post(to, event)
+
+        mishap = self._mishap(sender, to)
+        match mishap.kind if mishap is not None else "":
+            case "":
+                self._carry(session, sender, to, arrive)
+            case "delayed":
+                assert mishap is not None
+                self._carry(session, sender, to, arrive, mishap.seconds)
+            case "duplicated":
+                assert mishap is not None
+                self._carry(session, sender, to, arrive)
+                self._overtaken(session, to, arrive, mishap.seconds)
+            case "reordered":
+                assert mishap is not None
+                self._overtaken(session, to, arrive, mishap.seconds)
 
     def connected(self, a: NodeId, b: NodeId) -> bool:
         """Whether bulk data flows between them."""
@@ -137,9 +152,9 @@ class Network:
         found = None
         if self._given is not None:
             found = self._given.get((sender, to, number))
-        elif self.rough and self._chance.random() < self.cluster.setup.weather.delayed:
+        elif self.rough and (kind := self.cluster.setup.weather.draw(self._chance)):
             seconds = self._chance.uniform(*self.cluster.setup.weather.delay_seconds)
-            found = Mishap(sender, to, number, "delayed", seconds)
+            found = Mishap(sender, to, number, kind, seconds)
         if found is not None:
             self.mishaps.append(found)
         return found
@@ -223,6 +238,19 @@ class Network:
                 action()
 
         self.cluster.after(pipe.last - self.cluster.now, arrive)
+
+    def _overtaken(
+        self, session: Session, to: NodeId, arrive: Callable[[], None], seconds: float
+    ) -> None:
+        """A frame that keeps no order, and comes even over a connection that has ended."""
+        boot = session.boots[to]
+
+        def late() -> None:
+            if self.cluster.hosts[to].boot == boot:
+                arrive()
+
+        up_at = max(0.0, session.pipes[to].up_at - self.cluster.now)
+        self.cluster.after(up_at + seconds, late)
 
     def _post(self, node: NodeId, event: e.Inward) -> None:
         self.cluster.hosts[node].post(event)

@@ -13,8 +13,10 @@ FIXED: dict[int, str] = {}
 
 _WEATHERS = (
     Weather(),
-    Weather(delayed=0.02),
-    Weather(delayed=0.1, delay_seconds=(0.005, 0.05)),
+    Weather(lost=0.02, duplicated=0.02, reordered=0.02, delayed=0.02),
+    Weather(lost=0.05, duplicated=0.05, reordered=0.05, delay_seconds=(0.002, 0.05)),
+    Weather(lost=0.2, duplicated=0.1),
+    Weather(duplicated=0.1, reordered=0.2, delay_seconds=(0.001, 1.5)),
     Weather(delayed=0.05, delay_seconds=(0.05, 1.0)),
 )
 

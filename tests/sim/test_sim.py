@@ -303,7 +303,7 @@ def test_finds_work_that_is_lost_with_its_leader(monkeypatch: pytest.MonkeyPatch
     real = Checkpoints.on_shards
     monkeypatch.setattr(Checkpoints, "learn", lambda self, reports: None)
     monkeypatch.setattr(Checkpoints, "on_shards", forgetful)
-    assert "do not end" in problems(("node",), range(60))
+    assert "do not end" in problems(("crash",), range(60))
 
 
 def test_finds_a_plan_that_is_made_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:

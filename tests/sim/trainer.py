@@ -433,6 +433,7 @@ class Trainer(Process):
         self._progress("user")
         self._maybe_write(point)
         if point.step == self.spec.train.steps:
+            self._progress("idle")
             self.tell_daemon(
                 {
                     "t": "finished",
