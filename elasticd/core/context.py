@@ -17,8 +17,10 @@ class Timing:
     """Every duration that the control plane waits for, in seconds."""
 
     heartbeat_seconds: float = 0.25
-    silent_seconds: float = 2.0
-    """A peer that was not heard for this long is dead."""
+    silent_floor_seconds: float = 1.5
+    silent_seconds: float = 1.95
+    """A peer that was not heard for so long is dead: in between as its pace lets expect
+    (core/detector.py)."""
     return_seconds: float = 2.0
     """A peer whose connection closed and that does not return for this long is dead."""
     settle_seconds: float = 3.0

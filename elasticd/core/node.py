@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from elasticd.checkpoints.manifest import Stored
@@ -28,6 +29,8 @@ from elasticd.job import JobSpec
 from elasticd.recovery.regroup import check_shares
 from elasticd.types import JobId, NodeId, Tag
 
+_PAUSE_SECONDS = 1.0
+"""It is worth a line in the log that a node stood still for so long."""
 _EVENTS_PER_INSTANT = 10_000
 """More messages than this from one event means that two parts talk in circles."""
 
@@ -66,6 +69,8 @@ class Node:
     members: dict[JobId, Member] = field(default_factory=dict)
     summaries: dict[JobId, dict[str, Any]] = field(default_factory=dict)
     followed: Tag | None = None
+    due: float = inf
+    """When it asked to be woken at the latest."""
 
     def __post_init__(self) -> None:
         self.ctx = Context(
@@ -98,6 +103,9 @@ class Node:
         """Take in one event and return what is to be done, in order."""
         ctx = self.ctx
         ctx.now, ctx.wall, ctx.effects = now, self.wall(), []
+        if (paused := self.views.detector.running(now, self.due)) >= _PAUSE_SECONDS:
+            ctx.log("warning", f"this node did not run for {paused:.1f} s")
+        self.due = inf
         self._take(event)
         for _ in range(_EVENTS_PER_INSTANT):
             if ctx.inbox:
@@ -117,7 +125,9 @@ class Node:
             times += member.deadlines()
         for driver in self.drivers.by_job.values():
             times += driver.deadlines()
-        return min((time for time in times if time > self.ctx.now), default=self.ctx.now + 1.0)
+        soonest = min((time for time in times if time > self.ctx.now), default=self.ctx.now + 1.0)
+        self.due = soonest
+        return soonest
 
     def check(self) -> None:
         """Invariants 1 and 2, as far as one node can see them."""

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from elasticd.core.context import Context
+from elasticd.core.damping import Damping
+from elasticd.core.detector import Bounds, Detector
 from elasticd.core.messages import (
     Heartbeat,
     Leaving,
@@ -31,7 +33,6 @@ class Peer:
     address: str
     session: int
     """Rises when messages between it and us were given up (core/sessions.py)."""
-    heard: float
     epoch: Tag | None = None
     """The view that it follows; None until it has said so."""
     down_since: float | None = None
@@ -65,6 +66,10 @@ class Membership:
     peers: dict[NodeId, Peer] = field(default_factory=dict)
     links: dict[NodeId, tuple[str, str, int]] = field(default_factory=dict)
     """Boot, address and session of every open connection, also to peers that fell silent."""
+    damping: Damping = field(default_factory=Damping)
+    detector: Detector = field(init=False)
+    buried: dict[NodeId, str] = field(default_factory=dict)
+    """The run of each peer that was held for dead."""
     ballot: Ballot | None = None
     leaving: str = ""
     """Why this node goes; empty while it stays."""
@@ -73,6 +78,11 @@ class Membership:
     started: float | None = None
     next_heartbeat: float = 0.0
     retry_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        timing = self.ctx.timing
+        bounds = Bounds(timing.silent_floor_seconds, timing.silent_seconds)
+        self.detector = Detector(bounds, timing.heartbeat_seconds)
 
     # --- what is heard --------------------------------------------------------------------------
 
@@ -89,14 +99,25 @@ class Membership:
             self._meet(node)
             return
         # The same run on another connection: nothing that was said is lost.
-        peer.address, peer.heard = address, self.ctx.now
-        peer.down_since, peer.down_reason = None, ""
+        peer.address, peer.down_since, peer.down_reason = address, None, ""
+        self.detector.meet(node, self.ctx.now)
         self.ctx.send(node, Heartbeat(self.epoch, self.ctx.counter))
 
     def _meet(self, node: NodeId) -> None:
         boot, address, session = self.links[node]
-        self.peers[node] = Peer(boot, address, session, self.ctx.now)
+        self.peers[node] = Peer(boot, address, session)
+        self.detector.meet(node, self.ctx.now)
+        self._note_return(node, boot)
         self.ctx.send(node, Heartbeat(self.epoch, self.ctx.counter))
+
+    def _note_return(self, node: NodeId, boot: str) -> None:
+        before = self.buried.pop(node, None)
+        if before is None:
+            return
+        if before != boot:
+            self.damping.restarted(node)
+        elif wait := self.damping.flapped(node, self.ctx.now):
+            self.ctx.log("info", f"{node} comes and goes: it is let in after {wait:g} s", node=node)
 
     def peer_down(self, node: NodeId, boot: str, reason: str) -> None:
         link, peer = self.links.get(node), self.peers.get(node)
@@ -116,7 +137,7 @@ class Membership:
             self.ctx.log("info", "node speaks again", node=node)
             self._meet(node)
         elif peer is not None and peer.down_since is None:
-            peer.heard = self.ctx.now
+            self.detector.heard(node, self.ctx.now)
 
     def confirm_dead(self, node: NodeId, why: str) -> bool:
         """A closed connection and a second witness: the peer is dead now. True if that is news."""
@@ -131,9 +152,11 @@ class Membership:
 
     def _bury(self, node: NodeId, why: str) -> None:
         peer = self.peers[node]
-        self.ctx.lost[node] = peer.heard if peer.down_since is None else peer.down_since
+        heard_at = self.detector.heard_at(node)
+        self.ctx.lost[node] = heard_at if peer.down_since is None else peer.down_since
         self.ctx.lost_why[node] = why
         self.ctx.log("info", "node is dead", node=node, why=why)
+        self.buried[node] = peer.boot
         self._forget(node)
 
     # --- going on purpose -------------------------------------------------------------------------
@@ -210,11 +233,11 @@ class Membership:
                     self.ctx.send(node, beat)
         for node in sorted(self.peers):
             peer = self.peers[node]
-            silent = now - peer.heard >= timing.silent_seconds
-            gone = peer.down_since is not None and now - peer.down_since >= timing.return_seconds
-            if silent or gone:
-                why = peer.down_reason or f"silent for {now - peer.heard:.1f} s"
-                self._bury(node, why)
+            if peer.down_since is None:
+                if now >= self.detector.silent_at(node, now):
+                    self._bury(node, f"silent for {now - self.detector.heard_at(node):.1f} s")
+            elif now - peer.down_since >= timing.return_seconds:
+                self._bury(node, peer.down_reason)
         self._ballot_overdue()
         self.consider()
 
@@ -223,10 +246,12 @@ class Membership:
         if self.leaving:
             return []
         times = [self.next_heartbeat]
-        for peer in self.peers.values():
-            times.append(peer.heard + timing.silent_seconds)
-            if peer.down_since is not None:
+        for node, peer in self.peers.items():
+            if peer.down_since is None:
+                times.append(self.detector.silent_at(node, self.ctx.now))
+            else:
                 times.append(peer.down_since + timing.return_seconds)
+            times.append(self.damping.admit_at(node))
         if self.ballot is not None:
             times.append(self.ballot.deadline)
         times.append(self.retry_at)
@@ -254,6 +279,7 @@ class Membership:
         peer = self.peers.get(node)
         if peer is not None:
             peer.epoch = beat.epoch
+            self.detector.beat(node, self.ctx.now)
         self.consider()
 
     def consider(self) -> None:
@@ -262,13 +288,18 @@ class Membership:
             return
         if any(p.down_since is not None or p.epoch is None for p in self.peers.values()):
             return
-        members = self.living()
+        members = tuple(node for node in self.living() if not self._on_probation(node))
         if self.view is not None and members == self.view.members and not self._astray():
             return
         if self.view is None and not self._settled(members):
             return
         if self._proposer(members) == self.ctx.me:
             self._propose(members)
+
+    def _on_probation(self, node: NodeId) -> bool:
+        """It came and went too often, and has not been steady for long enough since."""
+        inside = self.view is not None and node in self.view.members
+        return not inside and self.ctx.now < self.damping.admit_at(node)
 
     def _astray(self) -> bool:
         """Somebody of our view is not in it any more, though all its nodes live.
@@ -282,6 +313,8 @@ class Membership:
             return leader is not None and leader.boot != self.met.get(self.view.leader, ("",))[0]
         late = self.ctx.now - self.formed_at >= self.ctx.timing.ballot_seconds
         for node, peer in self.peers.items():
+            if self._on_probation(node):
+                continue
             if (peer.boot, peer.session) != self.met.get(node):
                 return True
             if late and peer.epoch != self.epoch:
@@ -320,7 +353,8 @@ class Membership:
 
     def on_propose(self, node: NodeId, view: View) -> None:
         ctx = self.ctx
-        if view.epoch <= self.promised or node not in self.peers or ctx.me not in view.members:
+        stale = view.epoch <= self.promised or node not in self.peers
+        if stale or ctx.me not in view.members or self._on_probation(node):
             ctx.send(node, ViewNack(view.epoch, max(ctx.counter, self.promised.counter)))
             return
         ctx.saw(view.epoch.counter)
@@ -370,10 +404,9 @@ class Membership:
             return
         self.ballot = None
         for node in sorted(ballot.waiting):
-            peer = self.peers.get(node)
-            if peer is not None:
+            if node in self.peers:
                 self.ctx.log("warning", "node did not answer a proposed view", node=node)
-                peer.heard = min(peer.heard, self.ctx.now - self.ctx.timing.silent_seconds / 2)
+                self.detector.hasten(node, self.ctx.now)
         self.retry_at = self.ctx.now + self.ctx.timing.heartbeat_seconds
 
     def _install(self, view: View) -> None:

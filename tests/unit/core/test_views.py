@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import count
 
+import pytest
+
 from elasticd.core import effects as e
 from elasticd.core.messages import ViewForm, ViewPropose
 from elasticd.core.node import Node
@@ -313,3 +315,62 @@ def test_nothing_happens_in_a_quiet_cluster_but_heartbeats() -> None:
     wires.wait(30.0)
     assert wires.epochs() == epochs
     assert len(wires.journal) == written
+
+
+def test_a_node_that_comes_and_goes_is_let_in_more_and_more_slowly() -> None:
+    wires = Wires(A, B, C)
+    wires.connect(A, B, C)
+    returns = []
+    for _ in range(4):
+        wires.disconnect(C)
+        wires.wait(2.5)
+        assert wires.views()[A] == (A, B)
+        wires.connect(A, C)
+        wires.connect(B, C)
+        back = wires.now
+        while wires.views()[A] != (A, B, C):
+            wires.wait(0.1)
+        returns.append(wires.now - back)
+        assert len(wires.epochs()) == 1
+    assert returns == [pytest.approx(wait, abs=0.8) for wait in (0.0, 0.5, 1.0, 2.0)]
+    assert returns == sorted(returns)
+
+
+def test_each_flap_costs_two_views_and_no_more() -> None:
+    """One without the node and one with it."""
+    wires = Wires(A, B, C)
+    wires.connect(A, B, C)
+    for _ in range(4):
+        wires.journal.clear()
+        before = wires.nodes[A].views.epoch.counter
+        wires.disconnect(C)
+        wires.wait(2.5)
+        wires.connect(A, B, C)
+        wires.wait(5.0)
+        formed = [kind for who, kind in wires.journal if who == A].count("view_formed")
+        assert wires.views()[A] == (A, B, C)
+        assert formed <= 2 and wires.nodes[A].views.epoch.counter > before
+
+
+def test_a_reconnection_changes_no_view() -> None:
+    wires = Wires(A, B, C)
+    wires.connect(A, B, C)
+    epochs, written = wires.epochs(), len(wires.journal)
+    for name in (A, B, C):
+        wires.disconnect(name)
+        wires.connect(A, B, C)
+        wires.wait(3.0)
+    assert wires.epochs() == epochs and len(wires.journal) == written
+
+
+def test_a_node_that_stood_still_does_not_take_the_others_for_dead() -> None:
+    wires = Wires(A, B, C)
+    wires.connect(A, B, C)
+    wires.wait(1.0)
+    stopped = wires.nodes.pop(C)
+    wires.wait(1.4)
+    wires.nodes[C] = stopped
+    wires.post(C, e.Tick())
+    wires.wait(3.0)
+    assert set(wires.views().values()) == {(A, B, C)}
+    assert len(wires.epochs()) == 1
