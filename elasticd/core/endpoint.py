@@ -6,16 +6,22 @@
 The node inside sends and receives messages; outside there are frames, and connections that may
 lose, repeat and reorder them. Whatever becomes of those, the node gets each message of a peer's
 daemon once and in order, or is told that some were given up (``session`` of :class:`PeerUp` rises).
+A peer that is not heard directly but through a third node is up, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 from elasticd.core import effects as e
-from elasticd.core.frames import Frame
+from elasticd.core import messages as m
+from elasticd.core.frames import Frame, decode_frame, encode_frame
+from elasticd.core.links import ASK_SECONDS, SELDOM_ASK_SECONDS, Links
 from elasticd.core.node import Node
 from elasticd.core.sessions import Session
+from elasticd.errors import ProtocolError
 from elasticd.types import NodeId
 
 
@@ -24,22 +30,36 @@ class Endpoint:
 
     def __init__(self, node: Node) -> None:
         self.node = node
+        self.me = node.me
         self.sessions: dict[NodeId, Session] = {}
+        self.links = Links(node.timing.silent_floor_seconds / 2)
         self.strays = 0
-        """Frames of runs of daemons that are not known."""
+        """Frames of runs of daemons that are not known, and relayed ones that are none."""
         self._addresses: dict[NodeId, str] = {}
-        self._node_deadline = 0.0
+        self._up: set[NodeId] = set()
+        """Peers that the node inside takes for connected."""
+        self._node_deadline = self._links_deadline = 0.0
+        self._due = inf
 
     def step(self, now: float, event: e.Inward) -> list[e.Outward]:
         """Take in one event and return what is to be done, in order."""
+        if now - self._due > ASK_SECONDS:
+            self.links.paused(now, now - self._due)
+        self._due = inf
+        effects = self._take_in(now, event)
+        if now >= self._links_deadline:
+            effects += self._mind_links(now)
+        wanted = (node for node in self.sessions if self._wanted(node))
+        times = (self.links.deadline(node, now) for node in wanted)
+        self._links_deadline = min(times, default=inf)
+        return effects
+
+    def _take_in(self, now: float, event: e.Inward) -> list[e.Outward]:
         match event:
             case e.PeerUp():
                 return self._peer_up(now, event)
-            case e.PeerDown(node, boot, _):
-                session = self.sessions.get(node)
-                if session is not None and session.boot == boot:
-                    session.down()
-                return self._feed(now, event)
+            case e.PeerDown():
+                return self._peer_down(now, event)
             case e.Arrived(node, frame):
                 return self._arrived(now, node, frame)
             case e.Tick():
@@ -49,39 +69,187 @@ class Endpoint:
                 return self._feed(now, event)
 
     def next_deadline(self) -> float:
-        return min([self._node_deadline, *(s.deadline() for s in self.sessions.values())])
+        times = [self._node_deadline, self._links_deadline]
+        self._due = min([*times, *(session.deadline() for session in self.sessions.values())])
+        return self._due
 
-    # --- events -----------------------------------------------------------------------------------
+    # --- connections ------------------------------------------------------------------------------
 
     def _peer_up(self, now: float, event: e.PeerUp) -> list[e.Outward]:
-        session = self.sessions.get(event.node)
-        if session is None or session.boot != event.boot:
-            session = self.sessions[event.node] = Session(self.node.boot, event.boot)
-        self._addresses[event.node] = event.address
-        effects: list[e.Outward] = [e.Transmit(event.node, frame) for frame in session.up(now)]
+        node = event.node
+        session = self._session(node, event.boot)
+        self._addresses[node] = event.address
+        self.links.up(node, now)
+        self._up.add(node)
+        effects = self._frames(now, node, session.up(now))
         return effects + self._feed(now, replace(event, session=session.restarts))
+
+    def _peer_down(self, now: float, event: e.PeerDown) -> list[e.Outward]:
+        node = event.node
+        session = self.sessions.get(node)
+        if session is None or session.boot != event.boot:
+            return self._feed(now, event)
+        self.links.down(node, now, event.reason)
+        if self.links.relayed(node, now):
+            return []
+        session.down()
+        self._up.discard(node)
+        return self._feed(now, event)
+
+    def _session(self, node: NodeId, boot: str) -> Session:
+        session = self.sessions.get(node)
+        if session is None or session.boot != boot:
+            session = self.sessions[node] = Session(self.node.boot, boot)
+            self.links.links.pop(node, None)
+        return session
+
+    # --- frames that come -------------------------------------------------------------------------
 
     def _arrived(self, now: float, node: NodeId, frame: Frame) -> list[e.Outward]:
         session = self.sessions.get(node)
         if session is None:
             self.strays += 1
             return []
-        restarts = session.restarts
-        messages = session.receive(now, frame)
+        if frame.boots[0] == session.boot:
+            self.links.heard(node, now)
         effects: list[e.Outward] = []
-        if session.restarts != restarts:
-            effects += self._start_again(now, node, "it gave messages to us up")
-        for message in messages:
-            effects += self._feed(now, e.Received(node, message))
+        for message in self._take(now, node, session, frame, effects):
+            match message:
+                case m.Probe(about):
+                    effects += self._answer(now, node, about)
+                case m.Vouch():
+                    effects += self._vouched(now, node, message)
+                case m.Carry():
+                    effects += self._carried(now, node, message)
+                case _:
+                    effects += self._feed(now, e.Received(node, message))
         return effects
 
+    def _take(
+        self, now: float, node: NodeId, session: Session, frame: Frame, effects: list[e.Outward]
+    ) -> Sequence[m.Message]:
+        restarts = session.restarts
+        messages = session.receive(now, frame)
+        if session.restarts != restarts:
+            effects += self._start_again(now, node, "it gave messages to us up")
+        return messages
+
     def _overdue(self, now: float) -> list[e.Outward]:
-        return [
-            e.Transmit(node, frame)
-            for node, session in self.sessions.items()
-            if now >= session.deadline()
-            for frame in session.overdue(now)
-        ]
+        effects: list[e.Outward] = []
+        for node, session in self.sessions.items():
+            if now >= session.deadline():
+                effects += self._frames(now, node, session.overdue(now))
+        return effects
+
+    # --- third nodes ------------------------------------------------------------------------------
+
+    def _wanted(self, node: NodeId) -> bool:
+        """Whether it matters if a peer can be reached."""
+        views = self.node.views
+        return node in views.peers or (views.view is not None and node in views.view.members)
+
+    def _mind_links(self, now: float) -> list[e.Outward]:
+        """Ask about peers that are not heard directly; let go of relays that are not needed."""
+        effects: list[e.Outward] = []
+        for node in list(self.sessions):
+            link = self.links.of(node)
+            if link.lost_at is not None and not self.links.deaf(node, now):
+                seconds = now - link.lost_at
+                link.lost_at = link.via = None
+                why = f"{node} is heard directly again; for {seconds:.1f} s it was not"
+                effects.append(e.Emit(None, "link_returned", why, None, {"culprit": node}))
+            if self._wanted(node) and self.links.due(node, now):
+                known = node in self.node.views.peers
+                link.ask_at = now + (ASK_SECONDS if known else SELDOM_ASK_SECONDS)
+                for helper in self.links.helpers(node, now):
+                    effects += self._say(now, helper, m.Probe(node))
+        return effects
+
+    def _answer(self, now: float, asker: NodeId, about: NodeId) -> list[e.Outward]:
+        session = self.sessions.get(about)
+        boot = session.boot if session is not None else ""
+        return self._say(now, asker, m.Vouch(about, boot, self.links.age_seconds(about, now)))
+
+    def _vouched(self, now: float, helper: NodeId, vouch: m.Vouch) -> list[e.Outward]:
+        node, session = vouch.node, self.sessions.get(vouch.node)
+        if session is None or not self.links.doubtful(node, now):
+            return []
+        link = self.links.of(node)
+        if vouch.age_seconds is None or vouch.boot != session.boot:
+            link.denials[helper] = now
+            self.node.views.evidence[node] = self.links.evidence(node, now)
+            return []
+        link.denials.pop(helper, None)
+        if link.via is None or not self.links.relayed(node, now):
+            link.via = helper
+        again = [] if session.connected else session.up(now)
+        return self._frames(now, node, [*again, session.bare()])
+
+    def _carried(self, now: float, carrier: NodeId, carry: m.Carry) -> list[e.Outward]:
+        if carry.target != self.me:
+            # One leg for its source and one to its target: no further, so nothing goes in circles.
+            known = carrier == carry.source and carry.target in self.sessions
+            return self._say(now, carry.target, carry) if known else []
+        node, session = carry.source, self.sessions.get(carry.source)
+        try:
+            frame = decode_frame(carry.frame)
+        except ProtocolError:
+            self.strays += 1
+            return []
+        if session is None or frame.boots != (session.boot, self.node.boot):
+            self.strays += 1
+            return []
+        heard_of = self.links.relayed(node, now)
+        self.links.carried(node, carrier, carry.deaf, now)
+        effects: list[e.Outward] = []
+        if not session.connected:
+            effects += self._frames(now, node, session.up(now))
+        elif carry.deaf and not heard_of:
+            effects += self._frames(now, node, [session.bare()])
+        effects += self._note_loss(now, node, carrier)
+        if node not in self._up:
+            self._up.add(node)
+            address = self._addresses.get(node, "")
+            up = e.PeerUp(node, session.boot, address, session.restarts)
+            effects += self._feed(now, up)
+        for message in self._take(now, node, session, frame, effects):
+            if not isinstance(message, m.Probe | m.Vouch | m.Carry):
+                effects += self._feed(now, e.Received(node, message))
+        return effects
+
+    def _note_loss(self, now: float, node: NodeId, carrier: NodeId) -> list[e.Outward]:
+        """The link is dead and the node is not: the first frame that came another way proves it."""
+        link = self.links.of(node)
+        if link.lost_at is not None or not self.links.doubtful(node, now):
+            return []
+        link.lost_at = now
+        link.losses += 1
+        sign = f"{now - link.heard_at:.1f} s of silence" if link.up else link.down_reason
+        why = f"{node} is not heard directly ({sign}), but through {carrier}: the link is lost"
+        fields = {"culprit": node, "via": carrier, "evidence": sign}
+        return [e.Emit(None, "link_lost", why, None, fields)]
+
+    # --- frames that go ---------------------------------------------------------------------------
+
+    def _say(self, now: float, node: NodeId, message: m.Message) -> list[e.Outward]:
+        """To a node directly; what is said so may be lost."""
+        session = self.sessions.get(node)
+        if session is None or not self.links.of(node).up:
+            return []
+        return [e.Transmit(node, frame) for frame in session.send(now, message)]
+
+    def _frames(self, now: float, node: NodeId, frames: list[Frame]) -> list[e.Outward]:
+        """Over the link, and through a third node while that is in doubt: the session drops
+        whatever comes twice."""
+        effects: list[e.Outward] = []
+        via = self.links.relay(node, now)
+        for frame in frames:
+            if self.links.of(node).up:
+                effects.append(e.Transmit(node, frame))
+            if via is not None:
+                deaf = self.links.deaf(node, now)
+                effects += self._say(now, via, m.Carry(self.me, node, deaf, encode_frame(frame)))
+        return effects
 
     # --- the node ---------------------------------------------------------------------------------
 
@@ -107,14 +275,14 @@ class Endpoint:
         session = self.sessions.get(effect.to)
         if session is None:
             return []
-        return [e.Transmit(effect.to, frame) for frame in session.send(now, effect.message)]
+        return self._frames(now, effect.to, session.send(now, effect.message))
 
     def _start_again(self, now: float, node: NodeId, reason: str) -> list[e.Outward]:
         """Messages were lost for good: to the node it is as if the peer had gone and returned."""
         session = self.sessions[node]
         effects = self._feed(now, e.PeerDown(node, session.boot, reason))
         if session.connected:
-            address = self._addresses[node]
+            address = self._addresses.get(node, "")
             up = e.PeerUp(node, session.boot, address, session.restarts)
             effects += self._feed(now, up)
         return effects

@@ -133,6 +133,33 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
+class Probe:
+    """Do you hear this node? Asked of a third node when we don't."""
+
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Vouch:
+    """Answer to :class:`Probe`: how long ago that run of its daemon was heard; None: not lately."""
+
+    node: NodeId
+    boot: str
+    age_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """A frame between two other nodes, or on its last leg; ``deaf``: ``source`` does not hear
+    ``target`` directly."""
+
+    source: NodeId
+    target: NodeId
+    deaf: bool
+    frame: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Obituary:
     """The sender has a second witness against a node whose connection closed."""
 
@@ -434,6 +461,9 @@ class PullShards:
 
 Message = (
     Heartbeat
+    | Probe
+    | Vouch
+    | Carry
     | Obituary
     | Leaving
     | ViewPropose
@@ -465,6 +495,9 @@ Message = (
     | PullShards
     | Interval
 )
+
+UNNUMBERED = (Heartbeat, Probe, Vouch, Carry)
+"""What is outside of a session's order: of no use once it is late, or ordered within."""
 
 _TYPES: dict[str, type] = {kind.__name__: kind for kind in Message.__args__}
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from elasticd.core.frames import Frame
-from elasticd.core.messages import Heartbeat, Message
+from elasticd.core.messages import UNNUMBERED, Heartbeat, Message
 
 ACK_SECONDS = 0.05
 """An acknowledgement waits this long for something to travel on."""
@@ -94,7 +94,7 @@ class Session:
     def send(self, now: float, message: Message) -> list[Frame]:
         """Take a message over. Nothing is lost while there is no connection, only late."""
         self._said += 1
-        if isinstance(message, Heartbeat):
+        if isinstance(message, UNNUMBERED):
             return [self._frame(0, self._said, message)] if self.connected else []
         self._last += 1
         self._unacked.append(Sent(self._last, self._said, message, now, now))
@@ -112,6 +112,10 @@ class Session:
         self._unacked.clear()
         self._stream, self._last, self._resend_at = self._stream + 1, 0, inf
         self.restarts += 1
+
+    def bare(self) -> Frame:
+        """Nothing but an acknowledgement: to be heard at all."""
+        return self._frame(0, 0, None)
 
     # --- receiving --------------------------------------------------------------------------------
 
@@ -133,10 +137,11 @@ class Session:
             return []
         if frame.number:
             return [found for each in self._take(now, frame) if (found := each.message) is not None]
-        if frame.serial < self._heard:
-            self.counters.stale += 1
-            return []
-        self._heard = frame.serial
+        if isinstance(frame.message, Heartbeat):
+            if frame.serial <= self._heard:
+                self.counters.stale += 1
+                return []
+            self._heard = frame.serial
         return [frame.message]
 
     def _take(self, now: float, frame: Frame) -> list[Frame]:
@@ -187,7 +192,7 @@ class Session:
         if now >= self._resend_at:
             frames = self._resend(now)
         if now >= self._ack_at:
-            frames.append(self._frame(0, 0, None))
+            frames.append(self.bare())
         return frames
 
     def deadline(self) -> float:

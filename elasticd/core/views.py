@@ -26,6 +26,9 @@ from elasticd.core.messages import (
 )
 from elasticd.types import NO_TAG, NodeId, Tag
 
+_SELDOM = 4
+"""Every so many heartbeats one goes to the dead, too."""
+
 
 @dataclass(slots=True)
 class Peer:
@@ -68,6 +71,8 @@ class Membership:
     """Boot, address and session of every open connection, also to peers that fell silent."""
     damping: Damping = field(default_factory=Damping)
     detector: Detector = field(init=False)
+    evidence: dict[NodeId, str] = field(default_factory=dict)
+    """What third nodes say of a peer that is not heard."""
     buried: dict[NodeId, str] = field(default_factory=dict)
     """The run of each peer that was held for dead."""
     ballot: Ballot | None = None
@@ -77,6 +82,7 @@ class Membership:
     """Peers that said they were leaving and have not taken it back."""
     started: float | None = None
     next_heartbeat: float = 0.0
+    beats: int = 0
     retry_at: float = 0.0
 
     def __post_init__(self) -> None:
@@ -137,6 +143,7 @@ class Membership:
             self.ctx.log("info", "node speaks again", node=node)
             self._meet(node)
         elif peer is not None and peer.down_since is None:
+            self.evidence.pop(node, None)
             self.detector.heard(node, self.ctx.now)
 
     def confirm_dead(self, node: NodeId, why: str) -> bool:
@@ -152,6 +159,8 @@ class Membership:
 
     def _bury(self, node: NodeId, why: str) -> None:
         peer = self.peers[node]
+        if more := self.evidence.pop(node, ""):
+            why = f"{why}; {more}"
         heard_at = self.detector.heard_at(node)
         self.ctx.lost[node] = heard_at if peer.down_since is None else peer.down_since
         self.ctx.lost_why[node] = why
@@ -227,10 +236,7 @@ class Membership:
             self.started = now
         if now >= self.next_heartbeat:
             self.next_heartbeat = now + timing.heartbeat_seconds
-            beat = Heartbeat(self.epoch, self.ctx.counter)
-            for node, peer in self.peers.items():
-                if peer.down_since is None:
-                    self.ctx.send(node, beat)
+            self._beat()
         for node in sorted(self.peers):
             peer = self.peers[node]
             if peer.down_since is None:
@@ -240,6 +246,18 @@ class Membership:
                 self._bury(node, peer.down_reason)
         self._ballot_overdue()
         self.consider()
+
+    def _beat(self) -> None:
+        """To all who may hear it; to those that we hold for dead seldom, so that both notice when
+        they are not."""
+        self.beats += 1
+        beat = Heartbeat(self.epoch, self.ctx.counter)
+        for node, peer in self.peers.items():
+            if peer.down_since is None:
+                self.ctx.send(node, beat)
+        if self.beats % _SELDOM == 0:
+            for node in sorted(self.links.keys() - self.peers.keys() - self.departed):
+                self.ctx.send(node, beat)
 
     def deadlines(self) -> list[float]:
         timing = self.ctx.timing
