@@ -29,8 +29,6 @@ from elasticd.job import JobSpec
 from elasticd.recovery.regroup import check_shares
 from elasticd.types import JobId, NodeId, Tag
 
-_PAUSE_SECONDS = 1.0
-"""It is worth a line in the log that a node stood still for so long."""
 _EVENTS_PER_INSTANT = 10_000
 """More messages than this from one event means that two parts talk in circles."""
 
@@ -103,8 +101,9 @@ class Node:
         """Take in one event and return what is to be done, in order."""
         ctx = self.ctx
         ctx.now, ctx.wall, ctx.effects = now, self.wall(), []
-        if (paused := self.views.detector.running(now, self.due)) >= _PAUSE_SECONDS:
-            ctx.log("warning", f"this node did not run for {paused:.1f} s")
+        if self.views.wake(self.views.detector.running(now, self.due)):
+            self.followed = None
+            self.drivers.by_job.clear()
         self.due = inf
         self._take(event)
         for _ in range(_EVENTS_PER_INSTANT):

@@ -195,6 +195,20 @@ class Membership:
         self.met = {}
         self.started = None
 
+    def wake(self, seconds: float) -> bool:
+        """This node did not run for so long that the others may have gone on without it: follow no
+        view, and lead none, until they have been heard. True if it did."""
+        timing = self.ctx.timing
+        if self.view is None or seconds < timing.silent_floor_seconds - timing.heartbeat_seconds:
+            return False
+        why = f"it did not run for {seconds:.1f} s"
+        self.ctx.log("warning", "gives up its view", epoch=str(self.epoch), why=why)
+        self.view = self.ballot = None
+        self.next_heartbeat = self.ctx.now
+        for peer in self.peers.values():
+            peer.epoch = None
+        return True
+
     def on_leaving(self, node: NodeId, leaving: Leaving) -> None:
         self.departed.add(node)
         if node in self.peers:
@@ -328,7 +342,10 @@ class Membership:
         assert self.view is not None
         if not self.leading:
             leader = self.peers.get(self.view.leader)
-            return leader is not None and leader.boot != self.met.get(self.view.leader, ("",))[0]
+            if leader is None:
+                return False
+            gave_up = leader.epoch == NO_TAG
+            return gave_up or leader.boot != self.met.get(self.view.leader, ("",))[0]
         late = self.ctx.now - self.formed_at >= self.ctx.timing.ballot_seconds
         for node, peer in self.peers.items():
             if self._on_probation(node):

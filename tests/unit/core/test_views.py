@@ -47,6 +47,7 @@ class Wires:
                 self.journal.append((name, effect.kind))
             elif isinstance(effect, e.Emit):
                 self.emitted.append(effect)
+        self.nodes[name].next_deadline()  # As every driver does.
 
     def connect(self, *names: NodeId) -> None:
         for one in names:
@@ -372,5 +373,35 @@ def test_a_node_that_stood_still_does_not_take_the_others_for_dead() -> None:
     wires.nodes[C] = stopped
     wires.post(C, e.Tick())
     wires.wait(3.0)
+    assert set(wires.views().values()) == {(A, B, C)}
+    assert len(wires.epochs()) == 1
+
+
+@pytest.mark.parametrize("who", [A, C])
+def test_a_node_that_slept_follows_and_leads_nothing_until_it_has_heard_the_others(
+    who: NodeId,
+) -> None:
+    wires = Wires(A, B, C)
+    wires.connect(A, B, C)
+    wires.wait(1.0)
+    stopped = wires.nodes.pop(who)
+    wires.wait(6.0)
+    assert who not in wires.views()[B]
+    wires.nodes[who] = stopped
+    wires.post(who, e.Tick())
+    assert stopped.views.view is None
+    wires.wait(4.0)
+    assert set(wires.views().values()) == {(A, B, C)}
+    assert len(wires.epochs()) == 1
+
+
+@pytest.mark.parametrize("who", [A, C])
+def test_a_whole_cluster_that_slept_wakes_as_one(who: NodeId) -> None:
+    wires = Wires(A, B, C)
+    wires.connect(A, B, C)
+    wires.wait(1.0)
+    wires.now += 3600.0
+    wires.post(who, e.Tick())
+    wires.wait(5.0)
     assert set(wires.views().values()) == {(A, B, C)}
     assert len(wires.epochs()) == 1
