@@ -4,10 +4,10 @@ else the start.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from elasticd.types import NO_TAG, NodeId, Point, Tag
+from elasticd.types import NO_TAG, NodeId, Point, Stamp, Tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,38 +54,80 @@ def keeps_lineage(last: Collection[NodeId], present: Collection[NodeId]) -> bool
     return 2 * len(there) > len(last) or (2 * len(there) == len(last) and min(last) in there)
 
 
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Members of the last world keep its order; those who hold nothing are let in behind them."""
+
+    previous: tuple[NodeId, ...] = ()
+    limit: int = 0
+    """The most members; 0: no limit."""
+
+    def of(
+        self, holdings: Mapping[NodeId, Point | None], holders: Collection[NodeId]
+    ) -> list[NodeId]:
+        """The members of the next world. The only holders of its state are never cut."""
+        points = [n for n, p in holdings.items() if p is not None]
+        order = [n for n in self.previous if n in points]
+        order += sorted(n for n in points if n not in self.previous)
+        order += sorted(n for n in holdings if n not in points)
+        if self.limit and len(order) > self.limit:
+            order = sorted(order, key=lambda n: n not in holders)[: self.limit]
+        return order
+
+
 def from_survivors(
     holdings: Mapping[NodeId, Point | None],
     best: Point,
-    previous: tuple[NodeId, ...],
-    limit: int = 0,
+    order: Order,
+    gives: Mapping[NodeId, Collection[Stamp]],
+    replays: Collection[NodeId],
 ) -> Resume:
-    """Resume ``best`` in place: whoever holds just that state keeps it, all others take it from
-    a holder.
+    """Resume ``best``: whoever holds just that state keeps it, all others take it from a holder.
 
-    ``previous`` is the order of the last world, which survivors keep; those who hold nothing are
-    let in behind them. ``limit`` is the most members; 0: no limit.
+    ``gives`` names the states from which a holder has every later update. A member in one of
+    those takes and applies the updates, if it is among ``replays``; any other takes the whole
+    state.
     """
     holders = sorted(n for n, p in holdings.items() if p is not None and _same(p, best))
-    points = [n for n, p in holdings.items() if p is not None]
-    order = [n for n in previous if n in points]
-    order += sorted(n for n in points if n not in previous)
-    order += sorted(n for n in holdings if n not in points)
-    if limit and len(order) > limit:
-        # Never cut the only holders of the state that is resumed.
-        order = sorted(order, key=lambda n: n not in holders)[:limit]
-    sources = tuple(
-        "keep" if node in holders else f"peer:{holders[position % len(holders)]}"
-        for position, node in enumerate(order)
-    )
-    taking = sorted(n for n in order if n in points and n not in holders)
-    new = sorted(n for n in order if n not in points)
+    members = order.of(holdings, holders)
+    sources, behind = [], []
+    for position, node in enumerate(members):
+        turned = [holders[(position + n) % len(holders)] for n in range(len(holders))]
+        point = holdings[node]
+        able = [h for h in turned if point is not None and point.stamp in gives.get(h, ())]
+        if node in holders:
+            sources.append("keep")
+        elif able and node in replays:
+            behind.append(node)
+            sources.append(f"updates:{able[0]}")
+        else:
+            sources.append(f"peer:{turned[0]}")
+    other = [n for n in members if n not in holders and n not in behind]
+    return Resume(best, tuple(members), tuple(sources), _reason(holdings, best, behind, other))
+
+
+def _reason(
+    holdings: Mapping[NodeId, Point | None],
+    best: Point,
+    behind: Sequence[NodeId],
+    other: Sequence[NodeId],
+) -> str:
+    holders = sorted(n for n, p in holdings.items() if p is not None and _same(p, best))
     reason = f"{', '.join(holders)} hold{'s' if len(holders) == 1 else ''} step {best.step}"
+    taking = sorted(n for n in other if holdings[n] is not None)
+    new = sorted(n for n in other if holdings[n] is None)
+    if behind:
+        steps = "; ".join(
+            f"{n} applies the updates since step {p.step}"
+            for n in sorted(behind)
+            if (p := holdings[n]) is not None
+        )
+        reason += f"; {steps}"
     if taking:
         reason += f"; {', '.join(taking)} held something else"
     if new:
         reason += f"; {', '.join(new)} held nothing"
-    return Resume(best, tuple(order), sources, reason)
+    return reason
 
 
 def _same(a: Point, b: Point) -> bool:

@@ -43,6 +43,8 @@ class Timing:
     """A newcomer that could not take the state is not let in for this long."""
     retry_seconds: float = 1.0
     """Between attempts at what failed for a reason that may pass: an archive, a copied shard."""
+    together_seconds: float = 5.0
+    """A newcomer that could enter waits this long for others that are being prepared."""
     summary_seconds: float = 0.1
 
 

@@ -22,6 +22,8 @@ _ACCOUNT = (
 ToLeader = (
     m.MemberStatus
     | m.Holding
+    | m.Lent
+    | m.Prepared
     | m.Listening
     | m.Ready
     | m.Fault
@@ -107,6 +109,10 @@ class Drivers:
                 driver.on_status(node, message)
             case m.Holding():
                 driver.on_holding(node, message)
+            case m.Lent():
+                driver.on_lent(node, message)
+            case m.Prepared():
+                driver.on_prepared(node, message)
             case m.Listening():
                 driver.on_listening(node, message)
             case m.Ready():

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.core.frames import Frame
-from elasticd.core.messages import JobRecord, Message, ShardsWritten, World
+from elasticd.core.messages import JobRecord, Message, ShardsWritten, Wanted, World
 from elasticd.recovery.signatures import Memory
 from elasticd.types import JobId, NodeId, Stamp, Tag
 
@@ -126,12 +126,23 @@ class FormReducer:
 
 @dataclass(frozen=True, slots=True)
 class FetchState:
-    """Bring the resume state to the trainer, from a living peer or from the checkpoint in the
-    world."""
+    """Bring the resume state to the trainer: from living peers as ``wanted`` says, or, without it,
+    from the checkpoint in the world."""
 
     trainer: ChildId
     world: World
-    source: str
+    wanted: Wanted | None
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareState:
+    """Bring a state to a trainer that is in no world yet, once; ``serial`` tells orders apart."""
+
+    trainer: ChildId
+    job: JobId
+    generation: Tag
+    wanted: Wanted
+    serial: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +189,7 @@ LocalEffect = (
     | EnterWorld
     | FormReducer
     | FetchState
+    | PrepareState
     | EnsureArchive
     | CommitManifest
     | FetchShards
@@ -306,6 +318,16 @@ class MemoryPressure:
 
 
 @dataclass(frozen=True, slots=True)
+class PrepareFailed:
+    """A :class:`PrepareState` came to nothing."""
+
+    job: JobId
+    generation: Tag
+    serial: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class StateFailed:
     job: JobId
     generation: Tag
@@ -353,6 +375,7 @@ Event = (
     | ChildStopped
     | MemoryPressure
     | StateFailed
+    | PrepareFailed
     | ArchiveReady
     | ManifestKept
     | ShardsFetched

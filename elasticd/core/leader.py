@@ -20,6 +20,7 @@ from elasticd.core import planning, summary
 from elasticd.core.account import FRUITLESS_LIMIT, Account
 from elasticd.core.checkpointing import Checkpoints
 from elasticd.core.context import Context
+from elasticd.core.growth import Growth
 from elasticd.core.messages import (
     GOING_BACK,
     Continue,
@@ -33,9 +34,11 @@ from elasticd.core.messages import (
     Hung,
     JobRecord,
     JobState,
+    Lent,
     Listening,
     ManifestStored,
     MemberStatus,
+    Prepared,
     Progress,
     Ready,
     Release,
@@ -65,6 +68,7 @@ class Driver:
     patience: Patience
     account: Account
     trust: Trust
+    growth: Growth
     phase: str = "waiting"
     phase_since: float = 0.0
     started_at: float = 0.0
@@ -107,6 +111,7 @@ class Driver:
             Patience(spec.recovery.user_code_seconds),
             Account(ctx, record.id),
             Trust(ctx, record.id),
+            Growth(ctx, record.id),
             phase_since=ctx.now,
             started_at=ctx.now,
             relief=record.relief,
@@ -199,6 +204,7 @@ class Driver:
         self.checkpoints.on_view(view, (*lost, *reborn))
         self.statuses.clear()
         self.judged, self.released, self.hold_off = set(), set(), 0.0
+        self.growth.reset()
         if self.phase == "freezing":
             self._enter("waiting", "the view changed")
         self._blame_lost(lost)
@@ -236,7 +242,8 @@ class Driver:
         world = self.world
         if world is None or culprit not in world.members:
             return
-        takes = world.sources[world.members.index(culprit)].startswith("peer:")
+        source = world.sources[world.members.index(culprit)]
+        takes = source.startswith(("peer:", "updates:"))
         if takes and self.phase == "forming" and fault in ("state_unavailable", "hang"):
             self.trust.bench(culprit)
         self.account.count()
@@ -350,9 +357,11 @@ class Driver:
         self.exact = world.exact
         self.relief = max(self.relief, world.relief)
         self.patience.enter(world)
+        self.growth.enter(world)
 
     def _freeze(self, nodes: list[NodeId]) -> None:
         self.serial = self.ctx.nonce()
+        self.growth.stopped_at = self.ctx.now
         self.asked = set(nodes)
         self.holdings = {}
         self._enter("freezing")
@@ -503,6 +512,7 @@ class Driver:
         self.listening, self.ready, self.progress = set(), set(), {}
         self.released, self.judged = set(), set()
         self.patience.enter(world)
+        self.growth.enter(world)
         self.checkpoints.enter(world)
         self._enter("forming")
         for node in world.members:
@@ -589,6 +599,7 @@ class Driver:
             self.committed > world.step or self.committed >= self.spec.train.steps
         ):
             self.account.close(world, self.committed)
+            self.growth.entered(world)
 
     def _judge(self) -> None:
         """Tell the members whether their probes agree, before the first step of fresh processes."""
@@ -625,14 +636,26 @@ class Driver:
             if self.spec.world.max
             else len(self.view.members)
         )
-        entering = [
+        able = [
             n
             for n in self.roster.trainers("ready", "active")
             if n not in world.members and self.trust.fit(n)
         ][:room]
-        if not entering or not self.roster.warm((*world.members, *entering)):
-            return
-        self._freeze([*world.members, *entering])
+        # Who holds a state of its own, of another side's world, has to be compared with us.
+        strangers = [n for n in able if n in self.roster.trainers("active")]
+        fresh = [n for n in able if n not in strangers]
+        entering = strangers or self.growth.ready(fresh, self.progress, self.spec.train.steps)
+        if entering and self.roster.warm((*world.members, *entering)):
+            self._freeze([*world.members, *entering])
+
+    def on_lent(self, node: NodeId, lent: Lent) -> None:
+        self.growth.on_lent(node, lent)
+        if lent.never:
+            # What they hold lacks what the script did between steps.
+            self.trust.tainted |= set(self.growth.newcomers)
+
+    def on_prepared(self, node: NodeId, prepared: Prepared) -> None:
+        self.growth.on_prepared(node, prepared)
 
     def _close(self) -> bool:
         """Let the members leave once the last step's checkpoint is consistent. True at the end."""
@@ -695,6 +718,8 @@ class Driver:
             self._blame(self.world.members[0], "hang", text)
         if self.phase == "running" and self.world is not None:
             self._hurry(self.world)
+            for node in self.growth.overdue():
+                self.trust.bench(node)
         self.evaluate()
 
     def _hurry(self, world: World) -> None:
@@ -741,7 +766,7 @@ class Driver:
             case "running":
                 times.append(self.moved_at + self._reduce_seconds())
                 times += self.patience.deadlines()
-                times += self.trust.benched.values()
+                times += [*self.trust.benched.values(), *self.growth.deadlines()]
         if self.summary_due:
             times.append(self.summary_at + timing.summary_seconds)
         return times

@@ -21,6 +21,7 @@ from elasticd.core.effects import (
     FetchState,
     FormReducer,
     KillChild,
+    PrepareState,
     StartTrainer,
     StopReducer,
     TellTrainer,
@@ -32,13 +33,18 @@ from elasticd.core.messages import (
     Freeze,
     Holding,
     JobRecord,
+    Lend,
+    Lent,
     Listening,
     MemberStatus,
     Message,
+    Prepare,
+    Prepared,
     Progress,
     PullShards,
     Ready,
     ShardsWritten,
+    Wanted,
     World,
 )
 from elasticd.core.spares import SpareReducers
@@ -70,6 +76,8 @@ class Pending:
     """Nobody else is asked: the next world needs no reducer."""
     point: Point | None = None
     committed: int = 0
+    gives: tuple[Stamp, ...] = ()
+    replays: bool = False
     answered: bool = False
 
 
@@ -106,6 +114,11 @@ class Member:
     formed."""
     pending: Pending | None = None
     freezes: int = 0
+    """Serial of the last freeze or delivery."""
+    held: Point | None = None
+    """What the trainer held by its last answer."""
+    preparing: tuple[int, Tag] | None = None
+    """The serial of the state that is being brought to a trainer in no world, and for which."""
     pressed_until: float = 0.0
     """Memory is short on this machine: no spare before this time; 0: it isn't."""
     archive: str = "wanted"
@@ -290,7 +303,10 @@ class Member:
             committed=pending.committed,
             host=self.reducers.host(),
             counter=self.ctx.counter,
+            gives=pending.gives,
+            replays=pending.replays,
         )
+        self.held = pending.point
         self._tell_leader(holding)
 
     def on_form(self, form: Form) -> None:
@@ -326,10 +342,52 @@ class Member:
                 return
         self.ctx.do(EnterWorld(trainer.child, self.reducer, world, rank))
         if not self.has_state:
-            self.ctx.do(FetchState(trainer.child, world, world.sources[rank]))
+            self.ctx.do(FetchState(trainer.child, world, self._wanted(world, rank)))
         if self.reducer is not None and rank < len(world.members) - 1:
             self.ctx.do(FormReducer(self.reducer, world, rank))
         self._maybe_ready()
+
+    def _wanted(self, world: World, rank: int) -> Wanted | None:
+        """Where the state of a world is that our trainer lacks; None: in its checkpoint."""
+        kind, _, holder = world.sources[rank].partition(":")
+        if kind == "checkpoint":
+            return None
+        point = Point(world.lineage, world.step, world.stamp)
+        if kind == "updates":
+            return Wanted(point, (NodeId(holder),), self.held)
+        named = world.members.index(NodeId(holder))
+        order = [*range(named, len(world.members)), *range(named)]
+        keep = [world.members[r] for r in order if r == named or world.sources[r] == "keep"]
+        return Wanted(point, tuple(keep))
+
+    def on_lend(self, lend: Lend) -> None:
+        if self._current(lend.generation) and self.trainer is not None:
+            said = {"generation": plain_tag(lend.generation), "step": lend.step, "log": lend.log}
+            self.ctx.do(TellTrainer(self.trainer.child, {"t": "lend", **said}))
+
+    def on_prepare(self, order: Prepare) -> None:
+        trainer = self.trainer
+        if trainer is None or trainer.phase != "ready" or self.pending is not None:
+            text = "no trainer waits here for a state"
+            self._tell_leader(Prepared(self.record.id, order.generation, None, text))
+            return
+        # The trainer lets no delivery in that was ordered before its last freeze.
+        self.freezes += 1
+        self.preparing = self.freezes, order.generation
+        effect = PrepareState(
+            trainer.child, self.record.id, order.generation, order.wanted, self.freezes
+        )
+        self.ctx.do(effect)
+
+    def on_prepare_failed(self, serial: int, reason: str) -> None:
+        self._prepared(serial, None, reason)
+
+    def _prepared(
+        self, serial: int, point: Point | None, reason: str, replays: bool = False
+    ) -> None:
+        if self.preparing is not None and self.preparing[0] == serial:
+            generation, self.preparing = self.preparing[1], None
+            self._tell_leader(Prepared(self.record.id, generation, point, reason, replays))
 
     def on_go(self, generation: Tag) -> None:
         if self._current(generation) and self.reducer is not None and self.world is not None:
@@ -470,6 +528,19 @@ class Member:
                 if self._speaks_of_now(message) and self.world is not None:
                     self.has_state, self.state_generation = True, self.world.generation
                     self._maybe_ready()
+            case "lent":
+                if self._speaks_of_now(message) and self.world is not None:
+                    lent = Lent(
+                        self.record.id, self.world.generation, message["step"],
+                        Stamp(message["stamp"]), message["reason"], message["never"],
+                    )  # fmt: skip
+                    self._tell_leader(lent)
+            case "prepared":
+                point, able = _point(message["point"]), bool(message["replays"])
+                self._prepared(message["serial"], point, message["reason"], able)
+            case "unloaded":
+                if self._speaks_of_now(message):
+                    self._accuse("state_unavailable", str(message["reason"]))
             case "refused":
                 reason = str(message["reason"])
                 self._accuse("worker_exit", reason, fatal=reason)
@@ -518,9 +589,9 @@ class Member:
         pending = self.pending
         if pending is None or message["serial"] != pending.asked:
             return
-        if message["point"] is not None:
-            lineage, step, stamp = message["point"]
-            pending.point = Point(Lineage(lineage), step, Stamp(stamp))
+        pending.point = _point(message["point"])
+        pending.gives = tuple(Stamp(stamp) for stamp in message.get("gives", ()))
+        pending.replays = bool(message.get("replays"))
         pending.committed = message["committed"] or 0
         pending.answered = True
         self._answer()
@@ -714,3 +785,10 @@ class Member:
 
 def _status(status: int) -> str:
     return f"exit status {status}" if status >= 0 else f"signal {-status}"
+
+
+def _point(plain: list[Any] | None) -> Point | None:
+    if plain is None:
+        return None
+    lineage, step, stamp = plain
+    return Point(Lineage(lineage), step, Stamp(stamp))

@@ -75,8 +75,8 @@ class World:
     """The ordered members of one job with their plan. Numbered by generation.
 
     ``shares_now`` deals the grains of step ``step + 1``, ``shares`` those of all later steps.
-    ``sources`` says per rank where its state comes from: ``keep``, ``init``, ``peer:NODE`` or
-    ``checkpoint``.
+    ``sources`` says per rank where its state comes from: ``keep``, ``init``, ``peer:NODE`` (the
+    whole state), ``updates:NODE`` (the reduced gradients that it lacks) or ``checkpoint``.
     """
 
     job: JobId
@@ -109,6 +109,18 @@ class World:
     def goes_back(self) -> bool:
         """Whether it may start before steps that were committed."""
         return self.rung in GOING_BACK
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A state to be had from any of ``holders``, each of which gives a part of it.
+
+    With ``since`` the taker holds that point, and the updates that lead from there on will do.
+    """
+
+    point: Point
+    holders: tuple[NodeId, ...]
+    since: Point | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +276,37 @@ class Holding:
     committed: int
     host: str
     counter: int
+    gives: tuple[Stamp, ...] = ()
+    """From these states on it has every update up to ``point``."""
+    replays: bool = False
+    """It can apply updates that others have made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """A trainer keeps the state of ``step`` for others, and the updates from there on; or
+    ``reason`` says why not."""
+
+    job: JobId
+    generation: Tag
+    step: int
+    stamp: Stamp
+    reason: str = ""
+    never: bool = False
+    """No other step would do: the script's own code is part of the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The sender's trainer, which is in no world, holds this state now; or ``reason`` says why
+    not."""
+
+    job: JobId
+    generation: Tag
+    point: Point | None
+    reason: str = ""
+    replays: bool = False
+    """It can apply updates that others have made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,6 +461,26 @@ class Hung:
 
 
 @dataclass(frozen=True, slots=True)
+class Lend:
+    """Keep the state of ``step`` by reference when it is reached, and the updates from there on,
+    for members to come. ``step`` None: let go of that state; without ``log`` of the updates too."""
+
+    job: JobId
+    generation: Tag
+    step: int | None
+    log: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Bring this state to the receiver's trainer, which is in no world, while the others train."""
+
+    job: JobId
+    generation: Tag
+    wanted: Wanted
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     job: JobId
     generation: Tag
@@ -475,6 +538,8 @@ Message = (
     | Summary
     | MemberStatus
     | Holding
+    | Lent
+    | Prepared
     | Listening
     | Ready
     | Fault
@@ -490,6 +555,8 @@ Message = (
     | Formed
     | Verdict
     | Hung
+    | Lend
+    | Prepare
     | Release
     | ManifestStore
     | PullShards

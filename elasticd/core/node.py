@@ -194,6 +194,9 @@ class Node:
             case e.StateFailed(job, generation, reason):
                 if job in self.members:
                     self.members[job].on_state_failed(generation, reason)
+            case e.PrepareFailed(job, _, serial, reason):
+                if job in self.members:
+                    self.members[job].on_prepare_failed(serial, reason)
             case e.ArchiveReady(job, ok, reason):
                 if job in self.members:
                     self.members[job].on_archive(ok, reason)
@@ -304,6 +307,10 @@ class Node:
                 member.on_verdict(generation, exact, reason)
             case m.Hung(_, generation, why, seconds):
                 member.on_hung(generation, why, seconds)
+            case m.Lend():
+                member.on_lend(message)
+            case m.Prepare():
+                member.on_prepare(message)
             case m.Release():
                 member.on_release()
             case m.PullShards():

@@ -114,7 +114,10 @@ def _from_survivors(at: Situation, best: restore.Held) -> Start:
     assert best.point is not None
     previous = at.world.members if at.world is not None else ()
     points = {n: h.point for n, h in at.holdings.items()}
-    resume = restore.from_survivors(points, best.point, previous, at.spec.world.max)
+    gives = {n: h.gives for n, h in at.holdings.items()}
+    replays = {n for n, h in at.holdings.items() if h.replays}
+    order = restore.Order(previous, at.spec.world.max)
+    resume = restore.from_survivors(points, best.point, order, gives, replays)
     rung = "regroup" if _somebody_left(at) else "retry"
     if not at.recovering:
         rung = "grow"

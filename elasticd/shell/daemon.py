@@ -294,6 +294,8 @@ class Daemon:
                 ranks.enter_world(effect, states.store.folder(effect.world.job))
             case e.FormReducer():
                 ranks.form_reducer(effect)
+            case e.PrepareState():
+                states.prepare_state(effect)
             case e.FetchState():
                 states.fetch_state(effect)
             case e.EnsureArchive():

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ _DUMP_SECONDS = 0.3
 """What a hung trainer gets to print the stacks of its threads before it is killed."""
 _REDUCER_START_SECONDS = 60.0
 _STOP_SECONDS = 3.0
+_WHOLE = {"part": 0, "parts": 1}
 _READINESS = ("ready", "waiting", "at_run")
 """The first frame by which a child says that it is up."""
 _SHOWN_LOG = "-trainer.log"
@@ -219,19 +220,23 @@ class Ranks:
         for rank in self._ranks.values():
             rank.log.rotate()
 
-    async def export(self, job: JobId, step: int, stamp: str) -> int:
-        """A descriptor of the state's safetensors, which the caller closes.
+    async def export(self, job: JobId, request: Mapping[str, Any]) -> int:
+        """A descriptor of the safetensors that ``request`` asks for (step, stamp, since, part,
+        parts: docs/protocols.md §1), which the caller closes.
 
         Raises:
-            OperationError: no trainer of ours holds that state now.
+            OperationError: no trainer of ours has that now.
         """
+        step = int(request["step"])
+        asked = {"step": step, "stamp": str(request["stamp"]), "since": request.get("since")}
+        asked |= {key: int(request.get(key, default)) for key, default in _WHOLE.items()}
         reason = "no trainer"
         for rank in [r for r in self._ranks.values() if r.job == job]:
             self._serials += 1
             serial = self._serials
             future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
             rank.exports[serial] = future
-            rank.child.send({"t": "export", "serial": serial, "step": step, "stamp": stamp})
+            rank.child.send({"t": "export", "serial": serial, **asked})
             try:
                 return await future
             except OperationError as error:
@@ -247,6 +252,13 @@ class Ranks:
             rank.child.send({"t": "load", "generation": to_plain_tag(generation)}, fds)
         for fd in fds:
             os.close(fd)
+
+    def prepare(self, trainer: e.ChildId, serial: int, fds: list[int]) -> None:
+        """Hand a trainer that is in no world a state; closes our copies of the descriptors."""
+        rank = self._ranks.get(trainer)
+        if rank is not None:
+            rank.child.send({"t": "prepare", "serial": serial}, fds)
+        _close(fds)
 
     def close(self) -> None:
         self.watch.close()

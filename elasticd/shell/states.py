@@ -7,7 +7,7 @@ import contextlib
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from elasticd.checkpoints.retention import (
 )
 from elasticd.checkpoints.store import LocalStore
 from elasticd.core import effects as e
-from elasticd.core.messages import JobRecord, World
+from elasticd.core.messages import JobRecord, Wanted, World
 from elasticd.errors import ElasticdError, OperationError, ProtocolError, StateError
 from elasticd.job import CheckpointTable, JobSpec
 from elasticd.shell.durable import write_durable
@@ -42,6 +42,8 @@ Fetch = Callable[[str, dict[str, Any], int], Awaitable[int]]
 
 _RETRY_SECONDS = 60.0
 _LOG_BYTES = 256 * 1024
+_MOST_PARTS = 4
+"""A state is taken from at most so many holders at once."""
 _VERIFY_SECONDS = 10.0
 """After so long a peer that asks for a verification is told that it goes on."""
 Key = tuple[JobId, int, Stamp]
@@ -133,6 +135,9 @@ class States:
     def fetch_state(self, effect: e.FetchState) -> None:
         self._run(self._bring_state(effect))
 
+    def prepare_state(self, effect: e.PrepareState) -> None:
+        self._run(self._bring_ahead(effect))
+
     def ensure_archive(self, effect: e.EnsureArchive) -> None:
         self._run(self._bring_archive(effect))
 
@@ -157,30 +162,77 @@ class States:
     async def _bring_state(self, effect: e.FetchState) -> None:
         world = effect.world
         try:
-            if effect.source == "checkpoint":
+            if effect.wanted is None:
                 fds = await self._checkpoint_files(world)
             else:
-                fds = [await self._peer_state(world, NodeId(effect.source.removeprefix("peer:")))]
+                # A holder may not have entered the world yet, or a first world's state not be made.
+                async for attempt in _attempts():
+                    with attempt:
+                        fds = await self._obtain(world.job, effect.wanted)
         except (ElasticdError, OSError) as error:
             self._post(e.StateFailed(world.job, world.generation, str(error)))
             return
         self._ranks.load(effect.trainer, world.generation, fds)
 
-    async def _peer_state(self, world: World, holder: NodeId) -> int:
-        request = {"what": "state", "job": world.job, "step": world.step, "stamp": world.stamp}
-        fd = nameless_file()
+    async def _bring_ahead(self, effect: e.PrepareState) -> None:
         try:
-            # The holder may not have entered the world yet, or a first world's state not be made.
-            async for attempt in _attempts():
-                with attempt:
-                    os.ftruncate(fd, 0)
-                    os.lseek(fd, 0, os.SEEK_SET)
-                    await self._fetch(self._address(holder), request, fd)
-        except BaseException:
-            os.close(fd)
-            raise
-        os.lseek(fd, 0, os.SEEK_SET)
-        return fd
+            fds = await self._obtain(effect.job, effect.wanted)
+        except (ElasticdError, OSError) as error:
+            failed = e.PrepareFailed(effect.job, effect.generation, effect.serial, str(error))
+            self._post(failed)
+            return
+        self._ranks.prepare(effect.trainer, effect.serial, fds)
+
+    async def _obtain(self, job: JobId, wanted: Wanted) -> list[int]:
+        """Descriptors of files that together are a state, or the updates that lead to it: a part
+        from each holder, all at once. Of a holder that fails, another one gives the part.
+
+        Raises:
+            OperationError: nobody has some part.
+        """
+        request = {
+            "what": "state",
+            "job": job,
+            "step": wanted.point.step,
+            "stamp": wanted.point.stamp,
+            "since": wanted.since.stamp if wanted.since is not None else None,
+        }
+        parts = 1 if wanted.since is not None else min(len(wanted.holders), _MOST_PARTS)
+        found = await asyncio.gather(
+            *(
+                self._one_of(
+                    wanted.holders[part:] + wanted.holders[:part],
+                    {**request, "part": part, "parts": parts},
+                )
+                for part in range(parts)
+            ),
+            return_exceptions=True,
+        )
+        fds = [each for each in found if isinstance(each, int)]
+        for error in found:
+            if isinstance(error, BaseException):
+                for fd in fds:
+                    os.close(fd)
+                raise error
+        return fds
+
+    async def _one_of(self, holders: Sequence[NodeId], request: dict[str, Any]) -> int:
+        """What the first of ``holders`` that has it answers to a request, in a nameless file."""
+        reasons = []
+        for node in holders:
+            fd = nameless_file()
+            try:
+                await self._fetch(self._address(node), request, fd)
+            except (ElasticdError, OSError) as error:
+                os.close(fd)
+                reasons.append(f"{node}: {error}")
+            except BaseException:
+                os.close(fd)
+                raise
+            else:
+                os.lseek(fd, 0, os.SEEK_SET)
+                return fd
+        raise OperationError("; ".join(reasons))
 
     async def _checkpoint_files(self, world: World) -> list[int]:
         """All shards of the world's checkpoint, each read and verified, in the order of numbers."""
@@ -432,9 +484,7 @@ class States:
         try:
             match request["what"]:
                 case "state":
-                    return await self._ranks.export(
-                        JobId(request["job"]), request["step"], request["stamp"]
-                    )
+                    return await self._ranks.export(JobId(request["job"]), request)
                 case "shard":
                     with self.store.open_shard(
                         JobId(request["job"]),

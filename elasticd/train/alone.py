@@ -15,8 +15,9 @@ from elasticd.errors import UsageError
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.job import JobSpec, load
 from elasticd.train import randomness
-from elasticd.train.seat import Parts, ProbeResult
+from elasticd.train.seat import Delivery, Parts, ProbeResult
 from elasticd.train.state import Snapshot
+from elasticd.train.updates import Update
 from elasticd.train.world import World, Writes
 from elasticd.types import JobId, Lineage, NodeId, Point, Tag, first_stamp
 
@@ -116,7 +117,24 @@ class AloneSeat:
     def begin_update(self) -> None:
         pass
 
-    def end_update(self, point: Point | None, loss: float | None) -> None:
+    def begin_preparing(self, delivery: Delivery) -> None:
+        raise UsageError("nobody delivers states here")
+
+    def prepared(self, delivery: Delivery, reason: str) -> None:
+        pass
+
+    def unloaded(self, reason: str) -> None:
+        raise UsageError(reason)
+
+    def keeps_updates(self) -> bool:
+        return False
+
+    def replays(self, *, gives: bool, takes: bool) -> None:
+        pass
+
+    def end_update(
+        self, point: Point | None, loss: float | None, update: Update | None = None
+    ) -> None:
         pass
 
     def reduce(self, step: int, plan: ChunkPlan, parts: Parts, out: NDArray[np.float32]) -> None:

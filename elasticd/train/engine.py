@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,7 +20,7 @@ from mlx.utils import tree_map
 from numpy.typing import NDArray
 
 from elasticd.checkpoints.codec import read_tensors
-from elasticd.errors import GenerationLost, StateError
+from elasticd.errors import GenerationLost, MismatchError, StateError
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.recovery import tree
 from elasticd.recovery.signatures import of_text
@@ -31,10 +31,20 @@ from elasticd.train.imports import read_parameters
 from elasticd.train.layout import Layout, Reduced, Vector
 from elasticd.train.probe import Probe
 from elasticd.train.relief import Relief
-from elasticd.train.seat import Seat
+from elasticd.train.seat import Delivery, Seat
 from elasticd.train.state import Loaded, Snapshot, TrainingState, model_tree
+from elasticd.train.updates import Update, check_follow, unpacked
 from elasticd.train.world import World
 from elasticd.types import Point, next_stamp
+
+
+@dataclass(frozen=True)
+class Brought:
+    """A state from elsewhere: as a whole, or by the updates that lead to it from ours."""
+
+    point: Point
+    loaded: Loaded | None = None
+    updates: Sequence[Update] = ()
 
 
 class Engine:
@@ -72,6 +82,9 @@ class Engine:
             world = self.seat.take()
             if world is None:
                 return False
+            if isinstance(world, Delivery):
+                self._prepare(world)
+                continue
             try:
                 self._settle(world)
                 assert self.point is not None
@@ -146,25 +159,74 @@ class Engine:
         self.seat.hold(self._snapshot)
 
     def _load(self, world: World) -> None:
-        fds = self.seat.files(world)
+        want = world.point
         try:
-            try:
-                loaded = Loaded.from_files(*read_tensors(fds))
-            finally:
-                for fd in fds:
-                    os.close(fd)
-            if (loaded.point.step, loaded.point.stamp) != (world.point.step, world.point.stamp):
-                raise StateError(f"the files hold {loaded.point}, not {world.point}")
+            brought = self._read(self.seat.files(world))
+            if (brought.point.step, brought.point.stamp) != (want.step, want.stamp):
+                raise StateError(f"the files lead to {brought.point}, not {want}")
             self.seat.begin_update()
-            self.state.install(loaded)
-        except StateError as error:
+            self._install(brought)
+        except MismatchError as error:
             self._refuse(str(error))
+        except StateError as error:
+            self.seat.unloaded(str(error))
+            self.seat.end_update(None, None)
+            raise GenerationLost(str(error)) from None
+        self.point = want
+        self.seat.end_update(want, None)
+        self._publish(loaded=True)
+
+    def _prepare(self, delivery: Delivery) -> None:
+        """Take a state, or updates, before there is a world to enter."""
+        reason = ""
+        try:
+            brought = self._read(list(delivery.fds))
+            self.seat.begin_preparing(delivery)
+            self._install(brought)
+            self.point = brought.point
+        except GenerationLost:
+            return
+        except StateError as error:
+            reason = str(error)
+        self.seat.end_update(None if reason else self.point, None)
+        if not reason:
+            self._publish()
+        self.seat.prepared(delivery, reason)
+
+    def _read(self, fds: list[int]) -> Brought:
+        """What files hold; closes them.
+
+        Raises:
+            StateError: they are damaged, or don't lead on from the state in place.
+        """
+        try:
+            tensors, metadata = read_tensors(fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
+        updates = unpacked(tensors, metadata)
+        if updates is None:
+            loaded = Loaded.from_files(tensors, metadata)
+            return Brought(loaded.point, loaded)
+        check_follow(updates, self.point)
+        if self.state.optimizer is None:
+            raise StateError("the script has not named its optimizer yet")
+        assert self.point is not None
+        last = updates[-1]
+        return Brought(Point(self.point.lineage, last.step, last.stamp), updates=updates)
+
+    def _install(self, brought: Brought) -> None:
+        self._forward.restore()
+        self._forward.forget()
+        if brought.loaded is not None:
+            self.state.install(brought.loaded)
+        for update in brought.updates:
+            randomness.seed_update(self.seed, update.step)
+            if not update.skips:
+                self._update(update.state, self.state.optimizer, update.gradients)
+        randomness.seed_body(self.seed, brought.point.step)
         self._sums.clear()
         self._probe.restart()
-        self._forward.forget()
-        self.point = world.point
-        self.seat.end_update(world.point, None)
-        self._publish(loaded=True)
 
     def _refuse(self, reason: str) -> NoReturn:
         self.seat.refuse(reason)
@@ -177,6 +239,8 @@ class Engine:
         samples = self.point.step * self.global_size
         self._snapshot = self.state.capture(self.point, self.seed, samples)
         self._stall_seconds = time.monotonic() - started
+        alone = not (self._body_matters or self.state.tracks)
+        self.seat.replays(gives=alone, takes=alone and self.state.optimizer is not None)
         self.seat.hold(self._snapshot, loaded=loaded)
 
     # The script's own code between steps.
@@ -348,19 +412,23 @@ class Engine:
         assert world is not None and point is not None
         self.state.attach(optimizer)
         step = self.step
+        update = None
+        if self.seat.keeps_updates():
+            state = {} if self._skips else reduced.state
+            update = Update.of(point, world.generation, self._skips, state, gradients)
         randomness.seed_update(self.seed, step)
         if not self._skips:
-            self._update(reduced, optimizer, gradients)
+            self._update(reduced.state, optimizer, gradients)
         stamp = next_stamp(point.stamp, world.generation, step)
         self.point = Point(point.lineage, step, stamp)
         self._sums.aim(world.share(step + 1))
-        self.seat.end_update(self.point, None if self._skips else reduced.loss)
+        self.seat.end_update(self.point, None if self._skips else reduced.loss, update)
         randomness.seed_body(self.seed, step)
         self._commit()
 
-    def _update(self, reduced: Reduced, optimizer: Any, gradients: Any) -> None:
+    def _update(self, state: Mapping[str, mx.array], optimizer: Any, gradients: Any) -> None:
         places = self.state.model_slots()
-        for path, array in reduced.state.items():
+        for path, array in state.items():
             places[path].put(array)
         del places
         optimizer.update(self.state.model, gradients)

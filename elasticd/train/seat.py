@@ -19,8 +19,19 @@ from elasticd.errors import UsageError
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.job import JobSpec
 from elasticd.train.state import Snapshot
+from elasticd.train.updates import Update
 from elasticd.train.world import World
 from elasticd.types import Point, Range
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Files of a state, or of updates, for a process that is in no world; the taker closes
+    them."""
+
+    serial: int
+    fds: tuple[int, ...]
+
 
 Parts = Mapping[Range, Sequence[NDArray[np.float32]]]
 
@@ -44,8 +55,9 @@ class Seat(Protocol):
     def at_run(self, fingerprint: Mapping[str, str]) -> None:
         """The script has come to its ``Run(…)``."""
 
-    def take(self) -> World | None:
-        """Wait for the next world and enter it; None if the job was released instead."""
+    def take(self) -> World | Delivery | None:
+        """Wait for the next world and enter it; None if the job was released instead. Before that
+        may come what prepares for it."""
 
     def check(self) -> None:
         """Raises GenerationLost if the world has ended."""
@@ -64,8 +76,27 @@ class Seat(Protocol):
         """An update (or a load) begins: the answer to a freeze waits for its end. Or raises
         GenerationLost."""
 
-    def end_update(self, point: Point | None, loss: float | None) -> None:
-        """The state is now that of ``point``; None: as before."""
+    def begin_preparing(self, delivery: Delivery) -> None:
+        """As :meth:`begin_update`, outside of a world; GenerationLost if a freeze was answered
+        since."""
+
+    def prepared(self, delivery: Delivery, reason: str) -> None:
+        """The state that was delivered is in place, or ``reason`` says why not."""
+
+    def unloaded(self, reason: str) -> None:
+        """The state that the world starts from could not be had: leave the world."""
+
+    def keeps_updates(self) -> bool:
+        """Whether the update in hand is to be kept for others."""
+
+    def replays(self, *, gives: bool, takes: bool) -> None:
+        """Whether updates are all that makes a state here: so that others may apply ours, and we
+        theirs."""
+
+    def end_update(
+        self, point: Point | None, loss: float | None, update: Update | None = None
+    ) -> None:
+        """The state is now that of ``point``, by ``update``; None: as before, by other means."""
 
     def reduce(self, step: int, plan: ChunkPlan, parts: Parts, out: NDArray[np.float32]) -> None:
         """Sum over the world; may raise GenerationLost."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -36,13 +36,15 @@ from elasticd.ipc.chunks import ReducerLink
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.job import JobSpec
 from elasticd.train import threads
+from elasticd.train.lending import Given, Lending, Request
 from elasticd.train.progress import MAX_METRICS, Memory, Pace, Reporter, metric
 from elasticd.train.relief import allocate
-from elasticd.train.seat import Parts, ProbeResult
+from elasticd.train.seat import Delivery, Parts, ProbeResult
 from elasticd.train.state import Snapshot
+from elasticd.train.updates import Update
 from elasticd.train.world import World, tag_list, tag_of
 from elasticd.train.writer import CheckpointWriter, Task, mode_of
-from elasticd.types import Point, Tag
+from elasticd.types import Point, Stamp, Tag
 
 _LEFT = "this world has ended"
 
@@ -56,15 +58,6 @@ class _Report:
     metrics: dict[str, float | str] = field(default_factory=dict)
     pace: Pace = field(default_factory=Pace)
     memory: Memory = field(default_factory=Memory)
-
-
-@dataclass(frozen=True)
-class _Export:
-    """A request for the state, which may have to wait."""
-
-    serial: int
-    step: int
-    stamp: str
 
 
 class Session:
@@ -86,7 +79,11 @@ class Session:
         self._probed: Tag | None = None
         self._updating = False
         self._freezes: list[int] = []
-        self._exports: list[_Export] = []
+        self._frozen = 0
+        self._exports: list[Request] = []
+        self._lending = Lending()
+        self._delivery: Delivery | None = None
+        self._takes_updates = self._short = False
         self._point: Point | None = None
         self._committed: int | None = None
         self._snapshot: Snapshot | None = None
@@ -115,10 +112,17 @@ class Session:
                 self._offer(World.of_message(message), fds)
             case "load":
                 self._bring(tag_of(message["generation"]), fds)
+            case "prepare":
+                self._deliver(Delivery(int(message["serial"]), tuple(fds)))
+            case "lend":
+                with self._lock:
+                    self._lend(tag_of(message["generation"]), message["step"], message["log"])
             case "export":
-                request = _Export(
-                    int(message["serial"]), int(message["step"]), str(message["stamp"])
-                )
+                request = Request(
+                    int(message["serial"]), int(message["step"]), Stamp(message["stamp"]),
+                    message.get("since"), int(message.get("part", 0)),
+                    int(message.get("parts", 1)),
+                )  # fmt: skip
                 with self._lock:
                     self._exports.append(request)
                     self._serve_exports()
@@ -149,9 +153,11 @@ class Session:
     def _freeze(self, serial: int) -> None:
         with self._changed:
             self._leave()
+            self._frozen = serial
             if self._next is not None:
                 _close(self._next[1])
                 self._next = None
+            self._drop_delivery()
             if self._updating:
                 self._freezes.append(serial)
             else:
@@ -166,8 +172,54 @@ class Session:
                 "serial": serial,
                 "point": point and [point.lineage, point.step, point.stamp],
                 "committed": self._committed,
+                "gives": self._lending.starts,
+                "replays": self._takes_updates,
             }
         )
+
+    def _deliver(self, delivery: Delivery) -> None:
+        with self._changed:
+            if delivery.serial < self._frozen:
+                _close(delivery.fds)  # what we hold was told since, and must not change
+                return
+            self._drop_delivery()
+            self._delivery = delivery
+            self._changed.notify_all()
+
+    def _drop_delivery(self) -> None:
+        if self._delivery is not None:
+            _close(self._delivery.fds)
+            self._delivery = None
+
+    def _lend(self, generation: Tag, step: int | None, log: bool) -> None:
+        """The caller holds the lock."""
+        world, point = self._world, self._point
+        if world is None or world.generation != generation:
+            return
+        self._lending.order(generation, step, log)
+        if step is None:
+            return
+        at = None if point is None else point.step + self._updating
+        if world.relief:
+            self._say_lent(step, "", "memory is short", never=True)
+        elif reason := self._lending.refuses(at):
+            self._say_lent(step, "", reason, never=not self._lending.gives)
+
+    def _say_lent(self, step: int, stamp: str, reason: str = "", *, never: bool = False) -> None:
+        if reason:
+            self._lending.drop()
+        if self._world is not None:
+            generation = tag_list(self._world.generation)
+            self._link.send(
+                {
+                    "t": "lent",
+                    "generation": generation,
+                    "step": step,
+                    "stamp": stamp,
+                    "reason": reason,
+                    "never": never,
+                }
+            )
 
     def _leave(self) -> None:
         """The caller holds the lock."""
@@ -199,23 +251,21 @@ class Session:
 
     def _serve_exports(self) -> None:
         """The caller holds the lock."""
-        if self._snapshot is None and self._point is not None:
-            return  # not yet readable; hold() comes back to it
         requests, self._exports = self._exports, []
         for request in requests:
             snapshot = self._snapshot
-            if snapshot is None or (request.step, request.stamp) != (
-                snapshot.point.step,
-                snapshot.point.stamp,
-            ):
+            given = self._lending.answer(request, snapshot)
+            if given is not None:
+                threads.start("export", partial(self._export, request.serial, given))
+            elif snapshot is None and self._point is not None:
+                self._exports.append(request)  # not yet readable; hold() comes back to it
+            else:
                 reason = f"this trainer holds {snapshot and snapshot.point}"
                 self._link.send({"t": "not_exported", "serial": request.serial, "reason": reason})
-                continue
-            threads.start("export", partial(self._export, request.serial, snapshot))
 
-    def _export(self, serial: int, snapshot: Snapshot) -> None:
+    def _export(self, serial: int, given: Given) -> None:
         try:
-            fd = write_memory(snapshot.tensors, snapshot.metadata())
+            fd = write_memory(given.tensors, given.metadata)
         except StateError as error:
             self._link.send({"t": "not_exported", "serial": serial, "reason": str(error)})
             return
@@ -223,8 +273,8 @@ class Session:
             message = {
                 "t": "exported",
                 "serial": serial,
-                "step": snapshot.point.step,
-                "stamp": snapshot.point.stamp,
+                "step": given.step,
+                "stamp": given.stamp,
                 "bytes": os.fstat(fd).st_size,
             }
             self._link.send(message, [fd])
@@ -243,15 +293,19 @@ class Session:
         self._link.send({"t": "at_run", "fingerprint": dict(fingerprint)})
         self._reporter.start()
 
-    def take(self) -> World | None:
+    def take(self) -> World | Delivery | None:
         self._drop_reducer()
         self.phase("idle")
         with self._changed:
-            self._changed.wait_for(lambda: self._next is not None or self._released)
+            self._changed.wait_for(
+                lambda: self._next is not None or self._released or self._delivery is not None
+            )
             if self._next is None:
-                return None
+                delivery, self._delivery = self._delivery, None
+                return delivery
             (world, fds), self._next = self._next, None
             self._world = world
+            self._short = world.relief > 0
             self._drain()
         if world.size > 1:
             self._reducer = ReducerLink(
@@ -301,17 +355,18 @@ class Session:
     def hold(self, snapshot: Snapshot, *, loaded: bool = False) -> None:
         with self._lock:
             self._snapshot = snapshot
-            if loaded:
-                world = self._world
-                if world is not None:
-                    self._link.send(
-                        {
-                            "t": "loaded",
-                            "generation": tag_list(world.generation),
-                            "step": snapshot.point.step,
-                            "stamp": snapshot.point.stamp,
-                        }
-                    )
+            world = self._world
+            if world is not None and self._lending.holds(snapshot, world.generation):
+                self._say_lent(snapshot.point.step, snapshot.point.stamp)
+            if world is not None and loaded:
+                self._link.send(
+                    {
+                        "t": "loaded",
+                        "generation": tag_list(world.generation),
+                        "step": snapshot.point.step,
+                        "stamp": snapshot.point.stamp,
+                    }
+                )
             self._serve_exports()
 
     def begin_update(self) -> None:
@@ -322,10 +377,50 @@ class Session:
             self._snapshot = None
             self._set_phase("update")
 
-    def end_update(self, point: Point | None, loss: float | None) -> None:
+    def begin_preparing(self, delivery: Delivery) -> None:
+        with self._lock:
+            if delivery.serial < self._frozen:
+                raise GenerationLost("a freeze came before")
+            self._updating = True
+            self._snapshot = None
+
+    def prepared(self, delivery: Delivery, reason: str) -> None:
+        with self._lock:
+            point = self._point
+        plain = None if reason or point is None else [point.lineage, point.step, point.stamp]
+        self._link.send(
+            {
+                "t": "prepared",
+                "serial": delivery.serial,
+                "point": plain,
+                "reason": reason,
+                "replays": self._takes_updates,
+            }
+        )
+
+    def unloaded(self, reason: str) -> None:
+        self._say_and_leave({"t": "unloaded", "reason": reason})
+
+    def keeps_updates(self) -> bool:
+        # When memory is short nothing is kept, and who is behind takes the whole state.
+        return not self._short
+
+    def replays(self, *, gives: bool, takes: bool) -> None:
+        with self._lock:
+            self._takes_updates = takes
+            if self._lending.gives and not gives:
+                self._lending.gives = False
+                if self._lending.lends:
+                    self._say_lent(-1, "", self._lending.refuses(None), never=True)
+
+    def end_update(
+        self, point: Point | None, loss: float | None, update: Update | None = None
+    ) -> None:
         with self._lock:
             self._updating = False
             if point is not None:
+                world = self._world
+                self._lending.applied(update, None if world is None else world.generation)
                 self._point = point
             if loss is not None:
                 self._report.loss = loss
@@ -363,7 +458,7 @@ class Session:
                 self._lost(str(error))
                 raise
         with self._lock:
-            self._current()
+            self._lending.committed(self._current().generation)
             self._committed = point.step
             self._set_phase("user")
             self._reporter.touch(urgent=True)
@@ -520,6 +615,6 @@ class Session:
         self._link.send(message)
 
 
-def _close(fds: list[int]) -> None:
+def _close(fds: Sequence[int]) -> None:
     for fd in fds:
         os.close(fd)

@@ -106,6 +106,10 @@ class Setup:
     grain_seconds: tuple[float, float] = (0.01, 0.03)
     trainer_start_seconds: tuple[float, float] = (0.8, 2.0)
     reducer_start_seconds: tuple[float, float] = (0.3, 0.6)
+    log_limit: int = 12
+    """So many updates fill a trainer's log."""
+    script_state: bool = False
+    """The scripts' own code changes the state between steps, so updates don't make it."""
     limit_seconds: float = 400.0
     """The jobs must have ended this long after the last fault."""
     on_the_wire: bool = False

@@ -7,14 +7,14 @@ from typing import Any, assert_never
 
 from elasticd.core import effects as e
 from elasticd.core.endpoint import Endpoint
-from elasticd.core.messages import World
+from elasticd.core.messages import Wanted, World
 from elasticd.core.node import Node
-from elasticd.types import JobId, NodeId, Point, Stamp
+from elasticd.types import JobId, NodeId, Stamp
 
 from .clock import Clock
 from .cluster import Cluster, Violation
 from .disk import Disk, DiskFull
-from .trainer import Process, Reducer, Trainer
+from .trainer import Brought, Process, Reducer, Trainer
 
 _FETCH_SECONDS = 60.0
 _RESTART_SECONDS = 2.0
@@ -212,6 +212,8 @@ class Host:
                 self._fetch_shards(effect)
             case e.FetchState():
                 self._fetch_state(effect, self.now() + _FETCH_SECONDS)
+            case e.PrepareState():
+                self._prepare_state(effect)
             case _:
                 self._perform_on_child(effect)
 
@@ -352,38 +354,67 @@ class Host:
             trainer = self.children.get(effect.trainer)
             if self.boot != boot or not isinstance(trainer, Trainer):
                 return
-            point = self._bring(effect)
             world = effect.world
-            if isinstance(point, Point):
-                trainer.load(world.generation, point)
-            elif effect.source == "checkpoint" or self.now() >= deadline:
-                self.post(e.StateFailed(world.job, world.generation, point))
+            brought = self._bring(world, effect.wanted)
+            if not isinstance(brought, str):
+                trainer.load(world.generation, brought)
+            elif effect.wanted is None or self.now() >= deadline:
+                self.post(e.StateFailed(world.job, world.generation, brought))
             else:
                 self.cluster.after(0.1, attempt)
 
         self.cluster.after(self.cluster.between((0.01, 0.15)), attempt)
 
-    def _bring(self, effect: e.FetchState) -> Point | str:
-        world = effect.world
-        if effect.source == "checkpoint":
-            found = world.manifest
-            assert found is not None
-            rows = tuple((s.index, s.bytes, s.digest) for s in found.shards)
-            reason = self._copy_shards(
-                found.job, found.step, found.stamp, found.count, rows, world.holders
-            )
-            return reason or found.point
-        node = NodeId(effect.source.removeprefix("peer:"))
+    def _prepare_state(self, effect: e.PrepareState) -> None:
+        boot = self.boot
+
+        def attempt() -> None:
+            trainer = self.children.get(effect.trainer)
+            if self.boot != boot or not isinstance(trainer, Trainer):
+                return
+            brought = self._from_peers(effect.job, effect.wanted)
+            if isinstance(brought, str):
+                failed = e.PrepareFailed(effect.job, effect.generation, effect.serial, brought)
+                self.post(failed)
+            else:
+                trainer.deliver(effect.serial, brought)
+
+        self.cluster.after(self.cluster.between((0.01, 0.4)), attempt)
+
+    def _bring(self, world: World, wanted: Wanted | None) -> Brought | str:
+        if wanted is not None:
+            return self._from_peers(world.job, wanted)
+        found = world.manifest
+        assert found is not None
+        rows = tuple((s.index, s.bytes, s.digest) for s in found.shards)
+        reason = self._copy_shards(
+            found.job, found.step, found.stamp, found.count, rows, world.holders
+        )
+        return reason or Brought(found.point)
+
+    def _from_peers(self, job: JobId, wanted: Wanted) -> Brought | str:
+        """A part from each holder; of those that are gone, from another."""
+        given: Brought | str = "nobody was asked"
+        for position in range(len(wanted.holders)):
+            for turn in range(len(wanted.holders)):
+                node = wanted.holders[(position + turn) % len(wanted.holders)]
+                given = self._from_peer(node, job, wanted)
+                if not isinstance(given, str):
+                    break
+            if isinstance(given, str):
+                return given
+        return given
+
+    def _from_peer(self, node: NodeId, job: JobId, wanted: Wanted) -> Brought | str:
         host = self.cluster.hosts[node]
         if host.node is None or not self.cluster.network.connected(self.name, node):
             return f"{node} is not connected"
         for process in host.children.values():
-            if isinstance(process, Trainer) and process.job == world.job and not process.stops:
-                held = process.point
-                wanted = (world.step, world.stamp)
-                if held is not None and not process.updating and (held.step, held.stamp) == wanted:
-                    return held
-        return f"no trainer on {node} holds step {world.step}"
+            if isinstance(process, Trainer) and process.job == job and not process.stops:
+                given = process.export(wanted.point, wanted.since)
+                if given is not None:
+                    return given
+        return f"no trainer on {node} holds step {wanted.point.step}"
 
     # --- from the children ------------------------------------------------------------------------
 

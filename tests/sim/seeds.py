@@ -60,4 +60,6 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
         message_seconds=(0.001, 0.05) if slow else (0.0003, 0.003),
         grain_seconds=chance.choice(((0.005, 0.01), (0.01, 0.03), (0.05, 0.2))),
         on_the_wire=seed % 8 == 0,
+        log_limit=chance.choice((1, 12, 12, 40)),
+        script_state=chance.random() < 0.15,
     )

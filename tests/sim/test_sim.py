@@ -134,7 +134,7 @@ def test_survivors_keep_their_state_and_their_grains() -> None:
     worlds = sorted(result.cluster.checkers.forms.values(), key=lambda world: world.generation)
     assert worlds[1].sources == ("keep", "keep")
     assert worlds[2].sources[:2] == ("keep", "keep")
-    assert worlds[2].sources[2].startswith("peer:")
+    assert worlds[2].sources[2].startswith("updates:")
     for world in worlds[1:]:
         kept = [
             set(worlds[0].shares[worlds[0].members.index(node)])

@@ -221,10 +221,27 @@ class Seat:
         return frozenset(g for start, end in shares[self.rank] for g in range(start, end))
 
 
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One reduced gradient, as it is given to others."""
+
+    before: Point
+    generation: Tag
+    after: Point
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """A state, or, with updates, what leads to it."""
+
+    point: Point
+    updates: tuple[Update, ...] = ()
+
+
 @dataclass(slots=True)
 class Load:
     generation: Tag
-    point: Point
+    brought: Brought
 
 
 class Trainer(Process):
@@ -247,6 +264,12 @@ class Trainer(Process):
         self.verdict: Tag | None = None
         self.released = False
         self.writing = False
+        self.log: list[Update] = []
+        self.lent: Point | None = None
+        self.lend_at: int | None = None
+        self.lending: Tag | None = None
+        self.deliveries: list[tuple[int, Brought]] = []
+        self.frozen_at = 0
         self.phase = "idle"
         self.at_run = False
         self.fails_with: int | None = None
@@ -277,6 +300,8 @@ class Trainer(Process):
                 counter, leader, nonce = message["generation"]
                 self.verdict = Tag(counter, leader, nonce)
                 self._maybe_agree()
+            case "lend":
+                self._lend(message)
             case "release":
                 self.released = True
                 self.later(self.cluster.between((0.01, 0.2)), lambda: self.die(0))
@@ -292,6 +317,7 @@ class Trainer(Process):
 
     def _freeze(self, serial: int) -> None:
         self._leave()
+        self.frozen_at, self.deliveries = serial, []
         if self.updating:
             self.freezes.append(serial)
         else:
@@ -299,10 +325,126 @@ class Trainer(Process):
 
     def _answer(self, serial: int) -> None:
         point = self.point
-        plain_point = point and [point.lineage, point.step, point.stamp]
         self.tell_daemon(
-            {"t": "holding", "serial": serial, "point": plain_point, "committed": self.committed}
+            {
+                "t": "holding",
+                "serial": serial,
+                "point": plain_point(point),
+                "committed": self.committed,
+                "gives": [] if self._scripted else [update.before.stamp for update in self.log],
+                "replays": point is not None and not self._scripted,
+            }
         )
+
+    # --- states for others, and from others -------------------------------------------------------
+
+    def _lend(self, message: dict[str, Any]) -> None:
+        seat = self.seat
+        if seat is None or plain(seat.generation) != message["generation"]:
+            return
+        step = message["step"]
+        if self._scripted:
+            self._say_lent(-1 if step is None else step, "", "the script changes it", never=True)
+            return
+        self.lent = None
+        self.lending = seat.generation if message["log"] else None
+        self.lend_at = step
+        if step is not None and (self.updating or self.point is None or self.point.step >= step):
+            self._say_lent(step, "", "that step is over")
+
+    @property
+    def _scripted(self) -> bool:
+        return self.cluster.setup.script_state
+
+    def _say_lent(self, step: int, stamp: str, reason: str, never: bool = False) -> None:
+        self.lend_at = None
+        assert self.seat is not None
+        self.tell_daemon(
+            {
+                "t": "lent",
+                "generation": plain(self.seat.generation),
+                "step": step,
+                "stamp": stamp,
+                "reason": reason,
+                "never": never,
+            }
+        )
+
+    def _maybe_lend(self) -> None:
+        seat, point = self.seat, self.point
+        if seat is not None and point is not None and self.lend_at == point.step:
+            self.lent = point
+            self._say_lent(point.step, point.stamp, "")
+
+    def _keep(self, update: Update) -> None:
+        """The log has a limit, beyond which all that was kept for newcomers goes."""
+        self.log.append(update)
+        lending = self.seat is not None and self.lending == self.seat.generation
+        limit = self.cluster.setup.log_limit if lending else 1
+        if len(self.log) > limit:
+            self.log, self.lent, self.lending = [update], None, None
+
+    def _forget_log(self) -> None:
+        """All members have applied the newest step."""
+        if self.seat is None or self.lending != self.seat.generation:
+            self.log, self.lent = [], None
+
+    def export(self, wanted: Point, since: Point | None) -> Brought | None:
+        """The updates since a point, else the whole state; None if we have neither."""
+        stamps = [update.before.stamp for update in self.log]
+        if since is not None and since.stamp in stamps and not self._scripted:
+            updates = self.log[stamps.index(since.stamp) :]
+            return Brought(updates[-1].after, tuple(updates))
+        for held in (self.lent, None if self.updating else self.point):
+            if held is not None and (held.step, held.stamp) == (wanted.step, wanted.stamp):
+                return Brought(held)
+        return None
+
+    def deliver(self, serial: int, brought: Brought) -> None:
+        """The daemon's ``prepare`` message."""
+
+        def brought_here() -> None:
+            if serial >= self.frozen_at:
+                self.deliveries.append((serial, brought))
+                self._maybe_take()
+
+        self.later(_SOCKET_SECONDS, brought_here)
+
+    def _maybe_take(self) -> None:
+        if self.seat is not None or self.updating or not self.deliveries:
+            return
+        serial, brought = self.deliveries.pop(0)
+        point = self._replayed(brought)
+        if point is None:
+            self._say_prepared(serial, None, "the updates don't follow what is held")
+            return
+        self.updating = True
+
+        def done() -> None:
+            self.committed = None
+            self._update_done(point)
+            self._say_prepared(serial, point, "")
+            self._maybe_take()
+
+        self.later(self.cluster.between((0.005, 0.05)), done)
+
+    def _say_prepared(self, serial: int, point: Point | None, reason: str) -> None:
+        said = {"serial": serial, "point": plain_point(point), "reason": reason, "replays": True}
+        self.tell_daemon({"t": "prepared", **said})
+
+    def _replayed(self, brought: Brought) -> Point | None:
+        """The state after ``brought``; None if its updates don't lead on from ours."""
+        if not brought.updates:
+            return brought.point
+        held = self.point
+        for update in brought.updates:
+            if held is None or held.stamp != update.before.stamp:
+                return None
+            stamp = next_stamp(held.stamp, update.generation, held.step + 1)
+            if stamp != update.after.stamp:
+                return None
+            held = update.after
+        return held
 
     def _leave(self) -> None:
         self.turn += 1
@@ -369,15 +511,15 @@ class Trainer(Process):
             self.computed = set()
         self.point = self.base = point
 
-    def load(self, generation: Tag, point: Point) -> None:
+    def load(self, generation: Tag, brought: Brought) -> None:
         """The daemon's ``load`` message."""
 
-        def brought() -> None:
+        def brought_here() -> None:
             if self.files is None or self.files.generation < generation:
-                self.files = Load(generation, point)
+                self.files = Load(generation, brought)
             self._maybe_load()
 
-        self.later(_SOCKET_SECONDS, brought)
+        self.later(_SOCKET_SECONDS, brought_here)
 
     def _maybe_load(self) -> None:
         seat, files = self.seat, self.files
@@ -385,18 +527,22 @@ class Trainer(Process):
             return
         if files.generation != seat.generation:
             return
+        point = self._replayed(files.brought)
+        world = seat.world
+        if point is None or (point.step, point.stamp) != (world.step, world.stamp):
+            self.cluster.checkers.broken(f"{self.name} is brought {files.brought}")
         self.files, self.updating = None, True
 
         def loaded() -> None:
             self.committed = None
-            self._update_done(Point(seat.world.lineage, files.point.step, files.point.stamp))
+            self._update_done(Point(world.lineage, point.step, point.stamp))
             if self.seat is seat:
                 self.tell_daemon(
                     {
                         "t": "loaded",
                         "generation": plain(seat.generation),
-                        "step": files.point.step,
-                        "stamp": files.point.stamp,
+                        "step": point.step,
+                        "stamp": point.stamp,
                     }
                 )
                 self._barrier()
@@ -429,6 +575,7 @@ class Trainer(Process):
     def _commit(self, point: Point) -> None:
         assert self.seat is not None
         self.committed = point.step
+        self._forget_log()
         self.cluster.checkers.committed(self, point)
         self._progress("user")
         self._maybe_write(point)
@@ -515,9 +662,10 @@ class Trainer(Process):
         assert self.seat is not None and self.point is not None
         self.updating = True
         stamp = next_stamp(self.point.stamp, self.seat.generation, step)
-        point, seat = Point(self.point.lineage, step, stamp), self.seat
+        point, seat, before = Point(self.point.lineage, step, stamp), self.seat, self.point
 
         def updated() -> None:
+            self._keep(Update(before, seat.generation, point))
             self._update_done(point)
             if self.seat is seat:
                 self._progress("update")
@@ -528,6 +676,7 @@ class Trainer(Process):
     def _update_done(self, point: Point) -> None:
         self.updating = False
         self._adopt(point)
+        self._maybe_lend()
         serials, self.freezes = self.freezes, []
         for serial in serials:
             self._answer(serial)
@@ -623,6 +772,10 @@ class Trainer(Process):
     @property
     def name(self) -> str:
         return f"{self.host.name}/{self.child}"
+
+
+def plain_point(point: Point | None) -> list[Any] | None:
+    return None if point is None else [point.lineage, point.step, point.stamp]
 
 
 def plain(tag: Tag) -> list[Any]:

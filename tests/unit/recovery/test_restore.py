@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import chain, combinations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticd.recovery.restore import Held, best_held, from_survivors, keeps_lineage
+from elasticd.recovery.restore import (
+    Held,
+    Order,
+    Resume,
+    best_held,
+    from_survivors,
+    keeps_lineage,
+)
 from elasticd.types import Lineage, NodeId, Point, Stamp, Tag
 
 A, B, C, D = (NodeId(name) for name in "abcd")
@@ -28,6 +36,16 @@ def test_nothing_is_resumed_where_nobody_holds_anything() -> None:
     assert best_held({A: Held(None, None), B: Held(None, OLD)}) is None
 
 
+def survivors(
+    holdings: Mapping[NodeId, Point | None],
+    best: Point,
+    previous: tuple[NodeId, ...],
+    limit: int = 0,
+) -> Resume:
+    """Nobody gives or applies updates."""
+    return from_survivors(holdings, best, Order(previous, limit), {}, ())
+
+
 def test_of_two_states_of_one_step_the_newer_world_s_wins() -> None:
     """The other was applied by a member that was cut off; this one may be committed."""
     stale, committed = Held(point(5, "zz"), OLD), Held(point(5, "aa"), NEW)
@@ -42,7 +60,7 @@ def test_where_two_lineages_meet_the_further_one_goes_on() -> None:
 
 def test_holders_keep_the_state_and_all_others_take_it_from_them() -> None:
     holdings = {A: point(5), B: point(4), C: point(5), D: None}
-    resume = from_survivors(holdings, point(5), previous=(C, B, A))
+    resume = survivors(holdings, point(5), (C, B, A))
     assert resume.members == (C, B, A, D)
     assert resume.sources[0] == resume.sources[2] == "keep"
     assert {resume.sources[1], resume.sources[3]} <= {"peer:a", "peer:c"}
@@ -51,13 +69,30 @@ def test_holders_keep_the_state_and_all_others_take_it_from_them() -> None:
 
 def test_who_holds_the_state_under_another_name_keeps_it_too() -> None:
     holdings = {A: point(5, lineage="L"), B: point(5, lineage="other")}
-    assert from_survivors(holdings, point(5), previous=(A, B)).sources == ("keep", "keep")
+    assert survivors(holdings, point(5), (A, B)).sources == ("keep", "keep")
 
 
 def test_one_step_with_another_stamp_is_another_state() -> None:
     holdings = {A: point(5, "x"), B: point(5, "y")}
-    resume = from_survivors(holdings, point(5, "y"), previous=(A, B))
+    resume = survivors(holdings, point(5, "y"), (A, B))
     assert resume.sources == ("peer:b", "keep")
+
+
+def test_who_is_in_a_state_from_which_a_holder_has_the_updates_applies_them() -> None:
+    holdings = {A: point(5), B: point(4, "parent"), C: point(4, "other"), D: point(3, "old")}
+    gives = {A: (Stamp("old3"), Stamp("parent4"))}
+    resume = from_survivors(holdings, point(5), Order((A, B, C, D)), gives, {A, B, C, D})
+    assert resume.sources == ("keep", "updates:a", "peer:a", "updates:a")
+    assert resume.reason == (
+        "a holds step 5; b applies the updates since step 4; d applies the updates since step 3;"
+        " c held something else"
+    )
+
+
+def test_who_can_not_apply_updates_takes_the_state() -> None:
+    holdings = {A: point(5), B: point(4, "parent")}
+    resume = from_survivors(holdings, point(5), Order((A, B)), {A: (Stamp("parent4"),)}, {A})
+    assert resume.sources == ("keep", "peer:a")
 
 
 @given(
@@ -72,7 +107,7 @@ def test_a_limit_never_cuts_the_only_holders(
     best = best_held({node: Held(held, NEW) for node, held in holdings.items()})
     if best is None or best.point is None:
         return
-    resume = from_survivors(holdings, best.point, previous=(A, B, C, D), limit=limit)
+    resume = survivors(holdings, best.point, (A, B, C, D), limit)
     assert "keep" in resume.sources
     assert len(resume.members) == (min(limit, len(holdings)) if limit else len(holdings))
     for node, source in zip(resume.members, resume.sources, strict=True):

@@ -20,8 +20,10 @@ from elasticd.errors import GenerationLost
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.job import JobSpec
 from elasticd.recovery import tree
-from elasticd.train.seat import HOST, Parts, ProbeResult
+from elasticd.train.lending import Lending, Request
+from elasticd.train.seat import HOST, Delivery, Parts, ProbeResult
 from elasticd.train.state import Snapshot
+from elasticd.train.updates import Update
 from elasticd.train.world import Share, World, Writes
 from elasticd.types import JobId, Lineage, NodeId, Point, Tag, first_stamp
 
@@ -68,6 +70,8 @@ class Cohort:
         self.kills: dict[str, int] = {}
         self.respawn = False
         self.worlds: list[tuple[int, int]] = []
+        self.replays = 0
+        """How often a rank was given updates instead of a state."""
         self._threads: list[threading.Thread] = []
 
     def run(self, names: list[str]) -> dict[str, Result]:
@@ -168,6 +172,8 @@ class Seat:
         self.checkpoints: list[tuple[int, str]] = []
         self.doomed = False
         self.calls = 0
+        self.lending = Lending()
+        self.takes_updates = False
 
     def _call(self) -> None:
         if self.doomed:
@@ -183,7 +189,7 @@ class Seat:
     def at_run(self, fingerprint: Mapping[str, str]) -> None:
         self._call()
 
-    def take(self) -> World | None:
+    def take(self) -> World | Delivery | None:
         self._call()
         self._wait(lambda: self.next is not None)
         self.world, self.next = self.next, None
@@ -207,8 +213,14 @@ class Seat:
 
         self._wait(there)
         self.check()
-        assert self.donor.snapshot is not None
-        return [write_memory(self.donor.snapshot.tensors, self.donor.snapshot.metadata())]
+        donor, held = self.donor, self.donor.snapshot
+        assert held is not None
+        since = self.point.stamp if self.point is not None and self.takes_updates else None
+        request = Request(0, held.point.step, held.point.stamp, since, 0, 1)
+        given = donor.lending.answer(request, held)
+        assert given is not None
+        self.cohort.replays += "gradient" in str(list(given.tensors))
+        return [write_memory(given.tensors, given.metadata)]
 
     def adopt(self, point: Point) -> None:
         self.check()
@@ -223,8 +235,26 @@ class Seat:
         self.check()
         self.snapshot = None
 
-    def end_update(self, point: Point | None, loss: float | None) -> None:
+    def begin_preparing(self, delivery: Delivery) -> None:
+        raise AssertionError("nobody delivers states here")
+
+    def prepared(self, delivery: Delivery, reason: str) -> None:
+        raise AssertionError("nobody delivers states here")
+
+    def unloaded(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+    def keeps_updates(self) -> bool:
+        return True
+
+    def replays(self, *, gives: bool, takes: bool) -> None:
+        self.lending.gives, self.takes_updates = gives, takes
+
+    def end_update(
+        self, point: Point | None, loss: float | None, update: Update | None = None
+    ) -> None:
         if point is not None:
+            self.lending.applied(update, None)
             self.point = point
         self._call()
 
@@ -248,6 +278,7 @@ class Seat:
         points = self._together(("barrier", point.step), point)
         assert set(points.values()) == {point}
         self.cohort.committed = max(self.cohort.committed, point.step)
+        self.lending.committed(self._present().generation)
 
     def agree(self, result: ProbeResult) -> None:
         self.check()

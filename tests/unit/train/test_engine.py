@@ -70,6 +70,20 @@ def test_deaths_change_no_bit(name: str, seed: int) -> None:
     assert cohort.committed == 4
 
 
+def test_who_missed_a_step_s_end_applies_its_gradient() -> None:
+    """Whichever call of the dying rank is its last, over one whole step and more."""
+    (alone,) = values(run(SCRIPTS["high"], "a"))
+    replays = 0
+    for last_call in range(14, 40):
+        cohort = Cohort(spec(), SCRIPTS["high"], random.Random(last_call))
+        cohort.kills = {"a": last_call}
+        results = cohort.run(list("abc"))
+        replays += cohort.replays
+        for name in "bc":
+            assert results[name].value["digest"] == alone["digest"], (last_call, cohort.worlds)
+    assert replays > 0, "no rank was ever a step behind"
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_tracked_state_is_that_after_the_body(seed: int) -> None:
     script = models.low_level(compiled=False, tracked=True)

@@ -1,0 +1,54 @@
+"""Newcomers take the state while the others train."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.integration.cluster import Cluster
+from tests.integration.test_digest import check
+
+pytestmark = pytest.mark.process
+
+Undisturbed = Callable[[str], str]
+SLOW = ["--pace-seconds", "0.02"]
+
+
+def kinds(cluster: Cluster, job: str, kind: str) -> list[dict[str, Any]]:
+    return [event for event in cluster.events(job) if event["kind"] == kind]
+
+
+def wait_kind(cluster: Cluster, job: str, kind: str) -> dict[str, Any]:
+    return cluster.wait_for(kind, lambda: next(iter(kinds(cluster, job, kind)), None))
+
+
+def test_who_comes_back_follows_the_others_and_enters_a_step_behind(
+    cluster: Cluster, undisturbed: Undisturbed
+) -> None:
+    expected = undisturbed("high.py")
+    job = cluster.submit("high.py", job__args=SLOW)
+    cluster.wait_whole(job, 3)
+    assert cluster.kill_trainer(job, 2) is not None
+    event = wait_kind(cluster, job, "growth_finished")
+    assert event["whole_states"] == 0, cluster.report("a whole state", job)
+    check(cluster, job, "high.py", expected)
+    assert len(event["members"]) == 4
+
+
+def test_a_holder_that_dies_in_the_transfer_costs_no_more_than_its_own_death(
+    cluster: Cluster, undisturbed: Undisturbed
+) -> None:
+    expected = undisturbed("high.py")
+    job = cluster.submit("high.py", job__args=SLOW)
+    cluster.wait_whole(job, 3)
+    cluster.kill_node("node-3")
+    cluster.wait_for("the others", lambda: len(cluster.status(job)["ranks"]) == 3 or None)
+    cluster.revive()
+    started = wait_kind(cluster, job, "growth_started")
+    assert started["entering"] == ["node-3"]
+    assert cluster.kill_trainer(job, 1) is not None
+    check(cluster, job, "high.py", expected)
+    finished = kinds(cluster, job, "recovery_finished")
+    assert [e["lost_steps"] for e in finished] == [0, 0], cluster.report("lost steps", job)
