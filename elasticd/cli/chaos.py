@@ -13,7 +13,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="Inject a real fault into a running job.",
+    help="Inject a real fault into a running job, or between nodes.",
 )
 
 Rank = Annotated[int, typer.Option("--rank", min=0, help="The rank to hit.")]
@@ -115,3 +115,79 @@ def slow(
       elasticctl chaos slow byte-lm-1-k3f9 --rank 1 --seconds 60
     """
     _strike(context, "slow", job, rank, process, home, json, seconds)
+
+
+How = Annotated[
+    Literal["drop", "close", "one-way"],
+    typer.Option(
+        "--how",
+        help="drop: packets vanish, both ways (root); one-way: only those from the first to the"
+        " others vanish (root); close: connections end and are refused (no rights needed).",
+    ),
+]
+CutSeconds = Annotated[
+    float, typer.Option("--seconds", min=0.1, max=3600.0, help="How long it lasts.")
+]
+
+
+def _cut(
+    context: typer.Context,
+    what: str,
+    groups: list[list[str]],
+    how: str,
+    seconds: float,
+    home: Home,
+    json: Json,
+) -> None:
+    options = common(context, home, json)
+    request = {"do": "chaos", "what": what, "groups": groups, "how": how, "seconds": seconds}
+    answer = options.client.request(request)
+    if options.json:
+        output.print_json(answer)
+    else:
+        between = " and ".join(", ".join(group) for group in groups)
+        print(f"{what}: cut between {between} for {seconds:g} s ({how})")
+
+
+@app.command()
+def link(
+    context: typer.Context,
+    one: Annotated[str, typer.Argument(metavar="A", help="A node.")],
+    other: Annotated[str, typer.Argument(metavar="B", help="Another node.")],
+    how: How = "drop",
+    seconds: CutSeconds = 10.0,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Cut the link between two nodes: their daemons' connections and their reducers'.
+
+    The packet filter's rules go by themselves when the time is over, even if the daemons die.
+
+    \b
+    Examples:
+      elasticctl chaos link node-0 node-1 --seconds 5
+      elasticctl chaos link node-0 node-1 --how close
+    """
+    _cut(context, "link", [[one], [other]], how, seconds, home, json)
+
+
+@app.command()
+def partition(
+    context: typer.Context,
+    groups: Annotated[
+        str, typer.Argument(metavar="A,B|C", help="Groups of nodes, in quotes: 'A,B|C'.")
+    ],
+    how: How = "drop",
+    seconds: CutSeconds = 10.0,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Cut every link between groups of nodes; links inside a group, and of others, stay.
+
+    \b
+    Examples:
+      elasticctl chaos partition 'node-0,node-1|node-2' --seconds 20
+      elasticctl chaos partition 'node-0|node-1|node-2' --how close
+    """
+    named = [[n.strip() for n in group.split(",") if n.strip()] for group in groups.split("|")]
+    _cut(context, "partition", named, how, seconds, home, json)

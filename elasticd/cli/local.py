@@ -29,6 +29,7 @@ from elasticd.cli.client import Connection, probe
 from elasticd.cli.homes import SOCKET_NAME, node_homes
 from elasticd.config import NodeConfig
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError, UsageError
+from elasticd.shell.firewall import firewall
 from elasticd.supervision.roster import CREATE_TIME_TOLERANCE_SECONDS, Roster, kill_group
 
 # -P: nothing in the working folder, which is the node's home, shall be imported.
@@ -334,6 +335,7 @@ def _end(
         pids = ", ".join(str(process.pid) for process in left)
         raise OperationError(f"can't be ended: process {pids}")
     for home in homes:
+        firewall().clean(home)
         for name in (SOCKET_NAME, DAEMON_FILE):
             (home / name).unlink(missing_ok=True)
 

@@ -1,6 +1,7 @@
-"""Injects real faults: signals and resource limits on a rank's own processes, or the whole node.
+"""Injects real faults: signals and resource limits on a rank's own processes or the whole node,
+cuts of links between nodes.
 
-Any daemon takes the request; it goes on, once, to the node that runs the rank.
+Any daemon takes the request; it goes on, once, to the nodes that it concerns.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from elasticd.core.node import Node
 from elasticd.errors import OperationError, UsageError
 from elasticd.shell.children import Child, ChildServer
 from elasticd.shell.control import Handler, Stream
+from elasticd.shell.cuts import HOW, Cut, Cutter
 from elasticd.shell.states import Fetch, nameless_file
 from elasticd.shell.watch import ChildWatch
 from elasticd.supervision.roster import kill_group
@@ -29,7 +31,11 @@ from elasticd.types import JobId, NodeId
 
 FAULTS = ("kill", "hang", "oom", "slow")
 PROCESSES = ("trainer", "reducer", "node")
+LINK_FAULTS = ("link", "partition")
 SLOW_SECONDS = 30.0
+MAX_CUT_SECONDS = 3600.0
+_CUT_AFTER_SECONDS = 0.3
+"""Between a node's consent and its cut: the orders for the others must arrive before."""
 _SLOW_PERIOD_SECONDS = 0.1
 _SLOW_STOPPED = 0.6
 """Of each period a slowed process is stopped for this share."""
@@ -54,6 +60,16 @@ class Blow:
     """How long it lasts, for what passes: 0 means for ever."""
 
 
+@dataclass(frozen=True, slots=True)
+class Order:
+    """That ``node`` cuts its links with the nodes ``from_``."""
+
+    node: NodeId
+    from_: tuple[NodeId, ...]
+    how: str
+    seconds: float
+
+
 class Chaos:
     """Serves ``chaos`` requests of the command line and of other daemons."""
 
@@ -64,7 +80,9 @@ class Chaos:
         watch: ChildWatch,
         fetch: Fetch,
         address_of: Callable[[NodeId], str | None],
+        cutter: Cutter,
     ) -> None:
+        self._cutter = cutter
         self._node = node
         self._children = children
         self._watch = watch
@@ -75,9 +93,11 @@ class Chaos:
     def handlers(self) -> dict[str, Handler]:
         return {"chaos": self.chaos}
 
-    def close(self) -> None:
-        for task in self._tasks:
+    async def close(self) -> None:
+        tasks = tuple(self._tasks)
+        for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     # --- requests ----------------------------------------------------------------------
 
@@ -88,6 +108,8 @@ class Chaos:
             UsageError: there is no such fault or process.
             OperationError: no such job or rank now, or it can't be done here.
         """
+        if request.get("what") in LINK_FAULTS:
+            return await self._cut(request)
         blow = self._aim(request)
         if blow.node == self._node.me:
             self._strike(blow)
@@ -96,7 +118,10 @@ class Chaos:
         return {**asdict(blow), "job": request["job"], "rank": request["rank"]}
 
     async def serve(self, request: dict[str, Any]) -> int:
-        """As the node that runs the rank: a descriptor with nothing in it."""
+        """As the node that runs the rank, or has the link: a descriptor with nothing in it."""
+        if "order" in request:
+            await self._obey(_order(request["order"]))
+            return nameless_file()
         try:
             blow = Blow(**request["blow"])
         except (KeyError, TypeError) as error:
@@ -124,14 +149,62 @@ class Chaos:
         return Blow(what, process, rank["node"], pid, seconds)
 
     async def _forward(self, blow: Blow) -> None:
-        address = self._address_of(blow.node)
+        await self._tell(blow.node, {"what": "chaos", "blow": asdict(blow)})
+
+    async def _tell(self, node: NodeId, request: dict[str, Any]) -> None:
+        address = self._address_of(node)
         if address is None:
-            raise OperationError(f"{blow.node} can't be reached")
+            raise OperationError(f"{node} can't be reached")
         fd = nameless_file()
         try:
-            await self._fetch(address, {"what": "chaos", "blow": asdict(blow)}, fd)
+            await self._fetch(address, request, fd)
         finally:
             os.close(fd)
+
+    # --- links ------------------------------------------------------------------------
+
+    async def _cut(self, request: dict[str, Any]) -> Mapping[str, Any]:
+        """``{"do": "chaos", what: "link" | "partition", groups: [[node…]…], how, seconds}``."""
+        seconds, how = float(request.get("seconds") or 0.0), str(request.get("how") or "drop")
+        groups = _groups(request.get("groups"))
+        if how not in HOW:
+            raise UsageError(f"a link can't be cut by {how!r}, only by {', '.join(HOW)}")
+        if not 0 < seconds <= MAX_CUT_SECONDS:
+            raise UsageError(f"seconds must be more than 0 and at most {MAX_CUT_SECONDS:g}")
+        known = {self._node.me, *self._node.views.living()}
+        for node in (node for group in groups for node in group):
+            if node not in known:
+                raise OperationError(f"there is no living node {node}")
+        orders = _orders(groups, how, seconds)
+        away = [order for order in orders if order.node != self._node.me]
+        # Both ends must agree; what one has agreed to passes by itself.
+        await asyncio.gather(
+            *(self._tell(o.node, {"what": "chaos", "order": asdict(o)}) for o in away)
+        )
+        for order in orders:
+            if order.node == self._node.me:
+                await self._obey(order)
+        return {"what": request["what"], "groups": groups, "how": how, "seconds": seconds}
+
+    async def _obey(self, order: Order) -> None:
+        cuts: list[Cut] = []
+        try:
+            for node in order.from_:
+                cuts.append(await self._cutter.prepare(node, order.how, order.seconds))
+        except BaseException:
+            for cut in cuts:
+                self._cutter.abandon(cut)
+            raise
+        for cut in cuts:
+            self._run(self._hold(cut, order.seconds))
+
+    async def _hold(self, cut: Cut, seconds: float) -> None:
+        try:
+            await asyncio.sleep(_CUT_AFTER_SECONDS)
+        except asyncio.CancelledError:
+            self._cutter.abandon(cut)
+            raise
+        await self._cutter.hold(cut, seconds)
 
     # --- blows ----------------------------------------------------------------------
 
@@ -194,6 +267,42 @@ class Chaos:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _groups(given: Any) -> list[list[NodeId]]:
+    try:
+        groups = [[NodeId(str(node)) for node in group] for group in given]
+    except TypeError:
+        raise UsageError("a cut is between groups of nodes") from None
+    nodes = [node for group in groups for node in group]
+    if len(groups) < 2 or not all(groups) or len(set(nodes)) < len(nodes):
+        raise UsageError("a cut is between two or more groups, each node in one of them")
+    return groups
+
+
+def _orders(groups: list[list[NodeId]], how: str, seconds: float) -> list[Order]:
+    """One for each node that does something; one way, only the later groups stop hearing."""
+    orders = []
+    for number, group in enumerate(groups):
+        others = groups[:number] if how == "one-way" else groups[:number] + groups[number + 1 :]
+        away = tuple(node for other in others for node in other)
+        orders += [Order(node, away, how, seconds) for node in group if away]
+    return orders
+
+
+def _order(plain: dict[str, Any]) -> Order:
+    try:
+        order = Order(
+            NodeId(str(plain["node"])),
+            tuple(NodeId(str(node)) for node in plain["from_"]),
+            str(plain["how"]),
+            float(plain["seconds"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise OperationError(f"bad order: {error}") from None
+    if order.how not in HOW or not 0 < order.seconds <= MAX_CUT_SECONDS:
+        raise OperationError("bad order")
+    return order
 
 
 def starve(pid: int) -> None:

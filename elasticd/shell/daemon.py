@@ -29,9 +29,11 @@ from elasticd.shell.chaos import Chaos
 from elasticd.shell.children import ChildServer
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control import ControlServer, lock_home
+from elasticd.shell.cuts import Cutter
 from elasticd.shell.durable import write_durable
 from elasticd.shell.engine import Engine
 from elasticd.shell.eventlog import EventLog
+from elasticd.shell.firewall import firewall
 from elasticd.shell.inventory import Inventory
 from elasticd.shell.jobsfolder import JobsFolder
 from elasticd.shell.memory import Memory
@@ -103,12 +105,14 @@ class Daemon:
             lambda known: self._node.records.get(known),
         )
         self._scrubber = Scrubber(self._states, self._peers.connected, settings.quota_bytes)
+        self._cutter = Cutter(home, self._peers, self._ranks.rings, firewall())
         self._chaos = Chaos(
             self._node,
             self._children,
             self._ranks.watch,
             self._peers.fetch,
             self._peers.address_of,
+            self._cutter,
         )
         handlers = {
             **self._queries.handlers(),
@@ -124,6 +128,7 @@ class Daemon:
             loop.add_signal_handler(number, self._stop.set)
         for left in self._children.end_leftovers():
             log.info("ended what a crashed daemon left", pid=left.pid, role=left.role)
+        self._cutter.clean()
         self._infos[self._me] = self._own_info()
         await self._children.start()
         self._ranks.watch.start()
@@ -169,7 +174,7 @@ class Daemon:
         await self._scrubber.close()
         self._states.close()
         self._inventory.close()
-        self._chaos.close()
+        await self._chaos.close()
         await self._children.stop_all(STOP_SECONDS)
         await self._children.close()
         await self._peers.close()

@@ -171,6 +171,7 @@ class Peers:
     _dials: dict[str, Dial] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _strangers: dict[asyncio.StreamWriter, None] = field(default_factory=dict)
+    _shunned: dict[NodeId, str] = field(default_factory=dict)
     _server: asyncio.Server | None = None
     _closing: bool = False
 
@@ -224,6 +225,37 @@ class Peers:
         peer = self._peers.get(node)
         return peer.address if peer is not None and peer.announced else None
 
+    def shun(self, node: NodeId) -> None:
+        """Neither connect to a node nor let it connect, as if the link were cut.
+
+        What is connected stays; see :meth:`hang_up`.
+        """
+        peer = self._peers.get(node)
+        self._shunned[node] = peer.address if peer is not None else ""
+
+    def unshun(self, node: NodeId) -> None:
+        self._shunned.pop(node, None)
+
+    def hang_up(self, node: NodeId) -> bool:
+        """Close the connections with a node; whether there were any."""
+        peer = self._peers.get(node)
+        if peer is not None:
+            self._drop(peer, "the link was cut on purpose")
+        return peer is not None
+
+    def ends_of(self, node: NodeId) -> list[tuple[tuple[str, int], tuple[str, int]]]:
+        """Our and the other end of each connection with a node."""
+        peer = self._peers.get(node)
+        if peer is None:
+            return []
+        writers = (peer.incoming, peer.outgoing, *peer.others)
+        found = [
+            (w.get_extra_info("sockname"), w.get_extra_info("peername"))
+            for w in writers
+            if w is not None
+        ]
+        return [(tuple(ours), tuple(theirs)) for ours, theirs in found if ours and theirs]
+
     async def fetch(
         self, address: str, request: dict[str, Any], fd: int, limit_bytes: int | None = None
     ) -> int:
@@ -234,6 +266,8 @@ class Peers:
         Raises:
             OperationError: it refuses, goes away, or sends nothing for transfer.IDLE_SECONDS.
         """
+        if address in self._shunned.values():
+            raise OperationError(f"{address} can't be reached: the link is cut on purpose")
         request = {**request, "cluster": self.me.cluster_name}
         return await transfer.fetch(address, request, fd, limit_bytes)
 
@@ -407,8 +441,8 @@ class Peers:
                 await self._hold_incoming(hello, reader, writer)
         except ProtocolError as error:
             self._count_bad(source, str(error))
-        except TimeoutError:
-            self.complain(source, "no hello came")
+        except TimeoutError as error:
+            self.complain(source, error.strerror or "no hello came")
         except OSError as error:
             log.debug("connection failed", source=source, reason=str(error))
         finally:
@@ -492,6 +526,8 @@ class Peers:
             if frame.get(key) != mine[key]:
                 self.counters.refused_hellos += 1
                 raise Refused(f"it is of another {key}: {str(frame.get(key))[:80]!r}")
+        if frame["node"] in self._shunned:
+            raise TimeoutError(errno.ETIMEDOUT, "the link is cut on purpose")
         return Hello(NodeId(frame["node"]), frame["boot"], frame["address"])
 
     def _meet(self, hello: Hello) -> Peer:

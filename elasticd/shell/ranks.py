@@ -74,6 +74,8 @@ class Rank:
     log: RotatedLog
     unit: RunningUnit
     host: str = ""
+    ring: tuple[World, int] | None = None
+    """Of a reducer: the world whose ring it was told to form, and its rank there."""
     exports: dict[int, asyncio.Future[int]] = field(default_factory=dict)
 
 
@@ -183,6 +185,7 @@ class Ranks:
         if rank is None or path is None:
             return
         world = effect.world
+        rank.ring = world, effect.rank
         spec = JobSpec.from_dict(self._job_record(world.job).spec)
         message = {
             "t": "form",
@@ -219,6 +222,10 @@ class Ranks:
         """Rotate the logs of living children that have grown over their limit."""
         for rank in self._ranks.values():
             rank.log.rotate()
+
+    def rings(self) -> list[tuple[int, World, int]]:
+        """Per reducer in a ring its pid, the world and its rank."""
+        return [(rank.child.pid, *rank.ring) for rank in self._ranks.values() if rank.ring]
 
     async def export(self, job: JobId, request: Mapping[str, Any]) -> int:
         """A descriptor of the safetensors that ``request`` asks for (step, stamp, since, part,

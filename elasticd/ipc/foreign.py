@@ -1,0 +1,55 @@
+"""Another process's sockets: shut down from outside, as a cut link would end them. Linux only."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import socket
+import sys
+
+import psutil
+
+from elasticd.errors import OperationError
+
+_PIDFD_GETFD = 438
+"""The system call's number, the same on every architecture that has it (Linux 5.6)."""
+
+Address = tuple[str, int]
+
+
+def shut_down(pid: int, local: Address, remote: Address) -> bool:
+    """End the TCP connection ``local`` to ``remote`` of the process; False if it hasn't it.
+
+    Raises:
+        OperationError: this system can't, or doesn't allow it.
+    """
+    if sys.platform != "linux":
+        raise OperationError("only Linux lets us end a socket of another process")
+    number = _number(pid, local, remote)
+    if number is None:
+        return False
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        fd = libc.syscall(_PIDFD_GETFD, process, number, 0)
+        if fd < 0:
+            reason = os.strerror(ctypes.get_errno())
+            raise OperationError(f"process {pid}: its socket can't be had ({reason})")
+    finally:
+        os.close(process)
+    with socket.socket(fileno=fd) as copy, contextlib.suppress(OSError):
+        copy.shutdown(socket.SHUT_RDWR)
+    return True
+
+
+def _number(pid: int, local: Address, remote: Address) -> int | None:
+    with contextlib.suppress(psutil.Error):
+        for connection in psutil.Process(pid).net_connections("tcp4"):
+            ends = connection.laddr, connection.raddr
+            if all(ends) and tuple(ends[0]) == local and tuple(ends[1]) == remote:
+                return int(connection.fd)
+    return None

@@ -1,0 +1,101 @@
+"""``elasticctl chaos link`` and ``partition``: links really cut, and nothing left of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.integration.cluster import Cluster
+from tests.integration.test_digest import check
+
+pytestmark = pytest.mark.process
+
+Undisturbed = Callable[[str], str]
+SLOW = ["--pace-seconds", "0.02"]
+filtered = pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0 or shutil.which("iptables") is None,
+    reason="the packet filter needs Linux, root and iptables",
+)
+
+
+def rules() -> str:
+    return subprocess.run(["iptables", "-w", "-S"], capture_output=True, text=True).stdout
+
+
+def kinds(cluster: Cluster, job: str | None, kind: str) -> list[dict[str, Any]]:
+    return [event for event in cluster.events(job) if event["kind"] == kind]
+
+
+def test_a_link_is_closed(cluster: Cluster, undisturbed: Undisturbed) -> None:
+    expected = undisturbed("high.py")
+    job = cluster.submit("high.py", job__args=SLOW)
+    ranks = cluster.wait_whole(job, 5)["ranks"]
+    one, other = ranks[0]["node"], ranks[1]["node"]
+    said = cluster.command(
+        "chaos", "link", one, other, "--how", "close", "--seconds", "1", "--json"
+    )
+    assert json.loads(said) == {
+        "what": "link", "groups": [[one], [other]], "how": "close", "seconds": 1.0,
+    }  # fmt: skip
+    cluster.wait_for("a fault", lambda: kinds(cluster, job, "fault_detected"))
+    check(cluster, job, "high.py", expected)
+
+
+@filtered
+def test_a_cluster_is_cut_in_halves(cluster: Cluster, undisturbed: Undisturbed) -> None:
+    expected = undisturbed("high.py")
+    job = cluster.submit("high.py", job__args=["--pace-seconds", "0.04"])
+    nodes = [rank["node"] for rank in cluster.wait_whole(job, 5)["ranks"]]
+    before = len(kinds(cluster, None, "node_joined"))
+    cluster.command("chaos", "partition", f"{nodes[0]},{nodes[1]}|{nodes[2]},{nodes[3]}",
+                    "--seconds", "4")  # fmt: skip
+
+    def parted() -> bool:
+        sizes = [
+            {e["node"] for e in kinds(cluster, None, "node_lost")} & set(half)
+            for half in (nodes[:2], nodes[2:])
+        ]
+        return all(sizes)
+
+    cluster.wait_for("both halves to go on", parted)
+    status = cluster.wait_end(job)
+    assert status["digest"] == expected, cluster.report("another digest", job)
+    cluster.check_ledger(job, 60, cumulative=True)
+    cluster.wait_for("the halves to meet", lambda: len(cluster.view()["members"]) == 4)
+    assert len(kinds(cluster, None, "node_joined")) > before
+    cluster.wait_for("the rules to go", lambda: "elasticd-" not in rules())
+
+
+@filtered
+def test_a_cut_outlives_no_daemon_that_comes_back(cluster: Cluster) -> None:
+    one, other = cluster.nodes[:2]
+    cluster.command("chaos", "link", one, other, "--seconds", "600")
+    cluster.wait_for("the rules", lambda: rules().count("--dport") >= 4)
+    cluster.kill_node(one)
+    cluster.kill_node(other)
+    assert "elasticd-" in rules()
+    cluster.revive()
+    assert "elasticd-" not in rules()
+    lines = [" ".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"])]
+    assert not [line for line in lines if "sleep 602.0; iptables" in line]
+
+
+def test_what_can_not_be_cut(cluster: Cluster) -> None:
+    one = cluster.nodes[0]
+    for words, code in (
+        (("link", one, "nobody"), 1),
+        (("link", one, one), 2),
+        (("partition", f"{one}|"), 2),
+        (("link", one, cluster.nodes[1], "--seconds", "0"), 2),
+    ):
+        done = cluster.run("chaos", *words)
+        assert done.returncode == code, (words, done.stderr)
+        assert "Traceback" not in done.stderr
