@@ -70,6 +70,9 @@ class NodeConfig:
     failure_domain: str = field(default="", metadata=rule(text()))
     quota_bytes: int = field(default=0, metadata=rule(integer(0, 2**62)))
     """What checkpoints may take on this node's disk; 0: as much as there is."""
+    return_seconds: int = field(default=2, metadata=rule(integer(1, 600)))
+    """How long a peer's daemon may be away before its node counts as dead: a restarted daemon takes
+    over its running children, and costs nothing."""
     roles: tuple[str, ...] = field(default=(), metadata=rule(list_of(_name, 64)))
 
     @property

@@ -1,7 +1,8 @@
-"""Learning of a child's exit from the kernel, in milliseconds and without polling.
+"""Learning of a process's exit from the kernel, in milliseconds and without polling.
 
 Linux: a pidfd becomes readable when the process has ended. macOS: kqueue's NOTE_EXIT, waited for in
-a thread. Neither reaps: the pid stays taken until its owner calls ``wait``, so a signal sent
+a thread. Both work for any process of the account, also for one that another process started.
+Neither reaps: the pid of an own child stays taken until its owner calls ``wait``, so a signal sent
 between the two can't reach a stranger.
 """
 
@@ -13,13 +14,18 @@ import os
 import select
 import sys
 import threading
+import time
 from collections.abc import Callable
+
+import psutil
+
+_LOOK_SECONDS = 0.05
 
 
 def watch_exit(pid: int, on_exit: Callable[[], None]) -> Callable[[], None]:
-    """Call ``on_exit`` once, in the running loop, when the child ``pid`` has ended.
+    """Call ``on_exit`` once, in the running loop, when the process ``pid`` has ended.
 
-    ``pid`` is an unreaped child of this process. Returns a function that ends the watch.
+    Returns a function that ends the watch.
     """
     loop = asyncio.get_running_loop()
     if sys.platform == "linux":
@@ -69,7 +75,7 @@ def _watch_in_thread(
 
 
 def wait_without_reaping(pid: int) -> None:
-    """Block until the child ``pid`` has ended, and leave it to its owner to reap."""
+    """Block until the process ``pid`` has ended, and leave it to its owner to reap."""
     if sys.platform == "darwin":
         kqueue = select.kqueue()
         event = select.kevent(
@@ -82,5 +88,16 @@ def wait_without_reaping(pid: int) -> None:
         finally:
             kqueue.close()
     else:
-        with contextlib.suppress(ChildProcessError):
+        try:
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        except ChildProcessError:
+            # Another's, where the kernel has no pidfd either: nothing is left but to look.
+            while _runs(pid):
+                time.sleep(_LOOK_SECONDS)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

@@ -1,4 +1,5 @@
-"""Which processes a daemon has started, on disk, so that its successor can end what a crash left.
+"""Which processes a daemon has started, on disk, so that its successor can take them over, or end
+them.
 
 Atomic but not synced: a power cut, the only thing that a sync would help against, ends the
 processes themselves.
@@ -26,11 +27,22 @@ A pid can't be given out twice within this time, since the kernel counts through
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One process: its pid and start time (Unix seconds), together unique, and what it is for."""
+    """One process: its pid and start time (Unix seconds), together unique, and what it is for.
+
+    Attributes:
+        nonce: by which it shows that it is this process; empty: it can't be taken over.
+        job: of a trainer.
+        spare: whether it was started as a spare.
+        log: where it prints.
+    """
 
     pid: int
     create_time: float
     role: str
+    nonce: str = ""
+    job: str = ""
+    spare: bool = False
+    log: str = ""
 
 
 class Roster:
@@ -41,7 +53,7 @@ class Roster:
         self._entries: dict[int, Entry] = {}
 
     def add(self, entry: Entry) -> None:
-        """Write down a process that has just been started."""
+        """Write down a process that has just been started, or anew what has changed of it."""
         self._entries[entry.pid] = entry
         self._write()
 
@@ -54,6 +66,19 @@ class Roster:
         beside = self._path.with_name(self._path.name + ".partial")
         beside.write_text(json.dumps([asdict(entry) for entry in self._entries.values()]))
         beside.replace(self._path)
+
+    def take_over(self) -> list[Entry]:
+        """What an earlier daemon wrote down, is still running and can be taken over; the rest of it
+        is killed. To be called before the first ``add``.
+        """
+        running = [entry for entry in self._read() if _find(entry) is not None]
+        for entry in running:
+            if entry.nonce:
+                self._entries[entry.pid] = entry
+            else:
+                kill_group(entry.pid)
+        self._write()
+        return list(self._entries.values())
 
     def end_leftovers(self, wait_seconds: float = 5.0) -> list[Entry]:
         """SIGKILL what an earlier daemon wrote down and is still running; returns those entries.
@@ -74,10 +99,14 @@ class Roster:
         try:
             items = json.loads(self._path.read_bytes())
             return [
-                Entry(int(item["pid"]), float(item["create_time"]), str(item["role"]))
+                Entry(
+                    int(item["pid"]), float(item["create_time"]), str(item["role"]),
+                    str(item.get("nonce", "")), str(item.get("job", "")),
+                    bool(item.get("spare", False)), str(item.get("log", "")),
+                )
                 for item in items
-            ]
-        except (OSError, ValueError, TypeError, KeyError):
+            ]  # fmt: skip
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return []
 
 
@@ -94,15 +123,30 @@ def kill_group(pid: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def end_session(entry: Entry) -> None:
+    """SIGKILL what is left of the session that an ended process, not ours to reap, has led."""
+    try:
+        if abs(psutil.Process(entry.pid).create_time() - entry.create_time) >= (
+            CREATE_TIME_TOLERANCE_SECONDS
+        ):
+            return  # the number belongs to another by now
+    except psutil.Error:
+        pass
+    if entry.pid > 1:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(entry.pid, signal.SIGKILL)
+
+
 def _find(entry: Entry) -> psutil.Process | None:
     if entry.pid <= 1:
         return None
     try:
         process = psutil.Process(entry.pid)
         same = abs(process.create_time() - entry.create_time) < CREATE_TIME_TOLERANCE_SECONDS
+        ended = process.status() == psutil.STATUS_ZOMBIE
     except psutil.Error:
         return None
-    return process if same else None
+    return process if same and not ended else None
 
 
 def _wait(processes: Iterable[psutil.Process], deadline: float) -> None:

@@ -58,6 +58,19 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "formed": {"generation": _Generation},
     "broken": {"generation": _Generation, "evidence": str},
 }
+_HERE: dict[str, dict[str, Any]] = {
+    "trainer": {
+        "fingerprint": dict[str, str] | None,
+        "waiting": bool,
+        "generation": _Generation | None,
+        "entered": _Generation | None,
+        "used": bool,
+        "serial": int,
+        "judged": bool,
+        "released": bool,
+    },
+    "reducer": {"generation": _Generation | None, "formed": bool},
+}
 _OPTIONAL: dict[str, dict[str, Any]] = {
     "shards": {
         "mode": str,
@@ -77,6 +90,8 @@ def check(message: dict[str, Any]) -> None:
     kind = message.get("t")
     if not isinstance(kind, str):
         raise ProtocolError("a frame has no kind")
+    if kind == "here":
+        _check(kind, _HERE["reducer" if "formed" in message else "trainer"], {}, message)
     _check(kind, _FIELDS.get(kind, {}), _OPTIONAL.get(kind, {}), message)
     if kind == "shards":
         for shard in message["shards"]:

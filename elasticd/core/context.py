@@ -28,6 +28,8 @@ class Timing:
     view."""
     ballot_seconds: float = 1.0
     """A member that does not answer a proposed view for this long is left out of the next one."""
+    adopt_seconds: float = 3.0
+    """A child that does not come back to its restarted daemon for this long is ended."""
     holding_seconds: float = 5.0
     """A trainer that does not say what it holds for this long is hung, and killed."""
     form_seconds: float = 15.0

@@ -200,6 +200,18 @@ Effect = Send | LocalEffect
 Outward = Transmit | LocalEffect
 """What a shell performs."""
 
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A child that the daemon before this one left running. It says ``here`` or ends: an event."""
+
+    child: ChildId
+    role: Role
+    job: JobId | None
+    spare: bool
+    pid: int
+
+
 # --- events -------------------------------------------------------------------------------------
 
 
@@ -294,10 +306,11 @@ class ChildSaid:
 
 @dataclass(frozen=True, slots=True)
 class ChildExited:
-    """``status``: exit code, or minus the signal. ``tail``: the last lines that it printed."""
+    """``status``: exit code, or minus the signal; None: not known, as another daemon started it.
+    ``tail``: the last lines that it printed."""
 
     child: ChildId
-    status: int
+    status: int | None
     tail: str
     memory: Memory | None = None
 

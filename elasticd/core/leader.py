@@ -209,8 +209,9 @@ class Driver:
             self._enter("waiting", "the view changed")
         self._blame_lost(lost)
         for node in reborn:
-            if self.world is not None and node in self.world.members:
-                self._blame(node, "peer_lost", f"{node} was started again")
+            # Its trainer may have outlived its daemon: its status will say. Until then nothing was
+            # heard of the phases that it went through.
+            self.patience.places.pop(node, None)
         if self.phase == "forming":
             # An order or an answer may have been lost with a connection.
             self._enter("waiting", "the view changed while the world formed")

@@ -7,11 +7,13 @@ and as evidence; what to do about it is the leader's decision.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
 from elasticd.checkpoints.manifest import Stored
+from elasticd.core.adoption import AdoptedReducer, AdoptedTrainer
 from elasticd.core.context import Context
 from elasticd.core.effects import (
     ContinueReducer,
@@ -48,7 +50,7 @@ from elasticd.core.messages import (
     World,
 )
 from elasticd.core.spares import SpareReducers
-from elasticd.core.trainers import Trainer, ending, plain_tag, progress_of, shards_of
+from elasticd.core.trainers import Trainer, ending, plain_tag, progress_of, shards_of, tag_of
 from elasticd.job import JobSpec
 from elasticd.recovery import signatures
 from elasticd.types import Lineage, NodeId, Point, Stamp, Tag
@@ -204,6 +206,50 @@ class Member:
         self._drop_reducer(f"job {self.record.state}")
         self.trainer = self.spare = self.world = self.pending = None
         self.active = False
+
+    def adopt(
+        self, trainers: Sequence[AdoptedTrainer], reducers: Sequence[AdoptedReducer]
+    ) -> set[int]:
+        """Go on with children that a daemon before this one has started; returns those that are
+        kept."""
+        now = plain_tag(self.world.generation) if self.world is not None else None
+
+        def merit(one: AdoptedTrainer) -> tuple[bool, bool, bool]:
+            return one.said["generation"] == now is not None, one.used, not one.left.spare
+
+        first, *others = [*sorted(trainers, key=merit, reverse=True), None]
+        if first is None:
+            return set()
+        self.trainer = _adopted(first)
+        self.state_generation = tag_of(first.said["entered"])
+        self.freezes = first.said["serial"]
+        kept = {first.left.child}
+        if merit(first)[0] and self.world is not None and self.ctx.me in self.world.members:
+            kept |= self._adopt_place(self.world, first, reducers)
+        if (second := others[0]) is not None and not second.used:
+            self.spare = _adopted(second)
+            kept.add(second.left.child)
+        if self.trainer.phase == "waiting":
+            self.trainer.phase = "starting"
+            self.ctx.do(TellTrainer(self.trainer.child, {"t": "run"}))
+        return kept
+
+    def _adopt_place(
+        self, world: World, trainer: AdoptedTrainer, reducers: Sequence[AdoptedReducer]
+    ) -> set[int]:
+        """The trainer is in the newest world that we know of; and the reducer, if it lives."""
+        self.active = True
+        self.has_state = trainer.said["entered"] == trainer.said["generation"]
+        self.in_ring = len(world.members) == 1
+        self.ring_deadline = self.ctx.now + self.ctx.timing.form_seconds
+        for reducer in reducers:
+            if reducer.serves(world.generation):
+                self.reducer, self.in_ring = reducer.child, reducer.formed
+                self.reducers.pids[reducer.child] = reducer.pid
+                return {reducer.child}
+        if not self.in_ring:
+            self._accuse("reducer_lost", "its reducer ended while its daemon was away")
+        return set()
 
     # --- view and status --------------------------------------------------------------------------
 
@@ -676,13 +722,17 @@ class Member:
         self.ctx.do(KillChild(trainer.child, f"it hung: {why}", dump=True))
 
     def on_exit(
-        self, child: int, status: int, tail: str, memory: signatures.Memory | None = None
+        self,
+        child: int,
+        status: int | None,
+        tail: str,
+        memory: signatures.Memory | None = None,
     ) -> None:
         if child == self.reducer:
             self.reducer = None
             if self._left_the_loop():
                 return
-            fault = "reducer_lost" if status < 0 else "ring_broken"
+            fault = "ring_broken" if status is not None and status >= 0 else "reducer_lost"
             self._accuse(fault, f"reducer ended with {_status(status)}")
             return
         if self.spare is not None and self.spare.child == child:
@@ -700,7 +750,7 @@ class Member:
         return self.trainer is not None and self.trainer.phase in ("released", "done")
 
     def _trainer_exited(
-        self, trainer: Trainer, status: int, tail: str, memory: signatures.Memory | None
+        self, trainer: Trainer, status: int | None, tail: str, memory: signatures.Memory | None
     ) -> None:
         if status == 0 and trainer.phase == "released":
             trainer.phase, self.active = "done", False
@@ -783,7 +833,21 @@ class Member:
         return times
 
 
-def _status(status: int) -> str:
+def _adopted(one: AdoptedTrainer) -> Trainer:
+    said = one.said
+    if said["fingerprint"] is None:
+        phase = "waiting" if said["waiting"] else "starting"
+    elif said["released"]:
+        phase = "released"
+    else:
+        phase = "active" if one.used else "ready"
+    prints = dict(said["fingerprint"] or {})
+    return Trainer(one.left.child, one.left.pid, phase, prints, judged=said["judged"])
+
+
+def _status(status: int | None) -> str:
+    if status is None:
+        return "a status that is not known"
     return f"exit status {status}" if status >= 0 else f"signal {-status}"
 
 

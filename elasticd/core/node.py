@@ -17,6 +17,7 @@ from typing import Any
 from elasticd.checkpoints.manifest import Stored
 from elasticd.core import effects as e
 from elasticd.core import messages as m
+from elasticd.core.adoption import Adoption
 from elasticd.core.context import Context, Timing
 from elasticd.core.drivers import Drivers, ToLeader
 from elasticd.core.jobs import JobTable
@@ -59,6 +60,8 @@ class Node:
     stored: dict[JobId, tuple[Stored, ...]] = field(default_factory=dict)
     wall: Callable[[], float] = lambda: 0.0
     domain: str = ""
+    leftovers: tuple[e.Leftover, ...] = ()
+    """Children that outlived the daemon before this one. Their numbers are taken."""
     ctx: Context = field(init=False)
     views: Membership = field(init=False)
     reducers: SpareReducers = field(init=False)
@@ -69,6 +72,7 @@ class Node:
     followed: Tag | None = None
     due: float = inf
     """When it asked to be woken at the latest."""
+    adoption: Adoption | None = None
 
     def __post_init__(self) -> None:
         self.ctx = Context(
@@ -82,6 +86,8 @@ class Node:
         self.jobs = JobTable(self.ctx, self.views.living, self._view_members)
         self.jobs.records = {record.id: record for record in self.stable.records}
         self.drivers = Drivers(self.ctx, self.jobs)
+        self.ctx.children = max((left.child for left in self.leftovers), default=0)
+        self.adoption = Adoption(self.ctx, {left.child: left for left in self.leftovers})
 
     def _view_members(self) -> tuple[NodeId, ...]:
         return self.views.view.members if self.views.view is not None else ()
@@ -120,6 +126,8 @@ class Node:
 
     def next_deadline(self) -> float:
         times = [*self.views.deadlines(), *self.reducers.deadlines()]
+        if self.adoption is not None:
+            times += self.adoption.deadlines()
         for member in self.members.values():
             times += member.deadlines()
         for driver in self.drivers.by_job.values():
@@ -146,6 +154,8 @@ class Node:
     # --- events -----------------------------------------------------------------------------------
 
     def _take(self, event: e.Event) -> None:
+        if self.adoption is not None and self.adoption.take(event):
+            return
         match event:
             case e.Tick():
                 pass
@@ -358,6 +368,8 @@ class Node:
 
     def _settle(self) -> None:
         """Bring everything in line with what the event changed."""
+        if self.adoption is not None and self.adoption.complete:
+            self._adopt(self.adoption)
         self._witness()
         self.views.tick()
         if self.views.view is not None:
@@ -377,15 +389,41 @@ class Node:
         if self.views.view is not None and self.views.leading:
             self.drivers.schedule(self.views.view)
 
+    def _adopt(self, adoption: Adoption) -> None:
+        """All children of the daemon before us have said how they are: go on with them."""
+        self.adoption = None
+        adoption.give_up()
+        reducers = adoption.reducers()
+        for reducer in reducers:
+            if reducer.generation is None:
+                self.reducers.adopt(reducer.child, reducer.pid)
+        kept = {reducer.child for reducer in reducers if reducer.generation is None}
+        for job, record in self.records.items():
+            if record.state == "running":
+                kept |= self._make_member(record).adopt(adoption.trainers(job), reducers)
+        for child in adoption.lefts.keys() - kept:
+            self.ctx.do(e.KillChild(child, "nothing needs it any more", graceful=True))
+        for event in adoption.later:
+            self._take(event)
+        if self.views.view is not None:
+            for member in self.members.values():
+                member.follow(self.views.view.epoch)
+
+    def _make_member(self, record: m.JobRecord) -> Member:
+        member = Member(self.ctx, record, JobSpec.from_dict(record.spec), self.reducers)
+        member.stored = self.stored.get(record.id, ())
+        member.world = next((w for w in self.stable.worlds if w.job == record.id), None)
+        self.members[record.id] = member
+        return member
+
     def _attend(self, job: JobId, record: m.JobRecord) -> None:
+        if self.adoption is not None:
+            return
         member = self.members.get(job)
         if member is None:
             if record.state != "running":
                 return
-            member = Member(self.ctx, record, JobSpec.from_dict(record.spec), self.reducers)
-            member.stored = self.stored.get(job, ())
-            member.world = next((w for w in self.stable.worlds if w.job == job), None)
-            self.members[job] = member
+            member = self._make_member(record)
             if self.views.view is not None:
                 member.follow(self.views.view.epoch)
         if member.record != record or member.archive == "wanted":

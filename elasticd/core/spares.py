@@ -28,6 +28,11 @@ class SpareReducers:
             self.starting.add(child)
             self.ctx.do(StartReducer(child))
 
+    def adopt(self, child: int, pid: int) -> None:
+        """A spare of the daemon before this one; it says once more that it is ready."""
+        self.starting.add(child)
+        self.pids[child] = pid
+
     def became_ready(self, child: int, host: str) -> bool:
         if child not in self.starting:
             return False

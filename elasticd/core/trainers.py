@@ -36,7 +36,13 @@ class Ending:
     """Why it is the script's own doing, so that no other node would fare better."""
 
 
-def ending(trainer: Trainer, status: int, tail: str, memory: signatures.Memory | None) -> Ending:
+def ending(
+    trainer: Trainer, status: int | None, tail: str, memory: signatures.Memory | None
+) -> Ending:
+    if status is None and not trainer.hung:
+        text = f"trainer ended while {trainer.phase}, how is not known: its daemon was restarted"
+        return Ending("worker_exit", text)
+    status = status or 0
     finding = signatures.classify(status, tail, memory)
     evidence = f"trainer ended with {finding.text} while {trainer.phase}"
     if trainer.hung:
@@ -44,6 +50,11 @@ def ending(trainer: Trainer, status: int, tail: str, memory: signatures.Memory |
     if finding.fault == "worker_exit":
         return Ending("worker_exit", evidence, _fatal(trainer.phase, status, tail))
     return Ending("oom" if finding.fault == "oom" else "worker_exit", evidence)
+
+
+def tag_of(plain: list[Any] | None) -> Tag | None:
+    """A generation as children say it."""
+    return Tag(plain[0], NodeId(plain[1]), plain[2]) if plain else None
 
 
 def progress_of(job: JobId, world: World, message: dict[str, Any]) -> Progress:

@@ -7,20 +7,24 @@ daemon.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from elasticd.errors import ProtocolError
-from elasticd.ipc.frames import FrameSocket
+from elasticd.ipc.frames import CutFrame, FrameSocket
 
 CHILD_VARIABLE = "ELASTICD_CHILD"
 DUMP_SIGNAL = signal.SIGUSR2
 """Makes a trainer print the stacks of its threads to its log."""
+_LOOK_SECONDS = 0.03
+"""Between two looks for a daemon that has taken the place of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +61,30 @@ class ChildSettings:
             ) from error
 
 
+Resume = Callable[[Sequence[Mapping[str, Any]]], None]
+"""Says hello to a daemon that was restarted, and these messages right behind it."""
+
+
 class DaemonLink:
     """A child's connection to its daemon. Any thread may send; one thread iterates
     :meth:`messages`.
 
-    When the daemon has gone the child goes on: sending does nothing, iteration ends, and the
-    dead-man ends the process ``grace_seconds`` after the last frame.
+    When the daemon has gone the child goes on: sending does nothing, and :meth:`messages` connects
+    to the daemon's successor as soon as that listens. If none comes, the dead-man ends the process
+    ``grace_seconds`` after the last frame.
+
+    Attributes:
+        introduce: called by the thread of :meth:`messages` when a successor listens; it must call
+            what it is given, once, with the messages by which the child introduces itself. What
+            other threads send before that call is lost, what they send after it comes after.
     """
 
     def __init__(self, settings: ChildSettings, connection: FrameSocket) -> None:
         self.settings = settings
+        self.introduce: Callable[[Resume], None] = lambda resume: resume([])
         self._connection = connection
+        self._switching = threading.Lock()
+        self._closed = threading.Event()
 
     @classmethod
     def connect(cls, settings: ChildSettings | None = None) -> DaemonLink:
@@ -82,10 +99,16 @@ class DaemonLink:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a parent may have had it ignored
         link = cls(settings, FrameSocket.connect(settings.socket))
         link._arm()
-        link.send(
-            {"t": "hello", "nonce": settings.nonce, "pid": os.getpid(), "role": settings.role}
-        )
+        link.send(link._hello())
         return link
+
+    def _hello(self) -> dict[str, Any]:
+        return {
+            "t": "hello",
+            "nonce": self.settings.nonce,
+            "pid": os.getpid(),
+            "role": self.settings.role,
+        }
 
     def _arm(self) -> None:
         signal.setitimer(signal.ITIMER_REAL, self.settings.grace_seconds)
@@ -94,16 +117,17 @@ class DaemonLink:
         """Send one frame, with copies of ``fds``. False, and nothing sent, if the daemon has
         gone.
         """
-        try:
-            self._connection.send(message, fds)
-        except OSError:
-            return False
-        return True
+        with self._switching:
+            try:
+                self._connection.send(message, fds)
+            except OSError:
+                return False
+            return True
 
     def messages(self) -> Iterator[tuple[dict[str, Any], list[int]]]:
         """Block for each message and the descriptors that came with it (the caller's to close).
 
-        ``alive`` only arms the dead-man and is not returned. Ends when the daemon has gone.
+        ``alive`` only arms the dead-man and is not returned. Ends when the link is closed.
 
         Raises:
             ProtocolError: the daemon sent what is no frame.
@@ -111,19 +135,49 @@ class DaemonLink:
         while True:
             try:
                 received = self._connection.receive()
-            except ConnectionError:
-                return
+            except (OSError, CutFrame):
+                received = None
             if received is None:
-                return
-            self._arm()
+                if not self._find_successor():
+                    return
+                continue
+            if not self._closed.is_set():
+                self._arm()
             if received[0].get("t") != "alive":
                 yield received
 
-    def fileno(self) -> int:
-        """The socket's descriptor, for select."""
-        return self._connection.fileno()
+    def _find_successor(self) -> bool:
+        """Connect to the daemon that takes the place of ours; False once the link is closed."""
+        while not self._closed.wait(_LOOK_SECONDS):
+            with contextlib.suppress(OSError):
+                connection = FrameSocket.connect_aside(self.settings.socket)
+                self.introduce(partial(self._switch, connection))
+                return True
+        return False
+
+    def _switch(self, connection: FrameSocket, messages: Sequence[Mapping[str, Any]]) -> None:
+        with self._switching:
+            old, self._connection = self._connection, connection
+            old.close()
+            # A daemon that dies meanwhile is met again as the end of this connection.
+            with contextlib.suppress(OSError):
+                for message in (self._hello(), *messages):
+                    connection.send(message)
+            if self._closed.is_set():
+                connection.close()
+
+    def say_goodbye(self, status: int) -> None:
+        """Tell the daemon that the process is about to end with ``status``: a daemon that did not
+        start it can't learn that otherwise. While there is none, this waits for its successor, as
+        long as the dead-man allows.
+        """
+        while not self.send({"t": "bye", "status": status}):
+            if self._closed.wait(_LOOK_SECONDS):
+                return
 
     def close(self) -> None:
         """Disarm the dead-man and close the connection."""
+        self._closed.set()
         signal.setitimer(signal.ITIMER_REAL, 0)
-        self._connection.close()
+        with self._switching:
+            self._connection.close()

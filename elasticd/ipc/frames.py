@@ -12,6 +12,8 @@ import contextlib
 import os
 import socket
 import struct
+import sys
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -30,6 +32,10 @@ _READ_BYTES = 256 * 1024
 _CLOSE_ON_EXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 # sun_path holds 104 bytes on macOS and 108 on Linux, with the closing zero.
 _SHORT_PATH_BYTES = 100
+
+
+class CutFrame(ProtocolError):
+    """The stream ends inside a frame."""
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
@@ -134,6 +140,27 @@ class FrameSocket:
             raise
         return cls(connection)
 
+    @classmethod
+    def connect_aside(cls, path: str | os.PathLike[str]) -> FrameSocket:
+        """As :meth:`connect`, but the working folder stays: other threads may need it.
+
+        Raises:
+            OSError: nobody listens there.
+        """
+        path = os.fspath(path)
+        if len(os.fsencode(path)) <= _SHORT_PATH_BYTES:
+            return cls.connect(path)
+        if sys.platform == "linux":
+            folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
+            try:
+                return cls.connect(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
+            finally:
+                os.close(folder)
+        with tempfile.TemporaryDirectory(dir="/tmp", prefix="elasticd-") as near:
+            link = os.path.join(near, "d")
+            os.symlink(os.path.dirname(path), link)
+            return cls.connect(f"{link}/{os.path.basename(path)}")
+
     def send(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
         """Send one frame, with copies of ``fds``; the caller keeps its own.
 
@@ -156,14 +183,15 @@ class FrameSocket:
         """The next message and its descriptors, which are the caller's to close; None at the end.
 
         Raises:
-            ProtocolError: a bad frame, a cut one, or fewer descriptors than it says.
+            ProtocolError: a bad frame, or fewer descriptors than it says.
+            CutFrame: the other end died while it sent one.
             OSError: the connection broke.
         """
         while not self._messages:
             data = self._read()
             if not data:
                 if self._decoder.pending_bytes:
-                    raise ProtocolError("the stream ends inside a frame")
+                    raise CutFrame("the stream ends inside a frame")
                 return None
             self._messages.extend(self._decoder.feed(data))
         message = self._messages.popleft()
@@ -194,7 +222,10 @@ class FrameSocket:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close the socket and every descriptor that no receiver has taken."""
+        """Close the socket and every descriptor that no receiver has taken. A thread that waits in
+        :meth:`receive` sees the end."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         while self._fds:
             os.close(self._fds.popleft())

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from elasticd.ipc.child import DaemonLink
+from elasticd.ipc.child import DaemonLink, Resume
 
 
 def main() -> int:
@@ -22,16 +22,18 @@ def main() -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # else each thread costs memory, for nothing
     from elasticd.reducer.form import form  # imports MLX: what makes the spare a warm one
 
-    link.send({"t": "ready"})
+    state = _State(link)
+    state.ready()
     messages = link.messages()
     received = next(messages, None)
-    if received is None:  # a spare without its daemon is of no use
+    if received is None:
         return 0
     message, fds = received
+    state.generation = message.get("generation")
     threading.Thread(target=_listen, args=(messages,), name="daemon", daemon=True).start()
     try:
         server = form(message, fds)
-        link.send({"t": "formed", "generation": message["generation"]})
+        state.formed()
         server.run()
     except EOFError:
         return 0
@@ -40,6 +42,33 @@ def main() -> int:
         link.send({"t": "broken", "generation": message.get("generation"), "evidence": evidence})
         return 1
     return 0
+
+
+class _State:
+    """What the reducer tells its daemon of itself, again when that was restarted."""
+
+    def __init__(self, link: DaemonLink) -> None:
+        self._link = link
+        self._lock = threading.Lock()
+        self._warm = self._formed = False
+        self.generation: Any = None
+        link.introduce = self._introduce
+
+    def ready(self) -> None:
+        with self._lock:
+            self._warm = True
+            self._link.send({"t": "ready"})
+
+    def formed(self) -> None:
+        with self._lock:
+            self._formed = True
+            self._link.send({"t": "formed", "generation": self.generation})
+
+    def _introduce(self, resume: Resume) -> None:
+        with self._lock:
+            here = {"t": "here", "generation": self.generation, "formed": self._formed}
+            warm = self._warm and self.generation is None
+            resume([here, {"t": "ready"}] if warm else [here])
 
 
 def _listen(messages: Iterator[tuple[dict[str, Any], list[int]]]) -> None:

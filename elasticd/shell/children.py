@@ -7,7 +7,6 @@ protocol is killed, since every child's work can be redone.
 
 from __future__ import annotations
 
-import array
 import asyncio
 import contextlib
 import json
@@ -15,25 +14,23 @@ import os
 import secrets
 import signal
 import socket
-import struct
 import subprocess
-import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import structlog
 
 from elasticd.errors import OperationError, ProtocolError
-from elasticd.ipc.frames import MAX_FRAME_BYTES, MAX_FRAME_FDS, Decoder, encode
+from elasticd.ipc.frames import encode
+from elasticd.shell.channel import MAX_QUEUED_BYTES, Channel, Message, QueueFull
 from elasticd.shell.complaints import Complaints
 from elasticd.shell.control import bind_unix
 from elasticd.supervision.exits import watch_exit
 from elasticd.supervision.logs import RotatedLog
-from elasticd.supervision.roster import Entry, Roster, kill_group
+from elasticd.supervision.process import AdoptedProcess, OwnProcess
+from elasticd.supervision.roster import Entry, Roster
 
 SOCKET_NAME = "children.sock"
 ROSTER_NAME = "children.json"
@@ -43,176 +40,8 @@ HELLO_SECONDS = 10.0
 MAX_STRANGERS = 64
 """Connections that have not said hello; a new one beyond it costs the oldest its place, since a
 child says hello at once."""
-HELLO_BYTES = 64 * 1024
-"""The longest first frame."""
-MAX_QUEUED_BYTES = 2 * MAX_FRAME_BYTES
-"""What may wait for a child that doesn't read; beyond it the child is taken for hung and killed."""
-
-_HEADER_BYTES = struct.calcsize(">I")
-_READ_BYTES = 256 * 1024
-_CLOSE_ON_EXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-
-MAX_LAST_READS = 1024
 
 log = structlog.get_logger(__name__)
-
-Message = dict[str, Any]
-
-
-class QueueFull(ProtocolError):
-    """The other end does not read what it is sent."""
-
-
-class Channel:
-    """Frames and descriptors over one non-blocking Unix stream socket, in the running loop.
-
-    ``on_message`` owns the descriptors that it is given. ``on_closed`` comes once, when the other
-    end has closed (reason None) or has broken the protocol (the reason), but not after
-    :meth:`close`.
-    """
-
-    def __init__(
-        self,
-        connection: socket.socket,
-        on_message: Callable[[Message, list[int]], None],
-        on_closed: Callable[[str | None], None],
-    ) -> None:
-        connection.setblocking(False)
-        self._socket = connection
-        self._on_message = on_message
-        self._on_closed = on_closed
-        self._loop = asyncio.get_running_loop()
-        self._decoder = Decoder(HELLO_BYTES)
-        self._fds: deque[int] = deque()
-        self._queue: deque[tuple[memoryview, list[int]]] = deque()
-        self._queued_bytes = 0
-        self._writing = False
-        self.closed = False
-        self._loop.add_reader(connection.fileno(), self._read_once)
-
-    @property
-    def queued_bytes(self) -> int:
-        """What the other end has not taken yet, beyond the kernel's buffer."""
-        return self._queued_bytes
-
-    def send(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
-        """Send or queue a frame with copies of ``fds``; nothing once the channel is closed.
-
-        Raises:
-            QueueFull: more than :data:`MAX_QUEUED_BYTES` would wait.
-            ProtocolError: the frame is too long, or carries too many descriptors.
-        """
-        if self.closed:
-            return
-        if len(fds) > MAX_FRAME_FDS or message.get("fds", len(fds)) != len(fds):
-            raise ProtocolError(f"{len(fds)} descriptors do not fit the frame")
-        frame = encode({**message, "fds": len(fds)} if fds else message)
-        if self._queued_bytes + len(frame) > MAX_QUEUED_BYTES:
-            raise QueueFull(f"{self._queued_bytes} bytes wait that it does not read")
-        self._queue.append((memoryview(frame), [os.dup(fd) for fd in fds]))
-        self._queued_bytes += len(frame)
-        if not self._writing:
-            self._write()
-
-    def _write(self) -> None:
-        try:
-            while self._queue:
-                self._write_first()
-        except (BlockingIOError, InterruptedError):
-            if not self._writing:
-                self._writing = True
-                self._loop.add_writer(self._socket.fileno(), self._write)
-            return
-        except OSError:
-            # The other end has gone. What it sent before is still to be read, so the reader, who
-            # meets the end in its turn, closes.
-            self._drop_queue()
-        if self._writing:
-            self._writing = False
-            self._loop.remove_writer(self._socket.fileno())
-
-    def _write_first(self) -> None:
-        data, fds = self._queue[0]
-        if fds:
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
-            sent = self._socket.sendmsg([data[:_HEADER_BYTES]], rights)
-            while fds:
-                os.close(fds.pop())
-        else:
-            sent = self._socket.send(data)
-        self._queued_bytes -= sent
-        if sent < len(data):
-            self._queue[0] = (data[sent:], fds)
-        else:
-            self._queue.popleft()
-
-    def _drop_queue(self) -> None:
-        for _, fds in self._queue:
-            for fd in fds:
-                os.close(fd)
-        self._queue.clear()
-        self._queued_bytes = 0
-
-    def drain(self) -> None:
-        """Deliver now everything that the kernel holds: a dead child's last words."""
-        for _ in range(MAX_LAST_READS):
-            if self.closed or not self._read_once():
-                return
-
-    def _read_once(self) -> bool:
-        """Whether something was read and more may be there."""
-        try:
-            data = self._receive()
-            if data:
-                for message in self._decoder.feed(data):
-                    if self.closed:
-                        return False
-                    self._on_message(message, self._take_fds(message))
-                return not self.closed
-            reason = "the stream ends inside a frame" if self._decoder.pending_bytes else None
-        except (BlockingIOError, InterruptedError):
-            return False
-        except OSError:
-            reason = None
-        except ProtocolError as error:
-            reason = str(error)
-        if not self.closed:
-            self.close()
-            self._on_closed(reason)
-        return False
-
-    def _receive(self) -> bytes:
-        space = socket.CMSG_SPACE(MAX_FRAME_FDS * array.array("i").itemsize)
-        data, ancillary, flags, _ = self._socket.recvmsg(_READ_BYTES, space, _CLOSE_ON_EXEC)
-        for level, kind, content in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                fds = array.array("i")
-                fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
-                self._fds.extend(fds)
-                for fd in fds:
-                    os.set_inheritable(fd, False)
-        if flags & socket.MSG_CTRUNC or len(self._fds) > 2 * MAX_FRAME_FDS:
-            raise ProtocolError("more descriptors came than frames asked for")
-        return data
-
-    def _take_fds(self, message: Message) -> list[int]:
-        count = message.get("fds", 0)
-        if type(count) is not int or not 0 <= count <= len(self._fds):
-            raise ProtocolError(f"a frame says {count!r} descriptors, {len(self._fds)} came")
-        return [self._fds.popleft() for _ in range(count)]
-
-    def close(self) -> None:
-        """Close the socket and every descriptor that nobody took. Idempotent."""
-        if self.closed:
-            return
-        self.closed = True
-        self._loop.remove_reader(self._socket.fileno())
-        if self._writing:
-            self._loop.remove_writer(self._socket.fileno())
-        self._drop_queue()
-        self._socket.close()
-        while self._fds:
-            os.close(self._fds.popleft())
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +55,7 @@ class Launch:
         log: its stdout and stderr, appended to.
         environment: the whole environment, without ``ELASTICD_CHILD``.
         settings: keys of ``ELASTICD_CHILD`` beside socket, nonce, role and grace_seconds.
+        job, spare: of a trainer.
     """
 
     role: str
@@ -234,22 +64,27 @@ class Launch:
     log: Path
     environment: Mapping[str, str]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    job: str = ""
+    spare: bool = False
 
 
 class Child:
-    """One running process that the daemon has started; made by :meth:`ChildServer.spawn`.
+    """One running process of the daemon; made by :meth:`ChildServer.spawn` and
+    :meth:`ChildServer.adopt`.
 
     Attributes:
         create_time: Unix seconds, as psutil gives it; with ``pid`` it names the process for ever.
-        status: None while it runs; then its exit code, or minus the signal that ended it.
+        ended: whether it has.
+        status: of one that has ended its exit code, or minus the signal; None: not known.
     """
 
-    def __init__(self, launch: Launch, nonce: str, process: subprocess.Popen[bytes]) -> None:
-        self.launch = launch
-        self.role = launch.role
-        self.nonce = nonce
-        self.pid = process.pid
-        self.create_time = _create_time(process.pid)
+    def __init__(self, entry: Entry, process: OwnProcess | AdoptedProcess) -> None:
+        self.entry = entry
+        self.role, self.nonce, self.pid = entry.role, entry.nonce, entry.pid
+        self.create_time = entry.create_time
+        self.log = Path(entry.log)
+        self.adopted = isinstance(process, AdoptedProcess)
+        self.ended = False
         self.status: int | None = None
         self._process = process
         self._channel: Channel | None = None
@@ -275,7 +110,7 @@ class Child:
         Raises:
             ProtocolError: the frame is too long for any child.
         """
-        if self.status is not None:
+        if self.ended:
             return
         try:
             if self._channel is not None:
@@ -294,17 +129,12 @@ class Child:
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Send a signal; nothing if it has ended. SIGKILL goes to all that it started, too."""
-        if self.status is not None:
-            return
-        if number == signal.SIGKILL:
-            kill_group(self.pid)
-        else:
-            os.kill(self.pid, number)  # unreaped, so the pid is still its own
+        if not self.ended:
+            self._process.signal(number)
 
-    async def wait(self) -> int:
-        """Its exit code, or minus the signal that ended it, once ``on_exit`` has been called."""
+    async def wait(self) -> int | None:
+        """Its status, once ``on_exit`` has been called."""
         await self._exited.wait()
-        assert self.status is not None
         return self.status
 
     def _connect(self, channel: Channel) -> None:
@@ -314,22 +144,20 @@ class Child:
             self.send(message, fds)
             _close_all(fds)
 
-    def _reap(self) -> int:
-        status = self._process.wait()
+    def _said_goodbye(self, status: object) -> None:
+        if type(status) is int:
+            self.status = status
+
+    def _reap(self) -> None:
+        status = self._process.reap()
         if self._channel is not None:
             self._channel.close()
         for _, fds in self._early:
             _close_all(fds)
         self._early.clear()
-        self.status = status
-        return status
-
-
-def _create_time(pid: int) -> float:
-    try:
-        return psutil.Process(pid).create_time()
-    except psutil.Error:  # it has ended already, and macOS tells little about zombies
-        return time.time()
+        self.ended = True
+        # What the kernel says counts; of a process that isn't ours it says nothing.
+        self.status = self.status if status is None else status
 
 
 def _close_all(fds: list[int]) -> None:
@@ -338,7 +166,7 @@ def _close_all(fds: list[int]) -> None:
 
 
 OnMessage = Callable[[Child, Message, list[int]], None]
-OnExit = Callable[[Child, int], None]
+OnExit = Callable[[Child, int | None], None]
 
 
 class ChildServer:
@@ -376,9 +204,19 @@ class ChildServer:
         """Those that have not ended, in the order of their start."""
         return tuple(self._children.values())
 
-    def end_leftovers(self) -> list[Entry]:
-        """Kill what a crashed daemon of this home left; blocks until it is gone, at most 5 s."""
-        return self._roster.end_leftovers()
+    def adopt(self) -> list[Child]:
+        """Take over the children that a daemon before us has left running. They say hello again
+        once we listen; their number is that of the calls of ``on_exit`` still to come. To be called
+        before the first :meth:`spawn`.
+        """
+        adopted = [Child(entry, AdoptedProcess(entry)) for entry in self._roster.take_over()]
+        for child in adopted:
+            self._children[child.nonce] = child
+            self._watch(child)
+        return adopted
+
+    def _watch(self, child: Child) -> None:
+        self._watches[child.nonce] = watch_exit(child.pid, lambda: self._ended(child))
 
     async def start(self) -> None:
         """Listen.
@@ -409,11 +247,21 @@ class ChildServer:
                 }
             ),
         }
-        child = Child(launch, nonce, _start(launch, environment))
+        process = OwnProcess(_start(launch, environment))
+        entry = Entry(
+            process.pid, process.create_time, launch.role, nonce, launch.job, launch.spare,
+            str(launch.log),
+        )  # fmt: skip
+        child = Child(entry, process)
         self._children[nonce] = child
-        self._roster.add(Entry(child.pid, child.create_time, child.role))
-        self._watches[nonce] = watch_exit(child.pid, lambda: self._ended(child))
+        self._roster.add(entry)
+        self._watch(child)
         return child
+
+    def log_moved(self, child: Child, log: Path) -> None:
+        """The file that the child prints to has another name now."""
+        child.log, child.entry = log, replace(child.entry, log=str(log))
+        self._roster.add(child.entry)
 
     def _accept(self) -> None:
         assert self._listener is not None
@@ -455,7 +303,10 @@ class ChildServer:
         )
 
     def _deliver(self, child: Child, message: Message, fds: list[int]) -> None:
-        if child.status is None:
+        if message.get("t") == "bye":
+            child._said_goodbye(message.get("status"))
+            _close_all(fds)
+        elif not child.ended:
             self._on_message(child, message, fds)
         else:
             _close_all(fds)
@@ -466,8 +317,6 @@ class ChildServer:
         self.complaints("a stranger", reason)
 
     def _ended(self, child: Child) -> None:
-        # While the zombie holds the pid, its group can't be anybody else's.
-        kill_group(child.pid)
         # Its last words may still be in the socket, or even the connection in the backlog.
         if self._listener is not None:
             self._accept()
@@ -476,11 +325,11 @@ class ChildServer:
         if child._channel is not None:
             child._channel.drain()
         self._watches.pop(child.nonce)
-        status = child._reap()
+        child._reap()
         del self._children[child.nonce]
         self._roster.remove(child.pid)
         try:
-            self._on_exit(child, status)
+            self._on_exit(child, child.status)
         finally:
             child._exited.set()
 

@@ -21,6 +21,7 @@ import structlog
 
 from elasticd import __version__, archive, config, job
 from elasticd.core import effects as e
+from elasticd.core.context import Timing
 from elasticd.core.endpoint import Endpoint
 from elasticd.core.frames import decode_frame, encode_frame
 from elasticd.core.node import Node
@@ -82,10 +83,12 @@ class Daemon:
             boot=self._boot,
             nonce=lambda: secrets.token_hex(4),
             expected_peers=len(settings.peers),
+            timing=Timing(return_seconds=settings.return_seconds),
             stable=self._memory.stable,
             stored=self._states.stored(),
             wall=unix_seconds,
             domain=settings.failure_domain,
+            leftovers=self._ranks.adopt(self._children.adopt()),
         )
         self._engine = Engine(Endpoint(self._node), self._perform, self._broken)
         self._queries = Queries(
@@ -126,8 +129,6 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        for left in self._children.end_leftovers():
-            log.info("ended what a crashed daemon left", pid=left.pid, role=left.role)
         self._cutter.clean()
         self._infos[self._me] = self._own_info()
         await self._children.start()
@@ -238,7 +239,7 @@ class Daemon:
     def _child_said(self, child: Any, message: dict[str, Any], fds: list[int]) -> None:
         self._ranks.on_message(child, message, fds)
 
-    def _child_exited(self, child: Any, status: int) -> None:
+    def _child_exited(self, child: Any, status: int | None) -> None:
         self._ranks.on_exit(child, status)
 
     async def _serve(self, request: dict[str, Any]) -> int:

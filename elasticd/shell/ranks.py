@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,8 @@ _DUMP_SECONDS = 0.3
 _REDUCER_START_SECONDS = 60.0
 _STOP_SECONDS = 3.0
 _WHOLE = {"part": 0, "parts": 1}
-_READINESS = ("ready", "waiting", "at_run")
+_UNKNOWN_STATUS = 1
+_READINESS = ("ready", "waiting", "at_run", "here")
 """The first frame by which a child says that it is up."""
 _SHOWN_LOG = "-trainer.log"
 _SPARE_LOG = "-spare.log"
@@ -107,6 +108,18 @@ class Ranks:
             lambda reason: post(e.MemoryPressure(reason)),
         )
 
+    def adopt(self, children: Sequence[Child]) -> tuple[e.Leftover, ...]:
+        """Take in children that an earlier daemon has started; returns what the control plane must
+        know of them."""
+        leftovers = []
+        for number, child in enumerate(children, 1):
+            role: e.Role = "reducer" if child.role == "reducer" else "trainer"
+            job = JobId(child.entry.job) if child.entry.job else None
+            self._enlist(number, child, job, 0)
+            leftovers.append(e.Leftover(number, role, job, child.entry.spare, child.pid))
+            log.info("child adopted", child=repr(child), job=job)
+        return tuple(leftovers)
+
     # --- effects ------------------------------------------------------------------------------
 
     def start_trainer(self, effect: e.StartTrainer) -> None:
@@ -131,7 +144,10 @@ class Ranks:
         suffix = _SPARE_LOG if effect.spare else _SHOWN_LOG
         name = f"{time.time_ns() // 1_000_000:013d}{suffix}"
         path = self._home / "logs" / effect.job / name
-        launch = Launch("trainer", command, folder, path, self._environment(spec), settings)
+        launch = Launch(
+            "trainer", command, folder, path, self._environment(spec), settings, effect.job,
+            effect.spare,
+        )  # fmt: skip
         self._spawn(effect.child, launch, effect.job, spec.recovery.user_code_seconds)
 
     def start_reducer(self, effect: e.StartReducer) -> None:
@@ -308,12 +324,12 @@ class Ranks:
                 self._post(e.ChildSaid(rank.id, message))
         _close(fds)
 
-    def on_exit(self, child: Child, status: int) -> None:
+    def on_exit(self, child: Child, status: int | None) -> None:
         rank = self._rank_of(child)
         if rank is None:
             return
         del self._ranks[rank.id], self._ids[child.nonce]
-        rank.unit.tell(machine.Exited(status))
+        rank.unit.tell(machine.Exited(_UNKNOWN_STATUS if status is None else status))
         self._close_path(rank.id)
         for future in rank.exports.values():
             if not future.done():
@@ -353,18 +369,23 @@ class Ranks:
             log.error("child does not start", reason=str(error))
             self._post(e.ChildExited(number, 127, str(error)))
             return
+        self._enlist(number, child, job, start_seconds)
+        self._post(e.ChildStarted(number, child.pid))
+
+    def _enlist(
+        self, number: e.ChildId, child: Child, job: JobId | None, start_seconds: float
+    ) -> None:
         unit = Unit(
-            name=f"{launch.role} {child.pid}",
-            command=tuple(launch.command),
+            name=f"{child.role} {child.pid}",
+            command=(child.role,),
             restart="no",
             start_timeout_seconds=start_seconds,
             stop_timeout_seconds=_STOP_SECONDS,
         )
         running = RunningUnit(unit, child.kill)
         running.tell(machine.Started())
-        self._ranks[number] = Rank(number, child, job, RotatedLog(launch.log), running)
+        self._ranks[number] = Rank(number, child, job, RotatedLog(child.log), running)
         self._ids[child.nonce] = number
-        self._post(e.ChildStarted(number, child.pid))
 
     def _environment(self, spec: JobSpec | None) -> dict[str, str]:
         cache = self._home / "cache"
@@ -385,6 +406,7 @@ class Ranks:
             shown = path.with_name(path.name.removesuffix(_SPARE_LOG) + _SHOWN_LOG)
             path.rename(shown)
             rank.log = RotatedLog(shown)
+            self._server.log_moved(rank.child, shown)
 
     def _signal(self, number: e.ChildId, what: signal.Signals) -> None:
         rank = self._ranks.get(number)

@@ -37,7 +37,7 @@ def main() -> NoReturn:
     randomness.seed_script(session.spec.train.seed)
     code = run_script(Path(extra["script"]), [str(word) for word in extra.get("args", ())])
     _finish_interpreter()
-    session.close()
+    session.close(code)
     # Not sys.exit: our threads may be inside MLX, which aborts a process that takes itself down.
     os._exit(code)
 

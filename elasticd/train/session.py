@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from elasticd.checkpoints.codec import write_memory
 from elasticd.errors import GenerationLost, ProtocolError, StateError
-from elasticd.ipc.child import DaemonLink
+from elasticd.ipc.child import DaemonLink, Resume
 from elasticd.ipc.chunks import ReducerLink
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.job import JobSpec
@@ -42,6 +42,7 @@ from elasticd.train.relief import allocate
 from elasticd.train.seat import Delivery, Parts, ProbeResult
 from elasticd.train.state import Snapshot
 from elasticd.train.updates import Update
+from elasticd.train.voice import Voice
 from elasticd.train.world import World, tag_list, tag_of
 from elasticd.train.writer import CheckpointWriter, Task, mode_of
 from elasticd.types import Point, Stamp, Tag
@@ -65,7 +66,8 @@ class Session:
 
     def __init__(self, link: DaemonLink, spec: JobSpec, output_dir: Path) -> None:
         self.spec, self.output_dir = spec, output_dir
-        self._link = link
+        self._link, self._voice = link, Voice(link)
+        link.introduce = self._introduce
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._wake_fd, self._wake_write_fd = os.pipe()
@@ -92,7 +94,7 @@ class Session:
         self._verifier: threading.Thread | None = None
         self._report = _Report()
         self._reporter = Reporter(self._lock, self._send_progress)
-        self._writer = CheckpointWriter(link.send, self.log)
+        self._writer = CheckpointWriter(self._voice.send, self.log)
 
     def start(self) -> None:
         """Begin to answer the daemon."""
@@ -103,6 +105,13 @@ class Session:
     def _listen(self) -> None:
         for message, fds in self._link.messages():
             self._handle(message, fds)
+
+    def _introduce(self, resume: Resume) -> None:
+        """Our daemon was restarted. What the old one had asked for is void."""
+        with self._lock:
+            self._freezes.clear()
+            self._exports.clear()
+            self._voice.introduce(resume, self._progress())
 
     def _handle(self, message: dict[str, Any], fds: list[int]) -> None:
         match message.get("t"):
@@ -130,6 +139,7 @@ class Session:
                 verdict = tag_of(message["generation"]), message["exact"], message["reason"]
                 with self._changed:
                     self._verdict = verdict
+                    self._voice.judged()
                     self._changed.notify_all()
             case "interval":
                 with self._lock:
@@ -140,6 +150,7 @@ class Session:
             case "release":
                 with self._changed:
                     self._released = True
+                    self._voice.released()
                     self._changed.notify_all()
             case "strain":
                 self._strain_bytes = int(message["bytes"])
@@ -154,6 +165,8 @@ class Session:
         with self._changed:
             self._leave()
             self._frozen = serial
+            self._voice.frozen()
+            self._voice.asked(serial)
             if self._next is not None:
                 _close(self._next[1])
                 self._next = None
@@ -166,7 +179,7 @@ class Session:
 
     def _answer_freeze(self, serial: int) -> None:
         point = self._point
-        self._link.send(
+        self._voice.send(
             {
                 "t": "holding",
                 "serial": serial,
@@ -179,6 +192,7 @@ class Session:
 
     def _deliver(self, delivery: Delivery) -> None:
         with self._changed:
+            self._voice.asked(delivery.serial)
             if delivery.serial < self._frozen:
                 _close(delivery.fds)  # what we hold was told since, and must not change
                 return
@@ -210,7 +224,7 @@ class Session:
             self._lending.drop()
         if self._world is not None:
             generation = tag_list(self._world.generation)
-            self._link.send(
+            self._voice.send(
                 {
                     "t": "lent",
                     "generation": generation,
@@ -237,6 +251,7 @@ class Session:
             if self._next is not None:
                 _close(self._next[1])
             self._next = world, fds
+            self._voice.given(world.generation, world.state != "load")
             self._changed.notify_all()
 
     def _bring(self, generation: Tag, fds: list[int]) -> None:
@@ -261,13 +276,13 @@ class Session:
                 self._exports.append(request)  # not yet readable; hold() comes back to it
             else:
                 reason = f"this trainer holds {snapshot and snapshot.point}"
-                self._link.send({"t": "not_exported", "serial": request.serial, "reason": reason})
+                self._voice.send({"t": "not_exported", "serial": request.serial, "reason": reason})
 
     def _export(self, serial: int, given: Given) -> None:
         try:
             fd = write_memory(given.tensors, given.metadata)
         except StateError as error:
-            self._link.send({"t": "not_exported", "serial": serial, "reason": str(error)})
+            self._voice.send({"t": "not_exported", "serial": serial, "reason": str(error)})
             return
         try:
             message = {
@@ -277,7 +292,7 @@ class Session:
                 "stamp": given.stamp,
                 "bytes": os.fstat(fd).st_size,
             }
-            self._link.send(message, [fd])
+            self._voice.send(message, [fd])
         finally:
             os.close(fd)
 
@@ -285,12 +300,12 @@ class Session:
 
     def await_run(self) -> None:
         """Say that the interpreter is up, and wait for ``run``."""
-        self._link.send({"t": "waiting"})
+        self._voice.send({"t": "waiting"})
         with self._changed:
             self._changed.wait_for(lambda: self._run)
 
     def at_run(self, fingerprint: Mapping[str, str]) -> None:
-        self._link.send({"t": "at_run", "fingerprint": dict(fingerprint)})
+        self._voice.send({"t": "at_run", "fingerprint": dict(fingerprint)})
         self._reporter.start()
 
     def take(self) -> World | Delivery | None:
@@ -359,7 +374,7 @@ class Session:
             if world is not None and self._lending.holds(snapshot, world.generation):
                 self._say_lent(snapshot.point.step, snapshot.point.stamp)
             if world is not None and loaded:
-                self._link.send(
+                self._voice.send(
                     {
                         "t": "loaded",
                         "generation": tag_list(world.generation),
@@ -388,7 +403,7 @@ class Session:
         with self._lock:
             point = self._point
         plain = None if reason or point is None else [point.lineage, point.step, point.stamp]
-        self._link.send(
+        self._voice.send(
             {
                 "t": "prepared",
                 "serial": delivery.serial,
@@ -469,7 +484,7 @@ class Session:
             self._leave()
         if world is not None:
             generation = tag_list(world.generation)
-            self._link.send({"t": "reducer_lost", "generation": generation, "evidence": evidence})
+            self._voice.send({"t": "reducer_lost", "generation": generation, "evidence": evidence})
         self._drop_reducer()
 
     def agree(self, result: ProbeResult) -> None:
@@ -477,7 +492,7 @@ class Session:
             generation = self._current().generation
             if self._probed != generation:
                 self._probed = generation
-                self._link.send(
+                self._voice.send(
                     {
                         "t": "probe",
                         "generation": tag_list(generation),
@@ -511,7 +526,7 @@ class Session:
         return float(value) if isinstance(value, int | float) else None
 
     def refuse(self, reason: str) -> None:
-        self._link.send({"t": "refused", "reason": reason})
+        self._voice.send({"t": "refused", "reason": reason})
         with self._changed:
             self._leave()
 
@@ -532,21 +547,21 @@ class Session:
             raise GenerationLost(f"the loss of step {step} is {loss}")
         with self._lock:
             generation = self._current().generation
-        self._link.send({**said, "generation": tag_list(generation)})
+        self._voice.send({**said, "generation": tag_list(generation)})
 
     def _say_and_leave(self, message: dict[str, Any]) -> None:
         with self._changed:
             world = self._world
             self._leave()
         if world is not None:
-            self._link.send({**message, "generation": tag_list(world.generation)})
+            self._voice.send({**message, "generation": tag_list(world.generation)})
 
     def verify(self, world: World, snapshot: Snapshot) -> None:
         if self._verifier is None or not self._verifier.is_alive():
             self._verifier = threads.start("verify", partial(self._verify, world, snapshot))
 
     def _verify(self, world: World, snapshot: Snapshot) -> None:
-        self._link.send(
+        self._voice.send(
             {
                 "t": "digest",
                 "generation": tag_list(world.generation),
@@ -560,7 +575,7 @@ class Session:
         self.phase("idle")
         with self._changed:
             if self._world is not None:
-                self._link.send(
+                self._voice.send(
                     {
                         "t": "finished",
                         "generation": tag_list(self._world.generation),
@@ -571,10 +586,11 @@ class Session:
             self._changed.wait_for(lambda: self._released or self._world is None)
             return self._released
 
-    def close(self) -> None:
+    def close(self, status: int) -> None:
         """The script is over: leave in order."""
         self._drop_reducer()
         self._send_progress()
+        self._link.say_goodbye(status)
         self._link.close()
 
     # What is shown.
@@ -597,22 +613,27 @@ class Session:
 
     def _send_progress(self) -> None:
         with self._lock:
-            world, point, report = self._world, self._point, self._report
-            if world is None or point is None:
-                return
-            message = {
-                "t": "progress",
-                "generation": tag_list(world.generation),
-                "step": point.step,
-                "stamp": point.stamp,
-                "committed": self._committed,
-                "loss": report.loss,
-                "phase": report.phase,
-                "steps_per_second": report.pace.steps_per_second,
-                "memory_bytes": report.memory.bytes,
-                "metrics": dict(report.metrics),
-            }
-        self._link.send(message)
+            message = self._progress()
+        if message is not None:
+            self._voice.send(message)
+
+    def _progress(self) -> dict[str, Any] | None:
+        """The caller holds the lock."""
+        world, point, report = self._world, self._point, self._report
+        if world is None or point is None:
+            return None
+        return {
+            "t": "progress",
+            "generation": tag_list(world.generation),
+            "step": point.step,
+            "stamp": point.stamp,
+            "committed": self._committed,
+            "loss": report.loss,
+            "phase": report.phase,
+            "steps_per_second": report.pace.steps_per_second,
+            "memory_bytes": report.memory.bytes,
+            "metrics": dict(report.metrics),
+        }
 
 
 def _close(fds: Sequence[int]) -> None:

@@ -25,6 +25,7 @@ import psutil
 
 from elasticd.cli.client import Client
 from elasticd.cli.homes import node_homes
+from elasticd.cli.local import DAEMON
 from elasticd.config import load as load_config
 from elasticd.config import split_address
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
@@ -96,6 +97,7 @@ class Cluster:
         self.client = Client(self.home)
         self._shared_before = _shared_memory()
         self._starting = False
+        self._daemons: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
         self.up()
@@ -156,6 +158,8 @@ class Cluster:
         """End everything; returns what is left of it, in words."""
         self.note()
         ended = self.run("local", "down")
+        for daemon in self._daemons:
+            daemon.wait(WAIT_SECONDS)
         left = [f"local down: {ended.stderr}"] if ended.returncode else []
         return left + self.leftovers()
 
@@ -285,6 +289,30 @@ class Cluster:
             if one.role == "daemon" and one.alive:
                 os.kill(one.pid, signal.SIGKILL)
                 _await_gone([one])
+
+    def restart_daemon(self, node: str) -> None:
+        """SIGKILL the daemon of ``node`` and start another at once; returns when that answers."""
+        self.kill_daemon(node)
+        home = self.home / node
+        with (home / "daemon.log").open("ab") as log:
+            daemon = subprocess.Popen(
+                [*DAEMON, "run", "--home", home],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=home,
+                env=self.environment,
+                start_new_session=True,
+            )
+        self._daemons.append(daemon)
+        own = Client(home)
+
+        def answers() -> bool:
+            nodes = own.request({"do": "status"})["nodes"]
+            return any(one["id"] == node and one["pid"] == daemon.pid for one in nodes)
+
+        self.wait_for(f"{node} answers", answers)
+        self.note()
 
     def kill_node(self, node: str) -> None:
         """SIGKILL the daemon of ``node``, then its children, which nobody can replace now."""

@@ -383,11 +383,20 @@ def test_a_message_that_forms_no_world_is_answered_with_broken(tmp_path: Path) -
         world.close()
 
 
-def test_a_spare_ends_with_its_daemon(tmp_path: Path) -> None:
+def test_a_spare_goes_to_the_successor_of_its_daemon(tmp_path: Path) -> None:
     world = World(tmp_path, 1, "exact", formed=False)
     try:
-        world.hang_up(0)
-        assert world.reducers[0].wait(PATIENCE_SECONDS) == 0
+        path = tmp_path / "children.sock"
+        path.unlink()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(str(path))
+            listener.listen()
+            listener.settimeout(PATIENCE_SECONDS)
+            world.hang_up(0)
+            world._daemons[0].close()
+            world._adopt(listener.accept()[0])
+        assert world.expect(0, "here") == {"t": "here", "generation": None, "formed": False}
+        world.expect(0, "ready")
     finally:
         world.close()
 

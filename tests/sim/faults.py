@@ -27,7 +27,10 @@ CHILD_KINDS = (
     "oom",
     "deadlock",
 )
-NODE_KINDS = ("node", "daemon", "crash", "power_cut", "stop_node", "stop_daemon", "sleep", "leave")
+NODE_KINDS = (
+    "node", "processes", "daemon", "daemons", "crash", "power_cut", "stop_node", "stop_daemon",
+    "sleep", "leave",
+)  # fmt: skip
 LINK_KINDS = ("flap", "partition", "silence", "one_way", "clog")
 DISK_KINDS = ("disk_full", "disk_slow", "rot")
 CLOCK_KINDS = ("clock_step", "clock_drift")
@@ -212,10 +215,22 @@ class Injector:
         self._later(self._chance.choice((0.3, 1.0, 4.0, 15.0)), host.start)
         return True
 
-    def _daemon(self, host: Host) -> bool:
-        """The daemon is killed; the machine and its disk go on."""
+    def _processes(self, host: Host) -> bool:
+        """All processes are killed; the machine and its disk go on."""
         host.crash(power=False)
         self._later(self._chance.choice((0.1, 1.0, 5.0)), host.start)
+        return True
+
+    def _daemon(self, host: Host) -> bool:
+        """The daemon alone dies: its children train on."""
+        host.kill_daemon()
+        self._later(self._chance.choice((0.2, 0.7, 1.5, 4.0, 12.0)), host.start)
+        return True
+
+    def _daemons(self, host: Host) -> bool:
+        for each in self.cluster.living():
+            each.kill_daemon()
+            self._later(self._chance.uniform(0.2, 4.0), each.start)
         return True
 
     def _crash(self, host: Host) -> bool:

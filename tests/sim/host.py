@@ -19,6 +19,7 @@ from .trainer import Brought, Process, Reducer, Trainer
 _FETCH_SECONDS = 60.0
 _RESTART_SECONDS = 2.0
 """After so long the service manager starts a daemon again that has failed."""
+_GRACE_SECONDS = 30.0
 
 
 class Crash(Exception):
@@ -84,27 +85,67 @@ class Host:
             timing=self.cluster.setup.timing,
             stable=self.disk.stable(),
             stored={job: self.disk.stored(job) for job in jobs},
+            leftovers=self._leftovers(),
         )
         self.endpoint = Watched(self, self.node)
         self.cluster.say(self.name, "starts")
         self.cluster.network.appeared(self.name)
         self.post(e.Tick())
+        for child in list(self.children.values()):
+            child.later(self.cluster.between((0.001, 0.06)), child.introduce)
 
-    def crash(self, power: bool = True) -> None:
-        """Daemon and children end at once; what the disk has not synced goes with ``power``."""
+    def _leftovers(self) -> tuple[e.Leftover, ...]:
+        """Children that outlived the daemon before this one."""
+        found = []
+        for number, child in sorted(self.children.items()):
+            child.adopted = True
+            trainer = isinstance(child, Trainer)
+            job = child.job if isinstance(child, Trainer) else None
+            spare = isinstance(child, Trainer) and child.spare
+            role: e.Role = "trainer" if trainer else "reducer"
+            found.append(e.Leftover(number, role, job, spare, 1000 + number))
+        return tuple(found)
+
+    def kill_daemon(self) -> None:
+        """The daemon alone dies: its children go on, for as long as their dead-man lets them."""
         if self.node is None:
             return
-        self.cluster.say(self.name, "crashes")
-        if power:
-            self.disk.power_cut(self.cluster.rng)
+        self.cluster.say(self.name, "loses its daemon")
+        self._forget()
+        boots = self._boots
+
+        def dead_man() -> None:
+            if self._boots == boots:
+                for child in list(self.children.values()):
+                    child.die(-14)
+
+        self.cluster.after(_GRACE_SECONDS, dead_man)
+
+    def restart_daemon(self, seconds: float = 1.0) -> None:
+        """Kill the daemon; another takes over its children after so many seconds."""
+        self.kill_daemon()
+        self.cluster.after(seconds, self.start)
+
+    def _forget(self) -> None:
         self.node, self.boot, self.crash_in, self.paused = None, "", None, False
         self.endpoint, self._blocked = None, False
         self._events.clear()
         self._effects.clear()
+        for number in [n for n, child in self.children.items() if not child.alive]:
+            del self.children[number]
+        self.cluster.network.crashed(self.name)
+
+    def crash(self, power: bool = True) -> None:
+        """Daemon and children end at once; what the disk has not synced goes with ``power``."""
+        if self.node is None and not self.children:
+            return
+        self.cluster.say(self.name, "crashes")
+        if power:
+            self.disk.power_cut(self.cluster.rng)
         children, self.children = self.children, {}
         for child in children.values():
             child.die(-9)
-        self.cluster.network.crashed(self.name)
+        self._forget()
 
     def pause(self) -> None:
         self.paused = True
@@ -433,11 +474,16 @@ class Host:
             return
         self.cluster.say(self.name, f"child {process.child} ended with {status}")
         boot = self.boot
+        if self.node is None:
+            del self.children[process.child]
+            return
+        # An adopted process says how it ends, if it can still say something.
+        known = None if process.adopted and status < 0 else status
 
         def reaped() -> None:
             if self.boot == boot:
                 self.children.pop(process.child, None)
-                self.post(e.ChildExited(process.child, status, "last words"))
+                self.post(e.ChildExited(process.child, known, "last words"))
 
         # After whatever it still said.
         self.cluster.after(0.002 + self.cluster.between((0.0, 0.003)), reaped)

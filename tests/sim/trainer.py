@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from elasticd.checkpoints.layout import due, writes
 from elasticd.core.messages import World
 from elasticd.job import JobSpec
+from elasticd.train.voice import Voice
 from elasticd.types import JobId, Point, Tag, first_stamp, next_stamp
 
 from .disk import DiskFull
@@ -33,6 +34,8 @@ class Process:
         self.host, self.child = host, child
         self.cluster: Cluster = host.cluster
         self.alive = True
+        self.adopted = False
+        """A daemon before the present one has started it."""
         self.stops = 0
         self._due: list[Callable[[], None]] = []
 
@@ -75,6 +78,9 @@ class Process:
     def ended(self, status: int) -> None:
         """What the kernel does to the process's sockets."""
 
+    def introduce(self) -> None:
+        """A new daemon listens in the place of the old one."""
+
 
 class Reducer(Process):
     """Holds a place in one ring."""
@@ -86,12 +92,22 @@ class Reducer(Process):
         self.listens = False
         self.trainer: Trainer | None = None
         self.data_closed = False
+        self.warm = self.formed = False
+        self.world: World | None = None
         self.later(self.cluster.between(self.cluster.setup.reducer_start_seconds), self._ready)
 
     def _ready(self) -> None:
+        self.warm = True
         self.host.reducer_ready(self)
 
+    def introduce(self) -> None:
+        generation = plain(self.world.generation) if self.world is not None else None
+        self.tell_daemon({"t": "here", "generation": generation, "formed": self.formed})
+        if self.warm and self.world is None:
+            self.host.reducer_ready(self)
+
     def form(self, world: World, rank: int) -> None:
+        self.world = world
         self.later(self.cluster.between((0.002, 0.02)), lambda: self._listen(world, rank))
 
     def _listen(self, world: World, rank: int) -> None:
@@ -116,6 +132,7 @@ class Reducer(Process):
 
     def say_formed(self) -> None:
         assert self.ring is not None
+        self.formed = True
         self.tell_daemon({"t": "formed", "generation": plain(self.ring.world.generation)})
 
     def breaks(self, evidence: str) -> None:
@@ -244,11 +261,23 @@ class Load:
     brought: Brought
 
 
+class Socket:
+    """Carries a trainer's voice to whichever daemon listens."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def send(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> bool:
+        self._process.host.said(self._process, dict(message))
+        return True
+
+
 class Trainer(Process):
     """Runs a script: enters worlds, computes grains, reduces, updates, commits."""
 
     def __init__(self, host: Host, child: int, job: JobId, spec: JobSpec, spare: bool) -> None:
         super().__init__(host, child)
+        self.voice = Voice(Socket(self))
         self.job, self.spec = job, spec
         self.point: Point | None = None
         self.committed: int | None = None
@@ -278,6 +307,7 @@ class Trainer(Process):
         """Never ends what it computes."""
         self.short = False
         """Its next grain does not fit into memory."""
+        self.spare = spare
         start = self.cluster.between(self.cluster.setup.trainer_start_seconds)
         if spare and spec.recovery.spare == "interpreter":
             self.later(start / 2, lambda: self.tell_daemon({"t": "waiting"}))
@@ -285,6 +315,18 @@ class Trainer(Process):
             self.later(start, self._reach_run)
 
     # --- from the daemon --------------------------------------------------------------------------
+
+    def tell_daemon(self, message: dict[str, Any]) -> None:
+        self.voice.send(message)
+
+    def introduce(self) -> None:
+        self.freezes.clear()
+
+        def resume(messages: Sequence[Mapping[str, Any]]) -> None:
+            for message in messages:
+                self.host.said(self, dict(message))
+
+        self.voice.introduce(resume, self._report())
 
     def hear(self, message: dict[str, Any]) -> None:
         self.later(_SOCKET_SECONDS, lambda: self._handle(message))
@@ -299,11 +341,13 @@ class Trainer(Process):
             case "exact":
                 counter, leader, nonce = message["generation"]
                 self.verdict = Tag(counter, leader, nonce)
+                self.voice.judged()
                 self._maybe_agree()
             case "lend":
                 self._lend(message)
             case "release":
                 self.released = True
+                self.voice.released()
                 self.later(self.cluster.between((0.01, 0.2)), lambda: self.die(0))
             case other:
                 raise AssertionError(f"a trainer can't read {other!r}")
@@ -318,6 +362,8 @@ class Trainer(Process):
     def _freeze(self, serial: int) -> None:
         self._leave()
         self.frozen_at, self.deliveries = serial, []
+        self.voice.frozen()
+        self.voice.asked(serial)
         if self.updating:
             self.freezes.append(serial)
         else:
@@ -404,6 +450,7 @@ class Trainer(Process):
         """The daemon's ``prepare`` message."""
 
         def brought_here() -> None:
+            self.voice.asked(serial)
             if serial >= self.frozen_at:
                 self.deliveries.append((serial, brought))
                 self._maybe_take()
@@ -460,6 +507,7 @@ class Trainer(Process):
         def offered() -> None:
             self._leave()
             self.seat = Seat(world, rank, reducer)
+            self.voice.given(world.generation, world.sources[rank] in ("keep", "init"))
             if reducer is not None and not reducer.alive:
                 self.lost_reducer(reducer)
                 return
@@ -748,23 +796,25 @@ class Trainer(Process):
 
     def _progress(self, phase: str) -> None:
         self.phase = phase
+        if (report := self._report()) is not None:
+            self.tell_daemon(report)
+
+    def _report(self) -> dict[str, Any] | None:
         seat, point = self.seat, self.point
         if seat is None or point is None:
-            return
-        self.tell_daemon(
-            {
-                "t": "progress",
-                "generation": plain(seat.generation),
-                "step": point.step,
-                "stamp": point.stamp,
-                "committed": self.committed,
-                "loss": 1.0 / (1 + point.step),
-                "phase": phase,
-                "steps_per_second": None,
-                "memory_bytes": 1,
-                "metrics": {},
-            }
-        )
+            return None
+        return {
+            "t": "progress",
+            "generation": plain(seat.generation),
+            "step": point.step,
+            "stamp": point.stamp,
+            "committed": self.committed,
+            "loss": 1.0 / (1 + point.step),
+            "phase": self.phase,
+            "steps_per_second": None,
+            "memory_bytes": 1,
+            "metrics": {},
+        }
 
     def ended(self, status: int) -> None:
         self._leave()

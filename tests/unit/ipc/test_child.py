@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -37,6 +38,7 @@ class Daemon:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "children.sock"
+        self.path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(self.path))
         self._listener.listen()
@@ -50,33 +52,70 @@ class Daemon:
         return connection, received[0]
 
 
+def read(connection: FrameSocket) -> dict[str, Any]:
+    received = connection.receive()
+    assert received is not None
+    return received[0]
+
+
 def test_a_child_says_hello_and_outlives_its_daemon(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path)
     settings = ChildSettings(str(daemon.path), "ab", "trainer", 30.0, {})
     seen: list[Any] = []
+    hello = {"t": "hello", "nonce": "ab", "pid": os.getpid(), "role": "trainer"}
     try:
         link = DaemonLink.connect(settings)
+        link.introduce = lambda resume: resume([{"t": "here"}])
         thread = threading.Thread(target=lambda: seen.extend(link.messages()))
         thread.start()
-        connection, hello = daemon.accept()
-        assert hello == {"t": "hello", "nonce": "ab", "pid": os.getpid(), "role": "trainer"}
+        connection, said = daemon.accept()
+        assert said == hello
         assert 29 < signal.getitimer(signal.ITIMER_REAL)[0] <= 30
         reader, writer = os.pipe()
         signal.setitimer(signal.ITIMER_REAL, 20)
         connection.send({"t": "alive"})
         connection.send({"t": "world"}, [reader])
+        connection._socket.sendall(b"\0\0")  # it dies in the middle of a frame
         connection.close()
-        thread.join(20)
+
+        successor = Daemon(tmp_path)
+        connection, said = successor.accept()
+        assert said == hello
+        assert read(connection) == {"t": "here"}
         assert 29 < signal.getitimer(signal.ITIMER_REAL)[0] <= 30
+        assert link.send({"t": "progress"}) is True
+        assert read(connection) == {"t": "progress"}
+        link.say_goodbye(3)
+        assert read(connection) == {"t": "bye", "status": 3}
+        link.close()
+        thread.join(20)
+        assert not thread.is_alive()
         [(message, fds)] = seen
         assert message == {"t": "world", "fds": 1}
         assert link.send({"t": "progress"}) is False
         for fd in (reader, writer, *fds):
             os.close(fd)
-        link.close()
+        connection.close()
         assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def test_connecting_aside_leaves_the_working_folder_alone(tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 40)
+    folder.mkdir()
+    before = os.getcwd()
+    with socket.socket(socket.AF_UNIX) as listener:
+        with contextlib.chdir(folder):
+            listener.bind("children.sock")
+        listener.listen()
+        connection = FrameSocket.connect_aside(folder / "children.sock")
+        other, _ = listener.accept()
+        connection.send({"t": "hello"})
+        assert read(FrameSocket(other)) == {"t": "hello"}
+        other.close()
+        connection.close()
+    assert os.getcwd() == before
 
 
 HUNG = """

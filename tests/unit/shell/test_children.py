@@ -47,7 +47,7 @@ class Daemon:
     messages: asyncio.Queue[tuple[Child, dict[str, Any], list[int]]] = field(
         default_factory=asyncio.Queue
     )
-    exits: list[tuple[Child, int]] = field(default_factory=list)
+    exits: list[tuple[Child, int | None]] = field(default_factory=list)
     order: list[str] = field(default_factory=list)
 
     def start_child(self, script: str, **settings: Any) -> Child:
@@ -66,7 +66,7 @@ class Daemon:
         self.order.append(str(message["t"]))
         self.messages.put_nowait((child, message, fds))
 
-    def on_exit(self, child: Child, status: int) -> None:
+    def on_exit(self, child: Child, status: int | None) -> None:
         self.order.append(f"exit {status}")
         self.exits.append((child, status))
 
@@ -133,7 +133,7 @@ os._exit(3)
             child = one.start_child(script)
             assert await child.wait() == 3
             assert one.order == ["word"] * 200 + ["exit 3"]
-            assert child.launch.log.read_text() == "evidence\n"
+            assert child.log.read_text() == "evidence\n"
 
     run(main())
 
@@ -355,34 +355,80 @@ def test_a_long_home_is_no_obstacle(tmp_path: Path, run: Run) -> None:
     run(main())
 
 
-def test_a_new_daemon_ends_what_a_crashed_one_left(tmp_path: Path, run: Run) -> None:
-    crashing = f"""
+CRASHING = """
 import asyncio, os, sys
 from pathlib import Path
 from elasticd.shell.children import ChildServer, Launch
+home, script = Path(sys.argv[1]), sys.argv[2]
 async def main():
     up = asyncio.Event()
-    server = ChildServer(Path({str(tmp_path)!r}), lambda *_: up.set(), lambda *_: None)
+    server = ChildServer(home, lambda *_: up.set(), lambda *_: None)
     await server.start()
-    script = {PRELUDE!r} + 'connect().send({{"t": "up"}}); time.sleep(60)'
-    child = server.spawn(Launch("trainer", [sys.executable, "-c", script], Path("/"),
-        Path({str(tmp_path)!r}) / "log", {{"PYTHONPATH": os.pathsep.join(sys.path)}}))
+    child = server.spawn(Launch("trainer", [sys.executable, "-c", script], home, home / "log",
+        {"PYTHONPATH": os.pathsep.join(sys.path)}, job="job-1", spare=True))
     await up.wait()
     print(child.pid, flush=True)
     os.kill(os.getpid(), 9)
 asyncio.run(main())
 """
+FAITHFUL = """
+from elasticd.ipc.child import DaemonLink
+link = DaemonLink.connect()
+link.introduce = lambda resume: resume([{"t": "here"}])
+link.send({"t": "up"})
+for message, fds in link.messages():
+    if message["t"] == "stop":
+        break
+    link.send(message)
+link.say_goodbye(7)
+os._exit(7)
+"""
 
+
+async def crash(home: Path, script: str) -> psutil.Process:
+    """A child whose daemon was killed."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CRASHING, home, PRELUDE + script, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    return psutil.Process(int(output))
+
+
+def test_a_new_daemon_takes_over_what_a_killed_one_left(tmp_path: Path, run: Run) -> None:
     async def main() -> None:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", crashing, stdout=asyncio.subprocess.PIPE
-        )
-        output, _ = await process.communicate()
-        left = psutil.Process(int(output))
-        assert left.is_running()
-        async with daemon(tmp_path) as one:
-            assert [entry.pid for entry in one.server.end_leftovers()] == [left.pid]
+        left = await crash(tmp_path, FAITHFUL)
+        one = Daemon(tmp_path)
+        one.server = ChildServer(tmp_path, one.on_message, one.on_exit)
+        (child,) = one.server.adopt()
+        assert (child.pid, child.entry.job, child.entry.spare) == (left.pid, "job-1", True)
+        assert child.adopted and child.log == tmp_path / "log"
+        await one.server.start()
+        try:
+            child.send({"t": "early"})
+            assert [(await one.messages.get())[1]["t"] for _ in range(2)] == ["here", "early"]
+            child.send({"t": "stop"})
+            assert await child.wait() == 7, "it said so itself"
+            assert one.exits == [(child, 7)]
+        finally:
+            await one.server.close()
+
+    run(main())
+
+
+def test_how_an_adopted_child_was_killed_is_not_known(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        left = await crash(tmp_path, 'connect().send({"t": "up"}); time.sleep(60)')
+        one = Daemon(tmp_path)
+        one.server = ChildServer(tmp_path, one.on_message, one.on_exit)
+        (child,) = one.server.adopt()
+        await one.server.start()
+        try:
+            child.kill()
+            assert await child.wait() is None
+            assert one.exits == [(child, None)]
             _gone(left)
-            assert one.server.end_leftovers() == []
+        finally:
+            await one.server.close()
+        assert ChildServer(tmp_path, one.on_message, one.on_exit).adopt() == []
 
     run(main())

@@ -1,0 +1,98 @@
+"""Daemons that die alone and come back: their children train on meanwhile."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from elasticd.core.context import Timing
+from elasticd.core.node import Node
+from elasticd.types import NodeId
+
+from .cluster import Cluster, JobShape, Setup
+from .faults import Injector
+from .run import simulate
+from .test_sim import Script, newest, passes, problems, when
+
+Order = tuple[int, tuple[str, ...], float]
+"""At a step, the daemons of these nodes, for so many seconds."""
+
+
+def restarts(*orders: Order) -> Script:
+    def script(cluster: Cluster, injector: Injector) -> None:
+        def strike(names: tuple[str, ...], seconds: float) -> None:
+            for name in names:
+                cluster.hosts[NodeId(name)].restart_daemon(seconds)
+
+        def reached(step: int) -> bool:
+            return newest(cluster) >= step
+
+        for step, names, seconds in orders:
+            when(cluster, partial(reached, step), partial(strike, names, seconds))
+
+    return script
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    "orders",
+    [
+        ((5, ("n0",), 1.0), (25, ("n1",), 1.0), (45, ("n2",), 1.0)),
+        ((5, ("n1", "n2"), 0.8),),
+        ((5, ("n0", "n1", "n2"), 0.5),),
+    ],
+    ids=["rolling", "two", "all"],
+)
+def test_a_quick_restart_interrupts_no_step(seed: int, orders: tuple[Order, ...]) -> None:
+    setup = Setup(seed=seed, jobs=(JobShape(steps=70),))
+    result = passes(simulate(setup, script=restarts(*orders)))
+    formed = [line for line in result.transcript if "event world_formed" in line]
+    assert len(formed) == 1, "\n".join(formed)
+    (status,) = [
+        host.node.job_status(job)
+        for host in result.cluster.living()[:1]
+        for job in result.cluster.specs
+        if host.node is not None
+    ]
+    assert status["recoveries"] == 0
+
+
+def test_the_only_node_of_a_cluster(seed: int = 3) -> None:
+    setup = Setup(seed=seed, nodes=1, jobs=(JobShape(steps=40),))
+    result = passes(simulate(setup, script=restarts((5, ("n0",), 8.0))))
+    assert sum("event world_formed" in line for line in result.transcript) == 1
+
+
+def test_one_that_stays_away_is_left_out_and_let_in_again() -> None:
+    setup = Setup(seed=4, jobs=(JobShape(steps=200),))
+    result = passes(simulate(setup, script=restarts((5, ("n1",), 6.0))))
+    formed = [line for line in result.transcript if "event world_formed" in line]
+    assert [line.count(" members go on") for line in formed] == [1] * len(formed)
+    sizes = [line.partition("world_formed: ")[2][0] for line in formed]
+    assert sizes == ["3", "2", "3"], "\n".join(formed)
+
+
+def test_finds_a_daemon_that_forgets_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Node.__post_init__
+
+    def forgetful(self: Node) -> None:
+        self.leftovers = ()
+        real(self)
+
+    monkeypatch.setattr(Node, "__post_init__", forgetful)
+    assert "uses child number" in problems(("daemon",), range(10))
+
+
+def test_a_child_that_does_not_come_back_is_ended() -> None:
+    def script(cluster: Cluster, injector: Injector) -> None:
+        def strike() -> None:
+            host = cluster.hosts[NodeId("n1")]
+            for child in host.children.values():
+                child.stop()
+            host.restart_daemon(0.5)
+
+        when(cluster, lambda: newest(cluster) >= 5, strike)
+
+    setup = Setup(seed=5, jobs=(JobShape(steps=60),), timing=Timing(adopt_seconds=1.0))
+    passes(simulate(setup, script=script))
