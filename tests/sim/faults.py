@@ -257,6 +257,8 @@ class Injector:
         def stop() -> None:
             if host.boot == boot:
                 host.crash(power=False)
+                if self.stopped:  # while it was going
+                    self.cluster.after(0.5, host.start)
 
         self.cluster.after(self._chance.uniform(0.01, 0.2), stop)
         self._later(self._chance.uniform(0.5, 4.0), host.start)
