@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-from elasticd.errors import StateError
+from elasticd.errors import DiskError
 
 Chunk = bytes | bytearray | memoryview
 Head = Callable[[], bytes]
@@ -100,7 +100,7 @@ def make_folders(disk: Disk, folder: Path) -> None:
     """Make ``folder`` and what is missing above it, durably.
 
     Raises:
-        StateError: the disk refuses.
+        DiskError: it refuses.
     """
     if folder.is_dir():
         return
@@ -115,8 +115,8 @@ def write_beside(disk: Disk, path: Path, chunks: Iterable[Chunk], head: Head | N
     """Write ``path`` so that its name never stands for less than all of it; durable on return.
 
     Raises:
-        StateError: the disk refuses (full, read-only, no permission), or whatever ``chunks``
-            raises; nothing but the old file, if there was one, is left.
+        DiskError: it refuses (full, read-only, no permission), or whatever ``chunks`` raises;
+            nothing but the old file, if there was one, is left.
     """
     beside = path.with_name(path.name + TEMPORARY)
     with refusing(path):
@@ -134,11 +134,11 @@ def write_beside(disk: Disk, path: Path, chunks: Iterable[Chunk], head: Head | N
 
 @contextmanager
 def refusing(path: Path) -> Iterator[None]:
-    """Turn what the disk refuses into a :class:`StateError` that names the path."""
+    """Turn what the disk refuses into a :class:`DiskError` that names the path."""
     try:
         yield
     except OSError as error:
-        raise StateError(f"{error.filename or path}: {error.strerror or error}") from error
+        raise DiskError(f"{error.filename or path}: {error.strerror or error}") from error
 
 
 def _flush(fd: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from elasticd.checkpoints.manifest import Manifest
@@ -32,3 +32,16 @@ def line(
         # Where an ancestor was left can't be after where its heir was.
         origin = before and replace(before, step=min(before.step, origin.step))
     return sorted(found, key=lambda m: (m.step, m.stamp))
+
+
+def descends(lineage: Lineage, point: Point, parents: Mapping[Lineage, Point | None]) -> bool:
+    """Whether ``lineage`` went through the state ``point``; ``parents`` says where each lineage was
+    opened, as far as that is known."""
+    limit, passed = point.step, {lineage}
+    while lineage != point.lineage:
+        origin = parents.get(lineage)
+        if origin is None or origin.lineage in passed:
+            return False
+        limit, lineage = min(limit, origin.step), origin.lineage
+        passed.add(lineage)
+    return limit == point.step

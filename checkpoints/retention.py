@@ -72,14 +72,18 @@ def prunable(
 
     Every policy sees one line at a time: that of ``current``, or without it (also when nothing of
     it is stored) that of every lineage in which no other continues. What any policy keeps stays; so
-    do the newest of each such line, and the newest of a lineage that a checkpoint kept so names as
-    its parent.
+    do the newest of each such line, the newest of a lineage that a checkpoint kept so names as its
+    parent, and the newest of any other line that is further than the newest of ``current``.
     """
     manifests, policies = list(manifests), list(policies)
     kept: dict[Point, Manifest] = {}
     for history in _lines(manifests, current):
         chosen = [m for policy in policies for m in policy.keeps(history)]
         kept |= {m.point: m for m in (*chosen, history[-1])}
+    reached = max((m.step for m in kept.values()), default=-1)
+    for history in _lines(manifests, None):
+        if history[-1].step > reached:
+            kept[history[-1].point] = history[-1]
     parents = {m.parent.lineage for m in kept.values() if m.parent is not None}
     for lineage in sorted(parents):
         own = [m for m in manifests if m.lineage == lineage]

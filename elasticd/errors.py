@@ -7,7 +7,8 @@ ElasticdError
  ├── NoDaemonError     no daemon answers: exit code 3
  ├── ProtocolError     another process sent what it must not
  ├── StateError        a stored or transferred state can't be used
- │    └── MismatchError  ... because it belongs to another model or job
+ │    ├── MismatchError  ... because it belongs to another model or job
+ │    └── DiskError      ... because the disk refuses: full, read-only, no permission, broken
  └── GenerationLost    the world that this rank was a member of has ended
 """
 
@@ -52,6 +53,10 @@ class StateError(ElasticdError):
 
 
 class MismatchError(StateError):
+    pass
+
+
+class DiskError(StateError):
     pass
 
 

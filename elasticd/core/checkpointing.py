@@ -1,86 +1,41 @@
 """The leader's account of one job's checkpoints: from shards on disks to a consistent checkpoint.
 
 A checkpoint is announced when each shard and the manifest are durable on as many living nodes as
-the job wants. A leader that comes later learns from the members which shards and manifests they
-have, and finishes what its predecessor began.
+the job wants. Where a node's disk refuses, or takes nothing for too long, its part is copied to
+another; with no other left the checkpoint makes do with fewer replicas, and says so. The newest one
+is looked after: a copy that went with its node is made again elsewhere. A leader that comes later
+learns from the members which shards and manifests they have, and finishes what its predecessor
+began. Only checkpoints of the line that is trained now count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from elasticd.checkpoints import choose, interval
+from elasticd.checkpoints.line import descends
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.core.context import Context
+from elasticd.core.entries import Entry, Key
 from elasticd.core.messages import (
     Interval,
     ManifestStore,
     ManifestStored,
     PullShards,
+    ShardsFailed,
     ShardsWritten,
     View,
     World,
 )
 from elasticd.job import JobSpec
-from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
+from elasticd.types import JobId, Lineage, NodeId, Point, Stamp
 
 _MAX_ENTRIES = 8
 """Older unfinished checkpoints are forgotten: newer ones are on their way."""
 
 _WORTH_A_CHANGE = 1.3
 _NOTICE_SECONDS = 2.0
-
-Key = tuple[Lineage, int, Stamp, int]
-
-
-@dataclass(slots=True)
-class Entry:
-    """A state whose shards are being written or whose manifest is being stored."""
-
-    lineage: Lineage
-    step: int
-    stamp: Stamp
-    count: int
-    generation: Tag
-    digest: str
-    sizes: dict[int, tuple[int, str]] = field(default_factory=dict)
-    holders: dict[int, set[NodeId]] = field(default_factory=dict)
-    manifest: Manifest | None = None
-    asked: set[NodeId] = field(default_factory=set)
-    """Nodes that were told to store the manifest."""
-    stored: set[NodeId] = field(default_factory=set)
-    refused: set[NodeId] = field(default_factory=set)
-    pulling: set[NodeId] = field(default_factory=set)
-    stall_seconds: float = 0.0
-    write_seconds: float = 0.0
-    cost_seconds: float = 0.0
-    step_seconds: float = 0.0
-    metric: float | None = None
-    mode: str = ""
-    tensors: dict[int, dict[NodeId, dict[str, str]]] = field(default_factory=dict)
-    """Per shard, as its writers said: the beginning of each tensor's digest."""
-    models: dict[NodeId, str] = field(default_factory=dict)
-    """The model's digest, as each writer found it."""
-
-    @property
-    def key(self) -> Key:
-        return self.lineage, self.step, self.stamp, self.count
-
-    @property
-    def complete(self) -> bool:
-        """Every shard is on some node."""
-        return all(self.holders.get(index) for index in range(self.count))
-
-    def fewest(self) -> int:
-        return min(len(self.holders[index]) for index in range(self.count))
-
-    def forget(self, node: NodeId) -> None:
-        """A node is gone, or was started again and swept its disk."""
-        for holders in self.holders.values():
-            holders.discard(node)
-        for nodes in (self.asked, self.stored, self.refused, self.pulling):
-            nodes.discard(node)
 
 
 @dataclass(slots=True)
@@ -93,9 +48,13 @@ class Checkpoints:
     view: View
     world: World | None = None
     newest: Manifest | None = None
-    """The newest consistent checkpoint."""
+    """The newest consistent checkpoint of the line that is trained."""
+    home: Entry | None = None
+    """Where the newest one is."""
     entries: dict[Key, Entry] = field(default_factory=dict)
     parents: dict[Lineage, Point | None] = field(default_factory=dict)
+    reports: dict[NodeId, tuple[Stored, ...]] = field(default_factory=dict)
+    """What every member of the view said that it has; empty until all have spoken."""
     retry_at: float = 0.0
     changed: bool = False
     domains: dict[NodeId, str] = field(default_factory=dict)
@@ -108,24 +67,49 @@ class Checkpoints:
     # --- what is heard ----------------------------------------------------------------------------
 
     def enter(self, world: World) -> None:
-        """A world was formed or adopted."""
+        """A world was formed or adopted: what is not of its line is none of its checkpoints."""
         self.world, self.every = world, 0
         self.failures = max(self.failures, world.recoveries)
         if self.watched_since is None:
             self.watched_since = self.ctx.now
         self.parents.setdefault(world.lineage, world.parent)
+        if self.newest is not None and not self._in_line(self.newest.point):
+            self.newest, self.home, self.changed = None, None, True
+        for entry in [e for e in self.entries.values() if not self._in_line(e.point)]:
+            del self.entries[entry.key]
+        base = self._of_manifest(world.manifest) if world.manifest is not None else None
+        if base is not None and self.newest is None:
+            self._know(base)
+        self.learn(self.reports)
+
+    def _in_line(self, point: Point) -> bool:
+        """Whether the present world went through this state, as far as is known."""
+        world = self.world
+        return world is None or descends(world.lineage, point, self.parents)
 
     def on_view(self, view: View, gone: Iterable[NodeId]) -> None:
-        self.view = view
-        for entry in self.entries.values():
+        self.view, self.reports = view, {}
+        for entry in self._all():
             for node in gone:
                 entry.forget(node)
             entry.pulling.clear()
-            entry.asked &= entry.stored
+            entry.asked = {n: at for n, at in entry.asked.items() if n in entry.stored}
+
+    def _all(self) -> Iterator[Entry]:
+        if self.home is not None:
+            yield self.home
+        yield from list(self.entries.values())
 
     def learn(self, reports: Mapping[NodeId, tuple[Stored, ...]]) -> None:
         """What all members have of finished checkpoints; the newest may be half announced."""
-        choice = choose.newest(reports)
+        self.reports, world = dict(reports), self.world
+        if self.home is not None and reports:
+            self._compare(self.home)
+        choice = (
+            choose.newest(reports)
+            if world is None
+            else choose.newest(reports, world.lineage, world.parent)
+        )
         newest = self.newest.step if self.newest is not None else -1
         if choice is None or choice.manifest.step <= newest:
             return
@@ -133,22 +117,23 @@ class Checkpoints:
         entry = self._of_manifest(choice.manifest)
         if entry is None:
             return
-        for node in sorted(reports):
-            for item in reports[node]:
-                if item.manifest.same_state(choice.manifest):
-                    entry.stored.add(node)
-                    entry.asked.add(node)
-                    for index in item.held:
-                        entry.holders.setdefault(index, set()).add(node)
+        self._compare(entry)
         # One that an earlier leader has finished, it has announced; ours is announced by advance().
         if entry.key not in ours and entry.complete and self._durable(entry):
             self._know(entry)
+
+    def _compare(self, entry: Entry) -> None:
+        """Take over from the reports where a final checkpoint is."""
+        assert entry.manifest is not None
+        for node in sorted(self.reports):
+            same = (i for i in self.reports[node] if i.manifest.same_state(entry.manifest))
+            entry.found(node, next(same, None))
 
     def _of_manifest(self, manifest: Manifest) -> Entry | None:
         key = (manifest.lineage, manifest.step, manifest.stamp, manifest.count)
         entry = self.entries.get(key)
         if entry is None:
-            entry = Entry(*key, manifest.generation, manifest.digest)
+            entry = Entry(*key, manifest.generation, self.ctx.now, manifest.digest)
             self.entries[key] = entry
         rows = {s.index: (s.bytes, s.digest) for s in manifest.shards}
         if any(entry.sizes.get(index, row) != row for index, row in rows.items()):
@@ -159,27 +144,14 @@ class Checkpoints:
         return entry
 
     def on_shards(self, node: NodeId, written: ShardsWritten) -> None:
-        key = (written.lineage, written.step, written.stamp, written.count)
-        entry = self.entries.get(key)
-        if not written.shards:
-            # A pull that failed: it is tried again after a pause.
-            if entry is not None:
-                entry.pulling.discard(node)
-                self.retry_at = self.ctx.now + self.ctx.timing.retry_seconds
-            return
-        if self.newest is not None and written.step <= self.newest.step:
-            return
+        entry = self._entry(written)
         if entry is None:
-            entry = Entry(*key, written.generation, written.digest)
-            self.entries[key] = entry
-            self._bound()
-        entry.stall_seconds = max(entry.stall_seconds, written.stall_seconds)
-        entry.write_seconds = max(entry.write_seconds, written.write_seconds)
+            return
+        entry.generation = written.generation
+        entry.take(written)
         entry.pulling.discard(node)
-        entry.mode = written.mode or entry.mode
-        entry.metric = written.metric if entry.metric is None else entry.metric
-        entry.cost_seconds = max(entry.cost_seconds, written.cost_seconds)
-        entry.step_seconds = max(entry.step_seconds, written.step_seconds)
+        entry.failed.pop(node, None)
+        entry.heard.add(node)
         entry.models[node] = written.digest
         for (index, _, _), tensors in zip(written.shards, written.tensors, strict=False):
             entry.tensors.setdefault(index, {})[node] = dict(tensors)
@@ -190,25 +162,85 @@ class Checkpoints:
             else:
                 entry.holders.setdefault(index, set()).add(node)
 
+    def _entry(self, said: ShardsWritten | ShardsFailed) -> Entry | None:
+        """The checkpoint that a member speaks of; None if it is over or of another line."""
+        key = (said.lineage, said.step, said.stamp, said.count)
+        if self.home is not None and self.home.key == key:
+            return self.home
+        if self.newest is not None and said.step <= self.newest.step:
+            return None
+        if key not in self.entries:
+            if not self._in_line(Point(said.lineage, said.step, said.stamp)):
+                return None
+            self.entries[key] = Entry(*key, said.generation, self.ctx.now)
+            self._bound()
+        return self.entries.get(key)
+
+    def on_failed(self, node: NodeId, failed: ShardsFailed) -> None:
+        """A member has not stored its part, or a copy that it was asked for."""
+        entry = self._entry(failed)
+        if entry is None:
+            return
+        entry.heard.add(node)
+        if node in entry.pulling:
+            entry.pulling.discard(node)
+            self.retry_at = self.ctx.now + self.ctx.timing.retry_seconds
+        if failed.refused:
+            self._without(entry, node, failed.reason)
+
     def on_stored(self, node: NodeId, stored: ManifestStored) -> None:
-        for entry in list(self.entries.values()):
+        for entry in self._all():
             if entry.manifest is None or (entry.step, entry.stamp) != (stored.step, stored.stamp):
                 continue
             if node not in entry.asked:
                 continue
             if stored.ok:
                 entry.stored.add(node)
+                if entry.failed.pop(node, None) is not None:
+                    for index in entry.manifest.held_by(node):
+                        entry.holders.setdefault(index, set()).add(node)
+                continue
+            self.ctx.log("warning", "manifest not stored", node=node, reason=stored.reason)
+            if stored.refused:
+                self._without(entry, node, stored.reason)
             else:
-                self.ctx.log("warning", "manifest not stored", node=node, reason=stored.reason)
                 entry.forget(node)
-                entry.refused.add(node)
+                entry.rejected.add(node)
+
+    def _without(self, entry: Entry, node: NodeId, reason: str) -> None:
+        """A node can't store its part: others do, or the checkpoint has fewer replicas."""
+        told = node in entry.failed
+        entry.forget(node)
+        entry.heard.add(node)
+        entry.failed[node] = reason
+        if not told:
+            self.ctx.emit(
+                "checkpoint_refused",
+                f"{node} does not store its part of step {entry.step}: {reason}",
+                self.job,
+                entry.generation.counter,
+                step=entry.step,
+                culprit=node,
+                cause=reason,
+            )
+
+    def lineages(self) -> frozenset[Lineage]:
+        """Those of which a checkpoint is known, be it an unfinished one."""
+        return frozenset(entry.lineage for entry in self._all())
 
     def covers(self, point: Point) -> bool:
         """Whether this state's checkpoint is made, or will be without anybody writing it again."""
+        name = (point.step, point.stamp)
         newest = self.newest
-        if newest is not None and (newest.step, newest.stamp) == (point.step, point.stamp):
+        if newest is not None and (newest.step, newest.stamp) == name:
             return True
-        same = [e for e in self.entries.values() if (e.step, e.stamp) == (point.step, point.stamp)]
+        kept = {
+            node: [i for i in items if (i.manifest.step, i.manifest.stamp) == name]
+            for node, items in self.reports.items()
+        }
+        if choose.newest(kept) is not None:
+            return True
+        same = [e for e in self.entries.values() if (e.step, e.stamp) == name]
         if any(e.manifest is not None and e.complete for e in same):
             return True
         for entry in same:
@@ -227,36 +259,85 @@ class Checkpoints:
             if self.newest is not None and entry.step <= self.newest.step:
                 self.entries.pop(entry.key, None)
                 continue
+            self._expire(entry)
             if not entry.complete or name in chosen:
                 continue
             chosen.add(name)
-            if entry.fewest() < self._wanted(entry):
-                self._pull(entry)
-            else:
-                self._store(entry)
-                if self._durable(entry):
-                    self._announce(entry)
+            if self._further(entry) and self._durable(entry):
+                self._announce(entry)
+        if self.home is not None and self.home.complete and self.reports:
+            self._expire(self.home)
+            if self.home.named() < self._wanted(self.home):
+                self._further(self.home)
+
+    def _further(self, entry: Entry) -> bool:
+        """Have what is missing copied; whether each shard is on enough nodes."""
+        if entry.fewest() < self._wanted(entry):
+            self._pull(entry)
+            return False
+        self._store(entry)
+        return True
+
+    def _expire(self, entry: Entry) -> None:
+        """Do without nodes that have said nothing for too long: their disks hang, maybe."""
+        limit = self.ctx.timing.write_seconds
+        late = self._writing(entry) if self.ctx.now >= entry.began + limit else []
+        for node in late:
+            self._without(entry, node, f"it has not written its shards in {limit:g} s")
+        if self._durable(entry):
+            return
+        for node, at in sorted(entry.asked.items()):
+            if node not in (*entry.stored, *entry.failed) and self.ctx.now >= at + limit:
+                self._without(entry, node, f"it has not stored the manifest in {limit:g} s")
+
+    def _writing(self, entry: Entry) -> list[NodeId]:
+        """Members of the world that makes the checkpoint which may still be writing."""
+        world = self.world
+        if world is None or world.generation != entry.generation or entry is self.home:
+            return []
+        return [n for n in world.members if n in self.view.members and n not in entry.heard]
 
     def deadlines(self) -> list[float]:
-        short = any(
-            e.complete and e.fewest() < self._wanted(e) and not e.pulling
-            for e in self.entries.values()
-        )
-        return [self.retry_at] if short else []
+        """When to call :meth:`advance` though nothing was heard."""
+        limit, times = self.ctx.timing.write_seconds, []
+        for entry in self._all():
+            if self._writing(entry):
+                times.append(entry.began + limit)
+            if not self._durable(entry):
+                waited = (n for n in entry.asked if n not in (*entry.stored, *entry.failed))
+                times += [entry.asked[n] + limit for n in waited]
+            short = entry.complete and entry.fewest() < self._wanted(entry)
+            if short and not entry.pulling and self._able(entry):
+                times.append(self.retry_at)
+        return times
 
     def _wanted(self, entry: Entry) -> int:
-        """On how many nodes; only the last checkpoint makes do with those that can store it."""
-        able = len(self.view.members)
+        """On how many nodes; no more than can store it."""
+        members = self.view.members
+        unable = [n for n in members if n in entry.failed]
         if entry.step == self.spec.train.steps:
-            able = max(1, able - len(entry.refused))
-        return min(self.spec.checkpoint.replicas, able)
+            # Two sides that ended a job at one state have it under two names.
+            unable += [n for n in members if n in entry.rejected and n not in entry.failed]
+        return min(self.spec.checkpoint.replicas, max(1, len(members) - len(unable)))
 
     def _durable(self, entry: Entry) -> bool:
-        """Whether a restore finds it without any one node: a shard whose node has no manifest yet
-        is, after a crash, nothing that anybody knows of."""
-        wanted = self._wanted(entry)
-        final = (entry.holders.get(index, set()) & entry.stored for index in range(entry.count))
-        return all(len(nodes) >= wanted for nodes in final)
+        """Whether a restore finds it without any one node."""
+        return entry.final() >= self._wanted(entry)
+
+    def _able(self, entry: Entry) -> list[NodeId]:
+        """Nodes that may copy shards, best first: of another failure domain, with nothing else to
+        do, and whose disks were well last time."""
+        unwell = {n for other in self._all() for n in other.failed}
+        writers = self.world.members if self.world is not None else ()
+        used = {self.domains.get(n, "") for held in entry.holders.values() for n in held} - {""}
+        able = [
+            n
+            for n in self.view.members
+            if not entry.full(n) and n not in entry.failed and n not in entry.rejected
+        ]
+        return sorted(
+            able, key=lambda n: (n in unwell, self.domains.get(n, "") in used, n in writers, n)
+        )
 
     def _pull(self, entry: Entry) -> None:
         """Let nodes copy shards that too few hold: those beside a world of one have nothing to do.
@@ -264,29 +345,20 @@ class Checkpoints:
         Nothing while members of the world that makes the checkpoint may still be writing.
         """
         world, wanted = self.world, self._wanted(entry)
-        writers = world.members if world is not None else ()
-        made_here = world is not None and world.generation == entry.generation
-        if entry.pulling or self.ctx.now < self.retry_at:
+        enough = world is not None and len(world.members) >= wanted
+        if entry.pulling or self.ctx.now < self.retry_at or (enough and self._writing(entry)):
             return
-        if made_here and len(writers) >= wanted:
-            return
-        need = wanted - entry.fewest()
-        full = [n for n in self.view.members if all(n in entry.holders[i] for i in entry.holders)]
-        able = [n for n in self.view.members if n not in full and n not in entry.refused]
-        used = {self.domains.get(n, "") for held in entry.holders.values() for n in held} - {""}
-        able.sort(key=lambda n: (self.domains.get(n, "") in used, n in writers, n))
         rows = tuple((i, *entry.sizes[i]) for i in range(entry.count))
-        sources = tuple(tuple(sorted(entry.holders[i])) for i in range(entry.count))
-        for node in able[:need]:
+        for node in self._able(entry)[: wanted - entry.fewest()]:
             entry.pulling.add(node)
             pull = PullShards(
                 self.job, entry.generation, entry.lineage, entry.step, entry.stamp, entry.count,
-                entry.digest, rows, sources,
+                entry.digest, rows, entry.listed(),
             )  # fmt: skip
             self.ctx.send(node, pull)
 
     def _store(self, entry: Entry) -> None:
-        holders = tuple(tuple(sorted(entry.holders[i])) for i in range(entry.count))
+        holders = entry.listed()
         manifest = entry.manifest
         if manifest is None or any(
             # A listed holder that has nothing would refuse the manifest.
@@ -294,10 +366,12 @@ class Checkpoints:
             for listed, held in zip(manifest.holders, map(set, holders), strict=True)
         ):
             manifest = entry.manifest = self._manifest(entry, holders)
-            entry.asked, entry.stored = set(), set()
+            entry.asked, entry.stored = {}, set()
+            if entry is self.home:
+                self.newest = manifest
         for node in self.view.members:
-            if node not in entry.asked and node not in entry.refused:
-                entry.asked.add(node)
+            if node not in (*entry.asked, *entry.rejected, *entry.failed):
+                entry.asked[node] = self.ctx.now
                 keep = self.spec.checkpoint.keep
                 self.ctx.send(node, ManifestStore(self.job, manifest, keep))
 
@@ -320,22 +394,26 @@ class Checkpoints:
         )
 
     def _know(self, entry: Entry) -> None:
-        self.newest, self.changed = entry.manifest, True
+        self.newest, self.home, self.changed = entry.manifest, entry, True
         for old in [e for e in self.entries.values() if e.step <= entry.step]:
             del self.entries[old.key]
 
     def _announce(self, entry: Entry) -> None:
-        manifest = entry.manifest
+        manifest, wanted = entry.manifest, self.spec.checkpoint.replicas
         assert manifest is not None
         self._know(entry)
+        text, replicas = f"step {manifest.step} is consistent", entry.final()
+        if replicas < wanted and entry.failed:
+            why = "; ".join(f"{node}: {reason}" for node, reason in sorted(entry.failed.items()))
+            text += f", with {replicas} of {wanted} replicas ({why})"
         self.ctx.emit(
             "checkpoint_committed",
-            f"step {manifest.step} is consistent",
+            text,
             self.job,
             manifest.generation.counter,
             step=manifest.step,
             bytes=manifest.bytes,
-            replicas=entry.fewest(),
+            replicas=replicas,
             stall_seconds=entry.stall_seconds,
             write_seconds=entry.write_seconds,
             snapshot=entry.mode or None,
@@ -377,10 +455,10 @@ class Checkpoints:
     def _diverged(self, entry: Entry, node: NodeId, index: int) -> None:
         """Two nodes wrote one shard of one state with different content: say which tensor differs,
         and which of them is alone with its digests, as far as what was heard tells."""
-        odd = self._odd(entry, index, node)
+        odd = entry.odd(index, node)
         others = sorted(n for n in entry.tensors.get(index, {}) if n != node)
         other = others[0] if others else None
-        tensor = self._first_difference(entry, index, node, other)
+        tensor = entry.first_difference(index, node, other)
         named = f"tensor {tensor!r}" if tensor else f"shard {index}"
         beside = f" on {node} and {other}" if other else f" on {node}"
         rank = None
@@ -399,22 +477,3 @@ class Checkpoints:
             tensor=tensor,
             shard=index,
         )
-
-    def _odd(self, entry: Entry, index: int, node: NodeId) -> NodeId:
-        """Who differs from the most others: in the model's digest, or in this shard's tensors."""
-        tensors = entry.tensors.get(index, {})
-
-        def alone(one: NodeId) -> tuple[int, int]:
-            models = sum(d != entry.models.get(one) for d in entry.models.values())
-            return models, sum(own != tensors.get(one) for own in tensors.values())
-
-        # Of two alone with each other the one that came later.
-        return max(sorted({*tensors, node}), key=lambda one: (alone(one), one == node))
-
-    def _first_difference(
-        self, entry: Entry, index: int, node: NodeId, other: NodeId | None
-    ) -> str | None:
-        mine = entry.tensors.get(index, {}).get(node, {})
-        theirs = entry.tensors.get(index, {}).get(other, {}) if other is not None else {}
-        names = sorted(mine.keys() | theirs.keys()) if mine and theirs else []
-        return next((name for name in names if mine.get(name) != theirs.get(name)), None)

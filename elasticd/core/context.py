@@ -47,6 +47,9 @@ class Timing:
     """Between attempts at what failed for a reason that may pass: an archive, a copied shard."""
     together_seconds: float = 5.0
     """A newcomer that could enter waits this long for others that are being prepared."""
+    write_seconds: float = 60.0
+    """A member that does not report its part of a checkpoint for so long after the
+    first report is done without: its disk may hang."""
     summary_seconds: float = 0.1
 
 

@@ -30,6 +30,7 @@ ToLeader = (
     | m.Progress
     | m.Digest
     | m.ShardsWritten
+    | m.ShardsFailed
     | m.ManifestStored
 )
 """What members tell the leader about a job."""
@@ -125,6 +126,8 @@ class Drivers:
                 driver.on_digest(node, message)
             case m.ShardsWritten():
                 driver.on_shards(node, message)
+            case m.ShardsFailed():
+                driver.on_shards_failed(node, message)
             case m.ManifestStored():
                 driver.on_manifest_stored(node, message)
             case _:

@@ -362,6 +362,8 @@ class ManifestKept:
     ok: bool
     reason: str
     stored: tuple[Stored, ...]
+    refused: bool = False
+    """Because of the disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +371,17 @@ class ShardsFetched:
     report: ShardsWritten
     ok: bool
     reason: str
+    stored: tuple[Stored, ...]
+    refused: bool = False
+    """Because of the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreChanged:
+    """Final checkpoints were removed here, or repaired, by somebody else than the leader."""
+
+    job: JobId
+    stored: tuple[Stored, ...]
 
 
 Event = (
@@ -392,6 +405,7 @@ Event = (
     | ArchiveReady
     | ManifestKept
     | ShardsFetched
+    | StoreChanged
 )
 """What a node takes in."""
 Inward = Arrived | Event

@@ -42,6 +42,7 @@ from elasticd.core.messages import (
     Progress,
     Ready,
     Release,
+    ShardsFailed,
     ShardsWritten,
     Summary,
     Verdict,
@@ -419,6 +420,7 @@ class Driver:
             world=self.world,
             newest=self.newest,
             parents=self.checkpoints.parents,
+            begun=self.checkpoints.lineages(),
             committed=self.committed,
             recovering=self.account.recovery is not None,
             rollback=self.trust.rollback,
@@ -690,6 +692,11 @@ class Driver:
     def on_shards(self, node: NodeId, written: ShardsWritten) -> None:
         if node in self.view.members:
             self.checkpoints.on_shards(node, written)
+            self.evaluate()
+
+    def on_shards_failed(self, node: NodeId, failed: ShardsFailed) -> None:
+        if node in self.view.members:
+            self.checkpoints.on_failed(node, failed)
             self.evaluate()
 
     def on_manifest_stored(self, node: NodeId, stored: ManifestStored) -> None:

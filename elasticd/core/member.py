@@ -8,7 +8,7 @@ and as evidence; what to do about it is the leader's decision.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
@@ -24,6 +24,7 @@ from elasticd.core.effects import (
     FormReducer,
     KillChild,
     PrepareState,
+    ShardsFetched,
     StartTrainer,
     StopReducer,
     TellTrainer,
@@ -45,12 +46,21 @@ from elasticd.core.messages import (
     Progress,
     PullShards,
     Ready,
+    ShardsFailed,
     ShardsWritten,
     Wanted,
     World,
 )
 from elasticd.core.spares import SpareReducers
-from elasticd.core.trainers import Trainer, ending, plain_tag, progress_of, shards_of, tag_of
+from elasticd.core.trainers import (
+    Trainer,
+    ending,
+    failed_of,
+    plain_tag,
+    progress_of,
+    shards_of,
+    tag_of,
+)
 from elasticd.job import JobSpec
 from elasticd.recovery import signatures
 from elasticd.types import Lineage, NodeId, Point, Stamp, Tag
@@ -490,17 +500,25 @@ class Member:
         )
         self.ctx.do(effect)
 
-    def on_pulled(self, report: ShardsWritten, ok: bool, reason: str) -> None:
-        if not ok:
-            self.ctx.log("warning", "shards could not be pulled", reason=reason)
-            self._tell_leader(replace(report, shards=()))
+    def on_pulled(self, fetched: ShardsFetched) -> None:
+        report, reason = fetched.report, fetched.reason
+        if fetched.ok:
+            self._wrote(report)
             return
-        self._wrote(report)
+        self.ctx.log("warning", "shards could not be pulled", reason=reason)
+        failed = ShardsFailed(
+            report.job, report.generation, report.lineage, report.step, report.stamp,
+            report.count, reason, fetched.refused,
+        )  # fmt: skip
+        self._tell_leader(failed)
 
-    def on_manifest(self, stored: tuple[Stored, ...]) -> None:
+    def on_stored(self, stored: tuple[Stored, ...]) -> None:
+        """What is on this node's disk has changed."""
         self.stored = stored
-        newest = max((s.manifest.step for s in stored), default=-1)
-        self.written = [w for w in self.written if w.step > newest]
+        newest: dict[Lineage, int] = {}
+        for manifest in (item.manifest for item in stored):
+            newest[manifest.lineage] = max(newest.get(manifest.lineage, -1), manifest.step)
+        self.written = [w for w in self.written if w.step > newest.get(w.lineage, -1)]
         self.report()
 
     def _current(self, generation: Tag) -> bool:
@@ -662,6 +680,7 @@ class Member:
         counter = message["generation"][0]
         text = f"step {step} was not written here: {reason}"
         self.ctx.emit("checkpoint_skipped", text, self.record.id, counter, step=step)
+        self._tell_leader(failed_of(self.record.id, message))
 
     def _reducer_said(self, message: dict[str, Any]) -> None:
         if not self._speaks_of_now(message):

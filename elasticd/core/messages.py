@@ -392,12 +392,29 @@ class ShardsWritten:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardsFailed:
+    """The sender has not stored its part of a checkpoint, or copies that it was asked for."""
+
+    job: JobId
+    generation: Tag
+    lineage: Lineage
+    step: int
+    stamp: Stamp
+    count: int
+    reason: str
+    refused: bool
+    """Its disk refuses; otherwise it may work another time."""
+
+
+@dataclass(frozen=True, slots=True)
 class ManifestStored:
     job: JobId
     step: int
     stamp: Stamp
     ok: bool
     reason: str
+    refused: bool = False
+    """As in :class:`ShardsFailed`."""
 
 
 # --- worlds, leader to member ---------------------------------------------------------------------
@@ -506,7 +523,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class PullShards:
-    """Ask a node outside the world to hold copies.
+    """Ask a node to hold copies.
 
     ``sources`` names per shard the nodes that have it.
     """
@@ -546,6 +563,7 @@ Message = (
     | Progress
     | Digest
     | ShardsWritten
+    | ShardsFailed
     | ManifestStored
     | Report
     | Freeze

@@ -212,9 +212,12 @@ class Node:
                     self.members[job].on_archive(ok, reason)
             case e.ManifestKept():
                 self._manifest_kept(event)
-            case e.ShardsFetched(report, ok, reason):
-                if report.job in self.members:
-                    self.members[report.job].on_pulled(report, ok, reason)
+            case e.ShardsFetched():
+                self._has_stored(event.report.job, event.stored)
+                if event.report.job in self.members:
+                    self.members[event.report.job].on_pulled(event)
+            case e.StoreChanged(job, stored):
+                self._has_stored(job, stored)
 
     def _owners(self, child: int) -> list[Member]:
         return [member for member in self.members.values() if member.owns(child)]
@@ -228,12 +231,18 @@ class Node:
         for member in owners:
             member.on_exit(child, status, tail, event.memory)
 
+    def _has_stored(self, job: JobId, stored: tuple[Stored, ...]) -> None:
+        """What is on the disk now; the leader hears of it before it hears of anything else."""
+        self.stored[job] = stored
+        if job in self.members:
+            self.members[job].on_stored(stored)
+
     def _manifest_kept(self, kept: e.ManifestKept) -> None:
-        self.stored[kept.job] = kept.stored
-        if kept.job in self.members:
-            self.members[kept.job].on_manifest(kept.stored)
+        self._has_stored(kept.job, kept.stored)
         if self.views.view is not None:
-            reply = m.ManifestStored(kept.job, kept.step, kept.stamp, kept.ok, kept.reason)
+            reply = m.ManifestStored(
+                kept.job, kept.step, kept.stamp, kept.ok, kept.reason, kept.refused
+            )
             self.ctx.send(self.views.view.leader, reply)
 
     def _witness(self) -> None:

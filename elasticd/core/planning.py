@@ -46,7 +46,9 @@ class Situation:
     newest: Manifest | None
     """The newest consistent checkpoint."""
     parents: Mapping[Lineage, Point | None]
-    """Where lineages were opened, as checkpoints say."""
+    """Where lineages were opened, as worlds and checkpoints say."""
+    begun: frozenset[Lineage]
+    """Lineages whose checkpoints are known, be they unfinished."""
     committed: int
     recovering: bool
     """Something broke; else somebody is to be let in."""
@@ -139,7 +141,7 @@ def _from_survivors(at: Situation, best: restore.Held) -> Start:
 
 def _has_checkpoints(at: Situation, lineage: Lineage) -> bool:
     manifests = [i.manifest for s in at.roster.statuses.values() for i in s.stored]
-    return any(manifest.lineage == lineage for manifest in manifests)
+    return lineage in at.begun or any(manifest.lineage == lineage for manifest in manifests)
 
 
 def _from_checkpoint(at: Situation, choice: choose.Choice, members: tuple[NodeId, ...]) -> Start:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from elasticd.core.messages import Progress, ShardsWritten, TrainerStatus, World
+from elasticd.core.messages import Progress, ShardsFailed, ShardsWritten, TrainerStatus, World
 from elasticd.recovery import signatures
 from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag
 
@@ -93,6 +93,21 @@ def shards_of(job: JobId, message: dict[str, Any]) -> ShardsWritten:
         step_seconds=message.get("step_seconds", 0.0),
         metric=message.get("metric"),
         tensors=tuple(tuple(s.get("tensors", {}).items()) for s in message["shards"]),
+    )
+
+
+def failed_of(job: JobId, message: dict[str, Any]) -> ShardsFailed:
+    """The ``checkpoint_skipped`` of docs/protocols.md §1."""
+    counter, leader, nonce = message["generation"]
+    return ShardsFailed(
+        job=job,
+        generation=Tag(counter, NodeId(leader), nonce),
+        lineage=Lineage(message["lineage"]),
+        step=message["step"],
+        stamp=Stamp(message["stamp"]),
+        count=message["count"],
+        reason=message["reason"],
+        refused=message["refused"],
     )
 
 

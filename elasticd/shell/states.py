@@ -31,7 +31,7 @@ from elasticd.checkpoints.retention import (
 from elasticd.checkpoints.store import LocalStore
 from elasticd.core import effects as e
 from elasticd.core.messages import JobRecord, Wanted, World
-from elasticd.errors import ElasticdError, OperationError, ProtocolError, StateError
+from elasticd.errors import DiskError, ElasticdError, OperationError, ProtocolError, StateError
 from elasticd.job import CheckpointTable, JobSpec
 from elasticd.shell.durable import write_durable
 from elasticd.shell.ranks import Ranks
@@ -373,7 +373,12 @@ class States:
         sources: tuple[NodeId, ...],
         keep: Callable[[int], None],
     ) -> None:
-        """Give ``keep``, in a thread, a copy of a shard, the next source's if it refuses one."""
+        """Give ``keep``, in a thread, a copy of a shard, the next source's if it refuses one.
+
+        Raises:
+            OperationError: no source has it, or none that is right.
+            DiskError: this node's disk refuses.
+        """
         request = {
             "what": "shard",
             "job": job,
@@ -392,6 +397,8 @@ class States:
                 os.lseek(fd, 0, os.SEEK_SET)
                 await asyncio.to_thread(keep, fd)
                 return
+            except DiskError:
+                raise  # ours: another source changes nothing
             except (ElasticdError, OSError) as error:
                 reasons.append(f"{node}: {error}")
             finally:
@@ -406,9 +413,11 @@ class States:
                 effect.job, effect.step, effect.stamp, effect.count, effect.shards, effect.sources
             )
         except (ElasticdError, OSError) as error:
-            self._post(e.ShardsFetched(effect.report, False, str(error)))
+            stored, refused = await self._stored_of(effect.job), isinstance(error, DiskError)
+            self._post(e.ShardsFetched(effect.report, False, str(error), stored, refused))
             return
-        self._post(e.ShardsFetched(effect.report, True, ""))
+        stored = await self._stored_of(effect.job)
+        self._post(e.ShardsFetched(effect.report, True, "", stored))
 
     async def _bring_archive(self, effect: e.EnsureArchive) -> None:
         record = effect.job
@@ -453,15 +462,23 @@ class States:
 
     async def _commit(self, effect: e.CommitManifest) -> None:
         made = effect.manifest
-        ok, reason = True, ""
+        ok, reason, refused = True, "", False
         async with self._storing:
             try:
                 await asyncio.to_thread(self._commit_and_prune, effect)
             except (ElasticdError, OSError) as error:
-                ok, reason = False, str(error)
+                ok, reason, refused = False, str(error), not isinstance(error, ElasticdError)
+                refused = refused or isinstance(error, DiskError)
                 log.error("checkpoint not stored", step=made.step, reason=reason)
-            stored = tuple(await asyncio.to_thread(self.store.stored, made.job))
-        self._post(e.ManifestKept(made.job, made.step, made.stamp, ok, reason, stored))
+            stored = await self._stored_of(made.job)
+        self._post(e.ManifestKept(made.job, made.step, made.stamp, ok, reason, stored, refused))
+
+    async def _stored_of(self, job: JobId) -> tuple[Stored, ...]:
+        try:
+            return tuple(await asyncio.to_thread(self.store.stored, job))
+        except StateError as error:
+            log.error("the store can't be read", reason=str(error))
+            return ()
 
     def _commit_and_prune(self, effect: e.CommitManifest) -> None:
         self.store.commit(effect.manifest)

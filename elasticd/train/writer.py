@@ -18,7 +18,7 @@ from typing import Any
 
 from elasticd.checkpoints.codec import write_shard
 from elasticd.checkpoints.layout import partial_name, shard_name, split
-from elasticd.errors import StateError
+from elasticd.errors import DiskError, StateError
 from elasticd.train import threads
 from elasticd.train.manners import Manners
 from elasticd.train.state import Snapshot
@@ -161,7 +161,7 @@ class CheckpointWriter:
             self._send({**report, **costs})
         except StateError as error:
             self._note({"checkpoint_error": str(error)})
-            self._skip(task, str(error))
+            self._skip(task, str(error), refused=isinstance(error, DiskError))
         except Abandoned:
             self._skip(task, f"the next update would have waited over {MAX_STALL_SECONDS:g} s")
         else:
@@ -184,12 +184,11 @@ class CheckpointWriter:
 
         return pace
 
-    def _skip(self, task: Task, reason: str) -> None:
-        step = task.snapshot.point.step
-        self._note({"checkpoint_skipped": step})
-        generation = tag_list(task.world.generation)
-        said = {"t": "checkpoint_skipped", "generation": generation, "step": step}
-        self._send({**said, "reason": reason})
+    def _skip(self, task: Task, reason: str, *, refused: bool = False) -> None:
+        """Say that this member's shards are not written; ``refused``: because of its disk."""
+        self._note({"checkpoint_skipped": task.snapshot.point.step})
+        said = {"t": "checkpoint_skipped", **_named(task), "reason": reason, "refused": refused}
+        self._send(said)
 
 
 def _written(task: Task, pace: Callable[[int], None]) -> dict[str, Any]:
@@ -210,14 +209,22 @@ def _written(task: Task, pace: Callable[[int], None]) -> dict[str, Any]:
         )
     return {
         "t": "shards",
-        "generation": tag_list(world.generation),
-        "lineage": point.lineage,
-        "step": point.step,
-        "stamp": point.stamp,
-        "count": count,
+        **_named(task),
         "shards": shards,
         "digest": snapshot.digest(pace),
         "mode": task.mode,
         "metric": task.metric,
         "write_seconds": time.monotonic() - started,
+    }
+
+
+def _named(task: Task) -> dict[str, Any]:
+    """Which checkpoint of which world it is."""
+    point = task.snapshot.point
+    return {
+        "generation": tag_list(task.world.generation),
+        "lineage": point.lineage,
+        "step": point.step,
+        "stamp": point.stamp,
+        "count": task.world.writes.count,
     }

@@ -102,6 +102,7 @@ class Disk:
             DiskFull: nothing of them is there.
         """
         if self.full:
+            self.refused.add((job, point.step, point.stamp))
             raise DiskFull("no space left on device")
         files = self.unsynced.setdefault((job, point.step, point.stamp), {})
         for index in indices:

@@ -334,17 +334,18 @@ class Host:
     def _commit(self, effect: e.CommitManifest) -> None:
         boot, manifest = self.boot, effect.manifest
 
-        def stored() -> None:
+        def committed() -> None:
             if self.boot != boot:
                 return
+            refused = self.disk.full
             reason = self.disk.commit(self.name, manifest, effect.keep)
-            job = manifest.job
+            job, stored = manifest.job, self.disk.stored(manifest.job)
             kept = e.ManifestKept(
-                job, manifest.step, manifest.stamp, not reason, reason, self.disk.stored(job)
+                job, manifest.step, manifest.stamp, not reason, reason, stored, refused
             )
             self.post(kept)
 
-        self.cluster.after(self.cluster.between((0.002, 0.03)), stored)
+        self.cluster.after(self.cluster.between((0.002, 0.03)), committed)
 
     def _fetch_shards(self, effect: e.FetchShards) -> None:
         boot = self.boot
@@ -352,10 +353,12 @@ class Host:
         def fetched() -> None:
             if self.boot != boot:
                 return
+            refused = self.disk.full
             reason = self._copy_shards(
                 effect.job, effect.step, effect.stamp, effect.count, effect.shards, effect.sources
             )
-            self.post(e.ShardsFetched(effect.report, not reason, reason))
+            stored = self.disk.stored(effect.job)
+            self.post(e.ShardsFetched(effect.report, not reason, reason, stored, refused))
 
         self.cluster.after(self.cluster.between((0.01, 0.1)), fetched)
 
@@ -374,6 +377,7 @@ class Host:
             if self.disk.file(key, count, index) == (size, digest):
                 continue
             if self.disk.full:
+                self.disk.refused.add(key)
                 return "no space left on device"
             for node in sources[index]:
                 host = self.cluster.hosts[node]

@@ -751,19 +751,29 @@ class Trainer(Process):
         if not due(point.step, checkpoint.interval_steps, steps):
             return
         must = point.step in (world.step, steps)
-        if point.step <= world.checkpointed or (self.writing and not must):
+        if point.step <= world.checkpointed:
             return
-        self.writing = True
         size = len(world.members)
         rank = self.seat.rank
-
+        named = {
+            "generation": plain(world.generation),
+            "lineage": point.lineage,
+            "step": point.step,
+            "stamp": point.stamp,
+            "count": size,
+        }
+        skipped = {"t": "checkpoint_skipped", **named}
+        if self.writing and not must:
+            self.tell_daemon({**skipped, "reason": "late", "refused": False})
+            return
+        self.writing = True
         disk, indices = self.host.disk, writes(rank, size, size, checkpoint.replicas)
 
         def written() -> None:
             try:
                 disk.write(self.job, point, size, indices)
             except DiskFull as error:
-                self._skipped(world, point.step, str(error))
+                self.tell_daemon({**skipped, "reason": str(error), "refused": True})
                 self.writing = must
                 if must:
                     # Nobody else will write it: it is tried again until there is room.
@@ -776,11 +786,7 @@ class Trainer(Process):
             rows = disk.sync(self.job, point, size, indices)
             message = {
                 "t": "shards",
-                "generation": plain(world.generation),
-                "lineage": point.lineage,
-                "step": point.step,
-                "stamp": point.stamp,
-                "count": size,
+                **named,
                 "shards": [{"index": i, "bytes": b, "digest": d} for i, b, d in rows],
                 "digest": state_digest(point.step),
                 "stall_seconds": 0.0,
@@ -789,10 +795,6 @@ class Trainer(Process):
             self.tell_daemon(message)
 
         self.later(self.cluster.between((0.005, 0.05)), written)
-
-    def _skipped(self, world: World, step: int, reason: str) -> None:
-        said = {"t": "checkpoint_skipped", "generation": plain(world.generation), "step": step}
-        self.tell_daemon({**said, "reason": reason})
 
     def _progress(self, phase: str) -> None:
         self.phase = phase

@@ -67,7 +67,10 @@ def test_the_lineage_that_lost_goes_when_the_current_one_is_named() -> None:
     b = [at("B", step, A[2].point) for step in (30, 40, 50)]
     c = [at("C", step, A[2].point) for step in (30, 40)]
     gone = prunable(A[:3] + b + c, [KeepLast(2)], Lineage("C"))
-    assert names(gone) == ["A0", "A10", "B30", "B40", "B50"]
+    assert names(gone) == ["A0", "A10", "B30", "B40"], "B50 is further than all of C"
+    c.append(at("C", 50, A[2].point))
+    gone = prunable(A[:3] + b + c, [KeepLast(2)], Lineage("C"))
+    assert names(gone) == ["A0", "A10", "B30", "C30", "B40", "B50"]
 
 
 def test_a_current_lineage_without_a_checkpoint_endangers_nothing() -> None:

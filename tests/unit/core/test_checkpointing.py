@@ -10,13 +10,33 @@ from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.core import effects as e
 from elasticd.core.checkpointing import Checkpoints
 from elasticd.core.context import Context
-from elasticd.core.messages import ManifestStore, ManifestStored, PullShards, ShardsWritten, View
+from elasticd.core.messages import (
+    ManifestStore,
+    ManifestStored,
+    PullShards,
+    ShardsFailed,
+    ShardsWritten,
+    View,
+    World,
+)
 from elasticd.job import JobSpec
 from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
 
 A, B, C = (NodeId(name) for name in "abc")
 JOB, LINE, STAMP = JobId("job-1-abcd"), Lineage("11"), Stamp("ab" * 16)
 GENERATION = Tag(2, A, "x")
+FULL = "the disk is full"
+
+
+def world_of(*members: NodeId) -> World:
+    """The world that makes the checkpoints."""
+    nothing = ((),) * len(members)
+    return World(
+        job=JOB, generation=GENERATION, epoch=Tag(1, A, "v"), lineage=LINE, parent=None, step=0,
+        stamp=STAMP, members=members, sources=("init",) * len(members), hosts=("",) * len(members),
+        shares_now=nothing, shares=nothing, rung="start", reason="", recoveries=0, lost_steps=0,
+        exact=True, checkpointed=-1, manifest=None, holders=(),
+    )  # fmt: skip
 
 
 class Desk:
@@ -34,17 +54,37 @@ class Desk:
         self.ctx = Context(A, "a1", lambda: "0000", now=50.0)
         self.made = Checkpoints(self.ctx, JOB, spec, View(Tag(1, A, "v"), members or (A, B, C)))
 
-    def wrote(self, node: NodeId, *indices: int, step: int = 10, count: int = 2) -> None:
+    def form(self, *members: NodeId) -> None:
+        """These make the checkpoints."""
+        self.made.enter(world_of(*members))
+
+    def wrote(
+        self,
+        node: NodeId,
+        *indices: int,
+        step: int = 10,
+        count: int = 2,
+        lineage: Lineage = LINE,
+    ) -> None:
         rows = tuple((index, 100, f"{index:064x}") for index in indices)
         self.made.on_shards(
             node,
-            ShardsWritten(JOB, GENERATION, LINE, step, STAMP, count, rows, "0" * 64, 0.1, 0.2),
+            ShardsWritten(JOB, GENERATION, lineage, step, STAMP, count, rows, "0" * 64, 0.1, 0.2),
         )
         self.made.advance()
 
-    def stored(self, node: NodeId, step: int = 10, ok: bool = True) -> None:
-        reason = "" if ok else "the disk is full"
-        self.made.on_stored(node, ManifestStored(JOB, step, STAMP, ok, reason))
+    def failed(self, node: NodeId, step: int = 10, count: int = 2, refused: bool = True) -> None:
+        said = ShardsFailed(JOB, GENERATION, LINE, step, STAMP, count, "the disk is full", refused)
+        self.made.on_failed(node, said)
+        self.made.advance()
+
+    def stored(self, node: NodeId, step: int = 10, refusal: str = "") -> None:
+        said = ManifestStored(JOB, step, STAMP, not refusal, refusal, refusal == FULL)
+        self.made.on_stored(node, said)
+        self.made.advance()
+
+    def later(self, seconds: float) -> None:
+        self.ctx.now += seconds
         self.made.advance()
 
     def asked(self, kind: type) -> list[NodeId]:
@@ -56,9 +96,11 @@ class Desk:
         self.ctx.inbox.clear()
         return sorted(sent + own)
 
+    def emitted(self, kind: str) -> list[e.Emit]:
+        return [f for f in self.ctx.effects if isinstance(f, e.Emit) and f.kind == kind]
+
     def announced(self) -> list[int]:
-        emits = [f for f in self.ctx.effects if isinstance(f, e.Emit)]
-        return [f.fields["step"] for f in emits if f.kind == "checkpoint_committed"]
+        return [emit.fields["step"] for emit in self.emitted("checkpoint_committed")]
 
     def manifest(self) -> Manifest:
         (entry,) = self.made.entries.values()
@@ -131,7 +173,7 @@ def test_beside_a_world_of_one_others_copy_the_shards() -> None:
     desk = Desk()
     desk.wrote(A, 0, count=1)
     assert desk.asked(PullShards) == [B]
-    desk.wrote(A, count=1)
+    desk.failed(B, count=1, refused=False)
     assert desk.asked(PullShards) == [], "after a failure there is a pause"
     desk.wrote(B, 0, count=1)
     assert desk.asked(ManifestStore) == [A, B, C]
@@ -155,15 +197,121 @@ def test_a_node_that_is_gone_holds_nothing() -> None:
 
 
 @pytest.mark.parametrize(("step", "announced"), [(10, []), (100, [100])])
-def test_only_the_last_checkpoint_makes_do_with_disks_that_work(
+def test_only_the_last_checkpoint_makes_do_with_nodes_that_know_it_by_another_name(
     step: int, announced: list[int]
 ) -> None:
     desk = Desk(A, B)
     desk.wrote(A, 0, 1, step=step)
     desk.wrote(B, 0, 1, step=step)
-    desk.stored(B, step, ok=False)
+    desk.stored(B, step, "another state is committed there")
     desk.stored(A, step)
     assert desk.announced() == announced
+
+
+def test_what_a_full_disk_refuses_is_copied_elsewhere() -> None:
+    desk = Desk()
+    desk.form(A, B)
+    desk.wrote(A, 0, 1)
+    assert desk.asked(PullShards) == [], "B still writes"
+    desk.failed(B)
+    assert desk.asked(PullShards) == [C]
+    desk.wrote(C, 0, 1)
+    assert desk.asked(ManifestStore) == [A, C]
+    desk.stored(A)
+    desk.stored(C)
+    (made,) = desk.emitted("checkpoint_committed")
+    assert made.fields["replicas"] == 2 and made.reason == "step 10 is consistent"
+    (refused,) = desk.emitted("checkpoint_refused")
+    assert refused.reason == "b does not store its part of step 10: the disk is full"
+
+
+def test_with_no_other_disk_there_are_fewer_replicas_and_it_is_said() -> None:
+    desk = Desk(A, B)
+    desk.form(A, B)
+    desk.wrote(A, 0, 1)
+    desk.failed(B)
+    desk.stored(A)
+    (made,) = desk.emitted("checkpoint_committed")
+    assert made.fields["replicas"] == 1
+    assert made.reason == "step 10 is consistent, with 1 of 2 replicas (b: the disk is full)"
+    desk.wrote(A, 0, 1, step=20)
+    desk.wrote(B, 0, 1, step=20)
+    desk.stored(A, 20)
+    assert desk.announced() == [10], "B's disk may have room again"
+    desk.stored(B, 20)
+    assert desk.announced() == [10, 20]
+
+
+def test_a_disk_that_refuses_the_manifest_is_done_without() -> None:
+    desk = Desk()
+    desk.form(A, B)
+    desk.wrote(A, 0, 1)
+    desk.wrote(B, 0, 1)
+    desk.asked(ManifestStore)
+    desk.stored(A)
+    desk.stored(B, refusal=FULL)
+    assert desk.asked(PullShards) == [C]
+    desk.wrote(C, 0, 1)
+    desk.stored(A)
+    desk.stored(C)
+    assert desk.announced() == [10]
+
+
+def test_a_late_writer_that_skips_gets_a_copy() -> None:
+    desk = Desk(A, B)
+    desk.form(A, B)
+    desk.wrote(A, 0, 1)
+    desk.failed(B, refused=False)
+    assert desk.asked(PullShards) == [B]
+    assert desk.emitted("checkpoint_refused") == []
+
+
+def test_a_disk_that_hangs_is_not_waited_for_for_ever() -> None:
+    desk = Desk()
+    desk.form(A, B)
+    desk.wrote(A, 0, 1)
+    limit = desk.ctx.timing.write_seconds
+    assert desk.ctx.now + limit in desk.made.deadlines()
+    desk.later(limit)
+    assert desk.asked(PullShards) == [C]
+    desk.wrote(C, 0, 1)
+    desk.stored(A)
+    assert desk.announced() == []
+    desk.later(limit)
+    desk.stored(A)
+    assert desk.announced() == [10], "C's disk hangs too"
+    reasons = [emit.reason for emit in desk.emitted("checkpoint_refused")]
+    assert reasons == [
+        "b does not store its part of step 10: it has not written its shards in 60 s",
+        "c does not store its part of step 10: it has not stored the manifest in 60 s",
+    ]
+
+
+def test_a_copy_that_went_with_its_node_is_made_again() -> None:
+    desk = Desk()
+    desk.wrote(A, 0, 1)
+    desk.wrote(B, 0, 1)
+    kept = Stored(desk.manifest(), (0, 1))
+    for node in (A, B, C):
+        desk.stored(node)
+    desk.made.on_view(View(Tag(3, A, "w"), (A, C)), [B])
+    desk.asked(ManifestStore)
+    desk.made.advance()
+    assert desk.asked(PullShards) == [], "nobody has said yet what it has"
+    empty = Stored(kept.manifest, ())
+    desk.made.learn({A: (kept,), C: (empty,)})
+    desk.made.advance()
+    assert desk.asked(PullShards) == [C]
+    desk.made.learn({A: (kept,), C: (kept,)})
+    desk.wrote(C, 0, 1)
+    assert desk.asked(ManifestStore) == [A, C], "its holders are others now"
+    assert desk.made.newest is not None and desk.made.newest.holders == ((A, C), (A, C))
+    desk.stored(A)
+    desk.stored(C)
+    assert desk.announced() == [10], "it is the same checkpoint"
+    desk.made.learn({A: (kept,), C: ()})
+    desk.made.advance()
+    assert desk.asked(PullShards) == [C], "somebody removed the folder by hand"
 
 
 def test_an_older_checkpoint_does_not_replace_a_newer_one() -> None:
@@ -188,3 +336,49 @@ def test_the_same_state_is_not_cut_twice() -> None:
     fresh.wrote(A, 0)
     assert not fresh.made.covers(replace(point, lineage=Lineage("22")))
     assert fresh.made.entries == {}, "its files will be written over"
+
+
+def test_what_a_restore_has_left_does_not_stand_in_the_way() -> None:
+    """Step 20 was committed, but its shards were away when the job went back to step 10."""
+    desk = Desk()
+    for step in (10, 20):
+        for node in (A, B):
+            desk.wrote(node, 0, 1, step=step)
+        if step == 10:
+            base = Stored(desk.manifest(), (0, 1))
+        else:
+            left = Stored(desk.manifest(), (0, 1))
+        for node in (A, B):
+            desk.stored(node, step)
+    assert desk.made.newest == left.manifest
+    desk.made.learn({A: (base,), C: ()})
+    second = replace(world_of(A, C), lineage=Lineage("22"), parent=Point(LINE, 10, STAMP))
+    desk.made.enter(replace(second, step=10, manifest=base.manifest))
+    assert desk.made.newest is not None and desk.made.newest.point == Point(LINE, 10, STAMP)
+    assert desk.made.covers(Point(Lineage("22"), 10, STAMP))
+    # The node that has step 20 is back, and has shards of it.
+    desk.made.learn({A: (base,), B: (base, left), C: ()})
+    desk.wrote(B, 0, 1, step=20)
+    desk.wrote(A, 0, 1, step=20)
+    assert desk.made.newest.step == 10
+    for step in (15, 20):
+        for node in (A, C):
+            desk.wrote(node, 0, 1, step=step, lineage=Lineage("22"))
+        for node in (A, C):
+            desk.stored(node, step)
+    assert desk.announced() == [10, 20, 15, 20]
+    assert desk.made.newest.lineage == "22"
+
+
+def test_a_new_leader_drops_a_restored_job_s_abandoned_checkpoints_too() -> None:
+    first = Desk()
+    for node in (A, B):
+        first.wrote(node, 0, 1, step=20)
+    left = Stored(first.manifest(), (0, 1))
+    desk = Desk()
+    desk.made.learn({A: (left,), B: (left,), C: ()})
+    assert desk.made.newest == left.manifest
+    desk.made.enter(replace(world_of(A, B), lineage=Lineage("22"), parent=Point(LINE, 10, STAMP)))
+    assert desk.made.newest is None
+    desk.wrote(A, 0, 1, step=20)
+    assert desk.made.entries == {}
