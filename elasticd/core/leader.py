@@ -186,8 +186,9 @@ class Driver:
                 self.statuses[node] = replace(known, ready=False, faults=(*known.faults, piece))
             return
         stale = self.world is not None and fault.generation < self.world.generation
-        if stale and not exited:
-            return
+        ending = self.phase == "freezing" and self.account.recovery is None
+        if (stale and not exited) or (ending and fault.fault == "ring_broken"):
+            return  # a ring breaks, too, because a neighbour has heard of its end sooner
         members = self.world.members if self.world is not None else self.view.members
         if hopeless := self.trust.count(fault, self.committed + 1, members):
             self._fail(hopeless)
