@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from elasticd.core import effects as e
-from elasticd.core.messages import Form, World
+from elasticd.core.messages import Form, Heartbeat, MemberStatus, Message, World
 from elasticd.recovery.relief import cut
 from elasticd.types import JobId, Lineage, Point, Stamp, next_stamp
 
+from .agreement import Generations, Order, Views, durable_before, forgotten
 from .cluster import Cluster, Violation
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ class Checkers:
         self.paces: dict[str, Pace] = {}
         self.events: list[tuple[float, str, e.Emit]] = []
         self.forms: dict[str, World] = {}
+        self.order, self.views, self.generations = Order(), Views(), Generations()
 
     def broken(self, text: str) -> NoReturn:
         self.cluster.say("checker", text)
@@ -184,18 +186,46 @@ class Checkers:
 
     # --- what the daemons do ----------------------------------------------------------------------
 
+    def steps(self, host: Host, event: e.Event) -> None:
+        """A node is about to take an event in."""
+        if isinstance(event, e.Received) and not isinstance(event.message, Heartbeat):
+            sender = host.session_boot(event.node)
+            self._require(self.order.received(sender, host.boot, event.message))
+
+    def speaks(self, host: Host, message: Message) -> None:
+        """A message leaves a node."""
+        if missing := durable_before(message, host.disk):
+            self.broken(f"{host.name} tells of {missing}, which its disk does not have")
+
+    def persists(self, host: Host, kind: str, record: Any) -> None:
+        """A node is about to write into its journal."""
+        disks = {name: each.disk for name, each in self.cluster.hosts.items()}
+        if kind == "view_formed":
+            self._require(self.views.formed(host.name, record, disks))
+        elif kind == "view_attempt":
+            self._require(self.views.promised(host.name, record.epoch, host.disk))
+        elif isinstance(record, World):
+            self._require(self.generations.entered(host.name, record, host.disk))
+
     def stepped(self, host: Host, event: e.Event, effects: Sequence[e.Effect]) -> None:
         pace = self.paces.setdefault(host.name, Pace())
         self._require(pace.stepped(self.cluster.now, event, effects))
         for effect in effects:
             match effect:
-                case e.Send(_, Form(world)):
-                    self._formed(host, world)
+                case e.Send(to, message):
+                    if not isinstance(message, Heartbeat):
+                        self.order.sent(host.boot, host.session_boot(to), message)
+                    if isinstance(message, Form):
+                        self._formed(host, message.world)
+                    elif isinstance(message, MemberStatus):
+                        problem = forgotten(message, host.disk)
+                        self._require(problem and f"{host.name} {problem}")
                 case e.EnterWorld(world=world):
                     self._formed(host, world)
 
     def _formed(self, host: Host, world: World) -> None:
         """A leader made a world: nobody who could be asked held more."""
+        self._require(self.generations.formed(world))
         if str(world.generation) in self.forms or world.generation.leader != host.name:
             return
         self.forms[str(world.generation)] = world
@@ -291,6 +321,20 @@ class Checkers:
             record = records[0]
             if record is not None and record.state == "finished":
                 self._whole(job, spec.train.steps)
+
+        for request, answer in self.cluster.answers.items():
+            self._answered(self.cluster.requests.get(request, ""), answer)
+
+    def _answered(self, asked: str, answer: dict[str, Any]) -> None:
+        """What an operator was told is so in the end."""
+        job = answer.get("id")
+        record = self.cluster.record_of(job) if job is not None else None
+        if not asked or "error" in answer:
+            return
+        if record is None:
+            self.broken(f"{asked} was answered {answer}, and no node knows of it")
+        if asked.startswith("cancel") and answer["state"] == "cancelled" != record.state:
+            self.broken(f"{job} was cancelled, and is {record.state}")
 
     def _whole(self, job: JobId, steps: int) -> None:
         commits, ledger = self.commits[job], self.ledgers.setdefault(job, Ledger())

@@ -12,7 +12,7 @@ from elasticd.core.codec import to_plain
 from elasticd.core.messages import JobRecord, View, World
 from elasticd.core.node import Stable
 from elasticd.shell.journal import frame, scan
-from elasticd.types import JobId, Lineage, NodeId, Point, Stamp
+from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
 
 Key = tuple[JobId, int, Stamp]
 Files = dict[tuple[int, int], tuple[int, str]]
@@ -31,6 +31,11 @@ class Disk:
     """The journal and the checkpoints of one node."""
 
     journal: list[tuple[str, Any]] = field(default_factory=list)
+    promised: set[Tag] = field(default_factory=set)
+    """Epochs of views that the journal has as attempted."""
+    newest_promise: Tag | None = None
+    jobs: set[JobId] = field(default_factory=set)
+    """Jobs that the journal has."""
     finals: dict[Key, Manifest] = field(default_factory=dict)
     shards: dict[Key, Files] = field(default_factory=dict)
     """Durable ones."""
@@ -47,6 +52,7 @@ class Disk:
     """What a sync of the journal takes, besides what always is: a slow disk."""
     lies: bool = False
     """Says that it has synced shards and has not; for a planted bug."""
+    _worlds: dict[JobId, World] = field(default_factory=dict)
 
     # --- the journal ------------------------------------------------------------------------------
 
@@ -58,7 +64,22 @@ class Disk:
         """
         if self.full:
             raise DiskFull("no space left on device")
+        self._append(kind, record)
+
+    def _append(self, kind: str, record: Any) -> None:
         self.journal.append((kind, record))
+        match record:
+            case View(epoch=epoch) if kind == "view_attempt":
+                self.promised.add(epoch)
+                self.newest_promise = epoch
+            case JobRecord(id=job):
+                self.jobs.add(job)
+            case World(job=job):
+                self._worlds[job] = record
+
+    def newest_world(self, job: JobId) -> World | None:
+        """The last world of a job that the journal has."""
+        return self._worlds.get(job)
 
     def tear(self, kind: str, record: Any, chance: random.Random) -> None:
         """Power fails within an append: the frame is there in part, or as a whole, unacknowledged.
@@ -72,7 +93,7 @@ class Disk:
         if found.rotten_at is not None:
             raise AssertionError(f"a torn frame reads as rot: {cut} of {len(torn)} bytes")
         if len(found.records) > len(self.journal[-1:]):
-            self.journal.append((kind, record))
+            self._append(kind, record)
 
     def stable(self) -> Stable:
         """As shell/memory.py."""

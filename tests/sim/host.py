@@ -34,6 +34,7 @@ class Watched(Endpoint):
         self.host = host
 
     def _step_node(self, now: float, event: e.Event) -> list[e.Effect]:
+        self.host.cluster.checkers.steps(self.host, event)
         effects = super()._step_node(now, event)
         self.host.cluster.checkers.stepped(self.host, event, effects)
         return effects
@@ -158,6 +159,11 @@ class Host:
         """This node's own monotonic clock."""
         return self.clock.monotonic()
 
+    def session_boot(self, node: NodeId) -> str:
+        """The run of another daemon that this one's session is with."""
+        session = self.endpoint.sessions.get(node) if self.endpoint is not None else None
+        return session.boot if session is not None else ""
+
     # --- events -----------------------------------------------------------------------------------
 
     def post(self, event: e.Inward) -> None:
@@ -232,8 +238,11 @@ class Host:
     def _perform(self, effect: e.Outward) -> None:
         match effect:
             case e.Transmit(to, frame):
+                if frame.message is not None:
+                    self.cluster.checkers.speaks(self, frame.message)
                 self.cluster.network.send(self.name, to, frame)
             case e.Persist(kind, record):
+                self.cluster.checkers.persists(self, kind, record)
                 self.disk.append(kind, record)
                 if self.disk.sync_seconds:
                     self._wait_for_disk(self.cluster.between((0.0, self.disk.sync_seconds)))

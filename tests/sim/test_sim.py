@@ -5,53 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from elasticd.core import leader, member
-from elasticd.core.checkpointing import Checkpoints
-from elasticd.core.messages import ShardsWritten
-from elasticd.core.node import Node
-from elasticd.recovery import regroup, restore
-from elasticd.types import NodeId
-
 from .cluster import Cluster, JobShape, Setup
 from .faults import Injector
 from .run import Result, simulate
+from .scripts import at_step, kill_who_has_answered, newest, when
 from .seeds import setup_of
-from .trainer import Trainer
 
 CORPUS = 200
 _GROUP = 20
-Script = Callable[[Cluster, Injector], None]
-
-
-def when(cluster: Cluster, ready: Callable[[], bool], action: Callable[[], object]) -> None:
-    """Do ``action`` as soon as ``ready()``, looked at every millisecond of simulated time."""
-
-    def look() -> None:
-        if ready():
-            action()
-        else:
-            cluster.after(0.001, look)
-
-    cluster.after(0.0, look)
-
-
-def newest(cluster: Cluster) -> int:
-    return max((step for c in cluster.checkers.commits.values() for _, step in c.times), default=-1)
-
-
-def at_step(step: int, action: Callable[[Cluster, Injector], object]) -> Script:
-    """A script that does ``action`` once, when ``step`` is committed."""
-
-    def script(cluster: Cluster, injector: Injector) -> None:
-        when(cluster, lambda: newest(cluster) >= step, lambda: action(cluster, injector))
-
-    return script
 
 
 def passes(result: Result) -> Result:
@@ -214,99 +180,6 @@ def test_a_seed_is_one_history_whatever_the_hash_seed(seed: int) -> None:
     assert len(digests) == 1
 
 
-# --- bugs that the checkers must find -------------------------------------------------------------
-
-
-def problems(kinds: tuple[str, ...], seeds: range) -> str:
-    """What is wrong with the first of ``seeds`` with which anything is."""
-    found = (simulate(setup_of(seed, kinds)).problem for seed in seeds)
-    return next(filter(None, found), "")
-
-
-def test_finds_a_grain_that_two_ranks_compute(monkeypatch: pytest.MonkeyPatch) -> None:
-    def overlapping(grains: int, kept: Any, members: Any) -> regroup.Shares:
-        return tuple(((0, grains),) for _ in members)
-
-    monkeypatch.setattr(regroup, "reshare", overlapping)
-    monkeypatch.setattr(regroup, "check_shares", lambda grains, dealt: None)
-    monkeypatch.setattr(Node, "check", lambda node: None)
-    assert "uses grains" in problems((), range(5)) or "uses grains" in str(
-        simulate(Setup(seed=1)).problem
-    )
-
-
-def test_finds_a_manifest_that_is_announced_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Checkpoints, "_wanted", lambda self, entry: 1)
-    assert "is announced" in simulate(Setup(seed=1)).problem
-
-
-def test_finds_a_resume_from_an_older_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    def oldest(holdings: Any) -> restore.Held | None:
-        held = [h for h in holdings.values() if h.point is not None]
-        return min(held, key=lambda h: h.point.step, default=None)
-
-    monkeypatch.setattr(restore, "best_held", oldest)
-    problem = problems(("reducer", "stop_node"), range(100))
-    assert "although" in problem
-
-
-def test_finds_a_minority_that_keeps_the_lineage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restore, "keeps_lineage", lambda last, present: True)
-    problem = problems(("partition",), range(40))
-    assert "committed twice, differently" in problem or "is committed" in problem
-
-
-def test_finds_a_fresh_trainer_in_place_of_one_that_died(monkeypatch: pytest.MonkeyPatch) -> None:
-    def on_form(self: member.Member, form: Any) -> None:
-        self.answerer = self.trainer.child if self.trainer is not None else None
-        real(self, form)
-
-    real = member.Member.on_form
-    monkeypatch.setattr(member.Member, "on_form", on_form)
-    setup = Setup(seed=1, nodes=2, jobs=(JobShape(steps=40),), message_seconds=(0.01, 0.02))
-    problem = simulate(setup, script=kill_who_has_answered).problem
-    assert "is to keep" in problem or "before Run" in problem
-
-
 def test_a_trainer_may_die_after_it_has_answered() -> None:
     setup = Setup(seed=1, nodes=2, jobs=(JobShape(steps=40),), message_seconds=(0.01, 0.02))
     passes(simulate(setup, script=kill_who_has_answered))
-
-
-def kill_who_has_answered(cluster: Cluster, injector: Injector) -> None:
-    """Break the ring, and kill a trainer between what it says that it holds and the next world."""
-    answered: list[Trainer] = []
-
-    def look() -> bool:
-        for host in cluster.living():
-            assert host.node is not None
-            if host.node.views.leading:
-                continue  # It would know before it forms the world.
-            for each in host.node.members.values():
-                child = host.children.get(each.answerer) if each.answerer is not None else None
-                if isinstance(child, Trainer) and child.point is not None:
-                    answered.append(child)
-        return bool(answered)
-
-    def strike() -> None:
-        injector.inject("reducer")
-        when(cluster, look, lambda: answered[0].kill())
-
-    when(cluster, lambda: newest(cluster) >= 10, strike)
-
-
-def test_finds_work_that_is_lost_with_its_leader(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgetful(self: Checkpoints, node: NodeId, written: ShardsWritten) -> None:
-        if written.generation.leader == self.ctx.me:
-            real(self, node, written)
-
-    real = Checkpoints.on_shards
-    monkeypatch.setattr(Checkpoints, "learn", lambda self, reports: None)
-    monkeypatch.setattr(Checkpoints, "on_shards", forgetful)
-    assert "do not end" in problems(("crash",), range(60))
-
-
-def test_finds_a_plan_that_is_made_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leader.Driver, "_start_point", lambda self: "not yet")
-    monkeypatch.setattr(Node, "next_deadline", lambda self: self.ctx.now)
-    assert "within a second" in simulate(Setup(seed=1)).problem

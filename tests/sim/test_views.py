@@ -10,7 +10,8 @@ from .cluster import Cluster, JobShape, Setup
 from .faults import Injector
 from .host import Host
 from .run import simulate
-from .test_sim import at_step, job_events, passes, recovery_seconds
+from .scripts import at_step
+from .test_sim import job_events, passes, recovery_seconds
 
 
 def led(cluster: Cluster) -> Host:

@@ -1,0 +1,109 @@
+"""What must hold of the protocol itself: order of messages, durability, unique numbers.
+
+Nothing here is told by the code under test: journals are looked at on the simulated disks, messages
+when they leave a node and when they enter one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from elasticd.core import messages as m
+from elasticd.types import NodeId, Tag
+
+from .disk import Disk
+
+_MAX_IN_FLIGHT = 20_000
+"""Messages between two runs of daemons of which one has gone are forgotten above this number."""
+
+
+@dataclass(slots=True)
+class Order:
+    """Between two runs of daemons every message arrives once, and in the order of sending.
+
+    Some may be missing where a session gave up, but nothing comes twice or before its turn.
+    """
+
+    flights: dict[tuple[str, str], deque[m.Message]] = field(default_factory=dict)
+
+    def sent(self, sender: str, to: str, message: m.Message) -> None:
+        flight = self.flights.setdefault((sender, to), deque(maxlen=_MAX_IN_FLIGHT))
+        flight.append(message)
+
+    def received(self, sender: str, to: str, message: m.Message) -> str:
+        """Why this message must not come now, or nothing."""
+        flight = self.flights.get((sender, to), deque())
+        while flight:
+            if (candidate := flight.popleft()) is message or candidate == message:
+                return ""
+        return f"{to} gets {type(message).__name__} of {sender} twice, late, or never sent"
+
+
+@dataclass(slots=True)
+class Views:
+    """A view is formed only of nodes that all have promised it, durably, and nothing later."""
+
+    members: dict[Tag, tuple[NodeId, ...]] = field(default_factory=dict)
+
+    def promised(self, node: NodeId, epoch: Tag, disk: Disk) -> str:
+        before = disk.newest_promise
+        if before is not None and before >= epoch:
+            return f"{node} promises {epoch} after {before}"
+        return ""
+
+    def formed(self, node: NodeId, view: m.View, disks: dict[NodeId, Disk]) -> str:
+        known = self.members.setdefault(view.epoch, view.members)
+        if known != view.members:
+            return f"epoch {view.epoch} names both {known} and {view.members}"
+        for member in view.members:
+            if view.epoch not in disks[member].promised:
+                return f"{node} forms the view {view.epoch}, which {member} has not promised"
+        newest = disks[node].newest_promise
+        if newest != view.epoch:
+            return f"{node} forms the view {view.epoch} although it has promised {newest}"
+        return ""
+
+
+@dataclass(slots=True)
+class Generations:
+    """A generation names one world, and is above every world that its members were in."""
+
+    worlds: dict[Tag, m.World] = field(default_factory=dict)
+
+    def formed(self, world: m.World) -> str:
+        known = self.worlds.setdefault(world.generation, world)
+        if known != world:
+            return f"generation {world.generation} names two worlds"
+        return ""
+
+    def entered(self, node: NodeId, world: m.World, disk: Disk) -> str:
+        """``node`` is about to journal that it is in ``world``."""
+        before = disk.newest_world(world.job)
+        if before is not None and before.generation >= world.generation:
+            return f"{node} enters {world.generation} after {before.generation}"
+        return self.formed(world)
+
+
+def forgotten(status: m.MemberStatus, disk: Disk) -> str:
+    """A world that the node's disk knows of and its report does not, or nothing."""
+    newest = disk.newest_world(status.job)
+    told = status.world
+    if newest is None or (told is not None and told.generation >= newest.generation):
+        return ""
+    return f"reports {told and told.generation}, its disk has {newest.generation}"
+
+
+def durable_before(message: m.Message, disk: Disk) -> str:
+    """What a message says and the sender's disk does not have yet, or nothing."""
+    match message:
+        case m.ViewAck(epoch) if epoch not in disk.promised:
+            return f"a promise of {epoch}"
+        case m.JobsKept(jobs):
+            missing = [job for job in jobs if job not in disk.jobs]
+            return f"the job {missing[0]}" if missing else ""
+        case m.Ready(job, generation):
+            world = disk.newest_world(job)
+            if world is None or world.generation != generation:
+                return f"its place in {generation}"
+    return ""

@@ -1,0 +1,348 @@
+"""Bugs planted on purpose, to see that the checkers see: ``python tests/sim/planted.py``.
+
+Each is a switch for tests only, which replaces a piece of the control plane by one that is wrong in
+a way that people get such things wrong. Reported is how many seeds it took until a checker spoke.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+if not __package__:
+    # A script belongs to no package; what follows is imported as if it did.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+    __package__ = "sim"
+
+from elasticd.core import effects as e
+from elasticd.core import leader, planning
+from elasticd.core import messages as m
+from elasticd.core.checkpointing import Checkpoints
+from elasticd.core.member import Member
+from elasticd.core.node import Node
+from elasticd.core.sessions import Session
+from elasticd.core.views import Membership
+from elasticd.recovery import regroup, restore
+from elasticd.types import NodeId, Tag
+
+from .cluster import JobShape, Setup, Weather
+from .disk import Disk
+from .run import Result, simulate
+from .scripts import kill_who_has_answered
+from .seeds import setup_of
+
+
+@dataclass(slots=True)
+class Switches:
+    """Attributes that are replaced, and what they were."""
+
+    before: list[tuple[Any, str, Any]] = field(default_factory=list)
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        """Replace what is there; a name that is not would be a switch without a lamp."""
+        self.before.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, value)
+
+    def restore(self) -> None:
+        while self.before:
+            setattr(*self.before.pop())
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """``says``: what a checker's sentence has in it, one of these; ``bound``: in so many seeds."""
+
+    name: str
+    plant: Callable[[Switches], None]
+    says: tuple[str, ...]
+    kinds: tuple[str, ...] = ()
+    bound: int = 10
+    setup: Callable[[int], Setup] | None = None
+    script: Any = None
+
+    def runs(self) -> Iterator[Result]:
+        for seed in range(self.bound):
+            setup = self.setup(seed) if self.setup is not None else setup_of(seed, self.kinds)
+            yield simulate(setup, script=self.script)
+
+
+@dataclass(frozen=True, slots=True)
+class Catch:
+    seeds: int
+    problem: str
+    """Empty if nothing was found."""
+    seconds: float
+
+
+@contextmanager
+def planted(bug: Bug) -> Iterator[None]:
+    switches = Switches()
+    try:
+        bug.plant(switches)
+        yield
+    finally:
+        switches.restore()
+
+
+def hunt(bug: Bug) -> Catch:
+    """Run seeds until a checker speaks of the bug."""
+    began = time.process_time()
+    with planted(bug):
+        for number, result in enumerate(bug.runs(), 1):
+            if any(text in result.problem for text in bug.says):
+                return Catch(number, result.problem, time.process_time() - began)
+    return Catch(bug.bound, "", time.process_time() - began)
+
+
+# --- the bugs -------------------------------------------------------------------------------------
+
+
+def stale_ack(switches: Switches) -> None:
+    def on_ack(self: Membership, node: NodeId, epoch: Tag, *rest: Any) -> None:
+        if self.ballot is not None:
+            real(self, node, self.ballot.view.epoch, *rest)
+
+    real = Membership.on_ack
+    switches.set(Membership, "on_ack", on_ack)
+
+
+def vote_counted_twice(switches: Switches) -> None:
+    def on_ack(self: Membership, node: NodeId, epoch: Tag, *rest: Any) -> None:
+        ballot = self.ballot
+        if ballot is not None and ballot.view.epoch == epoch:
+            ballot.waiting -= set(sorted(ballot.waiting - {node})[:1])
+        real(self, node, epoch, *rest)
+
+    real = Membership.on_ack
+    switches.set(Membership, "on_ack", on_ack)
+
+
+def view_without_promise(switches: Switches) -> None:
+    def on_form(self: Membership, node: NodeId, view: m.View) -> bool:
+        kept, self.promised = self.promised, view.epoch
+        done = real(self, node, view)
+        self.promised = kept
+        return done
+
+    real = Membership.on_form
+    switches.set(Membership, "on_form", on_form)
+
+
+def promise_forgotten(switches: Switches) -> None:
+    real = Disk.stable
+    switches.set(Disk, "stable", lambda self: replace(real(self), promised=None, counter=0))
+
+
+def lineage_forgotten(switches: Switches) -> None:
+    real = Disk.stable
+    switches.set(Disk, "stable", lambda self: replace(real(self), worlds=()))
+
+
+def lineage_kept_at_restore(switches: Switches) -> None:
+    def from_checkpoint(at: Any, choice: Any, members: Any) -> planning.Start:
+        start = real(at, choice, members)
+        return replace(start, resume=replace(start.resume, point=choice.manifest.point))
+
+    real = planning._from_checkpoint
+    switches.set(planning, "_from_checkpoint", from_checkpoint)
+
+
+def send_before_durable(switches: Switches) -> None:
+    def step(self: Node, now: float, event: e.Event) -> list[e.Effect]:
+        return sorted(real(self, now, event), key=lambda effect: isinstance(effect, e.Persist))
+
+    real = Node.step
+    switches.set(Node, "step", step)
+
+
+def step_without_stamp(switches: Switches) -> None:
+    switches.set(restore, "_same", lambda a, b: a.step == b.step)
+
+
+def generation_reused(switches: Switches) -> None:
+    def form(self: leader.Driver, *args: Any) -> None:
+        before, nonce = self.world, self.ctx.nonce
+        if before is not None and before.generation.leader == self.ctx.me:
+            self.ctx.counter = before.generation.counter - 1
+            self.ctx.nonce = lambda: before.generation.nonce
+        real(self, *args)
+        self.ctx.nonce = nonce
+
+    real = leader.Driver._form
+    switches.set(leader.Driver, "_form", form)
+
+
+def grain_twice(switches: Switches) -> None:
+    _no_self_check(switches)
+
+    def reshare(grains: int, kept: Any, members: Any) -> regroup.Shares:
+        return tuple(((0, grains),) for _ in members)
+
+    switches.set(regroup, "reshare", reshare)
+
+
+def sample_skipped(switches: Switches) -> None:
+    def reshare(grains: int, kept: Any, members: Any) -> regroup.Shares:
+        return tuple(
+            tuple((start, min(end, grains - 1)) for start, end in share)
+            for share in real(grains, kept, members)
+        )
+
+    real = regroup.reshare
+    _no_self_check(switches)
+    switches.set(regroup, "reshare", reshare)
+
+
+def _no_self_check(switches: Switches) -> None:
+    """The core would notice by itself; the checkers outside have to, too."""
+    switches.set(regroup, "check_shares", lambda grains, dealt: None)
+    switches.set(Node, "check", lambda node: None)
+
+
+def manifest_early(switches: Switches) -> None:
+    switches.set(Checkpoints, "_wanted", lambda self, entry: 1)
+
+
+def sync_that_lied(switches: Switches) -> None:
+    real = Disk.sync
+
+    def sync(self: Disk, *args: Any) -> Any:
+        self.lies = True
+        return real(self, *args)
+
+    switches.set(Disk, "sync", sync)
+
+
+def oldest_state(switches: Switches) -> None:
+    def oldest(holdings: Any) -> restore.Held | None:
+        held = [h for h in holdings.values() if h.point is not None]
+        return min(held, key=lambda h: h.point.step, default=None)
+
+    switches.set(restore, "best_held", oldest)
+
+
+def minority_keeps_lineage(switches: Switches) -> None:
+    switches.set(restore, "keeps_lineage", lambda last, present: True)
+
+
+def fresh_trainer(switches: Switches) -> None:
+    def on_form(self: Member, form: m.Form) -> None:
+        self.answerer = self.trainer.child if self.trainer is not None else None
+        real(self, form)
+
+    real = Member.on_form
+    switches.set(Member, "on_form", on_form)
+
+
+def work_lost_with_leader(switches: Switches) -> None:
+    def on_shards(self: Checkpoints, node: NodeId, written: m.ShardsWritten) -> None:
+        if written.generation.leader == self.ctx.me:
+            real(self, node, written)
+
+    real = Checkpoints.on_shards
+    switches.set(Checkpoints, "learn", lambda self, *reports: None)
+    switches.set(Checkpoints, "on_shards", on_shards)
+
+
+def never_resent(switches: Switches) -> None:
+    switches.set(Session, "_resend", lambda self, now: self._wait(now) or [])
+
+
+def duplicate_delivered(switches: Switches) -> None:
+    def receive(self: Session, now: float, frame: Any) -> list[m.Message]:
+        again = frame.number and self._had(frame.number) and frame.boots[1] == self.mine
+        messages = real(self, now, frame)
+        return [frame.message] if again and not messages else messages
+
+    real = Session.receive
+    switches.set(Session, "receive", receive)
+
+
+def zeno_timer(switches: Switches) -> None:
+    switches.set(Node, "next_deadline", lambda self: self.ctx.now)
+
+
+def lost_tombstone(switches: Switches) -> None:
+    def merged(self: m.JobRecord, other: m.JobRecord) -> m.JobRecord:
+        states = {self.state, other.state}
+        won = real(self, other)
+        return replace(won, state="finished") if states == {"finished", "cancelled"} else won
+
+    real = m.JobRecord.merged
+    switches.set(m.JobRecord, "merged", merged)
+
+
+_TWO = (JobShape(steps=40),)
+_LOSSY = Weather(lost=0.1, duplicated=0.1, reordered=0.1)
+
+
+def _stormy(seed: int) -> Setup:
+    return replace(setup_of(seed, ("flap",)), weather=_LOSSY, mean_fault_seconds=4.0)
+
+
+def _slow_pair(seed: int) -> Setup:
+    return Setup(seed=seed, nodes=2, jobs=_TWO, message_seconds=(0.01, 0.02))
+
+
+_UNPROMISED = ("has not promised",)
+_TWICE = ("committed twice, differently", "is committed")
+_CRASHES = ("crash", "node", "daemon")
+_CUTS = ("partition", "silence", "one_way", "stop_node")
+_BOTH = (*_CUTS, *_CRASHES)
+_HALVES = ("partition", "silence", "stop_node")
+
+BUGS = (
+    Bug("accept a stale ack", stale_ack, _UNPROMISED, (*_CUTS, *_CRASHES), 200),
+    Bug("count a vote twice", vote_counted_twice, _UNPROMISED, _CUTS, 60),
+    Bug("form a view without promise", view_without_promise, ("it has promised",), _BOTH, 100),
+    Bug("forget promises on restart", promise_forgotten, ("promises",), _CRASHES, 60),
+    Bug("forget the lineage on restart", lineage_forgotten, ("its disk has",), _CRASHES, 60),
+    Bug("open no lineage at a restore", lineage_kept_at_restore, _TWICE, ("power_cut",), 60),
+    Bug("send before durable", send_before_durable, ("disk does not have",), bound=2),
+    Bug("resume by step, not stamp", step_without_stamp, ("is to keep", "mixes"), _HALVES, 200),
+    Bug("reuse a generation", generation_reused, ("names two worlds",), ("trainer",), 10),
+    Bug("compute a grain twice", grain_twice, ("uses grains",), bound=5),
+    Bug("skip a sample", sample_skipped, ("uses grains",), bound=5),
+    Bug("commit a manifest early", manifest_early, ("is announced",), bound=10),
+    Bug("trust a sync that lied", sync_that_lied, ("is announced",), bound=10),
+    Bug("resume the oldest state", oldest_state, ("although",), ("reducer", "stop_node"), 100),
+    Bug("let a minority keep the lineage", minority_keeps_lineage, _TWICE, ("partition",), 60),
+    Bug("lose work with its leader", work_lost_with_leader, ("do not end",), ("crash",), 120),
+    Bug("never resend", never_resent, ("within",), setup=_stormy, bound=10),
+    Bug("deliver a duplicate", duplicate_delivered, ("twice, late",), setup=_stormy, bound=10),
+    Bug("a timer that is always due", zeno_timer, ("within a second",), bound=3),
+    Bug("end a cancelled job", lost_tombstone, ("was cancelled",), ("cancel", "partition"), 200),
+    Bug(
+        "put a fresh trainer in a dead one's place",
+        fresh_trainer,
+        ("is to keep", "before Run"),
+        setup=_slow_pair,
+        bound=5,
+        script=kill_who_has_answered,
+    ),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", nargs="*", help="only bugs whose names have these words")
+    given = parser.parse_args()
+    bugs = [bug for bug in BUGS if all(word in bug.name for word in given.name)]
+    caught = 0
+    for bug in bugs:
+        catch = hunt(bug)
+        caught += bool(catch.problem)
+        told = f"{catch.seeds:>4} seeds {catch.seconds:6.1f} s   {catch.problem[:110]}"
+        print(f"{bug.name:42} {told if catch.problem else f'NOT FOUND in {catch.seeds} seeds'}")
+    print(f"caught {caught} of {len(bugs)}")
+    return 0 if caught == len(bugs) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
