@@ -13,7 +13,8 @@ from elasticd.core.messages import World
 from .cluster import Cluster, JobShape, Setup
 from .faults import Injector
 from .run import Result, simulate
-from .test_sim import at_step, job_events, passes
+from .scripts import at_step
+from .test_sim import job_events, passes
 
 SHAPE = JobShape(steps=120, every=20)
 
