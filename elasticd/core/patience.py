@@ -37,9 +37,16 @@ class Late:
     limit_seconds: float
 
 
+_CLOCKS = {"data": "compute"}
+"""Loading the samples of a grain and computing it take turns, and share one deadline."""
+
+
 @dataclass(slots=True)
 class _Place:
     phase: str
+    """Whose clock runs."""
+    doing: str
+    """The phase, as the trainer says it."""
     step: int
     since: float
     delivered: int = 0
@@ -71,16 +78,18 @@ class Patience:
         world, place = self.world, self.places.get(node)
         if world is None or progress.generation != world.generation or node not in world.members:
             return
+        phase = _CLOCKS.get(progress.phase, progress.phase)
         if place is None:
-            self.places[node] = _Place(progress.phase, progress.step, now)
+            self.places[node] = _Place(phase, progress.phase, progress.step, now)
             return
-        if (place.phase, place.step) == (progress.phase, progress.step):
+        if (place.phase, place.step) == (phase, progress.step):
+            place.doing = progress.phase
             return
         if not self._is_new(node, place):
             seconds = (now - place.since) / self._units(node, place)
             self.samples.setdefault(place.phase, deque(maxlen=_SAMPLES)).append(seconds)
         delivered = place.delivered + max(0, progress.step - place.step)
-        self.places[node] = _Place(progress.phase, progress.step, now, delivered)
+        self.places[node] = _Place(phase, progress.phase, progress.step, now, delivered)
 
     def _is_new(self, node: NodeId, place: _Place) -> bool:
         assert self.world is not None
@@ -138,7 +147,7 @@ class Patience:
             limit, seconds = self.limit(node), now - place.since
             if node not in self.told and seconds >= limit:
                 self.told.add(node)
-                found.append(Late(node, place.phase, place.step + 1, seconds, limit))
+                found.append(Late(node, place.doing, place.step + 1, seconds, limit))
         return found
 
     def deadlines(self) -> list[float]:

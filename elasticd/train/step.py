@@ -113,11 +113,14 @@ class Step:
 
     def _fetch(self, grain: int) -> Any:
         randomness.seed_grain(self._engine.seed, self._number, grain)
+        self._engine.seat.phase("data")
         try:
             self._engine.seat.strain()
             samples = self._source.samples(self._number, grain)
+            batch = self._collate(samples)
             self._grain, self._samples = grain, len(samples)
-            return self._collate(samples)
+            self._engine.seat.phase("compute")
+            return batch
         except (RuntimeError, MemoryError) as error:
             if not self.ran_out(error):
                 raise

@@ -96,7 +96,7 @@ def test_a_stuck_data_loader_shows_its_stack(cluster: Cluster, tmp_path: Path) -
     cluster.check_ledger(job, 60, cumulative=True)
     found = the_fault(cluster, job, "hang")
     assert faults(cluster, job) == ["hang"], cluster.report("those who waited are blamed", job)
-    assert "phase compute of step 25" in found["reason"]
+    assert "phase data of step 25" in found["reason"]
     assert "__getitem__" in found["reason"], cluster.report("no stack", job)
 
 

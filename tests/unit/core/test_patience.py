@@ -53,6 +53,17 @@ def run(patience: Patience, start: float, seconds: float) -> list[tuple[float, N
     return found
 
 
+def test_loading_and_computing_share_a_clock_and_are_told_apart() -> None:
+    patience, now = learned()
+    for grain in range(3):
+        patience.saw(A, progress("data", 12), now + grain)
+        patience.saw(A, progress("compute", 12), now + grain + 0.5)
+    patience.saw(A, progress("data", 12), now + 3)
+    found = run(patience, now, 60)
+    assert [(node, phase) for _, node, phase in found] == [(A, "data"), (B, "compute")]
+    assert found[0][0] == found[1][0], "turns between the two set no clock back"
+
+
 def test_who_has_not_delivered_is_late_and_who_waits_is_not() -> None:
     patience, now = learned()
     patience.saw(A, progress("reduce", 12), now + 2)
