@@ -80,6 +80,8 @@ class JobTable:
     )
     entrypoint: str = field(metadata=rule(_entrypoint))
     mode: str = field(default="elastic", metadata=rule(choice("elastic", later=("plain",))))
+    priority: int = field(default=0, metadata=rule(integer(-1000, 1000)))
+    """Of the queue: higher first, then in the order of submission. Nobody is interrupted for it."""
     args: tuple[str, ...] = field(default=(), metadata=rule(list_of(text(), 1000)))
     python: str = field(default="", metadata=rule(text()))
     env: Mapping[str, str] = field(

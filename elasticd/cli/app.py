@@ -270,13 +270,49 @@ def events(
 
 @app.command()
 def cancel(context: typer.Context, job: Job, home: Home = None, json: Json = False) -> None:
-    """End a job; its checkpoints stay."""
+    """End a job; its checkpoints stay.
+
+    \b
+    Example:
+      elasticctl cancel byte-lm-1-k3f9
+    """
+    _control(context, "cancel", job, home, json)
+
+
+def _control(context: typer.Context, what: str, job: str, home: Path | None, json: bool) -> None:
     options = common(context, home, json)
-    answer = options.client.request({"do": "cancel", "job": job})
+    answer = options.client.request({"do": what, "job": job})
     if options.json:
         output.print_json(answer)
     else:
         print(f"{answer['id']} {answer['state']}")
+
+
+@app.command(short_help="Stop a job at a stored step, and free its memory.")
+def pause(context: typer.Context, job: Job, home: Home = None, json: Json = False) -> None:
+    """Stop a job at a step that every rank has committed and stored, and end its processes.
+
+    It is done when every node has written it down; the job comes to rest a few steps later. The
+    next job of the queue may run meanwhile. Pausing a paused job changes nothing.
+
+    \b
+    Example:
+      elasticctl pause byte-lm-1-k3f9
+    """
+    _control(context, "pause", job, home, json)
+
+
+@app.command(short_help="Let a paused job go on, with the same bits.")
+def resume(context: typer.Context, job: Job, home: Home = None, json: Json = False) -> None:
+    """Let a paused job go on from the step at which it was paused, as if it had never been.
+
+    If another job runs by now, it waits for its turn in the queue.
+
+    \b
+    Example:
+      elasticctl resume byte-lm-1-k3f9
+    """
+    _control(context, "resume", job, home, json)
 
 
 @app.command(short_help="Train, break, heal: see it work on this machine.")

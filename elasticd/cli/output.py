@@ -127,7 +127,7 @@ def print_jobs(status: Mapping[str, Any]) -> None:
     rows = [
         (
             job["id"],
-            job.get("state"),
+            _state(job),
             f"{job.get('step')}/{job.get('steps')}",
             job.get("loss"),
             job.get("steps_per_second"),
@@ -139,6 +139,12 @@ def print_jobs(status: Mapping[str, Any]) -> None:
     ]
     columns = ("job", "state", "step", "loss", "steps/s", "ranks", "recoveries", "reason")
     print_table(columns, rows)
+
+
+def _state(job: Mapping[str, Any]) -> str:
+    """With the place in the queue of one that waits there."""
+    place = job.get("queue_position")
+    return f"{job.get('state')} ({place}.)" if place else str(job.get("state"))
 
 
 def print_status(status: Mapping[str, Any]) -> None:

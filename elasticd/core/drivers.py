@@ -10,6 +10,7 @@ from typing import assert_never
 
 from elasticd.core import messages as m
 from elasticd.core.context import Context
+from elasticd.core.halting import Rest
 from elasticd.core.jobs import JobTable
 from elasticd.core.leader import Driver
 from elasticd.types import JobId, NodeId
@@ -43,12 +44,12 @@ class Drivers:
     by_job: dict[JobId, Driver] = field(default_factory=dict)
 
     def schedule(self, view: m.View) -> None:
-        """Run the first job of the queue that has not ended."""
-        unended = [record for record in self.jobs.queue() if not record.ended]
-        running = [record for record in unended if record.state == "running"]
-        if not running and unended:
-            self.jobs.update(replace(unended[0], state="running"))
-            running = [self.jobs.records[unended[0].id]]
+        """Run the first job of the queue that may run, if none does."""
+        running = [record for record in self.jobs.queue() if record.state == "running"]
+        waiting = self.jobs.runnable()
+        if not running and waiting:
+            self.jobs.update(replace(waiting[0], state="running", turn=waiting[0].turn + 1))
+            running = [self.jobs.records[waiting[0].id]]
         for record in running[:1]:
             if record.id not in self.by_job:
                 self.by_job[record.id] = Driver.of(self.ctx, record, view)
@@ -56,7 +57,8 @@ class Drivers:
                     self.ctx.send(node, m.Report(record.id))
 
     def tick(self) -> None:
-        for driver in self.by_job.values():
+        for job, driver in self.by_job.items():
+            driver.record = self.jobs.records[job]
             driver.tick()
             driver.maybe_summarise()
 
@@ -68,11 +70,27 @@ class Drivers:
                 self.jobs.update(replace(record, relief=driver.relief))
             if driver.outcome is not None and not record.ended:
                 self._end(job, driver, *driver.outcome)
+            if driver.rest is not None and not record.ended:
+                self._rest(job, driver.rest)
             if self.jobs.records[job].ended:
                 self._keep_account(job, driver)
+            if self.jobs.records[job].state != "running":
                 driver.summary_due, driver.summary_at = True, 0.0
                 driver.maybe_summarise()
                 del self.by_job[job]
+
+    def _rest(self, job: JobId, rest: Rest) -> None:
+        """A job that was paused has come to rest; the next one of the queue may run."""
+        record = self.jobs.records[job]
+        if record.state == "running":
+            self.jobs.update(
+                replace(
+                    record, state="queued", turn=record.turn + 1, step=rest.step,
+                    rested=rest.generation,
+                )
+            )  # fmt: skip
+            text = f"it rests at step {rest.step}, which is stored"
+            self.ctx.emit("job_paused", text, job, step=rest.step)
 
     def _end(self, job: JobId, driver: Driver, state: m.JobState, reason: str) -> None:
         newest = driver.newest

@@ -278,6 +278,15 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """Pause a job, or resume it."""
+
+    request: int
+    job: JobId
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ChildStarted:
     child: ChildId
     pid: int
@@ -393,6 +402,7 @@ Event = (
     | Stay
     | Submit
     | Cancel
+    | Pause
     | ChildStarted
     | ReducerReady
     | ReducerListens

@@ -15,6 +15,8 @@ from elasticd.core import messages as m
 from elasticd.core.context import Context
 from elasticd.types import JobId, NodeId
 
+_ENDS = {"failed": "failed", "finished": "finished", "cancelled": "was cancelled"}
+
 
 @dataclass(slots=True)
 class Waiting:
@@ -57,8 +59,28 @@ class JobTable:
         self.ctx.emit("job_cancelled", "cancelled by the user", job)
         self._answer_when_kept(request, job, {"id": job, "state": "cancelled"})
 
+    def pause(self, request: int, job: JobId, paused: bool) -> None:
+        """Pause or resume a job; nothing changes if that is what it is asked to be already."""
+        record = self.records.get(job)
+        if record is None:
+            self.ctx.do(e.Reply(request, {"error": f"no job {job}", "code": 1}))
+            return
+        if record.ended:
+            text = f"{job} has ended: it {_ENDS[record.state]}"
+            self.ctx.do(e.Reply(request, {"error": text, "code": 1}))
+            return
+        if record.paused != paused:
+            self.update(replace(record, intent=record.intent + 1))
+            kind, text = ("job_pausing", "paused") if paused else ("job_resumed", "resumed")
+            self.ctx.emit(kind, f"{text} by the user", job)
+        state = "paused" if paused else record.state
+        self._answer_when_kept(request, job, {"id": job, "state": state})
+
     def _answer_when_kept(self, request: int, job: JobId, body: dict[str, Any]) -> None:
         nodes = {node for node in self.members() if node != self.ctx.me}
+        # They say that they keep it also if it is no news to them.
+        for node in sorted(nodes):
+            self.ctx.send(node, m.Jobs((self.records[job],)))
         self.waiting.append(Waiting(request, job, nodes, body))
 
     def answer(self) -> None:
@@ -109,4 +131,8 @@ class JobTable:
 
     def queue(self) -> list[m.JobRecord]:
         """All jobs in the order in which they were or will be run."""
-        return sorted(self.records.values(), key=lambda record: (record.number, record.id))
+        return sorted(self.records.values(), key=lambda r: (-r.priority, r.number, r.id))
+
+    def runnable(self) -> list[m.JobRecord]:
+        """Those that wait for their turn, in its order."""
+        return [r for r in self.queue() if r.state == "queued" and not r.paused]

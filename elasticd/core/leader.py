@@ -21,6 +21,7 @@ from elasticd.core.account import FRUITLESS_LIMIT, Account
 from elasticd.core.checkpointing import Checkpoints
 from elasticd.core.context import Context
 from elasticd.core.growth import Growth
+from elasticd.core.halting import Halting, Rest
 from elasticd.core.messages import (
     GOING_BACK,
     Continue,
@@ -70,6 +71,7 @@ class Driver:
     account: Account
     trust: Trust
     growth: Growth
+    halting: Halting
     phase: str = "waiting"
     phase_since: float = 0.0
     started_at: float = 0.0
@@ -96,6 +98,10 @@ class Driver:
     released: set[NodeId] = field(default_factory=set)
     outcome: tuple[JobState, str] | None = None
     """(state, reason) once the job has ended; the node writes it into the job's record."""
+    rest: Rest | None = None
+    """Once a paused job is at rest; the node writes it into the job's record."""
+    resumed: bool = False
+    """The next world goes on from where the job was paused: no recovery."""
     summary_at: float = 0.0
     summary_due: bool = True
 
@@ -113,6 +119,7 @@ class Driver:
             Account(ctx, record.id),
             Trust(ctx, record.id),
             Growth(ctx, record.id),
+            Halting(ctx, record.id),
             phase_since=ctx.now,
             started_at=ctx.now,
             relief=record.relief,
@@ -207,6 +214,7 @@ class Driver:
         self.statuses.clear()
         self.judged, self.released, self.hold_off = set(), set(), 0.0
         self.growth.reset()
+        self.halting.reset()
         if self.phase == "freezing":
             self._enter("waiting", "the view changed")
         self._blame_lost(lost)
@@ -257,7 +265,7 @@ class Driver:
 
     def evaluate(self) -> None:
         """Go on as far as what is known allows."""
-        if self.outcome is not None:
+        if self.outcome is not None or self.rest is not None:
             return
         self.checkpoints.advance()
         if self.checkpoints.changed:
@@ -265,6 +273,10 @@ class Driver:
         if not self._orient() or self._close():
             return
         match self.phase:
+            case "waiting" if self.record.paused and not self.roster.trainers(*HOLDING):
+                if not self._silent():
+                    generation = str(self.world.generation) if self.world is not None else ""
+                    self.rest = Rest(self.newest.step if self.newest is not None else 0, generation)
             case "waiting":
                 self._maybe_freeze()
             case "freezing":
@@ -272,6 +284,21 @@ class Driver:
                     self._plan()
             case "running":
                 self._judge()
+                self._maybe_halt()
+
+    def _maybe_halt(self) -> None:
+        """Stop a job that shall be paused at a step whose checkpoint is consistent."""
+        world, newest = self.world, self.newest
+        assert world is not None
+        if not self.record.paused:
+            self.halting.lift(world)
+        elif not self.halting.reached(world, self.progress):
+            self.halting.order(world, self.progress, self.spec.train.steps)
+        elif newest is not None and (newest.lineage, newest.step) == (
+            world.lineage,
+            self.halting.step,
+        ):
+            self.rest = Rest(newest.step, str(world.generation))
 
     def _enter(self, phase: str, why: str = "") -> None:
         self.phase, self.phase_since, self.why_waiting = phase, self.ctx.now, why
@@ -326,6 +353,12 @@ class Driver:
             return True
         world = max(worlds, key=lambda w: w.generation)
         self._take(world)
+        if self.record.rested == str(world.generation) and not self.roster.trainers(
+            *HOLDING, *LEFT
+        ):
+            self.resumed, self.committed = True, self.record.step
+            self._enter("waiting", "trainers are starting to resume it")
+            return True
         there = [s for s in self.statuses.values() if s.world == world]
         self.committed = max(world.step, *(s.committed for s in there))
         self.moved_at = self.ctx.now
@@ -402,7 +435,7 @@ class Driver:
         relieved = self._relieve(any(piece.fault == "oom" for piece in account.pieces))
         if not relieved and any(piece.fault != "peer_lost" for piece in account.pieces):
             account.fruitless += 1
-        if start.rung == "restore" and account.recovery is None:
+        if start.rung == "restore" and account.recovery is None and not self.resumed:
             account.open_restore(self.started_at, self.committed)
         account.diagnose(start.resume, self.world)
         if relieved:
@@ -411,6 +444,7 @@ class Driver:
                 start = replace(start, rung="relieve")
         self._form(start)
         self.trust.settled()
+        self.resumed = False
 
     def _start_point(self) -> Start | str:
         situation = planning.Situation(
@@ -580,6 +614,8 @@ class Driver:
                 self._recovered()
                 # At a step boundary all members hold the same state, and nobody has to take it.
                 self._maybe_grow()
+        if self.record.paused and self.phase == "running":
+            self.evaluate()
         self.summary_due = True
 
     def on_digest(self, node: NodeId, told: Digest) -> None:
@@ -633,7 +669,7 @@ class Driver:
         world = self.world
         if world is None or self.account.recovery is not None or self.committed <= world.step:
             return
-        if self.committed >= self.spec.train.steps:
+        if self.committed >= self.spec.train.steps or self.record.paused:
             return
         room = (
             self.spec.world.max - len(world.members)

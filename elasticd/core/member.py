@@ -151,7 +151,7 @@ class Member:
 
     def reconcile(self) -> None:
         """Bring the children in line with the job's record."""
-        if self.record.ended:
+        if self.record.ended or self.record.state == "queued":
             self._end()
             return
         if self.record.state != "running" or self.trouble:
@@ -206,14 +206,17 @@ class Member:
         self.ctx.do(StartTrainer(child, self.record.id, spare))
         return Trainer(child)
 
+    def _why_ended(self) -> str:
+        return "job paused" if self.record.state == "queued" else f"job {self.record.state}"
+
     def _end(self) -> None:
         if self.ended:
             return
         self.ended = True
         for trainer in (self.trainer, self.spare):
             if trainer is not None and trainer.phase != "done":
-                self.ctx.do(KillChild(trainer.child, f"job {self.record.state}", graceful=True))
-        self._drop_reducer(f"job {self.record.state}")
+                self.ctx.do(KillChild(trainer.child, self._why_ended(), graceful=True))
+        self._drop_reducer(self._why_ended())
         self.trainer = self.spare = self.world = self.pending = None
         self.active = False
 
@@ -469,6 +472,11 @@ class Member:
             }
             self.ctx.do(TellTrainer(self.trainer.child, verdict))
             self.report()
+
+    def on_halt(self, generation: Tag, step: int) -> None:
+        if self._current(generation) and self.trainer is not None:
+            said = {"t": "halt", "generation": plain_tag(generation), "step": step}
+            self.ctx.do(TellTrainer(self.trainer.child, said))
 
     def on_release(self) -> None:
         """The final checkpoint is consistent; whoever has committed the last step may leave."""

@@ -49,6 +49,21 @@ class JobRecord:
     """What was given up for want of memory (elasticd.recovery.relief); it only grows."""
     account: dict[str, Any] = field(default_factory=dict)
     """Of an ended job: what ``status`` shows of its course, which no leader remembers later."""
+    turn: int = 0
+    """Grows with each change between queued and running: of two records the later one counts."""
+    rested: str = ""
+    """The generation that was stopped when it was paused last."""
+    intent: int = 0
+    """Grows with each pause and resume of the operator; odd: it shall be paused."""
+
+    @property
+    def paused(self) -> bool:
+        """Whether the operator wants it paused; it is when it is no longer running."""
+        return self.intent % 2 == 1
+
+    @property
+    def priority(self) -> int:
+        return int(self.spec["job"].get("priority", 0))
 
     @property
     def ended(self) -> bool:
@@ -57,13 +72,19 @@ class JobRecord:
     def merged(self, other: JobRecord) -> JobRecord:
         """The record that both sides agree on, whichever side merges."""
 
-        def rank(record: JobRecord) -> tuple[int, int, str, str, str]:
+        def rank(record: JobRecord) -> tuple[int, int, int, int, str, str, str, str]:
             # Any order will do, but it must tell apart whatever differs: "" is not None.
             precedence = _PRECEDENCE.index(record.state)
+            end = precedence if record.ended else 0
             account = repr(sorted(record.account.items())) if record.account else ""
-            return precedence, record.step, repr(record.reason), repr(record.digest), account
+            texts = repr(record.reason), repr(record.digest), record.rested, account
+            return end, record.turn, precedence, record.step, *texts
 
-        return replace(max(self, other, key=rank), relief=max(self.relief, other.relief))
+        return replace(
+            max(self, other, key=rank),
+            relief=max(self.relief, other.relief),
+            intent=max(self.intent, other.intent),
+        )
 
 
 GOING_BACK = ("rescue", "restore")
@@ -498,6 +519,15 @@ class Prepare:
 
 
 @dataclass(frozen=True, slots=True)
+class Halt:
+    """Commit ``step``, write a checkpoint of it, and go no further; -1: go on."""
+
+    job: JobId
+    generation: Tag
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     job: JobId
     generation: Tag
@@ -575,6 +605,7 @@ Message = (
     | Hung
     | Lend
     | Prepare
+    | Halt
     | Release
     | ManifestStore
     | PullShards

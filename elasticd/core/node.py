@@ -69,6 +69,8 @@ class Node:
     drivers: Drivers = field(init=False)
     members: dict[JobId, Member] = field(default_factory=dict)
     summaries: dict[JobId, dict[str, Any]] = field(default_factory=dict)
+    worlds: dict[JobId, m.World] = field(default_factory=dict)
+    """Of each job the newest world that the node was a member of."""
     followed: Tag | None = None
     due: float = inf
     """When it asked to be woken at the latest."""
@@ -85,6 +87,7 @@ class Node:
         self.reducers = SpareReducers(self.ctx)
         self.jobs = JobTable(self.ctx, self.views.living, self._view_members)
         self.jobs.records = {record.id: record for record in self.stable.records}
+        self.worlds = {world.job: world for world in self.stable.worlds}
         self.drivers = Drivers(self.ctx, self.jobs)
         self.ctx.children = max((left.child for left in self.leftovers), default=0)
         self.adoption = Adoption(self.ctx, {left.child: left for left in self.leftovers})
@@ -177,6 +180,8 @@ class Node:
                 self.jobs.submit(request, record)
             case e.Cancel(request, job):
                 self.jobs.cancel(request, job)
+            case e.Pause(request, job, paused):
+                self.jobs.pause(request, job, paused)
             case e.ReducerReady(child, host):
                 if self.reducers.became_ready(child, host):
                     for member in self.members.values():
@@ -330,6 +335,8 @@ class Node:
                 member.on_lend(message)
             case m.Prepare():
                 member.on_prepare(message)
+            case m.Halt(_, generation, step):
+                member.on_halt(generation, step)
             case m.Release():
                 member.on_release()
             case m.PullShards():
@@ -421,7 +428,7 @@ class Node:
     def _make_member(self, record: m.JobRecord) -> Member:
         member = Member(self.ctx, record, JobSpec.from_dict(record.spec), self.reducers)
         member.stored = self.stored.get(record.id, ())
-        member.world = next((w for w in self.stable.worlds if w.job == record.id), None)
+        member.world = self.worlds.get(record.id)
         self.members[record.id] = member
         return member
 
@@ -435,6 +442,8 @@ class Node:
             member = self._make_member(record)
             if self.views.view is not None:
                 member.follow(self.views.view.epoch)
+        if member.world is not None:
+            self.worlds[job] = member.world
         if member.record != record or member.archive == "wanted":
             member.record = record
             member.reconcile()
@@ -446,4 +455,7 @@ class Node:
 
     def job_status(self, job: JobId) -> dict[str, Any]:
         """One entry of ``status --json``'s jobs."""
-        return job_status(self.jobs.records[job], self.summaries.get(job, {}))
+        record = self.jobs.records[job]
+        runnable = [each.id for each in self.jobs.runnable()]
+        position = runnable.index(job) + 1 if job in runnable else None
+        return job_status(record, self.summaries.get(job, {}), position)

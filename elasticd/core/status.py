@@ -10,7 +10,9 @@ from elasticd.job import JobSpec
 from elasticd.recovery.relief import cut
 
 
-def job_status(record: JobRecord, summary: Mapping[str, Any]) -> dict[str, Any]:
+def job_status(
+    record: JobRecord, summary: Mapping[str, Any], queue_position: int | None = None
+) -> dict[str, Any]:
     """One entry of ``status --json``'s jobs."""
     spec = JobSpec.from_dict(record.spec)
     fields: dict[str, Any] = {
@@ -30,6 +32,11 @@ def job_status(record: JobRecord, summary: Mapping[str, Any]) -> dict[str, Any]:
     }
     if record.state != "running":
         fields |= {"state": record.state, "reason": record.reason, "ranks": []}
+        fields |= {"steps_per_second": 0.0}
+    if record.paused and not record.ended:
+        fields |= _paused(record)
+    if record.state == "queued":
+        fields["step"] = record.step
     if record.ended:
         fields["step"] = max(fields["step"], record.step)
     if record.state == "finished":
@@ -44,5 +51,13 @@ def job_status(record: JobRecord, summary: Mapping[str, Any]) -> dict[str, Any]:
         "micro_batch": cut(spec.batch.global_, spec.batch.micro, record.relief).micro,
         "micro_batch_asked": spec.batch.micro,
         "relief": record.relief,
+        "priority": record.priority,
+        "queue_position": queue_position,
         **fields,
     }
+
+
+def _paused(record: JobRecord) -> dict[str, Any]:
+    if record.state == "queued":
+        return {"state": "paused", "reason": "paused by the user"}
+    return {"reason": "it is to be paused, at a step that every member commits and stores"}

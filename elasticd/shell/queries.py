@@ -59,6 +59,8 @@ class Queries:
             "status": self.status,
             "submit": self.submit,
             "cancel": self.cancel,
+            "pause": self.pause,
+            "resume": self.resume,
             "logs": self.logs,
             "events": self.events,
             "shutdown": self.shutdown,
@@ -200,6 +202,20 @@ class Queries:
     async def cancel(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
         job = self._known(request)
         return await self._ask(lambda number: e.Cancel(number, job))
+
+    async def pause(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
+        job = self._known(request)
+        return await self._done(lambda number: e.Pause(number, job, True))
+
+    async def resume(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
+        job = self._known(request)
+        return await self._done(lambda number: e.Pause(number, job, False))
+
+    async def _done(self, event: Callable[[int], e.Event]) -> Mapping[str, Any]:
+        answer = await self._ask(event)
+        if "error" in answer:
+            raise OperationError(str(answer["error"]))
+        return answer
 
     async def shutdown(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
         self._shut_down()

@@ -143,6 +143,9 @@ class AloneSeat:
     def barrier(self, point: Point) -> None:
         pass
 
+    def halt(self, point: Point) -> None:
+        """Nobody pauses it."""
+
     def agree(self, result: ProbeResult) -> None:
         self.probe = result
 

@@ -282,6 +282,8 @@ class Engine:
         Raises:
             GenerationLost: the world has ended.
         """
+        assert self.point is not None
+        self.seat.halt(self.point)
         self.seat.phase("compute")
         while True:
             self.seat.check()

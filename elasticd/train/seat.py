@@ -104,6 +104,10 @@ class Seat(Protocol):
     def barrier(self, point: Point) -> None:
         """Wait until all members hold ``point``, which commits it; may raise GenerationLost."""
 
+    def halt(self, point: Point) -> None:
+        """Wait here if the job is paused at this committed step, until it goes on or the world
+        ends."""
+
     def agree(self, result: ProbeResult) -> None:
         """Wait for the verdict over all members' probes; may raise GenerationLost."""
 

@@ -82,6 +82,8 @@ class Session:
         self._updating = False
         self._freezes: list[int] = []
         self._frozen = 0
+        self._halt = -1
+        """The step to go no further than; -1: none."""
         self._exports: list[Request] = []
         self._lending = Lending()
         self._delivery: Delivery | None = None
@@ -147,6 +149,9 @@ class Session:
                     if world is not None and world.generation == tag_of(message["generation"]):
                         change = int(message["step"]), int(message["every"])
                         world.writes.changes.append(change)
+            case "halt":
+                with self._changed:
+                    self._order_halt(tag_of(message["generation"]), int(message["step"]))
             case "release":
                 with self._changed:
                     self._released = True
@@ -160,6 +165,18 @@ class Session:
                     self._changed.notify_all()
             case other:
                 raise ProtocolError(f"the daemon sent an unknown message: {other!r}")
+
+    def _order_halt(self, generation: Tag, step: int) -> None:
+        """The caller holds the lock. One that comes too late is not obeyed: our progress shows."""
+        world, at = self._world, -1 if self._point is None else self._point.step + self._updating
+        if world is None or world.generation != generation:
+            return
+        self._halt = step if at < step else -1
+        if self._halt >= 0:
+            # It is stored, and if we go on after all, the others at their own times.
+            every = world.writes.every_at(step + 1)
+            world.writes.changes.extend([(step, 1), (step + 1, every)])
+        self._changed.notify_all()
 
     def _freeze(self, serial: int) -> None:
         with self._changed:
@@ -319,7 +336,7 @@ class Session:
                 delivery, self._delivery = self._delivery, None
                 return delivery
             (world, fds), self._next = self._next, None
-            self._world = world
+            self._world, self._halt = world, -1
             self._short = world.relief > 0
             self._drain()
         if world.size > 1:
@@ -487,6 +504,13 @@ class Session:
             self._voice.send({"t": "reducer_lost", "generation": generation, "evidence": evidence})
         self._drop_reducer()
 
+    def halt(self, point: Point) -> None:
+        with self._changed:
+            if self._world is None or self._halt != point.step:
+                return
+            self._set_phase("paused")
+            self._changed.wait_for(lambda: self._world is None or self._halt != point.step)
+
     def agree(self, result: ProbeResult) -> None:
         with self._changed:
             generation = self._current().generation
@@ -511,7 +535,7 @@ class Session:
 
     def checkpoint(self, world: World, snapshot: Snapshot, stall_seconds: float) -> None:
         step = snapshot.point.step
-        must = step == self.spec.train.steps or step == world.point.step
+        must = step in (self.spec.train.steps, world.point.step, self._halt)
         available = psutil.virtual_memory().available
         mode = mode_of(self.spec.checkpoint.snapshot, snapshot.bytes, available)
         self._writer.submit(Task(world, snapshot, stall_seconds, mode, must, self._metric()))

@@ -34,7 +34,7 @@ NODE_KINDS = (
 LINK_KINDS = ("flap", "partition", "silence", "one_way", "clog")
 DISK_KINDS = ("disk_full", "disk_slow", "rot")
 CLOCK_KINDS = ("clock_step", "clock_drift")
-OPERATOR_KINDS = ("submit", "cancel")
+OPERATOR_KINDS = ("submit", "cancel", "pause")
 KINDS = (*CHILD_KINDS, *NODE_KINDS, *LINK_KINDS, *DISK_KINDS, *CLOCK_KINDS, *OPERATOR_KINDS)
 HEAVY_KINDS = frozenset((*NODE_KINDS, *LINK_KINDS, *DISK_KINDS))
 """Crashes, partitions and disk faults."""
@@ -422,6 +422,13 @@ class Injector:
         if not jobs:
             return False
         self.operator.cancel(self._chance.choice(jobs), host)
+        return True
+
+    def _pause(self, host: Host) -> bool:
+        jobs = sorted(self.cluster.specs)
+        if not jobs:
+            return False
+        self.operator.pause_for(self._chance.choice(jobs), self._chance.uniform(0.0, 5.0), host)
         return True
 
     def _later(self, seconds: float, undo: Callable[[], None]) -> None:

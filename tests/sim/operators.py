@@ -32,11 +32,33 @@ class Operator:
     def cancel(self, job: JobId, host: Host | None = None) -> None:
         self._ask(lambda request: e.Cancel(request, job), f"cancel {job}", host)
 
-    def _ask(self, event: Callable[[int], e.Event], text: str, host: Host | None) -> None:
+    def pause(self, job: JobId, host: Host | None = None) -> int:
+        return self._ask(lambda request: e.Pause(request, job, True), f"pause {job}", host)
+
+    def resume(self, job: JobId, host: Host | None = None) -> int:
+        return self._ask(lambda request: e.Pause(request, job, False), f"resume {job}", host)
+
+    def pause_for(self, job: JobId, seconds: float, host: Host | None = None) -> None:
+        """Pause it, and resume it so long after that was answered."""
+        cluster, request = self.cluster, self.pause(job, host)
+
+        def again() -> None:
+            self.resume(job)
+
+        def look() -> None:
+            if request in cluster.answers:
+                cluster.after(seconds, again)
+            else:
+                cluster.after(0.05, look)
+
+        look()
+
+    def _ask(self, event: Callable[[int], e.Event], text: str, host: Host | None) -> int:
         cluster = self.cluster
         request = len(cluster.requests) + 1
         cluster.requests[request] = text
         self._try(request, event, host)
+        return request
 
     def _try(self, request: int, event: Callable[[int], e.Event], host: Host | None) -> None:
         cluster = self.cluster

@@ -308,6 +308,7 @@ class Trainer(Process):
         self.short = False
         """Its next grain does not fit into memory."""
         self.spare = spare
+        self.halt = -1
         start = self.cluster.between(self.cluster.setup.trainer_start_seconds)
         if spare and spec.recovery.spare == "interpreter":
             self.later(start / 2, lambda: self.tell_daemon({"t": "waiting"}))
@@ -345,12 +346,25 @@ class Trainer(Process):
                 self._maybe_agree()
             case "lend":
                 self._lend(message)
+            case "halt":
+                self._order_halt(message)
             case "release":
                 self.released = True
                 self.voice.released()
                 self.later(self.cluster.between((0.01, 0.2)), lambda: self.die(0))
             case other:
                 raise AssertionError(f"a trainer can't read {other!r}")
+
+    def _order_halt(self, message: dict[str, Any]) -> None:
+        """Too late, and it is not obeyed."""
+        seat, step = self.seat, message["step"]
+        if seat is None or plain(seat.generation) != message["generation"]:
+            return
+        at = -1 if self.point is None else self.point.step + self.updating
+        halted = self.point is not None and self.halt == self.point.step == self.committed
+        self.halt = step if at < step else -1
+        if halted and self.phase == "paused":
+            self._soon((0.0, 0.002), self._compute)
 
     def _reach_run(self) -> None:
         if self.fails_with is not None:
@@ -507,6 +521,7 @@ class Trainer(Process):
         def offered() -> None:
             self._leave()
             self.seat = Seat(world, rank, reducer)
+            self.halt = -1
             self.voice.given(world.generation, world.sources[rank] in ("keep", "init"))
             if reducer is not None and not reducer.alive:
                 self.lost_reducer(reducer)
@@ -638,6 +653,9 @@ class Trainer(Process):
                 }
             )
             return
+        if point.step == self.halt:
+            self._progress("paused")
+            return
         self._soon((0.0, 0.002), self._compute)
 
     def _compute(self) -> None:
@@ -748,9 +766,9 @@ class Trainer(Process):
         assert self.seat is not None
         world, checkpoint = self.seat.world, self.spec.checkpoint
         steps = self.spec.train.steps
-        if not due(point.step, checkpoint.interval_steps, steps):
+        if not due(point.step, checkpoint.interval_steps, steps) and point.step != self.halt:
             return
-        must = point.step in (world.step, steps)
+        must = point.step in (world.step, steps, self.halt)
         if point.step <= world.checkpointed:
             return
         size = len(world.members)

@@ -28,6 +28,9 @@ records = st.builds(
     step=st.integers(0, 3),
     digest=st.none() | st.sampled_from(["", "00", "01"]),
     relief=st.integers(0, 2),
+    turn=st.integers(0, 2),
+    intent=st.integers(0, 3),
+    rested=st.sampled_from(["", "1@n"]),
     account=st.sampled_from([{}, {"loss": 1.0}, {"loss": 2.0}]),
 )
 

@@ -280,6 +280,9 @@ class Seat:
         self.cohort.committed = max(self.cohort.committed, point.step)
         self.lending.committed(self._present().generation)
 
+    def halt(self, point: Point) -> None:
+        """Nobody pauses a cohort."""
+
     def agree(self, result: ProbeResult) -> None:
         self.check()
         self.probe = result
