@@ -189,10 +189,9 @@ class Checkpoints:
             self._without(entry, node, failed.reason)
 
     def on_stored(self, node: NodeId, stored: ManifestStored) -> None:
+        key = (stored.lineage, stored.step, stored.stamp, stored.count)
         for entry in self._all():
-            if entry.manifest is None or (entry.step, entry.stamp) != (stored.step, stored.stamp):
-                continue
-            if node not in entry.asked:
+            if entry.manifest is None or entry.key != key or node not in entry.asked:
                 continue
             if stored.ok:
                 entry.stored.add(node)
@@ -227,6 +226,23 @@ class Checkpoints:
     def lineages(self) -> frozenset[Lineage]:
         """Those of which a checkpoint is known, be it an unfinished one."""
         return frozenset(entry.lineage for entry in self._all())
+
+    def cut_of(self, point: Point) -> int:
+        """Into how many shards this very state was cut where a disk has it already, perhaps without
+        all of its shards; 0: nowhere.
+
+        A disk takes one cut of a state, so that a world which writes the state again has to cut it
+        in the same way.
+        """
+        counts = [
+            item.manifest.count
+            for items in self.reports.values()
+            for item in items
+            if item.manifest.point == point
+        ]
+        name = (point.lineage, point.step, point.stamp)
+        counts += [e.count for e in self._all() if e.asked and e.key[:3] == name]
+        return max(counts, default=0)
 
     def covers(self, point: Point) -> bool:
         """Whether this state's checkpoint is made, or will be without anybody writing it again."""

@@ -17,7 +17,7 @@ from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.core.frames import Frame
 from elasticd.core.messages import JobRecord, Message, ShardsWritten, Wanted, World
 from elasticd.recovery.signatures import Memory
-from elasticd.types import JobId, NodeId, Stamp, Tag
+from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag
 
 ChildId = int
 Role = Literal["trainer", "reducer"]
@@ -366,8 +366,10 @@ class ArchiveReady:
 @dataclass(frozen=True, slots=True)
 class ManifestKept:
     job: JobId
+    lineage: Lineage
     step: int
     stamp: Stamp
+    count: int
     ok: bool
     reason: str
     stored: tuple[Stored, ...]

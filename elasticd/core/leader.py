@@ -522,6 +522,7 @@ class Driver:
         before = self.cut(self.world.relief) if self.world is not None else cut
         kept = planning.shares_kept(self.world, resume, before, cut)
         shares_now, shares = planning.deal(cut, kept, resume.members)
+        count = self.checkpoints.cut_of(point)
         world = World(
             job=self.record.id,
             generation=generation,
@@ -544,7 +545,8 @@ class Driver:
             manifest=start.manifest,
             holders=start.holders,
             relief=self.relief,
-            writers=self._writers(resume.members),
+            count=count,
+            writers=() if count else self._writers(resume.members),
         )
         self.world = world
         self.listening, self.ready, self.progress = set(), set(), {}

@@ -123,8 +123,16 @@ class World:
     """Of a restore: the checkpoint, and per shard the nodes to ask for it, in order."""
     relief: int = 0
     """The level of relief in force; the grains that shares deal depend on it."""
+    count: int = 0
+    """Into how many shards a checkpoint is cut, where it was begun in that way; 0: as many as there
+    are members."""
     writers: tuple[tuple[int, ...], ...] = ()
     """Per shard the ranks that write it, where failure domains decide; empty: as usual."""
+
+    @property
+    def shards(self) -> int:
+        """Into how many shards a checkpoint is cut."""
+        return self.count or len(self.members)
 
     @property
     def goes_back(self) -> bool:
@@ -430,8 +438,11 @@ class ShardsFailed:
 @dataclass(frozen=True, slots=True)
 class ManifestStored:
     job: JobId
+    lineage: Lineage
     step: int
     stamp: Stamp
+    count: int
+    """Of shards: one state may be cut in two ways, by worlds of two sizes."""
     ok: bool
     reason: str
     refused: bool = False

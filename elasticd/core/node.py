@@ -246,7 +246,14 @@ class Node:
         self._has_stored(kept.job, kept.stored)
         if self.views.view is not None:
             reply = m.ManifestStored(
-                kept.job, kept.step, kept.stamp, kept.ok, kept.reason, kept.refused
+                kept.job,
+                kept.lineage,
+                kept.step,
+                kept.stamp,
+                kept.count,
+                kept.ok,
+                kept.reason,
+                kept.refused,
             )
             self.ctx.send(self.views.view.leader, reply)
 

@@ -458,7 +458,7 @@ def _world_frame(world: World, rank: int, spec: JobSpec, folder: Path) -> dict[s
         "checkpoint_folder": str(folder),
         "writes": {
             "every": spec.checkpoint.interval_steps,
-            "count": len(world.members),
+            "count": world.shards,
             "replicas": spec.checkpoint.replicas,
             "writers": [list(ranks) for ranks in world.writers],
         },

@@ -471,7 +471,8 @@ class States:
                 refused = refused or isinstance(error, DiskError)
                 log.error("checkpoint not stored", step=made.step, reason=reason)
             stored = await self._stored_of(made.job)
-        self._post(e.ManifestKept(made.job, made.step, made.stamp, ok, reason, stored, refused))
+        name = (made.job, made.lineage, made.step, made.stamp, made.count)
+        self._post(e.ManifestKept(*name, ok, reason, stored, refused))
 
     async def _stored_of(self, job: JobId) -> tuple[Stored, ...]:
         try:

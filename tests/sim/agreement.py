@@ -102,8 +102,6 @@ def durable_before(message: m.Message, disk: Disk) -> str:
         case m.JobsKept(jobs):
             missing = [job for job in jobs if job not in disk.jobs]
             return f"the job {missing[0]}" if missing else ""
-        case m.Ready(job, generation):
-            world = disk.newest_world(job)
-            if world is None or world.generation != generation:
-                return f"its place in {generation}"
+        case m.Ready(_, generation) if generation not in disk.entered:
+            return f"its place in {generation}"
     return ""

@@ -34,6 +34,8 @@ class Disk:
     promised: set[Tag] = field(default_factory=set)
     """Epochs of views that the journal has as attempted."""
     newest_promise: Tag | None = None
+    entered: set[Tag] = field(default_factory=set)
+    """Generations of worlds that the journal has."""
     jobs: set[JobId] = field(default_factory=set)
     """Jobs that the journal has."""
     finals: dict[Key, Manifest] = field(default_factory=dict)
@@ -74,8 +76,9 @@ class Disk:
                 self.newest_promise = epoch
             case JobRecord(id=job):
                 self.jobs.add(job)
-            case World(job=job):
+            case World(job=job, generation=generation):
                 self._worlds[job] = record
+                self.entered.add(generation)
 
     def newest_world(self, job: JobId) -> World | None:
         """The last world of a job that the journal has."""

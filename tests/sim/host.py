@@ -348,11 +348,9 @@ class Host:
                 return
             refused = self.disk.full
             reason = self.disk.commit(self.name, manifest, effect.keep)
-            job, stored = manifest.job, self.disk.stored(manifest.job)
-            kept = e.ManifestKept(
-                job, manifest.step, manifest.stamp, not reason, reason, stored, refused
-            )
-            self.post(kept)
+            m, stored = manifest, self.disk.stored(manifest.job)
+            name = (m.job, m.lineage, m.step, m.stamp, m.count)
+            self.post(e.ManifestKept(*name, not reason, reason, stored, refused))
 
         self.cluster.after(self.cluster.between((0.002, 0.03)), committed)
 

@@ -778,18 +778,19 @@ class Trainer(Process):
             "lineage": point.lineage,
             "step": point.step,
             "stamp": point.stamp,
-            "count": size,
+            "count": world.shards,
         }
         skipped = {"t": "checkpoint_skipped", **named}
         if self.writing and not must:
             self.tell_daemon({**skipped, "reason": "late", "refused": False})
             return
         self.writing = True
-        disk, indices = self.host.disk, writes(rank, size, size, checkpoint.replicas)
+        disk, count = self.host.disk, world.shards
+        indices = writes(rank, size, count, checkpoint.replicas)
 
         def written() -> None:
             try:
-                disk.write(self.job, point, size, indices)
+                disk.write(self.job, point, count, indices)
             except DiskFull as error:
                 self.tell_daemon({**skipped, "reason": str(error), "refused": True})
                 self.writing = must
@@ -801,7 +802,7 @@ class Trainer(Process):
 
         def synced() -> None:
             self.writing = False
-            rows = disk.sync(self.job, point, size, indices)
+            rows = disk.sync(self.job, point, count, indices)
             message = {
                 "t": "shards",
                 **named,

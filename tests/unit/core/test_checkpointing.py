@@ -78,8 +78,16 @@ class Desk:
         self.made.on_failed(node, said)
         self.made.advance()
 
-    def stored(self, node: NodeId, step: int = 10, refusal: str = "") -> None:
-        said = ManifestStored(JOB, step, STAMP, not refusal, refusal, refusal == FULL)
+    def stored(
+        self,
+        node: NodeId,
+        step: int = 10,
+        refusal: str = "",
+        lineage: Lineage = LINE,
+        count: int = 2,
+    ) -> None:
+        name = (JOB, lineage, step, STAMP, count)
+        said = ManifestStored(*name, not refusal, refusal, refusal == FULL)
         self.made.on_stored(node, said)
         self.made.advance()
 
@@ -338,6 +346,32 @@ def test_the_same_state_is_not_cut_twice() -> None:
     assert fresh.made.entries == {}, "its files will be written over"
 
 
+def test_an_answer_about_another_cut_of_the_state_counts_for_nothing() -> None:
+    """Simulator, seed 5028: the world shrank while a node stored what the larger one had cut."""
+    desk = Desk(A, replicas=1)
+    desk.wrote(A, 0, count=1)
+    desk.stored(A, count=2)
+    assert desk.announced() == []
+    desk.stored(A, count=1)
+    assert desk.announced() == [10]
+
+
+def test_a_state_is_written_again_as_it_was_cut_before() -> None:
+    """Simulator, seed 337: the last state was cut in three, one shard went with its node, and the
+    two disks that had the manifest took no other cut."""
+    desk = Desk(replicas=1)
+    point = Point(LINE, 10, STAMP)
+    assert desk.made.cut_of(point) == 0
+    for index, node in enumerate((A, B, C)):
+        desk.wrote(node, index, count=3)
+    assert desk.made.cut_of(point) == 3, "they are storing it now"
+    left = Stored(desk.manifest(), (0,))
+    later = Desk()
+    later.made.learn({A: (left,), B: ()})
+    assert later.made.cut_of(point) == 3
+    assert later.made.cut_of(replace(point, lineage=Lineage("22"))) == 0
+
+
 def test_what_a_restore_has_left_does_not_stand_in_the_way() -> None:
     """Step 20 was committed, but its shards were away when the job went back to step 10."""
     desk = Desk()
@@ -365,7 +399,7 @@ def test_what_a_restore_has_left_does_not_stand_in_the_way() -> None:
         for node in (A, C):
             desk.wrote(node, 0, 1, step=step, lineage=Lineage("22"))
         for node in (A, C):
-            desk.stored(node, step)
+            desk.stored(node, step, lineage=Lineage("22"))
     assert desk.announced() == [10, 20, 15, 20]
     assert desk.made.newest.lineage == "22"
 
