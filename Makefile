@@ -37,9 +37,9 @@ bench: $(INSTALLED) ## measure: every tests/benchmarks/bench_*.py in turn
 		echo "== $$script"; $(PYTHON) "$$script" $(BENCH_ARGS); \
 	done
 
-soak: $(INSTALLED) ## faults for SOAK_SECONDS=1800; SOAK=sim (simulator), chaos (real processes) or fuzz (frames)
-	@case "$(SOAK)" in sim|chaos|fuzz) ;; *) \
-		echo "make soak: SOAK is sim, chaos or fuzz, not '$(SOAK)'" >&2; exit 2;; esac
+soak: $(INSTALLED) ## faults for SOAK_SECONDS=1800; SOAK=sim, chaos (real processes), fuzz (frames), checkpoint
+	@case "$(SOAK)" in sim|chaos|fuzz|checkpoint) ;; *) \
+		echo "make soak: SOAK is sim, chaos, fuzz or checkpoint, not '$(SOAK)'" >&2; exit 2;; esac
 	@$(PYTHON) tests/$(SOAK)/soak.py --seconds $(SOAK_SECONDS)
 
 clean: ## remove .venv and everything else that can be made again

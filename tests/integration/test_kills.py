@@ -1,0 +1,20 @@
+"""A short run of tests/checkpoint/soak.py: kills and power cuts while every step is stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.checkpoint.soak import Soak, Tally
+from tests.integration.cluster import Cluster
+
+pytestmark = pytest.mark.process
+
+
+def test_kills_and_power_cuts_lose_no_checkpoint(tmp_path: Path) -> None:
+    tally = Tally()
+    with Cluster(tmp_path, 3) as cluster:
+        Soak(cluster, "short", tally).job(["one trainer", "power", "every trainer"])
+    assert not tally.violations, tally.violations
+    assert tally.kills.total() == 3 and tally.judged == 1
