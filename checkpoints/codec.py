@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -28,7 +29,7 @@ from elasticd.checkpoints.disk import (
     write_all,
     write_beside,
 )
-from elasticd.errors import StateError
+from elasticd.errors import RotError, StateError
 
 METADATA_KEY = "elasticd"
 """The entry of a file's metadata that says which state it is part of."""
@@ -50,6 +51,8 @@ _FORMAT_NAMES: Mapping[mx.Dtype, str] = {
     mx.complex64: "C64",
 }
 _BLOCK_BYTES = 32 << 20
+_READERS = 4
+"""Threads that read and hash; more than a few disks or memories can't feed."""
 _WORTH_A_THREAD_BYTES = 8 << 20
 _DTYPES = {name: dtype for dtype, name in _FORMAT_NAMES.items()}
 _CARRIERS = {1: mx.uint8, 2: mx.uint16, 4: mx.uint32, 8: mx.uint64}
@@ -163,29 +166,40 @@ def write_memory(tensors: Mapping[str, mx.array], metadata: Mapping[str, str]) -
 
 
 def read_tensors(
-    sources: Sequence[int | Path],
+    sources: Sequence[int | Path], digests: Sequence[str] = ()
 ) -> tuple[dict[str, mx.array], dict[str, str]]:
     """Read and merge safetensors files, given by path or descriptor.
 
     Returns evaluated arrays by name, and the metadata. A descriptor's position is neither used nor
-    moved. Files of other writers are read too.
+    moved. Files of other writers are read too. ``digests`` of all ``sources``, or none: each byte
+    is then hashed as it comes, so that a restore reads every file once.
 
     Raises:
+        RotError: naming the file and the tensor whose bytes its digest does not fit.
         StateError: naming the file and the tensor: unreadable, truncated, a header that doesn't fit
             the file, a tensor in two files, or files whose ``elasticd`` metadata differ.
     """
-    tensors: dict[str, mx.array] = {}
     merged: dict[str, str] = {}
-    for number, source in enumerate(sources):
-        where = str(source) if isinstance(source, Path) else f"descriptor {source}"
-        found, metadata = _read_file(source, where)
-        if number and metadata.get(METADATA_KEY) != merged.get(METADATA_KEY):
-            raise StateError(f"{where}: belongs to another state than the files before it")
-        for name in found:
-            if name in tensors:
-                raise StateError(f"{where}: tensor {name!r} is in an earlier file too")
-        tensors.update(found)
-        merged = {**metadata, **merged}
+    parts: dict[str, _Part] = {}
+    with ExitStack() as stack:
+        for number, source in enumerate(sources):
+            fd, where = stack.enter_context(_opened(source))
+            found, metadata = _parts(fd, where, digests[number] if digests else "")
+            if number and metadata.get(METADATA_KEY) != merged.get(METADATA_KEY):
+                raise StateError(f"{where}: belongs to another state than the files before it")
+            for part in found:
+                name = part.entry.name
+                if name in parts:
+                    raise StateError(f"{where}: tensor {name!r} is in an earlier file too")
+                parts[name] = part
+            merged = {**metadata, **merged}
+        with ThreadPoolExecutor(_READERS, "elasticd-read") as pool:
+            carriers = list(pool.map(_read_part, parts.values()))
+    tensors = {
+        name: carrier.view(_DTYPES[part.entry.dtype], stream=mx.cpu)
+        for (name, part), carrier in zip(parts.items(), carriers, strict=True)
+    }
+    mx.eval(tensors)
     merged.pop(integrity.KEY, None)  # of the first file alone
     return tensors, merged
 
@@ -227,38 +241,82 @@ def _nameless() -> int:
         return os.dup(file.fileno())
 
 
-def _read_file(source: int | Path, where: str) -> tuple[dict[str, mx.array], Mapping[str, str]]:
-    with refusing(Path(where)):
-        if isinstance(source, int):
-            return _read(source, where)
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A tensor to be read, from where, and the digest that its bytes should have."""
+
+    fd: int
+    entry: header.Entry
+    offset: int
+    digest: str
+    where: str
+
+
+@contextmanager
+def _opened(source: int | Path) -> Iterator[tuple[int, str]]:
+    """A descriptor, and what to call it."""
+    if isinstance(source, int):
+        yield source, f"descriptor {source}"
+        return
+    with refusing(source):
         fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return _read(fd, where)
-        finally:
-            os.close(fd)
+    try:
+        yield fd, str(source)
+    finally:
+        os.close(fd)
 
 
-def _read(fd: int, where: str) -> tuple[dict[str, mx.array], Mapping[str, str]]:
-    size = os.fstat(fd).st_size
-    length = header.text_bytes(os.pread(fd, header.LENGTH_BYTES, 0), size, where)
-    head = header.decode(os.pread(fd, length, header.LENGTH_BYTES), size, where)
-    tensors = {}
-    for entry in head.entries:
-        dtype = _DTYPES[entry.dtype]
-        # A memoryview shares the array's buffer, so the bytes go straight into a fresh array.
-        carrier = mx.zeros(entry.shape, _CARRIERS[dtype.size], stream=mx.cpu)
-        mx.eval(carrier)
-        if carrier.size:
-            view = _view(carrier).cast("B")
-            _read_into(fd, view, head.data_start + entry.start, f"{where}: tensor {entry.name!r}")
-        tensors[entry.name] = carrier.view(dtype, stream=mx.cpu)
-    mx.eval(tensors)
-    return tensors, head.metadata
+def _parts(fd: int, where: str, digest: str) -> tuple[list[_Part], Mapping[str, str]]:
+    """What a file's head says that there is to read, and its metadata."""
+    with refusing(Path(where)):
+        size = os.fstat(fd).st_size
+        first = os.pread(fd, header.LENGTH_BYTES, 0)
+        length = header.text_bytes(first, size, where)
+        text = os.pread(fd, length, header.LENGTH_BYTES)
+    wanted: Sequence[str] = ()
+    if digest and not digest.startswith(integrity.PREFIX):
+        _check_whole(fd, where, digest)
+    elif digest and integrity.head_digest(first + text) != digest:
+        raise RotError(f"{where}: its head is not what was written")
+    head = header.decode(text, size, where)
+    if digest.startswith(integrity.PREFIX):
+        wanted = integrity.digests_of(head)
+    parts = []
+    for number, entry in enumerate(head.entries):
+        hashed = wanted[number] if wanted else ""
+        parts.append(_Part(fd, entry, head.data_start + entry.start, hashed, where))
+    return parts, head.metadata
 
 
-def _read_into(fd: int, view: memoryview, offset: int, where: str) -> None:
-    while view:
-        count = os.preadv(fd, [view[:SLICE_BYTES]], offset)
-        if count == 0:
-            raise StateError(f"{where}: the file was cut while it was read")
-        view, offset = view[count:], offset + count
+def _check_whole(fd: int, where: str, digest: str) -> None:
+    """Read a file of an earlier version, whose digest is that of all its bytes."""
+    check, offset = integrity.Verifier(digest), 0
+    with refusing(Path(where)):
+        while data := os.pread(fd, SLICE_BYTES, offset):
+            check.update(data)
+            offset += len(data)
+    if (finding := check.finish()) is not None:
+        raise RotError(f"{where}: {finding.reason}")
+
+
+def _read_part(part: _Part) -> mx.array:
+    """In a thread: read a tensor straight into a fresh array of unsigned numbers of its width, and
+    hash it on the way."""
+    name = f"{part.where}: tensor {part.entry.name!r}"
+    carrier = mx.zeros(part.entry.shape, _CARRIERS[_DTYPES[part.entry.dtype].size], stream=mx.cpu)
+    mx.eval(carrier)
+    hasher = integrity.tensor_hasher() if part.digest else None
+    if carrier.size:
+        # A memoryview shares the array's buffer, so the bytes go where they are to stay.
+        view, offset = _view(carrier).cast("B"), part.offset
+        with refusing(Path(part.where)):
+            while view:
+                count = os.preadv(part.fd, [view[:SLICE_BYTES]], offset)
+                if count == 0:
+                    raise StateError(f"{name}: the file was cut while it was read")
+                if hasher is not None:
+                    hasher.update(view[:count])
+                view, offset = view[count:], offset + count
+    if hasher is not None and hasher.hexdigest() != part.digest:
+        raise RotError(f"{name} is not what was written")
+    return carrier

@@ -8,6 +8,7 @@ ElasticdError
  ├── ProtocolError     another process sent what it must not
  ├── StateError        a stored or transferred state can't be used
  │    ├── MismatchError  ... because it belongs to another model or job
+ │    ├── RotError       ... because its bytes are not those that were written
  │    └── DiskError      ... because the disk refuses: full, read-only, no permission, broken
  └── GenerationLost    the world that this rank was a member of has ended
 """
@@ -57,6 +58,10 @@ class MismatchError(StateError):
 
 
 class DiskError(StateError):
+    pass
+
+
+class RotError(StateError):
     pass
 
 

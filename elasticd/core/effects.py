@@ -127,11 +127,13 @@ class FormReducer:
 @dataclass(frozen=True, slots=True)
 class FetchState:
     """Bring the resume state to the trainer: from living peers as ``wanted`` says, or, without it,
-    from the checkpoint in the world."""
+    from the checkpoint in the world. ``careful``: what is on disk is not to be trusted, since the
+    trainer found a byte of it wrong."""
 
     trainer: ChildId
     world: World
     wanted: Wanted | None
+    careful: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -610,6 +610,10 @@ class Member:
             case "prepared":
                 point, able = _point(message["point"]), bool(message["replays"])
                 self._prepared(message["serial"], point, message["reason"], able)
+            case "spoilt":
+                if self._speaks_of_now(message) and self.world is not None:
+                    self.ctx.log("warning", "stored shards are rotten", reason=message["reason"])
+                    self.ctx.do(FetchState(trainer.child, self.world, None, careful=True))
             case "unloaded":
                 if self._speaks_of_now(message):
                     self._accuse("state_unavailable", str(message["reason"]))

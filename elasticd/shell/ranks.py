@@ -268,11 +268,15 @@ class Ranks:
                 rank.exports.pop(serial, None)
         raise OperationError(f"step {step} can't be exported: {reason}")
 
-    def load(self, trainer: e.ChildId, generation: Tag, fds: list[int]) -> None:
-        """Hand the trainer its state; closes our copies of the descriptors."""
+    def load(
+        self, trainer: e.ChildId, generation: Tag, fds: list[int], digests: Sequence[str] = ()
+    ) -> None:
+        """Hand the trainer its state; closes our copies of the descriptors. It checks ``digests``,
+        of all files or none, while it reads."""
         rank = self._ranks.get(trainer)
         if rank is not None:
-            rank.child.send({"t": "load", "generation": to_plain_tag(generation)}, fds)
+            message = {"t": "load", "generation": to_plain_tag(generation)}
+            rank.child.send({**message, "digests": list(digests)}, fds)
         for fd in fds:
             os.close(fd)
 

@@ -161,9 +161,10 @@ class States:
 
     async def _bring_state(self, effect: e.FetchState) -> None:
         world = effect.world
+        digests: tuple[str, ...] = ()
         try:
             if effect.wanted is None:
-                fds = await self._checkpoint_files(world)
+                fds, digests = await self._checkpoint_files(world, effect.careful)
             else:
                 # A holder may not have entered the world yet, or a first world's state not be made.
                 async for attempt in _attempts():
@@ -172,7 +173,7 @@ class States:
         except (ElasticdError, OSError) as error:
             self._post(e.StateFailed(world.job, world.generation, str(error)))
             return
-        self._ranks.load(effect.trainer, world.generation, fds)
+        self._ranks.load(effect.trainer, world.generation, fds, digests)
 
     async def _bring_ahead(self, effect: e.PrepareState) -> None:
         try:
@@ -234,13 +235,16 @@ class States:
                 return fd
         raise OperationError("; ".join(reasons))
 
-    async def _checkpoint_files(self, world: World) -> list[int]:
-        """All shards of the world's checkpoint, each read and verified, in the order of numbers."""
+    async def _checkpoint_files(
+        self, world: World, careful: bool
+    ) -> tuple[list[int], tuple[str, ...]]:
+        """All shards of the world's checkpoint in the order of numbers, and their digests, which
+        whoever reads them checks; ``careful``: they are read and repaired first."""
         found = world.manifest
         if found is None:
             raise StateError("the world names no checkpoint")
         with self.pinned(found.job, found.step, found.stamp):
-            await self._repair(found, range(found.count), world.holders)
+            await self._repair(found, range(found.count), world.holders, trust=not careful)
             fds: list[int] = []
             try:
                 for shard in found.shards:
@@ -252,12 +256,18 @@ class States:
                 for fd in fds:
                     os.close(fd)
                 raise
-        return fds
+        return fds, tuple(shard.digest for shard in found.shards)
 
     async def _repair(
-        self, found: Manifest, wanted: range, sources: tuple[tuple[NodeId, ...], ...]
+        self,
+        found: Manifest,
+        wanted: range,
+        sources: tuple[tuple[NodeId, ...], ...],
+        *,
+        trust: bool = False,
     ) -> None:
-        """Have the ``wanted`` shards here, right in every byte: what isn't comes from peers.
+        """Have the ``wanted`` shards here, right in every byte: what isn't comes from peers. With
+        ``trust`` files of the right size are taken for right.
 
         Raises:
             OperationError: naming the shard that nobody has.
@@ -269,7 +279,7 @@ class States:
             )
 
         held = self.store.held(found.job, found.step, found.stamp)
-        here = [index for index in wanted if index in held]
+        here = [index for index in wanted if index in held and not trust]
         reports = await asyncio.gather(*(check(index) for index in here))
         rotten = {p.shard: p.reason for report in reports for p in report if p.shard is not None}
         missing = [i for i in wanted if i not in held]

@@ -15,7 +15,7 @@ from elasticd.errors import UsageError
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.job import JobSpec, load
 from elasticd.train import randomness
-from elasticd.train.seat import Delivery, Parts, ProbeResult
+from elasticd.train.seat import Delivery, Files, Parts, ProbeResult
 from elasticd.train.state import Snapshot
 from elasticd.train.updates import Update
 from elasticd.train.world import World, Writes
@@ -105,8 +105,11 @@ class AloneSeat:
     def check(self) -> None:
         pass
 
-    def files(self, world: World) -> list[int]:
+    def files(self, world: World) -> Files:
         raise UsageError("there is no state to load")
+
+    def spoilt(self, reason: str) -> None:
+        raise UsageError(reason)
 
     def adopt(self, point: Point) -> None:
         pass

@@ -20,7 +20,7 @@ from mlx.utils import tree_map
 from numpy.typing import NDArray
 
 from elasticd.checkpoints.codec import read_tensors
-from elasticd.errors import GenerationLost, MismatchError, StateError
+from elasticd.errors import GenerationLost, MismatchError, RotError, StateError
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.recovery import tree
 from elasticd.recovery.signatures import of_text
@@ -31,7 +31,7 @@ from elasticd.train.imports import read_parameters
 from elasticd.train.layout import Layout, Reduced, Vector
 from elasticd.train.probe import Probe
 from elasticd.train.relief import Relief
-from elasticd.train.seat import Delivery, Seat
+from elasticd.train.seat import Delivery, Files, Seat
 from elasticd.train.state import Loaded, Snapshot, TrainingState, model_tree
 from elasticd.train.updates import Update, check_follow, unpacked
 from elasticd.train.world import World
@@ -161,7 +161,7 @@ class Engine:
     def _load(self, world: World) -> None:
         want = world.point
         try:
-            brought = self._read(self.seat.files(world))
+            brought = self._bring(world)
             if (brought.point.step, brought.point.stamp) != (want.step, want.stamp):
                 raise StateError(f"the files lead to {brought.point}, not {want}")
             self.seat.begin_update()
@@ -180,7 +180,7 @@ class Engine:
         """Take a state, or updates, before there is a world to enter."""
         reason = ""
         try:
-            brought = self._read(list(delivery.fds))
+            brought = self._read(Files(delivery.fds))
             self.seat.begin_preparing(delivery)
             self._install(brought)
             self.point = brought.point
@@ -193,16 +193,29 @@ class Engine:
             self._publish()
         self.seat.prepared(delivery, reason)
 
-    def _read(self, fds: list[int]) -> Brought:
+    def _bring(self, world: World) -> Brought:
+        """The state from which ``world`` starts; from a second set of files if the first is rotten.
+
+        Raises:
+            StateError, GenerationLost
+        """
+        try:
+            return self._read(self.seat.files(world))
+        except RotError as error:
+            self.seat.spoilt(str(error))
+            return self._read(self.seat.files(world))
+
+    def _read(self, files: Files) -> Brought:
         """What files hold; closes them.
 
         Raises:
+            RotError: their digests don't fit.
             StateError: they are damaged, or don't lead on from the state in place.
         """
         try:
-            tensors, metadata = read_tensors(fds)
+            tensors, metadata = read_tensors(files.fds, files.digests)
         finally:
-            for fd in fds:
+            for fd in files.fds:
                 os.close(fd)
         updates = unpacked(tensors, metadata)
         if updates is None:

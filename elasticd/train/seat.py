@@ -25,6 +25,15 @@ from elasticd.types import Point, Range
 
 
 @dataclass(frozen=True)
+class Files:
+    """Files that together are a state, the taker's to close; ``digests`` of all of them, which
+    nobody has checked yet, or none."""
+
+    fds: tuple[int, ...]
+    digests: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Delivery:
     """Files of a state, or of updates, for a process that is in no world; the taker closes
     them."""
@@ -62,9 +71,11 @@ class Seat(Protocol):
     def check(self) -> None:
         """Raises GenerationLost if the world has ended."""
 
-    def files(self, world: World) -> list[int]:
-        """Wait for the descriptors of the state to load, the caller's to close; may raise
-        GenerationLost."""
+    def files(self, world: World) -> Files:
+        """Wait for the files of the state to load; may raise GenerationLost."""
+
+    def spoilt(self, reason: str) -> None:
+        """Some byte of the files is wrong: better ones are to come; may raise GenerationLost."""
 
     def adopt(self, point: Point) -> None:
         """The state in place is from now on that of ``point``; may raise GenerationLost."""

@@ -39,7 +39,7 @@ from elasticd.train import threads
 from elasticd.train.lending import Given, Lending, Request
 from elasticd.train.progress import MAX_METRICS, Memory, Pace, Reporter, metric
 from elasticd.train.relief import allocate
-from elasticd.train.seat import Delivery, Parts, ProbeResult
+from elasticd.train.seat import Delivery, Files, Parts, ProbeResult
 from elasticd.train.state import Snapshot
 from elasticd.train.updates import Update
 from elasticd.train.voice import Voice
@@ -76,7 +76,7 @@ class Session:
         self._world: World | None = None
         self._reducer: ReducerLink | None = None  # the training thread's
         self._next: tuple[World, list[int]] | None = None
-        self._files: tuple[Tag, list[int]] | None = None
+        self._files: tuple[Tag, Files] | None = None
         self._verdict: tuple[Tag, bool, str] | None = None
         self._probed: Tag | None = None
         self._updating = False
@@ -122,7 +122,10 @@ class Session:
             case "world":
                 self._offer(World.of_message(message), fds)
             case "load":
-                self._bring(tag_of(message["generation"]), fds)
+                digests = tuple(str(digest) for digest in message.get("digests", ()))
+                if len(digests) not in (0, len(fds)):
+                    raise ProtocolError(f"{len(digests)} digests came with {len(fds)} files")
+                self._bring(tag_of(message["generation"]), Files(tuple(fds), digests))
             case "prepare":
                 self._deliver(Delivery(int(message["serial"]), tuple(fds)))
             case "lend":
@@ -271,14 +274,14 @@ class Session:
             self._voice.given(world.generation, world.state != "load")
             self._changed.notify_all()
 
-    def _bring(self, generation: Tag, fds: list[int]) -> None:
+    def _bring(self, generation: Tag, files: Files) -> None:
         with self._changed:
             if self._files is not None:
                 if generation < self._files[0]:
-                    _close(fds)  # late: a newer world's state is here already
+                    _close(files.fds)  # late: a newer world's state is here already
                     return
-                _close(self._files[1])
-            self._files = generation, fds
+                _close(self._files[1].fds)
+            self._files = generation, files
             self._changed.notify_all()
 
     def _serve_exports(self) -> None:
@@ -367,7 +370,7 @@ class Session:
             raise GenerationLost(_LEFT)
         return self._world
 
-    def files(self, world: World) -> list[int]:
+    def files(self, world: World) -> Files:
         def brought() -> bool:
             return self._files is not None and self._files[0] == world.generation
 
@@ -375,8 +378,13 @@ class Session:
             self._changed.wait_for(lambda: self._world is None or brought())
             self._current()
             assert self._files is not None
-            (_, fds), self._files = self._files, None
-            return fds
+            (_, files), self._files = self._files, None
+            return files
+
+    def spoilt(self, reason: str) -> None:
+        with self._lock:
+            generation = self._current().generation
+        self._link.send({"t": "spoilt", "generation": tag_list(generation), "reason": reason})
 
     def adopt(self, point: Point) -> None:
         with self._lock:

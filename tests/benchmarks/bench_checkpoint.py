@@ -18,7 +18,6 @@ import statistics
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
@@ -32,7 +31,6 @@ import psutil
 from elasticd.checkpoints.codec import read_tensors, write_shard
 from elasticd.checkpoints.disk import write_all
 from elasticd.checkpoints.layout import split
-from elasticd.checkpoints.store import _rot
 from elasticd.shell import transfer
 from elasticd.train.state import Snapshot, TrainingState
 from elasticd.train.world import World, Writes
@@ -297,9 +295,7 @@ def _restores(folder: Path, training: Training, rounds: int) -> None:
         return count
 
     def restore() -> int:
-        with ThreadPoolExecutor(SHARDS) as pool:
-            assert not any(pool.map(lambda file: _rot(file[0], file[1], None), files))
-        tensors, _ = read_tensors([path for path, _ in files])
+        tensors, _ = read_tensors([path for path, _ in files], [digest for _, digest in files])
         return sum(array.nbytes for array in tensors.values())
 
     def forget() -> None:

@@ -24,7 +24,7 @@ from elasticd.checkpoints.codec import (
     write_shard,
 )
 from elasticd.checkpoints.integrity import KEY, Finding, Verifier
-from elasticd.errors import StateError
+from elasticd.errors import RotError, StateError
 
 METADATA = {METADATA_KEY: json.dumps({"step": 3})}
 
@@ -254,3 +254,22 @@ def test_digests_of_tensors_depend_on_their_bytes_alone(tmp_path: Path) -> None:
     assert one.tensors["v"] != two.tensors["v"]
     assert one.digest != two.digest
     assert KEY not in read_tensors([tmp_path / "one"])[1]
+
+
+def test_digests_are_checked_while_a_state_is_read(tmp_path: Path) -> None:
+    tensors = {"a": mx.arange(3_000_000), "b": mx.ones((7,), mx.bfloat16), "c": mx.zeros((0,))}
+    path = tmp_path / "shard"
+    digest = write_shard(path, tensors, {}).digest
+    _assert_same(read_tensors([path], [digest])[0], tensors)
+    content = bytearray(path.read_bytes())
+    old = hashlib.blake2b(content, digest_size=32).hexdigest()
+    _assert_same(read_tensors([path], [old])[0], tensors)
+
+    for place, named in ((-1, "tensor 'b' is not what was written"), (9, "its head is not what")):
+        spoilt = bytearray(content)
+        spoilt[place] ^= 1
+        path.write_bytes(spoilt)
+        with pytest.raises(RotError, match=named):
+            read_tensors([path], [digest])
+        with pytest.raises(RotError, match="its digest is"):
+            read_tensors([path], [old])

@@ -21,7 +21,7 @@ from elasticd.ipc.plan import ChunkPlan
 from elasticd.job import JobSpec
 from elasticd.recovery import tree
 from elasticd.train.lending import Lending, Request
-from elasticd.train.seat import HOST, Delivery, Parts, ProbeResult
+from elasticd.train.seat import HOST, Delivery, Files, Parts, ProbeResult
 from elasticd.train.state import Snapshot
 from elasticd.train.updates import Update
 from elasticd.train.world import Share, World, Writes
@@ -204,7 +204,7 @@ class Seat:
             raise GenerationLost("ended")
         return self.world
 
-    def files(self, world: World) -> list[int]:
+    def files(self, world: World) -> Files:
         self._call()
 
         def there() -> bool:
@@ -220,7 +220,7 @@ class Seat:
         given = donor.lending.answer(request, held)
         assert given is not None
         self.cohort.replays += "gradient" in str(list(given.tensors))
-        return [write_memory(given.tensors, given.metadata)]
+        return Files((write_memory(given.tensors, given.metadata),))
 
     def adopt(self, point: Point) -> None:
         self.check()
@@ -240,6 +240,9 @@ class Seat:
 
     def prepared(self, delivery: Delivery, reason: str) -> None:
         raise AssertionError("nobody delivers states here")
+
+    def spoilt(self, reason: str) -> None:
+        raise AssertionError(reason)
 
     def unloaded(self, reason: str) -> None:
         raise AssertionError(reason)
