@@ -1,0 +1,243 @@
+"""A cluster whose nodes are network namespaces, joined by a switch: cables that can be pulled.
+
+Each node has a namespace with one interface; the other ends of these cables are ports of a bridge
+in a namespace of its own, so nothing of the machine's network is touched. Needs root and ``ip``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from elasticd import config
+from elasticd.cli.client import Client
+from elasticd.config import NodeConfig
+from elasticd.errors import NoDaemonError, OperationError, ProtocolError
+from tests.integration.cluster import Cluster
+
+DAEMON_PORT = 7070
+COMMAND_SECONDS = 10.0
+FILLER = "filler"
+_NETWORK = "10.213.7"
+
+
+@functools.cache
+def why_not() -> str:
+    """Why there can be no namespaces here; empty if there can."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return "network namespaces need Linux and root"
+    if shutil.which("ip") is None or shutil.which("iptables") is None:
+        return "ip or iptables is missing"
+    name = f"eld-{secrets.token_hex(3)}"
+    try:
+        _ip("netns", "add", name)
+        _ip("-n", name, "link", "add", "hub", "type", "bridge")
+        _ip("-n", name, "link", "add", "one", "type", "veth", "peer", "name", "two")
+    except OSError as error:
+        return f"no network namespaces here: {error}"
+    finally:
+        with contextlib.suppress(OSError):
+            _ip("netns", "delete", name)
+    return ""
+
+
+class NetCluster(Cluster):
+    """As :class:`Cluster`; every daemon runs in a namespace and listens on its own address."""
+
+    def __init__(
+        self,
+        folder: Path,
+        nodes: int,
+        kernels: Path | None = None,
+        disk_mib: int = 0,
+        **settings: Any,
+    ) -> None:
+        """``settings`` are keys of elasticd.toml for every node; with ``disk_mib`` each home is a
+        disk of its own of that size."""
+        super().__init__(folder, nodes, kernels)
+        self._disk_mib = disk_mib
+        self._settings = settings
+        self._prefix = f"eld-{secrets.token_hex(3)}"
+        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self._hub = f"{self._prefix}-hub"
+        self._wire()
+        self._configure()
+
+    # The network.
+
+    def _wire(self) -> None:
+        _ip("netns", "add", self._hub)
+        _ip("-n", self._hub, "link", "add", "hub", "type", "bridge")
+        _ip("-n", self._hub, "link", "set", "hub", "up")
+        for number, node in enumerate(self.nodes):
+            space, port = self.space(node), f"p{number}"
+            _ip("netns", "add", space)
+            _ip("-n", self._hub, "link", "add", port, "type", "veth", "peer", "name", "eth0",
+                "netns", space)  # fmt: skip
+            _ip("-n", self._hub, "link", "set", port, "master", "hub")
+            _ip("-n", self._hub, "link", "set", port, "up")
+            _ip("-n", space, "link", "set", "lo", "up")
+            _ip("-n", space, "link", "set", "eth0", "up")
+            _ip("-n", space, "addr", "add", f"{self.host(node)}/24", "dev", "eth0")
+
+    def space(self, node: str) -> str:
+        """The name of a node's namespace."""
+        return f"{self._prefix}-{node}"
+
+    def host(self, node: str) -> str:
+        """A node's address."""
+        return f"{_NETWORK}.{self.nodes.index(node) + 1}"
+
+    def pull(self, node: str) -> None:
+        """Pull the node's cable: it hears nobody, and its own interface has no carrier."""
+        _ip("-n", self._hub, "link", "set", f"p{self.nodes.index(node)}", "down")
+
+    def plug(self, node: str) -> None:
+        """Put the cable back."""
+        _ip("-n", self._hub, "link", "set", f"p{self.nodes.index(node)}", "up")
+
+    def deafen(self, node: str, *sources: str) -> None:
+        """Swallow all that arrives at ``node`` from ``sources``, without a word to either."""
+        for source in sources:
+            self._filter(node, "-A", "INPUT", "-s", self.host(source), "-j", "DROP")
+
+    def hear(self, node: str) -> None:
+        """Take all of :meth:`deafen` back."""
+        self._filter(node, "-F", "INPUT")
+
+    def part(self, *groups: list[str]) -> None:
+        """Swallow everything between nodes of different groups, both ways."""
+        for group in groups:
+            for node in group:
+                self.deafen(node, *(n for other in groups if other is not group for n in other))
+
+    def join(self) -> None:
+        """Let everybody hear everybody again."""
+        for node in self.nodes:
+            self.plug(node)
+            self.hear(node)
+
+    def _filter(self, node: str, *words: str) -> None:
+        _run("ip", "netns", "exec", self.space(node), "iptables", "-w", *words)
+
+    # The daemons.
+
+    def _configure(self) -> None:
+        identity = secrets.token_hex(16)
+        for node in self.nodes:
+            folder = self.home / node
+            folder.mkdir(parents=True)
+            if self._disk_mib:
+                _run("mount", "-t", "tmpfs", "-o", f"size={self._disk_mib}m", "elasticd", str(folder))
+            peers = [f"{self.host(n)}:{DAEMON_PORT}" for n in self.nodes if n != node]
+            listen = f"{self.host(node)}:{DAEMON_PORT}"
+            settings = NodeConfig(node_id=node, listen=listen, peers=tuple(peers), **self._settings)
+            (folder / config.FILE_NAME).write_text(config.dump(settings))
+            (folder / "cluster_id").write_text(identity + "\n")
+            if self._kernels is not None:
+                shutil.copytree(self._kernels, folder / "cache", dirs_exist_ok=True)
+
+    def up(self) -> None:
+        """Start the nodes that don't run; returns once all who can share a view."""
+        self._starting = True
+        try:
+            living = self.living()
+            for node in self.nodes:
+                if node not in living:
+                    self._start(node)
+            self.wait_view(self.nodes)
+        finally:
+            self._starting = False
+        self.note()
+
+    revive = up
+
+    def _start(self, node: str) -> None:
+        old = self._daemons.pop(node, None)
+        if old is not None:
+            old.wait(20)
+        with (self.home / node / "daemon.log").open("ab") as log:
+            self._daemons[node] = subprocess.Popen(
+                ["ip", "netns", "exec", self.space(node), sys.executable, "-P", "-m",
+                 "elasticd.shell.daemon", "run", "--home", self.home / node, "--insecure"],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.home / node,
+                env=self.environment, start_new_session=True,
+            )  # fmt: skip
+
+    def wait_view(self, members: list[str]) -> None:
+        """Until exactly these nodes share a view."""
+
+        def agree() -> bool:
+            views = [self.view_of(node) for node in members]
+            same = all(view == views[0] for view in views)
+            return same and views[0] is not None and sorted(views[0]["members"]) == sorted(members)
+
+        self.wait_for(f"a view of {members}", agree)
+
+    def view_of(self, node: str) -> dict[str, Any] | None:
+        """The view that ``node`` is in; None if it doesn't answer."""
+        try:
+            found: dict[str, Any] = Client(self.home / node).request({"do": "status"})["view"]
+        except (NoDaemonError, OperationError, ProtocolError):
+            return None
+        return found
+
+    def status_at(self, node: str, job: str) -> dict[str, Any]:
+        """The job's entry of ``status --json`` as ``node`` sees it."""
+        found = Client(self.home / node).request({"do": "status", "job": job})["jobs"][0]
+        return dict(found)
+
+    @property
+    def addresses(self) -> list[str]:
+        return []  # they can't be reached from here
+
+    def down(self) -> list[str]:
+        with contextlib.suppress(OSError):
+            self.join()
+        for node in self.nodes:
+            self.free_disk(node)
+        left = super().down()
+        for process in self._daemons.values():
+            process.wait(20)
+        for space in [self._hub, *map(self.space, self.nodes)]:
+            with contextlib.suppress(OSError):
+                _ip("netns", "delete", space)
+        return left
+
+    def unmount(self) -> None:
+        """Take the disks away, with all that is on them."""
+        for node in self.nodes if self._disk_mib else ():
+            _run("umount", "-l", str(self.home / node))
+
+    # Disks.
+
+    def fill_disk(self, node: str) -> None:
+        """Leave no byte free on the node's disk."""
+        with (self.home / node / FILLER).open("wb", buffering=0) as file:
+            for size in (1 << 20, 1 << 12, 1):
+                with contextlib.suppress(OSError):
+                    while file.write(b"x" * size) == size:
+                        pass
+
+    def free_disk(self, node: str) -> None:
+        """Take :meth:`fill_disk` back."""
+        (self.home / node / FILLER).unlink(missing_ok=True)
+
+
+def _ip(*words: str) -> None:
+    _run("ip", *words)
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
+    )
+    if done.returncode:
+        raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
