@@ -232,7 +232,8 @@ class ChildServer:
         """Start a process in a session of its own, with nothing of ours but its log file.
 
         Raises:
-            OperationError: it can't be started: no such program or folder, too many processes.
+            OperationError: it can't be started: no such program or folder, too many processes, a
+                full disk.
         """
         nonce = secrets.token_hex(16)
         environment = {
@@ -253,8 +254,13 @@ class ChildServer:
             str(launch.log),
         )  # fmt: skip
         child = Child(entry, process)
+        try:
+            self._roster.add(entry)
+        except OSError as error:
+            # One that a later daemon would not know of must not run.
+            process.reap()
+            raise OperationError(f"{launch.role} can't be written down: {error}") from error
         self._children[nonce] = child
-        self._roster.add(entry)
         self._watch(child)
         return child
 
@@ -327,7 +333,8 @@ class ChildServer:
         self._watches.pop(child.nonce)
         child._reap()
         del self._children[child.nonce]
-        self._roster.remove(child.pid)
+        with contextlib.suppress(OSError):  # a pid too many in it does no harm
+            self._roster.remove(child.pid)
         try:
             self._on_exit(child, child.status)
         finally:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import errno
+import io
 import json
 import logging
 import os
@@ -14,7 +17,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any, TextIO, assert_never, cast
 
 import psutil
 import structlog
@@ -31,7 +34,7 @@ from elasticd.shell.children import ChildServer
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control import ControlServer, lock_home
 from elasticd.shell.cuts import Cutter
-from elasticd.shell.durable import write_durable
+from elasticd.shell.durable import unwritable, write_durable
 from elasticd.shell.engine import Engine
 from elasticd.shell.eventlog import EventLog
 from elasticd.shell.firewall import firewall
@@ -50,6 +53,7 @@ STOP_SECONDS = 5.0
 ROTATE_SECONDS = 10.0
 """Between two looks at the sizes of the ranks' logs."""
 _FILES = 4096
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
 log = structlog.get_logger(__name__)
 
@@ -127,6 +131,7 @@ class Daemon:
     async def run(self) -> int:
         """Serve until a signal, a ``shutdown`` request or a broken invariant."""
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._uncaught)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         self._cutter.clean()
@@ -230,9 +235,21 @@ class Daemon:
         self._engine.post(event)
 
     def _broken(self, error: BaseException) -> None:
-        log.error("the control plane stopped", error=repr(error), exc_info=error)
+        """A control plane that broke an invariant, or can't journal, must not go on."""
+        if self._failure is not None:
+            return
         self._failure = error
+        log.error("the control plane stopped", error=repr(error), exc_info=error)
+        self._engine.stop()
+        if isinstance(error, OSError):
+            self._engine.last_words(e.Leave(f"its disk can't be written: {error}"))
         self._stop.set()
+
+    def _uncaught(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        log.error("uncaught", what=context.get("message"), error=repr(error), exc_info=error)
+        if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+            self._broken(error)
 
     # --- what comes in ------------------------------------------------------------------------
 
@@ -240,6 +257,9 @@ class Daemon:
         self._ranks.on_message(child, message, fds)
 
     def _child_exited(self, child: Any, status: int | None) -> None:
+        if status and (error := unwritable(self._home)) is not None:
+            # Then a script that failed has most likely failed of that, and only here.
+            self._broken(error)
         self._ranks.on_exit(child, status)
 
     async def _serve(self, request: dict[str, Any]) -> int:
@@ -264,12 +284,18 @@ class Daemon:
                 for batch in self._events.missing(frame["vector"]):
                     self._peers.send(node, {"t": "events", "items": batch})
             case "events":
-                for item in frame["items"]:
-                    self._events.add(item)
+                self._add_events(frame["items"])
             case "frame":
                 self._post(e.Arrived(node, decode_frame(frame)))
             case kind:
                 raise ProtocolError(f"unknown frame {str(kind)[:80]!r}")
+
+    def _add_events(self, items: list[Any]) -> None:
+        try:
+            for item in items:
+                self._events.add(item)
+        except OSError as error:  # ours, not the connection's
+            self._broken(error)
 
     # --- what goes out ------------------------------------------------------------------------
 
@@ -330,6 +356,22 @@ class Daemon:
         written = self._events.write(event)
         for node in self._peers.connected():
             self._peers.send(node, {"t": "events", "items": [written]})
+
+
+class _Forgiving(io.TextIOBase):
+    """A log that loses lines when its disk is full, since no line is worth the daemon."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str, /) -> int:
+        with contextlib.suppress(OSError):
+            self._file.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._file.flush()
 
 
 IDENTITY_NAME = "daemon.json"
@@ -395,7 +437,7 @@ def _prepare(home: Path) -> None:
             structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(file=cast(TextIO, _Forgiving(sys.stderr))),
     )
 
 

@@ -12,6 +12,7 @@ import os
 import sys
 from pathlib import Path
 
+_PROBE_BYTES = 64 * 1024
 PARTIAL_SUFFIX = ".partial"
 """Ends the name of a file that is still being written; a restart may remove every such file."""
 
@@ -68,3 +69,14 @@ def write_durable(path: Path, data: bytes, mode: int = 0o600) -> None:
         partial.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def unwritable(folder: Path) -> OSError | None:
+    """What goes wrong when a few bytes are written in ``folder``; None: nothing."""
+    probe = folder / f".probe{PARTIAL_SUFFIX}"
+    try:
+        write_durable(probe, b"x" * _PROBE_BYTES)
+        probe.unlink()
+    except OSError as error:
+        return error
+    return None

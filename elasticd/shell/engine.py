@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 
-from elasticd.core.effects import Inward, Outward, Tick
+from elasticd.core.effects import Inward, Outward, Tick, Transmit
 from elasticd.core.endpoint import Endpoint
 from elasticd.shell.clock import monotonic_seconds
 
@@ -44,6 +45,13 @@ class Engine:
         self._events.clear()
         if self._timer is not None:
             self._timer.cancel()
+
+    def last_words(self, event: Inward) -> None:
+        """Let an engine that has failed tell the other nodes something; nothing is journalled."""
+        with contextlib.suppress(Exception):  # the top of a process that is ending anyway
+            for effect in self._endpoint.step(monotonic_seconds(), event):
+                if isinstance(effect, Transmit):
+                    self._perform(effect)
 
     def post(self, event: Inward) -> None:
         """Take an event in. Events that effects cause wait until all effects are performed."""

@@ -65,7 +65,7 @@ class NetCluster(Cluster):
         self._disk_mib = disk_mib
         self._settings = settings
         self._prefix = f"eld-{secrets.token_hex(3)}"
-        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._hub = f"{self._prefix}-hub"
         self._wire()
         self._configure()
@@ -135,7 +135,9 @@ class NetCluster(Cluster):
             folder = self.home / node
             folder.mkdir(parents=True)
             if self._disk_mib:
-                _run("mount", "-t", "tmpfs", "-o", f"size={self._disk_mib}m", "elasticd", str(folder))
+                _run(
+                    "mount", "-t", "tmpfs", "-o", f"size={self._disk_mib}m", "elasticd", str(folder)
+                )
             peers = [f"{self.host(n)}:{DAEMON_PORT}" for n in self.nodes if n != node]
             listen = f"{self.host(node)}:{DAEMON_PORT}"
             settings = NodeConfig(node_id=node, listen=listen, peers=tuple(peers), **self._settings)
@@ -160,11 +162,11 @@ class NetCluster(Cluster):
     revive = up
 
     def _start(self, node: str) -> None:
-        old = self._daemons.pop(node, None)
+        old = self._running.pop(node, None)
         if old is not None:
             old.wait(20)
         with (self.home / node / "daemon.log").open("ab") as log:
-            self._daemons[node] = subprocess.Popen(
+            self._running[node] = subprocess.Popen(
                 ["ip", "netns", "exec", self.space(node), sys.executable, "-P", "-m",
                  "elasticd.shell.daemon", "run", "--home", self.home / node, "--insecure"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.home / node,
@@ -204,7 +206,7 @@ class NetCluster(Cluster):
         for node in self.nodes:
             self.free_disk(node)
         left = super().down()
-        for process in self._daemons.values():
+        for process in self._running.values():
             process.wait(20)
         for space in [self._hub, *map(self.space, self.nodes)]:
             with contextlib.suppress(OSError):
