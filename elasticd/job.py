@@ -13,6 +13,7 @@ from typing import Any
 
 from elasticd.rules import (
     Wrong,
+    boolean,
     choice,
     integer,
     list_of,
@@ -141,6 +142,7 @@ class RecoveryTable:
     verify_every: int = field(default=50, metadata=rule(integer(0, MAX_STEPS)))
     on_nan: str = field(default="stop", metadata=rule(choice("stop", "skip", "restore")))
     user_code_seconds: float = field(default=600.0, metadata=rule(positive_number(1e9)))
+    drop_slow: bool = field(default=False, metadata=rule(boolean))
 
 
 _TABLES: dict[str, type[Any]] = {

@@ -56,6 +56,13 @@ def positive_number(high: float) -> Rule:
     return check
 
 
+def boolean(value: object) -> bool:
+    """true or false."""
+    if type(value) is not bool:
+        raise Wrong(f"must be true or false, not {show(value)}")
+    return value
+
+
 def text(pattern: str = "", hint: str = "") -> Rule:
     """A string; if given, one that ``pattern`` matches in full, described by ``hint``."""
 

@@ -23,59 +23,89 @@ _SEARCHED_GRAINS = 256
 serve."""
 
 
+_SLACK = 1.05
+"""A step may take so much longer than it has to if that saves vectors to exchange."""
+
+
 @lru_cache(maxsize=256)
-def shares(grains: int, size: int) -> Shares:
-    """Contiguous shares for ``size`` equally fast ranks: the largest as small as can be, then few
-    tree nodes."""
-    cuts = _cuts(grains, size)
+def shares(grains: int, size: int, seconds: tuple[float, ...] = ()) -> Shares:
+    """Contiguous shares for ``size`` ranks: the slowest done as early as can be, then few tree
+    nodes. ``seconds`` (relative) that a grain takes each rank; by default all are as fast."""
+    cuts = _cuts(grains, seconds or (1.0,) * size)
     return tuple(((start, end),) if end > start else () for start, end in pairwise(cuts))
 
 
-def _cuts(grains: int, size: int) -> tuple[int, ...]:
-    largest = -(-grains // size)
+def _cuts(grains: int, seconds: tuple[float, ...]) -> tuple[int, ...]:
     if grains > _SEARCHED_GRAINS:
-        return tuple(grains * rank // size for rank in range(size + 1))
+        speeds = [1 / each for each in seconds]
+        sums = [sum(speeds[:rank]) for rank in range(len(speeds) + 1)]
+        return tuple(int(grains * part / sums[-1] + 1e-9) for part in sums)
+    most = _most(grains, seconds)
     # best[position]: (most nodes of one rank, nodes in all, cuts so far), after each rank in turn.
     best: dict[int, tuple[int, int, tuple[int, ...]]] = {0: (0, 0, (0,))}
-    for rank in range(size):
+    for rank, largest in enumerate(most):
         reached: dict[int, tuple[int, int, tuple[int, ...]]] = {}
-        for start, (most, total, cuts) in best.items():
+        for start, (nodes_most, total, cuts) in best.items():
             for end in range(start, min(start + largest, grains) + 1):
-                if grains - end > largest * (size - rank - 1):
+                if grains - end > sum(most[rank + 1 :]):
                     continue
                 nodes = len(cover([(start, end)], grains))
-                option = (max(most, nodes), total + nodes, (*cuts, end))
+                option = (max(nodes_most, nodes), total + nodes, (*cuts, end))
                 if end not in reached or option < reached[end]:
                     reached[end] = option
         best = reached
     return best[grains][2]
 
 
+def _most(grains: int, seconds: tuple[float, ...]) -> list[int]:
+    """How many grains each rank can compute in the shortest step that is possible."""
+    ends = sorted({count * each for each in seconds for count in range(1, grains + 1)})
+    low, high = 0, len(ends) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if sum(_fitting(ends[middle], seconds)) >= grains:
+            high = middle
+        else:
+            low = middle + 1
+    if len(set(seconds)) == 1:
+        return _fitting(ends[low], seconds)
+    return _fitting(_SLACK * ends[low], seconds)
+
+
+def _fitting(end: float, seconds: tuple[float, ...]) -> list[int]:
+    return [int(end / each + 1e-9) for each in seconds]
+
+
 def reshare(
-    grains: int, kept: Mapping[NodeId, Sequence[Range]], members: Sequence[NodeId]
+    grains: int,
+    kept: Mapping[NodeId, Sequence[Range]],
+    members: Sequence[NodeId],
+    seconds: tuple[float, ...] = (),
 ) -> Shares:
     """Shares of a step that was cut: members keep what they had begun, the rest is dealt out
     evenly.
 
     ``kept`` names members that were in the world whose step was cut, with their share of it.
+    ``seconds`` as for :func:`shares`.
     """
     owned = {node: list(kept.get(node, ())) for node in members}
     if not any(owned.values()):
-        return shares(grains, len(members))
+        return shares(grains, len(members), seconds)
+    slowness = dict(zip(members, seconds or (1.0,) * len(members), strict=True))
     missing = _complement((part for ranges in owned.values() for part in ranges), grains)
     for grain_range in missing:
         for grain in range(*grain_range):
             # Neighbouring grains go to the same rank while it is not ahead of the others: fewer
             # tree nodes.
-            target = min(members, key=lambda node: _weight(owned[node], grain))
+            target = min(members, key=lambda node: _weight(owned[node], grain, slowness[node]))
             owned[target].append((grain, grain + 1))
     return tuple(_joined(owned[node]) for node in members)
 
 
-def _weight(ranges: Sequence[Range], grain: int) -> tuple[int, int]:
+def _weight(ranges: Sequence[Range], grain: int, slowness: float) -> tuple[float, int]:
     held = sum(end - start for start, end in ranges)
     adjacent = any(end == grain or start == grain + 1 for start, end in ranges)
-    return held, 0 if adjacent else 1
+    return (held + 1) * slowness, 0 if adjacent else 1
 
 
 def _complement(ranges: Iterable[Range], grains: int) -> list[Range]:

@@ -45,6 +45,8 @@ class Timing:
     """A newcomer that could not take the state is not let in for this long."""
     retry_seconds: float = 1.0
     """Between attempts at what failed for a reason that may pass: an archive, a copied shard."""
+    slow_seconds: float = 600.0
+    """A straggler that was dropped is tried again after so long."""
     together_seconds: float = 5.0
     """A newcomer that could enter waits this long for others that are being prepared."""
     write_seconds: float = 60.0

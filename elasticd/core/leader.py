@@ -57,6 +57,7 @@ from elasticd.core.trust import Trust
 from elasticd.job import JobSpec
 from elasticd.recovery import faults
 from elasticd.recovery import relief as levels
+from elasticd.recovery.speed import Speeds, Straggler
 from elasticd.types import NodeId, Tag
 
 
@@ -72,6 +73,7 @@ class Driver:
     trust: Trust
     growth: Growth
     halting: Halting
+    speeds: Speeds
     phase: str = "waiting"
     phase_since: float = 0.0
     started_at: float = 0.0
@@ -120,6 +122,7 @@ class Driver:
             Trust(ctx, record.id),
             Growth(ctx, record.id),
             Halting(ctx, record.id),
+            Speeds(),
             phase_since=ctx.now,
             started_at=ctx.now,
             relief=record.relief,
@@ -477,6 +480,7 @@ class Driver:
             return False
         self.relief += 1
         self.patience.forget()
+        self.speeds.forget()
         if self.relief > levels.RECOMPUTE_LEVEL:
             self.exact = False
         return True
@@ -521,7 +525,9 @@ class Driver:
         self.account.planned(rung, point.step, lost)
         before = self.cut(self.world.relief) if self.world is not None else cut
         kept = planning.shares_kept(self.world, resume, before, cut)
-        shares_now, shares = planning.deal(cut, kept, resume.members)
+        shares_now, shares = planning.deal(
+            cut, kept, resume.members, self.speeds.weights(resume.members)
+        )
         count = self.checkpoints.cut_of(point)
         world = World(
             job=self.record.id,
@@ -552,6 +558,7 @@ class Driver:
         self.listening, self.ready, self.progress = set(), set(), {}
         self.released, self.judged = set(), set()
         self.patience.enter(world)
+        self.speeds.restart()
         self.growth.enter(world)
         self.checkpoints.enter(world)
         self._enter("forming")
@@ -608,6 +615,7 @@ class Driver:
             self.moved_at = self.ctx.now
         self.progress[node] = progress
         self.patience.saw(node, progress, self.ctx.now)
+        self.speeds.saw(node, progress.grain_seconds, progress.update_seconds)
         if progress.loss is not None:
             self.loss = progress.loss
         if progress.committed > self.committed:
@@ -616,6 +624,7 @@ class Driver:
                 self._recovered()
                 # At a step boundary all members hold the same state, and nobody has to take it.
                 self._maybe_grow()
+                self._look_at_speeds()
         if self.record.paused and self.phase == "running":
             self.evaluate()
         self.summary_due = True
@@ -689,6 +698,54 @@ class Driver:
         entering = strangers or self.growth.ready(fresh, self.progress, self.spec.train.steps)
         if entering and self.roster.warm((*world.members, *entering)):
             self._freeze([*world.members, *entering])
+
+    def _look_at_speeds(self) -> None:
+        """Let shares follow speed; tell of stragglers, and go on without one where that is
+        faster."""
+        world = self.world
+        if world is None or self.phase != "running" or self.account.recovery is not None:
+            return
+        if self.committed <= world.step or self.record.paused:
+            return
+        grains = self.cut(world.relief).grains
+        for found in self.speeds.stragglers(world.members):
+            self._tell_of_straggler(found, world)
+            why = self.speeds.better_without(found.node, world.members, grains)
+            spare = len(world.members) - 1 >= self.spec.world.min
+            if why and spare and self.spec.recovery.drop_slow:
+                self.trust.benched[found.node] = self.ctx.now + self.ctx.timing.slow_seconds
+                self.ctx.emit(
+                    "node_dropped",
+                    f"the job goes on without {found.node}, which is slow: {why}",
+                    self.record.id,
+                    world.generation.counter,
+                    culprit=found.node,
+                )
+                self._freeze([n for n in world.members if n != found.node])
+                return
+        left = self.spec.train.steps - self.committed
+        move = self.speeds.judge(world.members, grains, world.shares, left)
+        if move is not None and self.roster.warm(world.members):
+            counts = {
+                n: sum(end - start for start, end in share)
+                for n, share in zip(world.members, move.shares, strict=True)
+            }
+            generation = world.generation.counter
+            self.ctx.emit("shares_moved", move.reason, self.record.id, generation, grains=counts)
+            self._freeze(list(world.members))
+
+    def _tell_of_straggler(self, found: Straggler, world: World) -> None:
+        self.ctx.emit(
+            "fault_detected",
+            f"slow on {found.node}: {found.reason}",
+            self.record.id,
+            world.generation.counter,
+            fault="slow",
+            rank=world.members.index(found.node),
+            culprit=found.node,
+            evidence=[found.reason],
+            seconds_to_detect=0.0,
+        )
 
     def on_lent(self, node: NodeId, lent: Lent) -> None:
         self.growth.on_lent(node, lent)

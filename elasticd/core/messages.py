@@ -381,6 +381,9 @@ class Progress:
     steps_per_second: float
     memory_bytes: int
     metrics: dict[str, Any]
+    grain_seconds: float = 0.0
+    """What a grain, and an update, took the sender lately; 0: it has made none."""
+    update_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

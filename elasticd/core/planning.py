@@ -122,7 +122,8 @@ def _from_survivors(at: Situation, best: restore.Held) -> Start:
     resume = restore.from_survivors(points, best.point, order, gives, replays)
     rung = "regroup" if _somebody_left(at) else "retry"
     if not at.recovering:
-        rung = "grow"
+        # Without a newcomer only shares change.
+        rung = "grow" if set(resume.members) - set(previous) else "retry"
     if best.point.step < at.committed:
         rung = "rescue"  # who holds it was in none of the worlds that went on
     lineage = best.point.lineage
@@ -181,9 +182,12 @@ def shares_kept(
 
 
 def deal(
-    cut: Cut, kept: Mapping[NodeId, tuple[Range, ...]], members: tuple[NodeId, ...]
+    cut: Cut,
+    kept: Mapping[NodeId, tuple[Range, ...]],
+    members: tuple[NodeId, ...],
+    seconds: tuple[float, ...],
 ) -> tuple[regroup.Shares, regroup.Shares]:
     """The shares of the first step and of all later ones."""
-    now = regroup.reshare(cut.grains, kept, members)
+    now = regroup.reshare(cut.grains, kept, members, seconds)
     regroup.check_shares(cut.grains, now)
-    return now, regroup.shares(cut.grains, len(members))
+    return now, regroup.shares(cut.grains, len(members), seconds)

@@ -28,6 +28,7 @@ def ranks(
                 "reducer_pid": status.reducer_pid if status else None,
                 "step": own.step if own else world.step,
                 "grains": sum(end - start for start, end in dealt[rank]),
+                "grain_seconds": round(own.grain_seconds, 4) if own else 0.0,
             }
         )
     return result

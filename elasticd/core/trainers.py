@@ -70,6 +70,8 @@ def progress_of(job: JobId, world: World, message: dict[str, Any]) -> Progress:
         steps_per_second=message["steps_per_second"] or 0.0,
         memory_bytes=message["memory_bytes"],
         metrics=message["metrics"],
+        grain_seconds=float(message.get("grain_seconds", 0.0)),
+        update_seconds=float(message.get("update_seconds", 0.0)),
     )
 
 

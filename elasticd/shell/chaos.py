@@ -37,7 +37,7 @@ MAX_CUT_SECONDS = 3600.0
 _CUT_AFTER_SECONDS = 0.3
 """Between a node's consent and its cut: the orders for the others must arrive before."""
 _SLOW_PERIOD_SECONDS = 0.1
-_SLOW_STOPPED = 0.6
+_SLOW_STOPPED = 0.75
 """Of each period a slowed process is stopped for this share."""
 _ANSWER_FIRST_SECONDS = 0.05
 """A daemon that is about to end itself answers first."""

@@ -178,6 +178,9 @@ class AloneSeat:
     def finish(self, point: Point) -> bool:
         return True
 
+    def timed(self, grain_seconds: float, update_seconds: float) -> None:
+        pass
+
     def phase(self, name: str) -> None:
         pass
 

@@ -30,6 +30,7 @@ from elasticd.train.forward import Forward
 from elasticd.train.imports import read_parameters
 from elasticd.train.layout import Layout, Reduced, Vector
 from elasticd.train.probe import Probe
+from elasticd.train.progress import Lately
 from elasticd.train.relief import Relief
 from elasticd.train.seat import Delivery, Files, Seat
 from elasticd.train.state import Loaded, Snapshot, TrainingState, model_tree
@@ -60,6 +61,7 @@ class Engine:
         self.world: World | None = None
         self.point: Point | None = None
         self._sums = GrainSums(self.grains)
+        self._grain_times, self._update_times = Lately(), Lately()
         self._probe = Probe()
         self._agreed = False
         self._forward = Forward(state)
@@ -117,6 +119,7 @@ class Engine:
         if micro == self._micro:
             return
         self._micro, self.grains = micro, -(-self.global_size // micro)
+        self._grain_times.forget()
         self._sums, self._plan = GrainSums(self.grains), None
         self._probe.restart()
         self._cut(micro)
@@ -306,8 +309,10 @@ class Engine:
                 grain = missing[0]
             else:
                 return
+            started = time.monotonic()
             self._forward.begin()
             yield grain
+            self._grain_times.took(time.monotonic() - started)
 
     @property
     def step(self) -> int:
@@ -431,9 +436,13 @@ class Engine:
         if self.seat.keeps_updates():
             state = {} if self._skips else reduced.state
             update = Update.of(point, world.generation, self._skips, state, gradients)
+        started = time.monotonic()
         randomness.seed_update(self.seed, step)
         if not self._skips:
             self._update(reduced.state, optimizer, gradients)
+            self._update_times.took(time.monotonic() - started)
+        idle = not world.share(step)
+        self.seat.timed(0.0 if idle else self._grain_times.seconds, self._update_times.seconds)
         stamp = next_stamp(point.stamp, world.generation, step)
         self.point = Point(point.lineage, step, stamp)
         self._sums.aim(world.share(step + 1))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 import psutil
@@ -71,6 +73,24 @@ class Pace:
     def steps_per_second(self) -> float | None:
         """None before the second step."""
         return None if not self._mean_seconds else 1 / self._mean_seconds
+
+
+class Lately:
+    """The median of the last few durations: one that was interrupted doesn't count."""
+
+    def __init__(self, most: int = 15) -> None:
+        self._seconds: deque[float] = deque(maxlen=most)
+
+    def took(self, seconds: float) -> None:
+        self._seconds.append(seconds)
+
+    def forget(self) -> None:
+        self._seconds.clear()
+
+    @property
+    def seconds(self) -> float:
+        """0 while there is none."""
+        return median(self._seconds) if self._seconds else 0.0
 
 
 class Memory:

@@ -147,6 +147,9 @@ class Seat(Protocol):
     def finish(self, point: Point) -> bool:
         """Wait at the job's end: True when released, False when the world has ended."""
 
+    def timed(self, grain_seconds: float, update_seconds: float) -> None:
+        """What a grain and an update took lately; 0: none was made."""
+
     def phase(self, name: str) -> None:
         """What the training thread does now."""
 

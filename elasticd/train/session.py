@@ -57,6 +57,8 @@ class _Report:
     phase: str = "idle"
     loss: float | None = None
     metrics: dict[str, float | str] = field(default_factory=dict)
+    grain_seconds: float = 0.0
+    update_seconds: float = 0.0
     pace: Pace = field(default_factory=Pace)
     memory: Memory = field(default_factory=Memory)
 
@@ -627,6 +629,11 @@ class Session:
 
     # What is shown.
 
+    def timed(self, grain_seconds: float, update_seconds: float) -> None:
+        with self._lock:
+            self._report.grain_seconds = grain_seconds
+            self._report.update_seconds = update_seconds
+
     def phase(self, name: str) -> None:
         with self._lock:
             self._set_phase(name)
@@ -663,6 +670,8 @@ class Session:
             "loss": report.loss,
             "phase": report.phase,
             "steps_per_second": report.pace.steps_per_second,
+            "grain_seconds": report.grain_seconds,
+            "update_seconds": report.update_seconds,
             "memory_bytes": report.memory.bytes,
             "metrics": dict(report.metrics),
         }

@@ -71,13 +71,23 @@ def test_chaos(
         assert found["seconds_to_detect"] < 5
 
 
-def test_a_slowed_trainer_is_no_fault(cluster: Cluster, undisturbed: Undisturbed) -> None:
+def test_a_slowed_trainer_is_given_fewer_grains(cluster: Cluster, undisturbed: Undisturbed) -> None:
     expected = undisturbed("high.py")
-    job = cluster.submit("high.py", job__args=SLOW)
+    job = cluster.submit("high.py", job__args=["--pace-seconds", "0.03"])
     cluster.wait_whole(job, 3)
-    cluster.command("chaos", "slow", job, "--rank", "0", "--seconds", "5")
+    before = cluster.status(job)["ranks"]
+    slow = before[2]["node"]
+    cluster.command("chaos", "slow", job, "--rank", "2", "--seconds", "30")
+
+    def moved() -> int | None:
+        ranks = {rank["node"]: rank for rank in cluster.status(job)["ranks"]}
+        fewer = slow in ranks and ranks[slow]["grains"] < before[2]["grains"]
+        return ranks[slow]["pid"] if fewer else None
+
+    assert cluster.wait_for("fewer grains", moved) == before[2]["pid"], "its trainer stays"
     check(cluster, job, "high.py", expected)
-    assert faults(cluster, job) == [], cluster.report("slow is no fault", job)
+    assert set(faults(cluster, job)) <= {"slow"}, cluster.report("that breaks nothing", job)
+    assert cluster.status(job)["recoveries"] == 0
 
 
 def test_chaos_on_what_there_is_not(cluster: Cluster) -> None:

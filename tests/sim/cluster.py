@@ -106,6 +106,8 @@ class Setup:
     grain_seconds: tuple[float, float] = (0.01, 0.03)
     trainer_start_seconds: tuple[float, float] = (0.8, 2.0)
     reducer_start_seconds: tuple[float, float] = (0.3, 0.6)
+    slowness: tuple[float, ...] = ()
+    """By host in order of names: how many times as long as on others a grain takes; else 1."""
     log_limit: int = 12
     """So many updates fill a trainer's log."""
     script_state: bool = False

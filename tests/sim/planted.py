@@ -181,17 +181,17 @@ def generation_reused(switches: Switches) -> None:
 def grain_twice(switches: Switches) -> None:
     _no_self_check(switches)
 
-    def reshare(grains: int, kept: Any, members: Any) -> regroup.Shares:
+    def reshare(grains: int, kept: Any, members: Any, seconds: Any) -> regroup.Shares:
         return tuple(((0, grains),) for _ in members)
 
     switches.set(regroup, "reshare", reshare)
 
 
 def sample_skipped(switches: Switches) -> None:
-    def reshare(grains: int, kept: Any, members: Any) -> regroup.Shares:
+    def reshare(grains: int, kept: Any, members: Any, seconds: Any) -> regroup.Shares:
         return tuple(
             tuple((start, min(end, grains - 1)) for start, end in share)
-            for share in real(grains, kept, members)
+            for share in real(grains, kept, members, seconds)
         )
 
     real = regroup.reshare

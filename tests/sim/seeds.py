@@ -62,4 +62,5 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
         on_the_wire=seed % 8 == 0,
         log_limit=chance.choice((1, 12, 12, 40)),
         script_state=chance.random() < 0.15,
+        slowness=(chance.choice((2.0, 5.0)),) if chance.random() < 0.3 else (),
     )

@@ -673,7 +673,8 @@ class Trainer(Process):
                     self.computed.add(grain)
                     self._compute()
 
-            self._soon(self.cluster.setup.grain_seconds, computed)
+            low, high = self.cluster.setup.grain_seconds
+            self._soon((low * self._slowness, high * self._slowness), computed)
         elif not self.agreed:
             self._probe()
         else:
@@ -835,7 +836,20 @@ class Trainer(Process):
             "steps_per_second": None,
             "memory_bytes": 1,
             "metrics": {},
+            "grain_seconds": self._grain_seconds(seat, point.step),
+            "update_seconds": 0.003 * self._slowness,
         }
+
+    @property
+    def _slowness(self) -> float:
+        order = sorted(self.cluster.hosts).index(self.host.name)
+        given = self.cluster.setup.slowness
+        return given[order] if order < len(given) else 1.0
+
+    def _grain_seconds(self, seat: Seat, step: int) -> float:
+        if step == seat.world.step or not seat.share(step):
+            return 0.0
+        return self._slowness * sum(self.cluster.setup.grain_seconds) / 2
 
     def ended(self, status: int) -> None:
         self._leave()

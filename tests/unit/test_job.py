@@ -88,6 +88,7 @@ def test_defaults_are_those_of_the_interface(folder: Path) -> None:
             "verify_every": 50,
             "on_nan": "stop",
             "user_code_seconds": 600.0,
+            "drop_slow": False,
         },
     }
 
@@ -98,7 +99,10 @@ def test_all_keys_are_read(folder: Path) -> None:
             "args = []", 'args = ["-x", "1"]\nenv = {A = "b"}\npython = "/usr/bin/python3"'
         )
         .replace("every_steps = 10", 'every_steps = "auto"\nreplicas = 1\nkeep = 9')
-        .replace('on_nan = "stop"', 'on_nan = "skip"\nspare = "none"\nuser_code_seconds = 1')
+        .replace(
+            'on_nan = "stop"',
+            'on_nan = "skip"\nspare = "none"\nuser_code_seconds = 1\ndrop_slow = true',
+        )
     )
     assert spec.job.args == ("-x", "1")
     assert spec.job.env == {"A": "b"}
@@ -108,6 +112,7 @@ def test_all_keys_are_read(folder: Path) -> None:
     assert (spec.checkpoint.replicas, spec.checkpoint.keep) == (1, 9)
     assert (spec.recovery.on_nan, spec.recovery.spare) == ("skip", "none")
     assert spec.recovery.user_code_seconds == 1.0
+    assert spec.recovery.drop_slow is True
 
 
 def test_a_byte_order_mark_and_dos_line_ends_are_accepted(folder: Path) -> None:

@@ -319,6 +319,9 @@ class Seat:
             return False
         return True
 
+    def timed(self, grain_seconds: float, update_seconds: float) -> None:
+        pass
+
     def phase(self, name: str) -> None:
         pass
 

@@ -1,0 +1,189 @@
+"""How fast members compute, what shares follow from that, and who is a straggler.
+
+Members say how long a grain takes them. Shares follow with hysteresis: they move when the same gain
+was there for several steps in a row and repays the pause that moving costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from elasticd.recovery.regroup import Shares, shares
+from elasticd.types import NodeId
+
+GAIN = 0.2
+"""Of a step's seconds: less is not worth a change."""
+STEPS, MOST_STEPS = 8, 256
+"""For so many committed steps in a row the gain must be there; twice as many after each change."""
+PAUSE_SECONDS = 0.4
+REPAID = 3.0
+"""What a change of shares costs; the steps that are left must repay it so many times."""
+SLOW, SLOW_AGAIN = 3.0, 2.0
+"""So many times as slow as the others' median makes a straggler; below the second it is none."""
+SLOW_STEPS = 12
+DROP_GAIN = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What one member said last: medians over its last few grains and updates; 0: not known."""
+
+    grain_seconds: float
+    update_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Straggler:
+    node: NodeId
+    ratio: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """New shares that are worth a pause."""
+
+    shares: Shares
+    reason: str
+
+
+@dataclass(slots=True)
+class Speeds:
+    """Of the members of one job. ``settled`` is what shares are dealt by."""
+
+    paces: dict[NodeId, Pace] = field(default_factory=dict)
+    settled: dict[NodeId, float] = field(default_factory=dict)
+    idle_update_seconds: dict[NodeId, float] = field(default_factory=dict)
+    """Of members that compute nothing: how long an update took when a grain was last timed."""
+    needed: int = STEPS
+    gains: int = 0
+    """Steps in a row in which other shares would have gained enough."""
+    slow_steps: dict[NodeId, int] = field(default_factory=dict)
+    told: set[NodeId] = field(default_factory=set)
+
+    def saw(self, node: NodeId, grain_seconds: float, update_seconds: float) -> None:
+        """A member's own measurements."""
+        known = self.paces.get(node)
+        if grain_seconds > 0:
+            self.paces[node] = Pace(grain_seconds, update_seconds)
+            self.idle_update_seconds[node] = update_seconds
+        elif known is not None:
+            self.paces[node] = Pace(known.grain_seconds, update_seconds)
+
+    def forget(self) -> None:
+        """Grains have another size now."""
+        self.paces.clear()
+        self.settled.clear()
+        self.idle_update_seconds.clear()
+        self.restart()
+
+    def restart(self) -> None:
+        """Another world: count again."""
+        self.gains = 0
+        self.slow_steps.clear()
+
+    def seconds(self, node: NodeId) -> float:
+        """Of a grain, as ``node`` computes it now; 0: not known. Who computes nothing is taken to
+        have changed as its updates have."""
+        pace = self.paces.get(node)
+        if pace is None:
+            return 0.0
+        then = self.idle_update_seconds.get(node, 0.0)
+        changed = pace.update_seconds / then if then > 0 and pace.update_seconds > 0 else 1.0
+        return pace.grain_seconds * changed
+
+    def weights(self, members: Sequence[NodeId]) -> tuple[float, ...]:
+        """What shares of ``members`` are dealt by: relative seconds a grain."""
+        return _filled([self.settled.get(node, 0.0) for node in members])
+
+    # --- after each committed step ----------------------------------------------------------------
+
+    def judge(
+        self, members: Sequence[NodeId], grains: int, dealt: Shares, steps_left: int
+    ) -> Move | None:
+        """Whether other shares are worth a pause by now; if so they are settled."""
+        now = [self.seconds(node) for node in members]
+        if len(members) < 2 or not all(now):
+            return None
+        other = shares(grains, len(members), _rounded(now))
+        before, after = step_seconds(dealt, now), step_seconds(other, now)
+        gain = before - after
+        if gain < GAIN * before or gain * steps_left < REPAID * PAUSE_SECONDS:
+            self.gains = 0
+            return None
+        self.gains += 1
+        if self.gains < self.needed:
+            return None
+        self.gains, self.needed = 0, min(2 * self.needed, MOST_STEPS)
+        self.settled = dict(zip(members, _rounded(now), strict=True))
+        counts = ", ".join(
+            f"{n} {_count(old)} to {_count(new)}"
+            for n, old, new in zip(members, dealt, other, strict=True)
+            if _count(old) != _count(new)
+        )
+        text = f"shares follow speed: {counts} grains, {after:.2f} instead of {before:.2f} s a step"
+        return Move(other, text)
+
+    def stragglers(self, members: Sequence[NodeId]) -> list[Straggler]:
+        """Members that have become too slow; each is told once, until it is as fast as others."""
+        now = {node: self.seconds(node) for node in members}
+        if len(members) < 2 or not all(now.values()):
+            return []
+        found = []
+        for node, own in now.items():
+            others = median(seconds for other, seconds in now.items() if other != node)
+            ratio = own / others
+            if ratio < SLOW_AGAIN:
+                self.told.discard(node)
+            self.slow_steps[node] = self.slow_steps.get(node, 0) + 1 if ratio >= SLOW else 0
+            if self.slow_steps[node] >= SLOW_STEPS and node not in self.told:
+                self.told.add(node)
+                text = (
+                    f"a grain takes {own:.3f} s here and {others:.3f} s elsewhere (median),"
+                    f" for {self.slow_steps[node]} steps"
+                )
+                found.append(Straggler(node, ratio, text))
+        return found
+
+    def better_without(self, node: NodeId, members: Sequence[NodeId], grains: int) -> str:
+        """Why the others would be faster without ``node``, or nothing."""
+        now = {n: self.seconds(n) for n in members}
+        rest = [n for n in members if n != node]
+        if not rest or not all(now.values()):
+            return ""
+        with_it = self._step(list(members), now, grains)
+        without = self._step(rest, now, grains)
+        if without > (1 - DROP_GAIN) * with_it:
+            return ""
+        return f"a step takes {without:.2f} s without {node} and {with_it:.2f} s with it"
+
+    def _step(self, members: list[NodeId], now: Mapping[NodeId, float], grains: int) -> float:
+        seconds = [now[n] for n in members]
+        dealt = shares(grains, len(members), _rounded(seconds))
+        updates = [self.paces[n].update_seconds for n in members]
+        each = zip(dealt, seconds, updates, strict=True)
+        return max(_count(share) * own + update for share, own, update in each)
+
+
+def step_seconds(dealt: Shares, seconds: Sequence[float]) -> float:
+    """What all wait for: the slowest member's share."""
+    return max(_count(share) * own for share, own in zip(dealt, seconds, strict=True))
+
+
+def _count(share: Sequence[tuple[int, int]]) -> int:
+    return sum(end - start for start, end in share)
+
+
+def _rounded(seconds: Sequence[float]) -> tuple[float, ...]:
+    """To three digits of the fastest: what differs by less is the same."""
+    fastest = min(seconds)
+    return tuple(round(each / fastest, 2) for each in seconds)
+
+
+def _filled(weights: Sequence[float]) -> tuple[float, ...]:
+    """Who was not timed yet is taken to be as fast as most."""
+    known = [each for each in weights if each > 0]
+    usual = median(known) if known else 1.0
+    return tuple(each if each > 0 else usual for each in weights)

@@ -1,0 +1,33 @@
+"""Shares follow speed, and stragglers are told of."""
+
+from __future__ import annotations
+
+import pytest
+
+from .cluster import JobShape, Setup
+from .run import simulate
+from .test_growth import worlds
+from .test_sim import job_events, passes
+
+SHAPE = JobShape(steps=300, grains=8, every=50)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_slow_node_gets_fewer_grains_by_one_short_pause(seed: int) -> None:
+    result = passes(simulate(Setup(seed=seed, jobs=(SHAPE,), slowness=(5.0,))))
+    (moved,) = job_events(result, "shares_moved")
+    assert moved["grains"]["n0"] <= 1
+    last = worlds(result)[-1]
+    dealt = dict(zip(last.members, last.shares, strict=True))
+    counts = {n: sum(end - start for start, end in share) for n, share in dealt.items()}
+    assert counts == moved["grains"]
+    assert last.rung == "retry" and set(last.sources) == {"keep"}
+    assert not job_events(result, "recovery_finished"), "that is no fault"
+    (slow,) = job_events(result, "fault_detected")
+    assert (slow["fault"], slow["culprit"]) == ("slow", "n0")
+
+
+def test_nodes_that_are_equally_fast_keep_their_shares() -> None:
+    result = passes(simulate(Setup(seed=1, jobs=(SHAPE,))))
+    assert not job_events(result, "shares_moved")
+    assert len(worlds(result)) == 1

@@ -1,0 +1,118 @@
+"""Shares by speed: hysteresis, what a change costs, stragglers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticd.recovery import speed
+from elasticd.recovery.regroup import Shares, check_shares, reshare, shares
+from elasticd.types import NodeId
+
+A, B, C = (NodeId(name) for name in "abc")
+MEMBERS = (A, B, C)
+
+
+def counts(dealt: Shares) -> list[int]:
+    return [sum(end - start for start, end in share) for share in dealt]
+
+
+def timed(*grain_seconds: float, updates: float = 0.01) -> speed.Speeds:
+    speeds = speed.Speeds()
+    for node, seconds in zip(MEMBERS, grain_seconds, strict=False):
+        speeds.saw(node, seconds, updates)
+    return speeds
+
+
+def judge(speeds: speed.Speeds, dealt: Shares, times: int, left: int = 1000) -> list[int]:
+    """In which of so many steps a move was proposed."""
+    return [n for n in range(times) if speeds.judge(MEMBERS, 12, dealt, left) is not None]
+
+
+@given(
+    st.integers(1, 40),
+    st.lists(st.sampled_from([1.0, 1.5, 2.0, 3.0, 7.0]), min_size=1, max_size=6),
+)
+def test_no_cut_ends_much_sooner(grains: int, seconds: list[float]) -> None:
+    dealt = shares(grains, len(seconds), tuple(seconds))
+    check_shares(grains, dealt)
+    end = speed.step_seconds(dealt, seconds)
+    shorter = [int(end / 1.06 / each) for each in seconds]
+    assert sum(shorter) < grains, "everyone could be done sooner by more than the slack"
+
+
+def test_speeds_of_many_grains_need_no_search() -> None:
+    dealt = shares(3000, 3, (1.0, 1.0, 2.0))
+    check_shares(3000, dealt)
+    assert counts(dealt) == [1200, 1200, 600]
+
+
+def test_what_a_cut_step_lacks_goes_to_the_fast() -> None:
+    kept = {A: [(0, 2)], B: [(2, 4)]}
+    dealt = reshare(12, kept, (A, B), (1.0, 4.0))
+    check_shares(12, dealt)
+    assert counts(dealt)[0] > 2 * counts(dealt)[1]
+
+
+def test_shares_move_once_the_gain_has_lasted() -> None:
+    speeds = timed(0.1, 0.1, 0.4)
+    dealt = shares(12, 3)
+    assert judge(speeds, dealt, speed.STEPS) == [speed.STEPS - 1]
+    moved = shares(12, 3, speeds.weights(MEMBERS))
+    assert counts(moved)[2] < 4 == counts(dealt)[2]
+    assert judge(speeds, moved, 50) == [], "they are where they should be"
+
+
+def test_a_gain_that_comes_and_goes_moves_nothing() -> None:
+    speeds, dealt = timed(0.1, 0.1, 0.4), shares(12, 3)
+    for _ in range(10):
+        assert judge(speeds, dealt, speed.STEPS - 1) == []
+        speeds.saw(C, 0.1, 0.01)
+        assert judge(speeds, dealt, 1) == []
+        speeds.saw(C, 0.4, 0.01)
+
+
+def test_each_change_makes_the_next_one_harder() -> None:
+    speeds, dealt = timed(0.1, 0.1, 0.4), shares(12, 3)
+    found = judge(speeds, dealt, 4 * speed.STEPS)
+    assert found == [speed.STEPS - 1, 3 * speed.STEPS - 1]
+
+
+@pytest.mark.parametrize(("left", "moves"), [(2, False), (1000, True)])
+def test_a_change_must_repay_its_pause(left: int, moves: bool) -> None:
+    assert bool(judge(timed(0.01, 0.01, 0.04), shares(12, 3), 50, left)) is moves
+
+
+def test_nothing_is_judged_before_everybody_was_timed() -> None:
+    assert judge(timed(0.1, 0.4), shares(12, 3), 50) == []
+
+
+def test_who_computes_nothing_is_judged_by_its_updates() -> None:
+    speeds = timed(0.1, 0.1, 2.0, updates=0.2)
+    speeds.saw(C, 0.0, 0.01)
+    assert speeds.seconds(C) == pytest.approx(0.1)
+
+
+def test_a_straggler_is_told_of_once_until_it_is_as_fast_as_others() -> None:
+    speeds = timed(0.1, 0.1, 0.5)
+    told = [each.node for _ in range(60) for each in speeds.stragglers(MEMBERS)]
+    assert told == [C]
+    speeds.saw(C, 0.1, 0.01)
+    assert speeds.stragglers(MEMBERS) == []
+    speeds.saw(C, 0.5, 0.01)
+    again = [each for _ in range(60) for each in speeds.stragglers(MEMBERS)]
+    assert [each.node for each in again] == [C]
+    assert "0.500 s here and 0.100 s elsewhere" in again[0].reason
+
+
+def test_a_world_is_better_off_without_a_node_whose_updates_hold_all_up() -> None:
+    speeds = timed(0.1, 0.1, 0.5)
+    assert speeds.better_without(C, MEMBERS, 12) == ""
+    speeds.saw(C, 0.5, 3.0)
+    assert "without c" in speeds.better_without(C, MEMBERS, 12)
+
+
+def test_newcomers_are_taken_to_be_as_fast_as_most() -> None:
+    speeds = speed.Speeds(settled={A: 1.0, B: 3.0, C: 1.0})
+    assert speeds.weights((A, B, C, NodeId("d"))) == (1.0, 3.0, 1.0, 1.0)
