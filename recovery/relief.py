@@ -8,7 +8,10 @@ level 3+  half as many samples at once, each level again           other roundin
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil, log2
 
 from elasticd.types import Range
 
@@ -53,18 +56,76 @@ def last_level(global_size: int, micro: int, least: int = 1) -> int:
     return level
 
 
-def describe(global_size: int, micro: int, level: int) -> str:
-    """A sentence: what changes at ``level``, and what that does to exactness."""
-    if level <= 1:
-        return "no spare trainers and small caches from now on; the result keeps its bits"
-    if level == RECOMPUTE_LEVEL:
-        return (
-            "activations are computed again in the backward pass from now on; that takes more time"
-            " and the result keeps its bits"
-        )
-    before, after = (cut(global_size, micro, n).micro for n in (level - 1, level))
+_MOST_HALVINGS = 2
+"""At once: what was asked for need not shrink as the grain does."""
+_ASKED = re.compile(r"(?:allocate|allocating) ([\d.]+) (bytes|KiB|MiB|GiB|TiB)")
+_ROOM = re.compile(r"\[room (\d+) bytes\]")
+_UNITS = {"bytes": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """What is known of an allocation that failed. ``room_bytes``: what there was for it, with the
+    caches given back. None: not known."""
+
+    asked_bytes: int | None = None
+    room_bytes: int | None = None
+
+    @property
+    def times(self) -> float:
+        """How many times more was asked for than there was room; 0 if that isn't known."""
+        if self.asked_bytes is None or self.room_bytes is None:
+            return 0.0
+        return self.asked_bytes / max(1, self.room_bytes)
+
+
+def room_text(size_bytes: int) -> str:
+    """How a trainer appends to its evidence what there was room for."""
+    return f"[room {max(0, size_bytes)} bytes]"
+
+
+def shortage_of(text: str) -> Shortage:
+    """The figures in what a process said: MLX and numpy name the bytes that they asked for."""
+    asked, room = _ASKED.search(text), _ROOM.search(text)
+    return Shortage(
+        int(float(asked[1].rstrip(".")) * (1 << _UNITS[asked[2]])) if asked else None,
+        int(room[1]) if room else None,
+    )
+
+
+def next_level(level: int, last: int, shortages: Sequence[Shortage], again: bool) -> int:
+    """What to give up next, at most ``last``. Several levels at once where one clearly won't do.
+
+    All that keeps the bits is tried before grains are halved.
+
+    Args:
+        level: what is given up already.
+        shortages: what is known of each process that ran out.
+        again: no step was committed since the last relief, so that one was too little.
+    """
+    times = max((each.times for each in shortages), default=0.0)
+    if level < RECOMPUTE_LEVEL:
+        if times > 1:
+            return min(last, RECOMPUTE_LEVEL)  # caches can't hold what was asked for
+        return min(last, level + (2 if again else 1))
+    halvings = ceil(log2(times)) if times > 1 else 1
+    return min(last, level + min(halvings, _MOST_HALVINGS))
+
+
+def describe(global_size: int, micro: int, before: int, level: int) -> str:
+    """A sentence: what changes from level ``before`` to ``level``, and what that does to
+    exactness."""
+    parts = []
+    if before < 1 <= level:
+        parts.append("no spare trainers and small caches")
+    if before < RECOMPUTE_LEVEL <= level:
+        parts.append("activations are computed again in the backward pass, which takes more time")
+    was, now = (cut(global_size, micro, n).micro for n in (before, level))
+    if was == now:
+        return f"{'; '.join(parts)}; from now on, and the result keeps its bits"
+    parts.append(f"{now} instead of {was} samples at once")
     return (
-        f"{after} instead of {before} samples at once from now on; the global batch stays"
-        f" {global_size}, but sums are rounded in another order, so the result differs in its last"
-        " bits from that of an undisturbed run (random draws, such as dropout's, are others, too)"
+        f"{'; '.join(parts)}; from now on. The global batch stays {global_size}, but sums are"
+        " rounded in another order, so the result differs in its last bits from that of an"
+        " undisturbed run (random draws, such as dropout's, are others, too)"
     )

@@ -11,6 +11,7 @@ Rebuilt from what the members report whenever a leader is elected; nothing here 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -96,6 +97,8 @@ class Driver:
     exact: bool = True
     relief: int = 0
     """The level of relief that the next world is formed with."""
+    relieved_at: int = -1
+    """The committed step at which that was last raised."""
     judged: set[NodeId] = field(default_factory=set)
     released: set[NodeId] = field(default_factory=set)
     outcome: tuple[JobState, str] | None = None
@@ -435,14 +438,15 @@ class Driver:
             text = f"{account.fruitless} recoveries in a row without one committed step"
             self._fail(f"{text}; {account.evidence()}")
             return
-        relieved = self._relieve(any(piece.fault == "oom" for piece in account.pieces))
+        level = self.relief
+        relieved = self._relieve([piece for piece in account.pieces if piece.fault == "oom"])
         if not relieved and any(piece.fault != "peer_lost" for piece in account.pieces):
             account.fruitless += 1
         if start.rung == "restore" and account.recovery is None and not self.resumed:
             account.open_restore(self.started_at, self.committed)
         account.diagnose(start.resume, self.world)
         if relieved:
-            self._tell_of_relief()
+            self._tell_of_relief(level, relieved)
             if start.rung in ("retry", "regroup"):
                 start = replace(start, rung="relieve")
         self._form(start)
@@ -471,36 +475,38 @@ class Driver:
         """The grains of a global batch at a level of relief."""
         return levels.cut(self.spec.batch.global_, self.spec.batch.micro, level)
 
-    def _relieve(self, short: bool) -> bool:
-        """Memory was short: give up one thing more, if there is one."""
-        batch = self.spec.batch
-        if not short or self.relief >= levels.last_level(
-            batch.global_, batch.micro, self.roster.least_micro()
-        ):
-            return False
-        self.relief += 1
+    def _relieve(self, pieces: Sequence[faults.Evidence]) -> str:
+        """Memory was short: give up more, if there is something left. Says what, or nothing."""
+        batch, before = self.spec.batch, self.relief
+        last = levels.last_level(batch.global_, batch.micro, self.roster.least_micro())
+        if not pieces or before >= last:
+            return ""
+        shortages = [levels.shortage_of(piece.text) for piece in pieces]
+        again = self.relieved_at == self.committed
+        self.relief = levels.next_level(before, last, shortages, again)
+        self.relieved_at = self.committed
         self.patience.forget()
         self.speeds.forget()
         if self.relief > levels.RECOMPUTE_LEVEL:
             self.exact = False
-        return True
+        return levels.describe(batch.global_, batch.micro, before, self.relief)
 
-    def _tell_of_relief(self) -> None:
-        batch, level = self.spec.batch, self.relief
-        text = levels.describe(batch.global_, batch.micro, level)
+    def _tell_of_relief(self, before: int, text: str) -> None:
         generation = self.world.generation.counter if self.world is not None else None
-        if level <= levels.RECOMPUTE_LEVEL:
-            self.ctx.emit("memory_relieved", text, self.record.id, generation, level=level)
+        was, now = self.cut(before).micro, self.cut(self.relief).micro
+        if was == now:
+            told = {"level": self.relief}
+            self.ctx.emit("memory_relieved", text, self.record.id, generation, **told)
             return
         self.ctx.emit(
             "batch_shrunk",
             text,
             self.record.id,
             generation,
-            micro_before=self.cut(level - 1).micro,
-            micro_after=self.cut(level).micro,
-            global_batch=batch.global_,
-            level=level,
+            micro_before=was,
+            micro_after=now,
+            global_batch=self.spec.batch.global_,
+            level=self.relief,
         )
 
     def _waited_for_restore(self) -> bool:

@@ -23,6 +23,7 @@ from elasticd.checkpoints.codec import read_tensors
 from elasticd.errors import GenerationLost, MismatchError, RotError, StateError
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.recovery import tree
+from elasticd.recovery.relief import room_text
 from elasticd.recovery.signatures import of_text
 from elasticd.train import randomness
 from elasticd.train.accumulate import GrainSums
@@ -31,7 +32,7 @@ from elasticd.train.imports import read_parameters
 from elasticd.train.layout import Layout, Reduced, Vector
 from elasticd.train.probe import Probe
 from elasticd.train.progress import Lately
-from elasticd.train.relief import Relief
+from elasticd.train.relief import Relief, room_bytes
 from elasticd.train.seat import Delivery, Files, Seat
 from elasticd.train.state import Loaded, Snapshot, TrainingState, model_tree
 from elasticd.train.updates import Update, check_follow, unpacked
@@ -129,7 +130,9 @@ class Engine:
         state stays; what was computed of the step is dropped."""
         text = f"{type(error).__name__}: {error}"
         found = of_text(text)
-        if found is None or found[0] != "oom" or not self.seat.out_of_memory(text[:400]):
+        if found is None or found[0] != "oom":
+            return False
+        if not self.seat.out_of_memory(f"{text[:400]} {room_text(room_bytes())}"):
             return False
         self._sums.clear()
         self._probe.restart()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import resource
+
 import mlx.core as mx
+import psutil
 from mlx.nn.layers.base import Module
 
 from elasticd.recovery.relief import RECOMPUTE_LEVEL
@@ -28,6 +31,19 @@ class Relief:
         if self.level < RECOMPUTE_LEVEL <= level:
             recompute.switch_on(self._model)
         self.level = level
+
+
+def room_bytes() -> int:
+    """What this process could still allocate, once it has given its cache back."""
+    cache = int(mx.get_cache_memory())
+    if mx.metal.is_available():
+        most = int(mx.device_info().get("max_recommended_working_set_size", 0))
+        return most - int(mx.get_active_memory())
+    room = int(psutil.virtual_memory().available)
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        room = min(room, limit - int(psutil.Process().memory_info().vms))
+    return room + cache
 
 
 def allocate(size_bytes: int) -> None:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from elasticd.recovery.relief import cut, describe, last_level
+from elasticd.recovery.relief import (
+    Shortage,
+    cut,
+    describe,
+    last_level,
+    next_level,
+    room_text,
+    shortage_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +43,53 @@ def test_batch_statistics_need_two_samples() -> None:
 
 
 def test_a_halving_says_what_it_does_to_exactness() -> None:
-    assert "4 instead of 8 samples" in describe(64, 8, 3)
-    assert "differs in its last bits" in describe(64, 8, 3)
-    assert "keeps its bits" in describe(64, 8, 1)
+    assert "4 instead of 8 samples" in describe(64, 8, 2, 3)
+    assert "differs in its last bits" in describe(64, 8, 2, 3)
+    assert "keeps its bits" in describe(64, 8, 0, 1)
+
+
+def test_several_levels_at_once_are_all_told() -> None:
+    text = describe(64, 8, 0, 4)
+    for part in ("no spare trainers", "computed again", "2 instead of 8 samples", "last bits"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("RuntimeError: [malloc] Unable to allocate 1073741824 bytes.", 1 << 30),
+        ("[metal::malloc] Attempting to allocate 4096 bytes which is greater than", 4096),
+        ("MemoryError: Unable to allocate 192. MiB for an array with shape (8,)", 192 << 20),
+        ("MemoryError: Unable to allocate 1.5 GiB for an array", 3 << 29),
+        ("std::bad_alloc", None),
+    ],
+)
+def test_what_was_asked_for_is_read_from_the_text(text: str, asked: int | None) -> None:
+    found = shortage_of(f"{text} {room_text(1000)}")
+    assert (found.asked_bytes, found.room_bytes) == (asked, 1000)
+    assert shortage_of(text).room_bytes is None
+
+
+LITTLE, MUCH, VERY = Shortage(90, 100), Shortage(150, 100), Shortage(900, 100)
+
+
+@pytest.mark.parametrize(
+    ("level", "shortage", "again", "expected"),
+    [
+        (0, Shortage(), False, 1),
+        (0, LITTLE, False, 1),
+        (0, MUCH, False, 2),
+        (0, VERY, False, 2),
+        (1, Shortage(), False, 2),
+        (1, Shortage(), True, 3),
+        (1, VERY, True, 2),
+        (2, Shortage(), True, 3),
+        (2, MUCH, True, 3),
+        (2, VERY, True, 4),
+        (4, VERY, True, 5),
+    ],
+)
+def test_levels_that_will_not_do_are_skipped(
+    level: int, shortage: Shortage, again: bool, expected: int
+) -> None:
+    assert next_level(level, 5, [shortage], again) == expected
