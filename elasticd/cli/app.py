@@ -86,6 +86,16 @@ def local_up(
             help="How many daemons. Default: as many as the home has, or 3.",
         ),
     ] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option(
+            "--partition",
+            metavar="strict|available",
+            show_default=False,
+            help="What the sides of a cut cluster do: each goes on (available), or one at most"
+            " (strict). Default: as the home has it, or available.",
+        ),
+    ] = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
@@ -98,7 +108,7 @@ def local_up(
       elasticctl local up -n 3 --home /tmp/cluster
     """
     options = common(context, home, json)
-    described = cluster.up(options.local_home, nodes)
+    described = cluster.up(options.local_home, nodes, partition=partition)
     if options.json:
         output.print_json({"home": str(options.local_home), "nodes": described})
         return

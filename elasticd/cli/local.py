@@ -66,13 +66,20 @@ class Node:
         return self.config.node_id
 
 
-def up(home: Path, count: int | None, program: Sequence[str] = DAEMON) -> list[dict[str, Any]]:
+def up(
+    home: Path,
+    count: int | None,
+    program: Sequence[str] = DAEMON,
+    *,
+    partition: str | None = None,
+) -> list[dict[str, Any]]:
     """Start the cluster's nodes that don't run; returns once all share a view.
 
     Args:
         home: folder of the cluster; made if missing.
         count: nodes that it shall have; None: as many as it has, or the default.
         program: what is started as the daemon, with ``run --home DIR`` behind it.
+        partition: the setting of that name; None: as the cluster has it.
 
     Returns:
         Per node ``{"id", "address", "home", "pid"}``.
@@ -82,7 +89,7 @@ def up(home: Path, count: int | None, program: Sequence[str] = DAEMON) -> list[d
         OperationError: a daemon failed or the view didn't form; what was started is ended.
     """
     with _locked(home):
-        nodes = _prepare(home, count)
+        nodes = _prepare(home, count, partition)
         idle = [node for node in nodes if _daemon(node.home) is None]
         started = {node.name: _start(node, program) for node in idle}
         try:
@@ -128,7 +135,9 @@ def _locked(home: Path) -> Iterator[None]:
 # --- configuration ------------------------------------------------------------------------------
 
 
-def _prepare(home: Path, count: int | None) -> list[Node]:
+def _prepare(home: Path, count: int | None, partition: str | None) -> list[Node]:
+    if partition not in (None, *config.PARTITIONS):
+        raise UsageError(f"--partition must be {' or '.join(config.PARTITIONS)}, not {partition}")
     existing = [Node(folder, config.load(folder)) for folder in node_homes(home)]
     total = count or len(existing) or DEFAULT_NODES
     if total < len(existing):
@@ -142,16 +151,24 @@ def _prepare(home: Path, count: int | None) -> list[Node]:
             f"{home} has {len(existing)} nodes and {', '.join(running)} runs; nodes can be added"
             " after 'elasticctl local down'"
         )
-    return existing if running else _configure(home, existing, total)
+    if running and partition not in (None, existing[0].config.partition):
+        raise UsageError(
+            f"{home} runs with --partition {existing[0].config.partition}; it can be changed after"
+            " 'elasticctl local down'"
+        )
+    return existing if running else _configure(home, existing, total, partition)
 
 
-def _configure(home: Path, existing: Sequence[Node], total: int) -> list[Node]:
+def _configure(
+    home: Path, existing: Sequence[Node], total: int, partition: str | None
+) -> list[Node]:
     """Write what is missing or has become impossible; nothing runs now."""
     kept = {folder.home: folder.config for folder in existing}
     folders = [home / f"node-{number}" for number in range(total)]
     wanted = [_kept_address(kept.get(folder)) for folder in folders]
     addresses = _addresses(wanted)
     cluster_id = _cluster_id(folders)
+    before = existing[0].config.partition if existing else NodeConfig().partition
     nodes = []
     for number, folder in enumerate(folders):
         settings = replace(
@@ -159,6 +176,7 @@ def _configure(home: Path, existing: Sequence[Node], total: int) -> list[Node]:
             node_id=folder.name,
             cluster="local",
             listen=addresses[number],
+            partition=partition or before,
             peers=tuple(address for at, address in enumerate(addresses) if at != number),
         )
         folder.mkdir(mode=0o700, exist_ok=True)

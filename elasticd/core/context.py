@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from elasticd.core.effects import Effect, Emit, Log, Persist, Send
 from elasticd.core.messages import Message
-from elasticd.types import JobId, NodeId
+from elasticd.types import NO_TAG, JobId, NodeId, Tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,9 @@ class Timing:
     """A member that does not answer a proposed view for this long is left out of the next one."""
     adopt_seconds: float = 3.0
     """A child that does not come back to its restarted daemon for this long is ended."""
+    outlive_seconds: float = 40.0
+    """A trainer whose daemon stands still, or can't know yet that it is cut off, ends before (30 s
+    after its daemon's last word)."""
     holding_seconds: float = 5.0
     """A trainer that does not say what it holds for this long is hung, and killed."""
     form_seconds: float = 15.0
@@ -76,6 +80,12 @@ class Context:
     """What fails with this node: a power strip, a switch. Empty: nothing that is known."""
     lost: dict[NodeId, float] = field(default_factory=dict)
     """When the first sign was seen that a node which has left the view was gone."""
+    strict: bool = False
+    """``partition = "strict"``: at most one view trains."""
+    quiet_at: float = -inf
+    """Until then a trainer that is cut off from us may still run, if at most one side may."""
+    heard: dict[JobId, Tag] = field(default_factory=dict)
+    """The newest world of each job that this node has heard of."""
     lost_why: dict[NodeId, str] = field(default_factory=dict)
     """What that sign was."""
 
@@ -106,6 +116,9 @@ class Context:
 
     def saw(self, counter: int) -> None:
         self.counter = max(self.counter, counter)
+
+    def hear(self, job: JobId, generation: Tag) -> None:
+        self.heard[job] = max(self.heard.get(job, NO_TAG), generation)
 
     def farewell(self, node: NodeId) -> str:
         """A sentence about a node that has left the view."""

@@ -33,6 +33,7 @@ ToLeader = (
     | m.ShardsWritten
     | m.ShardsFailed
     | m.ManifestStored
+    | m.Noted
 )
 """What members tell the leader about a job."""
 
@@ -148,5 +149,7 @@ class Drivers:
                 driver.on_shards_failed(node, message)
             case m.ManifestStored():
                 driver.on_manifest_stored(node, message)
+            case m.Noted():
+                driver.on_noted(node, message)
             case _:
                 assert_never(message)

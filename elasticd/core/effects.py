@@ -41,7 +41,7 @@ class Transmit:
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Append to the journal; ``kind`` is view_attempt, view_formed, job or world."""
+    """Append to the journal; the kinds are those of elasticd.core.recall."""
 
     kind: str
     record: Any

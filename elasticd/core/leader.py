@@ -32,6 +32,7 @@ from elasticd.core.messages import (
     Formed,
     Freeze,
     Go,
+    Heard,
     Holding,
     Hung,
     JobRecord,
@@ -40,6 +41,8 @@ from elasticd.core.messages import (
     Listening,
     ManifestStored,
     MemberStatus,
+    Noted,
+    Notice,
     Prepared,
     Progress,
     Ready,
@@ -58,8 +61,9 @@ from elasticd.core.trust import Trust
 from elasticd.job import JobSpec
 from elasticd.recovery import faults
 from elasticd.recovery import relief as levels
+from elasticd.recovery.quorum import holds
 from elasticd.recovery.speed import Speeds, Straggler
-from elasticd.types import NodeId, Tag
+from elasticd.types import NO_TAG, NodeId, Tag
 
 
 @dataclass(slots=True)
@@ -89,6 +93,10 @@ class Driver:
     holdings: dict[NodeId, Holding] = field(default_factory=dict)
     listening: set[NodeId] = field(default_factory=set)
     ready: set[NodeId] = field(default_factory=set)
+    noted: set[NodeId] = field(default_factory=set)
+    """Who knows of ``world``."""
+    ordered: bool = False
+    """Its members were told to form it."""
     progress: dict[NodeId, Progress] = field(default_factory=dict)
     committed: int = 0
     moved_at: float = 0.0
@@ -468,8 +476,27 @@ class Driver:
             rollback=self.trust.rollback,
             waited=self._waited_for_restore(),
             nonce=self.ctx.nonce,
+            noisy=self._noisy(),
+            strict=self.ctx.strict,
+            overtaken=self._overtaken(),
         )
         return planning.start_point(situation)
+
+    def _noisy(self) -> str:
+        left = self.ctx.quiet_at - self.ctx.now
+        if left <= 0 or not self._overtaken():
+            return ""
+        return f"a world that is cut off may train for another {left:.0f} s, and only one may"
+
+    def _overtaken(self) -> bool:
+        """There was a newer world than any of those that members here were in."""
+        if not self.ctx.strict:
+            return False
+        world = self.world
+        if world is not None and not any(n in self.holdings for n in world.members):
+            world = None  # nobody here has left it
+        known = max((w.generation for w in self.roster.worlds(world)), default=NO_TAG)
+        return self.ctx.heard.get(self.record.id, NO_TAG) > known
 
     def cut(self, level: int) -> levels.Cut:
         """The grains of a global batch at a level of relief."""
@@ -568,8 +595,26 @@ class Driver:
         self.growth.enter(world)
         self.checkpoints.enter(world)
         self._enter("forming")
-        for node in world.members:
-            ctx.send(node, Form(world))
+        self.noted, self.ordered = set(world.members), False
+        self._order_world(world)
+        if not self.ordered:
+            heard = Heard(world.job, generation)
+            for node in self.view.members:
+                ctx.send(node, Notice(self.view.epoch, heard))
+
+    def _order_world(self, world: World) -> None:
+        """Have it formed, once the next primary view is sure to know of it."""
+        if not self.ctx.strict or holds(self.view.members, self.noted):
+            self.ordered = True
+            for node in world.members:
+                self.ctx.send(node, Form(world))
+
+    def on_noted(self, node: NodeId, noted: Noted) -> None:
+        world = self.world
+        if world is None or noted.generation != world.generation or self.ordered:
+            return
+        self.noted.add(node)
+        self._order_world(world)
 
     def on_listening(self, node: NodeId, message: Listening) -> None:
         world = self.world

@@ -327,6 +327,19 @@ class Member:
 
     # --- the leader's orders ----------------------------------------------------------------------
 
+    def suspend(self, why: str) -> None:
+        """Leave the world at once, before any leader says so: nothing may train here now."""
+        self.pending = None
+        if not self.active:
+            return
+        self.faults.append(("link_lost", why))
+        self._drop_reducer(why)
+        self.active = self.formed = False
+        self.answerer = None
+        if self.trainer is not None and self.trainer.phase in ("active", "finished"):
+            self.freezes += 1
+            self.ctx.do(TellTrainer(self.trainer.child, {"t": "freeze", "serial": self.freezes}))
+
     def on_freeze(self, freeze: Freeze) -> None:
         self._drop_reducer("the leader froze the generation")
         self.active = self.formed = False
@@ -382,6 +395,7 @@ class Member:
 
     def _enter(self, world: World, trainer: Trainer, rank: int) -> None:
         self.ctx.persist("world", world)
+        self.ctx.hear(world.job, world.generation)
         self.world, self.active, self.formed, self.settled = world, True, False, False
         self.answerer, self.faults, self.broken_at = None, [], -inf
         self.progress = None

@@ -12,9 +12,18 @@ from typing import Any, Literal
 from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.core.codec import Plain, from_plain, to_plain
 from elasticd.errors import ProtocolError
+from elasticd.recovery.quorum import History
 from elasticd.types import JobId, Lineage, NodeId, Point, Range, Stamp, Tag
 
 # --- records -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The newest world of a job that a node has heard of, in it or not."""
+
+    job: JobId
+    generation: Tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +32,15 @@ class View:
 
     epoch: Tag
     members: tuple[NodeId, ...]
+    primary: bool = True
+    """Whether it may train. In a proposal with ``partition = "strict"`` it is False until all
+    members have promised it and said what they remember."""
+    why: str = ""
+    """Why it is primary, or not; with ``partition = "available"`` empty."""
+    away: tuple[NodeId, ...] = ()
+    """Nodes that may still train in an older view, until they notice."""
+    heard: tuple[Heard, ...] = ()
+    """What its members had heard of worlds."""
 
     @property
     def leader(self) -> NodeId:
@@ -171,6 +189,8 @@ class TrainerStatus:
 class Heartbeat:
     epoch: Tag
     counter: int
+    primary: bool = True
+    """Whether the view that the sender follows may train."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +242,13 @@ class ViewPropose:
 
 @dataclass(frozen=True, slots=True)
 class ViewAck:
+    """The view is promised; if ``attempted`` also journalled as attempted. ``history`` is what
+    counts when at most one view may train."""
+
     epoch: Tag
+    attempted: bool
+    history: History
+    heard: tuple[Heard, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,6 +396,14 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class Noted:
+    """Answer to :class:`Notice`: it is on this node's disk."""
+
+    job: JobId
+    generation: Tag
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     job: JobId
     generation: Tag
@@ -469,6 +503,15 @@ class Freeze:
     serial: str
     alone: bool
     """No other node is asked: an answer need not wait for a warm reducer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A world is about to form in which the receiver may not be. With ``partition = "strict"`` so
+    many nodes know of every world that the next primary view has one of them."""
+
+    epoch: Tag
+    heard: Heard
 
 
 @dataclass(frozen=True, slots=True)
@@ -609,8 +652,10 @@ Message = (
     | ShardsWritten
     | ShardsFailed
     | ManifestStored
+    | Noted
     | Report
     | Freeze
+    | Notice
     | Form
     | Go
     | Continue

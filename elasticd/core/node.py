@@ -25,6 +25,7 @@ from elasticd.core.member import Member
 from elasticd.core.spares import SpareReducers
 from elasticd.core.status import job_status
 from elasticd.core.views import Membership
+from elasticd.core.votes import Votes
 from elasticd.errors import ElasticdError
 from elasticd.job import JobSpec
 from elasticd.recovery.regroup import check_shares
@@ -45,8 +46,16 @@ class Stable:
     counter: int = 0
     promised: Tag | None = None
     records: tuple[m.JobRecord, ...] = ()
+    born: Tag | None = None
+    """The first view that was ever promised."""
+    formed: m.View | None = None
+    """The newest primary view (``partition = "strict"``) that is known to have formed."""
+    attempts: tuple[m.View, ...] = ()
+    """Later ones that were attempted."""
     worlds: tuple[m.World, ...] = ()
     """Of each job the newest world that the node was a member of."""
+    heard: tuple[m.Heard, ...] = ()
+    """Of worlds, in them or not."""
 
 
 @dataclass(slots=True)
@@ -62,6 +71,8 @@ class Node:
     domain: str = ""
     leftovers: tuple[e.Leftover, ...] = ()
     """Children that outlived the daemon before this one. Their numbers are taken."""
+    strict: bool = False
+    """``partition = "strict"``: at most one view trains."""
     ctx: Context = field(init=False)
     views: Membership = field(init=False)
     reducers: SpareReducers = field(init=False)
@@ -79,11 +90,13 @@ class Node:
     def __post_init__(self) -> None:
         self.ctx = Context(
             self.me, self.boot, self.nonce, self.timing, counter=self.stable.counter,
-            domain=self.domain,
+            domain=self.domain, strict=self.strict,
         )  # fmt: skip
-        self.views = Membership(self.ctx, self.expected_peers)
+        self.views = Membership(self.ctx, self._votes(), self.expected_peers)
         if self.stable.promised is not None:
             self.views.promised = self.stable.promised
+        for heard in self.stable.heard:
+            self.ctx.hear(heard.job, heard.generation)
         self.reducers = SpareReducers(self.ctx)
         self.jobs = JobTable(self.ctx, self.views.living, self._view_members)
         self.jobs.records = {record.id: record for record in self.stable.records}
@@ -91,6 +104,10 @@ class Node:
         self.drivers = Drivers(self.ctx, self.jobs)
         self.ctx.children = max((left.child for left in self.leftovers), default=0)
         self.adoption = Adoption(self.ctx, {left.child: left for left in self.leftovers})
+
+    def _votes(self) -> Votes:
+        kept, configured = self.stable, self.expected_peers + 1
+        return Votes.of(self.ctx, configured, kept.born, kept.formed, kept.attempts)
 
     def _view_members(self) -> tuple[NodeId, ...]:
         return self.views.view.members if self.views.view is not None else ()
@@ -111,8 +128,7 @@ class Node:
         ctx = self.ctx
         ctx.now, ctx.wall, ctx.effects = now, self.wall(), []
         if self.views.wake(self.views.detector.running(now, self.due)):
-            self.followed = None
-            self.drivers.by_job.clear()
+            self._park()
         self.due = inf
         self._take(event)
         for _ in range(_EVENTS_PER_INSTANT):
@@ -169,8 +185,6 @@ class Node:
                 self.views.peer_down(node, boot, reason)
             case e.Leave(reason):
                 self.views.leave(reason)
-                self.followed = None
-                self.drivers.by_job.clear()
             case e.Stay():
                 self.views.stay()
             case e.Received(node, message):
@@ -288,8 +302,8 @@ class Node:
                 views.on_leaving(node, message)
             case m.ViewPropose(view):
                 views.on_propose(node, view)
-            case m.ViewAck(epoch):
-                views.on_ack(node, epoch)
+            case m.ViewAck():
+                views.on_ack(node, message)
             case m.ViewNack():
                 views.on_nack(node, message)
             case m.ViewForm(view):
@@ -312,6 +326,9 @@ class Node:
         view = self.views.view
         if view is None or node != view.leader:
             return
+        if isinstance(message, m.Notice):
+            self._note(node, message)
+            return
         if isinstance(message, m.ManifestStore):
             self.ctx.do(e.CommitManifest(message.job, message.manifest, message.keep))
             return
@@ -326,7 +343,7 @@ class Node:
                 if epoch == view.epoch:
                     member.on_freeze(message)
             case m.Form(world):
-                if world.epoch == view.epoch:
+                if world.epoch == view.epoch and not self.views.bound:
                     member.on_form(message)
             case m.Go(_, generation):
                 member.on_go(generation)
@@ -351,6 +368,14 @@ class Node:
             case m.Interval(_, generation, every, step):
                 member.on_interval(generation, every, step)
 
+    def _note(self, leader: NodeId, notice: m.Notice) -> None:
+        if notice.epoch == self.views.epoch and not self.views.bound:
+            heard = notice.heard
+            self.ctx.saw(heard.generation.counter)
+            self.ctx.hear(heard.job, heard.generation)
+            self.ctx.persist("heard", heard)
+            self.ctx.send(leader, m.Noted(heard.job, heard.generation))
+
     # --- views ------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
@@ -364,14 +389,40 @@ class Node:
         self.ctx.log("info", "view", epoch=str(view.epoch), members=list(view.members))
         if self.views.leading:
             self._announce(before, view)
+            self._tell_of_parking(view)
             for driver in self.drivers.by_job.values() if kept_lead else ():
                 driver.on_view(view, reborn)
         if not kept_lead:
             self.drivers.by_job.clear()
         self.jobs.share([n for n in view.members if n != self.me])
+        self._park()
         self._schedule()
         for member in self.members.values():
+            self._leave_broken(member, view)
             member.follow(view.epoch)
+
+    def _leave_broken(self, member: Member, view: m.View) -> None:
+        """With ``partition = "strict"`` no world outlives a view that has lost one of its
+        members."""
+        world = member.world
+        gone = [n for n in world.members if n not in view.members] if world is not None else []
+        if self.strict and gone:
+            member.suspend(self.ctx.farewell(gone[0]))
+
+    def _park(self) -> None:
+        """Where nothing may train nobody drives a job, and every world is left at once."""
+        if self.views.view is None:
+            self.followed = None
+            self.drivers.by_job.clear()
+        if parked := self.views.parked:
+            self.drivers.by_job.clear()
+            for member in self.members.values() if not self.views.starting else ():
+                member.suspend(parked)
+
+    def _tell_of_parking(self, view: m.View) -> None:
+        for record in self.queue():
+            if record.state == "running" and not view.primary:
+                self.ctx.emit("job_parked", view.why, record.id, epoch=view.epoch.counter)
 
     def _announce(self, before: Tag | None, view: m.View) -> None:
         old = set(self._last_members)
@@ -395,6 +446,7 @@ class Node:
             self._adopt(self.adoption)
         self._witness()
         self.views.tick()
+        self._park()
         if self.views.view is not None:
             self._last_members = self.views.view.members
         self.drivers.keep_records()
@@ -409,7 +461,7 @@ class Node:
         self.jobs.answer()
 
     def _schedule(self) -> None:
-        if self.views.view is not None and self.views.leading:
+        if self.views.view is not None and self.views.leading and not self.views.parked:
             self.drivers.schedule(self.views.view)
 
     def _adopt(self, adoption: Adoption) -> None:
@@ -465,4 +517,4 @@ class Node:
         record = self.jobs.records[job]
         runnable = [each.id for each in self.jobs.runnable()]
         position = runnable.index(job) + 1 if job in runnable else None
-        return job_status(record, self.summaries.get(job, {}), position)
+        return job_status(record, self.summaries.get(job, {}), position, self.views.parked)

@@ -57,10 +57,20 @@ class Situation:
     waited: bool
     """Nodes that may hold something newer had their time to come back."""
     nonce: Callable[[], str]
+    noisy: str = ""
+    """Why a world that is cut off may still run although only one side may train, or nothing."""
+    strict: bool = False
+    """No other side trains."""
+    overtaken: bool = False
+    """There was a newer world than all that are known here."""
 
 
 def start_point(at: Situation) -> Start | str:
     """What the next world starts from, or why none can start now."""
+    return at.noisy or _start_point(at)
+
+
+def _start_point(at: Situation) -> Start | str:
     least = at.spec.world.min
     if len(at.holdings) < least:
         return f"{len(at.holdings)} of at least {least} members are ready"
@@ -131,7 +141,8 @@ def _from_survivors(at: Situation, best: restore.Held) -> Start:
     if (
         last is not None
         and best.entered == last.generation
-        and restore.keeps_lineage(last.members, at.roster.view.members)
+        and not at.overtaken
+        and (at.strict or restore.keeps_lineage(last.members, at.roster.view.members))
     ):
         return Start(resume, rung, _parent_of(at, lineage))
     # Others of that world may go on without us: we do so under a name of our own.

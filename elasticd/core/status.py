@@ -11,9 +11,12 @@ from elasticd.recovery.relief import cut
 
 
 def job_status(
-    record: JobRecord, summary: Mapping[str, Any], queue_position: int | None = None
+    record: JobRecord,
+    summary: Mapping[str, Any],
+    queue_position: int | None = None,
+    parked: str = "",
 ) -> dict[str, Any]:
-    """One entry of ``status --json``'s jobs."""
+    """One entry of ``status --json``'s jobs. ``parked``: why nothing trains on this side."""
     spec = JobSpec.from_dict(record.spec)
     fields: dict[str, Any] = {
         "generation": 0,
@@ -30,7 +33,9 @@ def job_status(
         **summary,
         **record.account,
     }
-    if record.state != "running":
+    if parked and record.state == "running":
+        fields |= {"state": "parked", "reason": parked, "ranks": [], "steps_per_second": 0.0}
+    elif record.state != "running":
         fields |= {"state": record.state, "reason": record.reason, "ranks": []}
         fields |= {"steps_per_second": 0.0}
     if record.paused and not record.ended:

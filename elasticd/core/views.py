@@ -16,6 +16,7 @@ from elasticd.core.context import Context
 from elasticd.core.damping import Damping
 from elasticd.core.detector import Bounds, Detector
 from elasticd.core.messages import (
+    Heard,
     Heartbeat,
     Leaving,
     View,
@@ -24,6 +25,8 @@ from elasticd.core.messages import (
     ViewNack,
     ViewPropose,
 )
+from elasticd.core.votes import Votes
+from elasticd.recovery.quorum import History
 from elasticd.types import NO_TAG, NodeId, Tag
 
 _SELDOM = 4
@@ -38,6 +41,8 @@ class Peer:
     """Rises when messages between it and us were given up (core/sessions.py)."""
     epoch: Tag | None = None
     """The view that it follows; None until it has said so."""
+    primary: bool = False
+    """That view may train."""
     down_since: float | None = None
     down_reason: str = ""
     accused_at: float = -inf
@@ -50,6 +55,8 @@ class Ballot:
     view: View
     waiting: set[NodeId]
     deadline: float
+    histories: dict[NodeId, History] = field(default_factory=dict)
+    heard: list[Heard] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -57,6 +64,7 @@ class Membership:
     """Liveness of peers and agreement on views. Owns no job state."""
 
     ctx: Context
+    votes: Votes
     expected_peers: int = 0
     """How many peers the configuration names; who they are is known only once they are heard."""
     view: View | None = None
@@ -66,6 +74,9 @@ class Membership:
     reborn: tuple[NodeId, ...] = ()
     """Members whose daemon was started again since the view before."""
     promised: Tag = NO_TAG
+    promised_at: float = -inf
+    installed: Tag = NO_TAG
+    """The newest view that was ours, also if it was given up since."""
     peers: dict[NodeId, Peer] = field(default_factory=dict)
     links: dict[NodeId, tuple[str, str, int]] = field(default_factory=dict)
     """Boot, address and session of every open connection, also to peers that fell silent."""
@@ -78,6 +89,10 @@ class Membership:
     ballot: Ballot | None = None
     leaving: str = ""
     """Why this node goes; empty while it stays."""
+    before: bool = False
+    """It has been in a primary view since it was started."""
+    adrift: str = ""
+    """Why the last view was given up before another one was formed."""
     departed: set[NodeId] = field(default_factory=set)
     """Peers that said they were leaving and have not taken it back."""
     started: float | None = None
@@ -107,14 +122,14 @@ class Membership:
         # The same run on another connection: nothing that was said is lost.
         peer.address, peer.down_since, peer.down_reason = address, None, ""
         self.detector.meet(node, self.ctx.now)
-        self.ctx.send(node, Heartbeat(self.epoch, self.ctx.counter))
+        self.ctx.send(node, self._heartbeat())
 
     def _meet(self, node: NodeId) -> None:
         boot, address, session = self.links[node]
         self.peers[node] = Peer(boot, address, session)
         self.detector.meet(node, self.ctx.now)
         self._note_return(node, boot)
-        self.ctx.send(node, Heartbeat(self.epoch, self.ctx.counter))
+        self.ctx.send(node, self._heartbeat())
 
     def _note_return(self, node: NodeId, boot: str) -> None:
         before = self.buried.pop(node, None)
@@ -201,10 +216,7 @@ class Membership:
         timing = self.ctx.timing
         if self.view is None or seconds < timing.silent_floor_seconds - timing.heartbeat_seconds:
             return False
-        why = f"it did not run for {seconds:.1f} s"
-        self.ctx.log("warning", "gives up its view", epoch=str(self.epoch), why=why)
-        self.view = self.ballot = None
-        self.next_heartbeat = self.ctx.now
+        self._step_down(f"it did not run for {seconds:.1f} s")
         for peer in self.peers.values():
             peer.epoch = None
         return True
@@ -258,6 +270,8 @@ class Membership:
                     self._bury(node, f"silent for {now - self.detector.heard_at(node):.1f} s")
             elif now - peer.down_since >= timing.return_seconds:
                 self._bury(node, peer.down_reason)
+        if lost := self._lost():
+            self._step_down(lost)
         self._ballot_overdue()
         self.consider()
 
@@ -265,7 +279,7 @@ class Membership:
         """To all who may hear it; to those that we hold for dead seldom, so that both notice when
         they are not."""
         self.beats += 1
-        beat = Heartbeat(self.epoch, self.ctx.counter)
+        beat = self._heartbeat()
         for node, peer in self.peers.items():
             if peer.down_since is None:
                 self.ctx.send(node, beat)
@@ -286,9 +300,12 @@ class Membership:
             times.append(self.damping.admit_at(node))
         if self.ballot is not None:
             times.append(self.ballot.deadline)
+        if self.bound:
+            times.append(self.promised_at + 2 * timing.ballot_seconds)
         times.append(self.retry_at)
         if self.view is None and self.started is not None:
             times.append(self.started + timing.settle_seconds)
+            times.append(self.started + 2 * timing.settle_seconds)
         return [time for time in times if time > self.ctx.now]
 
     # --- agreement --------------------------------------------------------------------------------
@@ -296,6 +313,47 @@ class Membership:
     @property
     def epoch(self) -> Tag:
         return self.view.epoch if self.view is not None else NO_TAG
+
+    @property
+    def parked(self) -> str:
+        """Why nothing may train here now, or nothing."""
+        if not self.ctx.strict:
+            return ""
+        if self.view is None:
+            return self.adrift or "no view is formed yet"
+        return "" if self.view.primary else self.view.why
+
+    @property
+    def bound(self) -> bool:
+        """A newer view is promised, so that this one may begin nothing more, if only one may."""
+        return self.ctx.strict and self.promised != self.epoch
+
+    def _lost(self) -> str:
+        """Why this node's view is over before it has another one, or nothing."""
+        if not self.ctx.strict or self.view is None or not self.view.primary:
+            return ""
+        if self.bound and self.ctx.now - self.promised_at >= 2 * self.ctx.timing.ballot_seconds:
+            return "a newer view was attempted and is not known to have formed"
+        return self.votes.lost(self.view, [n for n in self.living() if not self._deserted(n)])
+
+    def _deserted(self, node: NodeId) -> bool:
+        """It follows a newer view than ours, and none that we were asked about."""
+        epoch = self._epoch_of(node)
+        return epoch > self.epoch and epoch != self.promised
+
+    @property
+    def starting(self) -> bool:
+        """This daemon has followed no view yet: what it has taken over from the one before it may
+        go on for a moment, as it would have without a daemon."""
+        if self.installed != NO_TAG or self.started is None:
+            return self.installed == NO_TAG
+        return self.ctx.now - self.started < 2 * self.ctx.timing.settle_seconds
+
+    def _step_down(self, why: str) -> None:
+        """Follow no view, and lead none, until one is formed again."""
+        self.ctx.log("warning", "gives up its view", epoch=str(self.epoch), why=why)
+        self.view = self.ballot = None
+        self.adrift, self.next_heartbeat = why, self.ctx.now
 
     @property
     def leading(self) -> bool:
@@ -310,7 +368,7 @@ class Membership:
             self._meet(node)
         peer = self.peers.get(node)
         if peer is not None:
-            peer.epoch = beat.epoch
+            peer.epoch, peer.primary = beat.epoch, beat.primary
             self.detector.beat(node, self.ctx.now)
         self.consider()
 
@@ -323,7 +381,7 @@ class Membership:
         members = tuple(node for node in self.living() if not self._on_probation(node))
         if self.view is not None and members == self.view.members and not self._astray():
             return
-        if self.view is None and not self._settled(members):
+        if self.view is None and not self.adrift and not self._settled(members):
             return
         if self._proposer(members) == self.ctx.me:
             self._propose(members)
@@ -362,11 +420,20 @@ class Membership:
         return complete or self.ctx.now - self.started >= self.ctx.timing.settle_seconds
 
     def _proposer(self, members: tuple[NodeId, ...]) -> NodeId:
-        best = max(self._epoch_of(node) for node in members)
+        # Who may train is not to be disturbed by who may not.
+        best = max((self._trains(node), self._epoch_of(node)) for node in members)[1]
         if best.leader in members and self._leads_still(best):
             return best.leader
         in_view = [n for n in members if self._epoch_of(n) == best]
         return in_view[0] if in_view else members[0]
+
+    def _heartbeat(self) -> Heartbeat:
+        return Heartbeat(self.epoch, self.ctx.counter, self._trains(self.ctx.me))
+
+    def _trains(self, node: NodeId) -> bool:
+        if node == self.ctx.me:
+            return self.view is not None and self.view.primary
+        return self.peers[node].primary
 
     def _epoch_of(self, node: NodeId) -> Tag:
         return self.epoch if node == self.ctx.me else self.peers[node].epoch or NO_TAG
@@ -378,30 +445,52 @@ class Membership:
     def _propose(self, members: tuple[NodeId, ...]) -> None:
         ctx = self.ctx
         ctx.counter += 1
-        view = View(Tag(ctx.counter, ctx.me, ctx.nonce()), members)
+        epoch = Tag(ctx.counter, ctx.me, ctx.nonce())
+        self._ask(View(epoch, members, primary=not self.ctx.strict))
+
+    def _ask(self, view: View) -> None:
+        """Ask all members for their promise; or, once it is decided, to journal the attempt."""
+        ctx, others = self.ctx, {n for n in view.members if n != self.ctx.me}
+        ballot = Ballot(view, others, ctx.now + ctx.timing.ballot_seconds)
+        ballot.histories[ctx.me] = self.votes.history
+        ballot.heard += self.votes.heard()
         self._promise(view)
-        others = {n for n in members if n != ctx.me}
-        self.ballot = Ballot(view, others, ctx.now + ctx.timing.ballot_seconds)
+        self.ballot = ballot
         for node in sorted(others):
             ctx.send(node, ViewPropose(view))
         self._ballot_done()
 
     def on_propose(self, node: NodeId, view: View) -> None:
         ctx = self.ctx
-        stale = view.epoch <= self.promised or node not in self.peers
-        if stale or ctx.me not in view.members or self._on_probation(node):
+        decided = self.ctx.strict and view.primary
+        late = view.epoch != self.promised if decided else view.epoch <= self.promised
+        strange = node not in self.peers or ctx.me not in view.members or self._on_probation(node)
+        if late or strange or self._would_split(node, view):
             ctx.send(node, ViewNack(view.epoch, max(ctx.counter, self.promised.counter)))
             return
         ctx.saw(view.epoch.counter)
         if self.ballot is not None and self.ballot.view.epoch < view.epoch:
             self.ballot = None
+        history = self.votes.history
         self._promise(view)
-        ctx.send(node, ViewAck(view.epoch))
+        ctx.send(node, ViewAck(view.epoch, view.primary, history, self.votes.heard()))
 
-    def on_ack(self, node: NodeId, epoch: Tag) -> None:
-        if self.ballot is not None and self.ballot.view.epoch == epoch:
-            self.ballot.waiting.discard(node)
-            self._ballot_done()
+    def _would_split(self, node: NodeId, view: View) -> bool:
+        """A node from outside has met some of our view's members and not yet others: the rest is
+        not to be left behind for that."""
+        if self.view is None or node in self.view.members:
+            return False
+        left = [n for n in self.view.members if n not in view.members]
+        return any(n in self.peers and self.peers[n].down_since is None for n in left)
+
+    def on_ack(self, node: NodeId, ack: ViewAck) -> None:
+        ballot = self.ballot
+        if ballot is None or (ack.epoch, ack.attempted) != (ballot.view.epoch, ballot.view.primary):
+            return
+        ballot.histories[node] = ack.history
+        ballot.heard += ack.heard
+        ballot.waiting.discard(node)
+        self._ballot_done()
 
     def on_nack(self, node: NodeId, nack: ViewNack) -> None:
         self.ctx.saw(nack.counter)
@@ -411,27 +500,32 @@ class Membership:
 
     def on_form(self, node: NodeId, view: View) -> bool:
         """True if the view is new and now ours."""
-        if view.epoch != self.promised or view.epoch == self.epoch:
+        if self.leaving or view.epoch != self.promised or view.epoch <= self.installed:
             return False
         peer = self.peers.get(node)
         if peer is not None:
             # Else it would seem to have left its own view until its next heartbeat, and every
             # member that misses somebody in the view would try to replace it.
-            peer.epoch = view.epoch
+            peer.epoch, peer.primary = view.epoch, view.primary
         self._install(view)
         return True
 
     def _promise(self, view: View) -> None:
-        self.promised = view.epoch
-        self.ctx.persist("view_attempt", view)
+        self.promised, self.promised_at = view.epoch, self.ctx.now
+        self.votes.promise(view)
 
     def _ballot_done(self) -> None:
         ballot = self.ballot
         if ballot is None or ballot.waiting:
             return
-        self.ballot = None
-        for node in ballot.view.members:
-            self.ctx.send(node, ViewForm(ballot.view))
+        self.ballot, view = None, ballot.view
+        if self.ctx.strict and not view.primary:
+            view = self.votes.decide(view, ballot.histories, ballot.heard)
+            if view.primary:
+                self._ask(view)
+                return
+        for node in view.members:
+            self.ctx.send(node, ViewForm(view))
 
     def _ballot_overdue(self) -> None:
         ballot = self.ballot
@@ -446,7 +540,7 @@ class Membership:
 
     def _install(self, view: View) -> None:
         self.ctx.saw(view.epoch.counter)
-        self.view = view
+        self.view, self.installed, self.adrift = view, view.epoch, ""
         self.formed_at = self.ctx.now
         before = self.met
         self.reborn = tuple(
@@ -454,5 +548,15 @@ class Membership:
             if node in before and node in self.peers and before[node][0] != self.peers[node].boot
         )  # fmt: skip
         self.met = {node: (peer.boot, peer.session) for node, peer in self.peers.items()}
-        self.ctx.persist("view_formed", view)
+        self.votes.form(view)
+        self._mind_the_absent(view)
         self.next_heartbeat = self.ctx.now
+
+    def _mind_the_absent(self, view: View) -> None:
+        """Who is cut off may train on until it notices, if no member of its world is here."""
+        first = not self.before and len(view.members) <= self.expected_peers
+        for each in view.heard:
+            self.ctx.hear(each.job, each.generation)
+        if self.ctx.strict and view.primary and (view.away or first):
+            self.ctx.quiet_at = self.ctx.now + self.ctx.timing.outlive_seconds
+        self.before = self.before or view.primary

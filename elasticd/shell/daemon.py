@@ -93,6 +93,7 @@ class Daemon:
             wall=unix_seconds,
             domain=settings.failure_domain,
             leftovers=self._ranks.adopt(self._children.adopt()),
+            strict=settings.partition == "strict",
         )
         self._engine = Engine(Endpoint(self._node), self._perform, self._broken)
         self._queries = Queries(
@@ -195,7 +196,12 @@ class Daemon:
         path = self._home / "cluster_id"
         cluster_id = path.read_text().strip() if path.exists() else ""
         identity = Identity(
-            cluster_id, settings.cluster, self._me, self._boot, settings.addresses[0]
+            cluster_id,
+            settings.cluster,
+            self._me,
+            self._boot,
+            settings.addresses[0],
+            settings.partition,
         )
         calls = Callbacks(self._peer_up, self._peer_down, self._peer_said, self._serve)
         return Peers(identity, settings.listen, settings.peers, calls, insecure)

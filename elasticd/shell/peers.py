@@ -61,6 +61,7 @@ class Identity:
     node: NodeId
     boot: str
     address: str
+    partition: str = "available"
 
     @property
     def cluster_name(self) -> str:
@@ -75,6 +76,7 @@ class Identity:
             "node": self.node,
             "boot": self.boot,
             "address": self.address,
+            "partition": self.partition,
         }
 
 
@@ -528,6 +530,13 @@ class Peers:
                 raise Refused(f"it is of another {key}: {str(frame.get(key))[:80]!r}")
         if frame["node"] in self._shunned:
             raise TimeoutError(errno.ETIMEDOUT, "the link is cut on purpose")
+        if (theirs := frame.get("partition")) != self.me.partition:
+            # Which of two rules holds must not depend on who leads.
+            self.counters.refused_hellos += 1
+            raise Refused(
+                f"{frame['node']} has partition = {str(theirs)[:80]!r} in its elasticd.toml and"
+                f" this node {self.me.partition!r}: all nodes of a cluster must agree"
+            )
         return Hello(NodeId(frame["node"]), frame["boot"], frame["address"])
 
     def _meet(self, hello: Hello) -> Peer:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from elasticd.core import effects as e
-from elasticd.core.messages import Form, Heartbeat, MemberStatus, Message, World
+from elasticd.core.messages import Form, Heartbeat, MemberStatus, Message, View, World
 from elasticd.recovery.relief import cut
 from elasticd.types import JobId, Lineage, Point, Stamp, next_stamp
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _TICKS_A_SECOND = 300
 _STEPS_A_SECOND = 6000
 _VIEWS_A_SECOND = 20
+_FORMED = ("view_formed", "primary_formed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,37 @@ class Commits:
 
 
 @dataclass(slots=True)
+class OneSide:
+    """Invariant 4: with ``partition = "strict"`` no world trains once a later one does, and primary
+    views are one chain, each with a majority of the one before."""
+
+    training: World | None = None
+    primary: View | None = None
+
+    def reduced(self, world: World) -> str:
+        last = self.training
+        if last is not None and world.generation < last.generation:
+            return f"{world.generation} trains although {last.generation} does"
+        self.training = world
+        return ""
+
+    def formed(self, view: View) -> str:
+        """A node took up a primary view."""
+        last = self.primary
+        if last is None or view.epoch == last.epoch:
+            self.primary = view
+            return ""
+        if view.epoch < last.epoch:
+            return ""  # it hears late of what others have left; it trains in no older world
+        there = [node for node in last.members if node in view.members]
+        half = 2 * len(there) == len(last.members) and last.members[0] in there
+        if 2 * len(there) <= len(last.members) and not half:
+            return f"view {view} is primary with {there} of {last}"
+        self.primary = view
+        return ""
+
+
+@dataclass(slots=True)
 class Pace:
     """Invariant 6, the part that is a bug at once: a daemon that spins."""
 
@@ -118,7 +150,7 @@ class Pace:
         if int(now) != self.second:
             self.second, self.steps, self.ticks, self.views = int(now), 0, 0, 0
         self.steps += 1
-        self.views += sum(isinstance(f, e.Persist) and f.kind == "view_formed" for f in effects)
+        self.views += sum(isinstance(f, e.Persist) and f.kind in _FORMED for f in effects)
         if self.views > _VIEWS_A_SECOND:
             return f"{self.views} views within a second"
         self.ticks += isinstance(event, e.Tick)
@@ -140,6 +172,8 @@ class Checkers:
         self.events: list[tuple[float, str, e.Emit]] = []
         self.forms: dict[str, World] = {}
         self.order, self.views, self.generations = Order(), Views(), Generations()
+        self.sides: dict[JobId, OneSide] = {}
+        self.chain = OneSide()
 
     def broken(self, text: str) -> NoReturn:
         self.cluster.say("checker", text)
@@ -162,6 +196,7 @@ class Checkers:
         points = {arrival.point for arrival in arrived.values()}
         if len(points) != 1:
             self.broken(f"a barrier of {world.generation} mixes {points}")
+        self._alone(world)
         (point,) = points
         commits = self.commits.setdefault(world.job, Commits())
         self._require(commits.resumed(world, point))
@@ -169,11 +204,16 @@ class Checkers:
     def reduced(
         self, world: World, step: int, parts: Mapping[int, tuple[Point, frozenset[int]]]
     ) -> None:
+        self._alone(world)
         batch = self.cluster.specs[world.job].batch
         grains = cut(batch.global_, batch.micro, world.relief).grains
         ledger = self.ledgers.setdefault(world.job, Ledger())
         self._require(ledger.reduced(world, grains, step, parts))
         self.cluster.say("ring", f"{world.job} step {step} in {world.generation}")
+
+    def _alone(self, world: World) -> None:
+        if self.cluster.setup.partition == "strict":
+            self._require(self.sides.setdefault(world.job, OneSide()).reduced(world))
 
     def committed(self, trainer: Trainer, point: Point) -> None:
         commits = self.commits.setdefault(trainer.job, Commits())
@@ -200,7 +240,7 @@ class Checkers:
     def persists(self, host: Host, kind: str, record: Any) -> None:
         """A node is about to write into its journal."""
         disks = {name: each.disk for name, each in self.cluster.hosts.items()}
-        if kind == "view_formed":
+        if kind in _FORMED:
             self._require(self.views.formed(host.name, record, disks))
         elif kind == "view_attempt":
             self._require(self.views.promised(host.name, record.epoch, host.disk))
@@ -222,6 +262,8 @@ class Checkers:
                         self._require(problem and f"{host.name} {problem}")
                 case e.EnterWorld(world=world):
                     self._formed(host, world)
+                case e.Persist("primary_formed", view):
+                    self._require(self.chain.formed(view))
 
     def _formed(self, host: Host, world: World) -> None:
         """A leader made a world: nobody who could be asked held more."""

@@ -114,6 +114,7 @@ class Setup:
     """The scripts' own code changes the state between steps, so updates don't make it."""
     limit_seconds: float = 400.0
     """The jobs must have ended this long after the last fault."""
+    partition: str = "available"
     on_the_wire: bool = False
     """Encode and decode every message, as the daemons do."""
     timing: Timing = field(default_factory=Timing)

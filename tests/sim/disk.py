@@ -11,6 +11,7 @@ from elasticd.checkpoints.retention import KeepLast, prunable
 from elasticd.core.codec import to_plain
 from elasticd.core.messages import JobRecord, View, World
 from elasticd.core.node import Stable
+from elasticd.core.recall import Recall
 from elasticd.shell.journal import frame, scan
 from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
 
@@ -99,23 +100,11 @@ class Disk:
             self._append(kind, record)
 
     def stable(self) -> Stable:
-        """As shell/memory.py."""
-        counter, promised = 0, None
-        worlds: dict[JobId, World] = {}
-        records: dict[JobId, JobRecord] = {}
+        """What a daemon that starts reads."""
+        recall = Recall()
         for kind, record in self.journal:
-            match record:
-                case View(epoch=epoch):
-                    counter = max(counter, epoch.counter)
-                    promised = epoch if kind == "view_attempt" else promised
-                case World(generation=generation, job=job):
-                    worlds[job] = record
-                    counter = max(counter, generation.counter)
-                case JobRecord(id=job):
-                    known = records.get(job)
-                    records[job] = record if known is None else known.merged(record)
-        kept = tuple(worlds[job] for job in sorted(worlds))
-        return Stable(counter, promised, tuple(records[job] for job in sorted(records)), kept)
+            recall.absorb(kind, record)
+        return recall.stable
 
     # --- shards -----------------------------------------------------------------------------------
 

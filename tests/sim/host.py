@@ -87,6 +87,7 @@ class Host:
             stable=self.disk.stable(),
             stored={job: self.disk.stored(job) for job in jobs},
             leftovers=self._leftovers(),
+            strict=self.cluster.setup.partition == "strict",
         )
         self.endpoint = Watched(self, self.node)
         self.cluster.say(self.name, "starts")

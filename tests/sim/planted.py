@@ -28,13 +28,13 @@ from elasticd.core.member import Member
 from elasticd.core.node import Node
 from elasticd.core.sessions import Session
 from elasticd.core.views import Membership
-from elasticd.recovery import regroup, restore
-from elasticd.types import NodeId, Tag
+from elasticd.recovery import quorum, regroup, restore
+from elasticd.types import NodeId
 
 from .cluster import JobShape, Setup, Weather
 from .disk import Disk
 from .run import Result, simulate
-from .scripts import kill_who_has_answered
+from .scripts import crash_before_it_is_formed, kill_who_has_answered, stop_the_only_member
 from .seeds import setup_of
 
 
@@ -104,20 +104,21 @@ def hunt(bug: Bug) -> Catch:
 
 
 def stale_ack(switches: Switches) -> None:
-    def on_ack(self: Membership, node: NodeId, epoch: Tag, *rest: Any) -> None:
+    def on_ack(self: Membership, node: NodeId, ack: m.ViewAck) -> None:
         if self.ballot is not None:
-            real(self, node, self.ballot.view.epoch, *rest)
+            view = self.ballot.view
+            real(self, node, replace(ack, epoch=view.epoch, attempted=view.primary))
 
     real = Membership.on_ack
     switches.set(Membership, "on_ack", on_ack)
 
 
 def vote_counted_twice(switches: Switches) -> None:
-    def on_ack(self: Membership, node: NodeId, epoch: Tag, *rest: Any) -> None:
+    def on_ack(self: Membership, node: NodeId, ack: m.ViewAck) -> None:
         ballot = self.ballot
-        if ballot is not None and ballot.view.epoch == epoch:
+        if ballot is not None and ballot.view.epoch == ack.epoch:
             ballot.waiting -= set(sorted(ballot.waiting - {node})[:1])
-        real(self, node, epoch, *rest)
+        real(self, node, ack)
 
     real = Membership.on_ack
     switches.set(Membership, "on_ack", on_ack)
@@ -278,6 +279,18 @@ def lost_tombstone(switches: Switches) -> None:
     switches.set(m.JobRecord, "merged", merged)
 
 
+def ambiguous_attempt(switches: Switches) -> None:
+    switches.set(quorum, "undecided", lambda here, last: [])
+
+
+def train_without_majority(switches: Switches) -> None:
+    switches.set(quorum, "decide", lambda here: quorum.Decision(True, "all may"))
+
+
+def cut_off_world_ignored(switches: Switches) -> None:
+    switches.set(leader.Driver, "_noisy", lambda self: "")
+
+
 _TWO = (JobShape(steps=40),)
 _LOSSY = Weather(lost=0.1, duplicated=0.1, reordered=0.1)
 
@@ -290,11 +303,25 @@ def _slow_pair(seed: int) -> Setup:
     return Setup(seed=seed, nodes=2, jobs=_TWO, message_seconds=(0.01, 0.02))
 
 
+def _strict(seed: int) -> Setup:
+    return replace(setup_of(seed, ("partition", "node")), partition="strict")
+
+
+def _strict_three(seed: int) -> Setup:
+    return Setup(seed=seed, nodes=3, jobs=(JobShape(steps=600),), partition="strict")
+
+
+def _strict_world_of_one(seed: int) -> Setup:
+    shape = JobShape(steps=2000, every=20, world_max=1)
+    return Setup(seed=seed, nodes=3, jobs=(shape,), partition="strict")
+
+
 _UNPROMISED = ("has not promised",)
 _TWICE = ("committed twice, differently", "is committed")
 _CRASHES = ("crash", "node", "daemon")
 _CUTS = ("partition", "silence", "one_way", "stop_node")
 _BOTH = (*_CUTS, *_CRASHES)
+_SPLIT = ("is primary with",)
 _HALVES = ("partition", "silence", "stop_node")
 
 BUGS = (
@@ -318,6 +345,23 @@ BUGS = (
     Bug("deliver a duplicate", duplicate_delivered, ("twice, late",), setup=_stormy, bound=10),
     Bug("a timer that is always due", zeno_timer, ("within a second",), bound=3),
     Bug("end a cancelled job", lost_tombstone, ("was cancelled",), ("cancel", "partition"), 200),
+    Bug(
+        "form a view on an ambiguous attempt",
+        ambiguous_attempt,
+        ("is primary with",),
+        setup=_strict_three,
+        bound=3,
+        script=crash_before_it_is_formed,
+    ),
+    Bug("train without the majority", train_without_majority, _SPLIT, setup=_strict, bound=60),
+    Bug(
+        "go on while a world that is cut off may train",
+        cut_off_world_ignored,
+        ("trains although",),
+        setup=_strict_world_of_one,
+        bound=3,
+        script=stop_the_only_member,
+    ),
     Bug(
         "put a fresh trainer in a dead one's place",
         fresh_trainer,

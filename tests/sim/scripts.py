@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from elasticd.types import NodeId
+
 from .cluster import Cluster
 from .faults import Injector
+from .host import Host
 from .trainer import Trainer
 
 Script = Callable[[Cluster, Injector], None]
@@ -54,5 +57,61 @@ def kill_who_has_answered(cluster: Cluster, injector: Injector) -> None:
     def strike() -> None:
         injector.inject("reducer")
         when(cluster, look, lambda: answered[0].kill())
+
+    when(cluster, lambda: newest(cluster) >= 10, strike)
+
+
+def led(cluster: Cluster) -> Host:
+    """The host whose daemon leads."""
+    for host in cluster.living():
+        if host.node is not None and host.node.views.leading:
+            return host
+    raise AssertionError("nobody leads")
+
+
+def cut_off(cluster: Cluster, injector: Injector, node: NodeId, close: bool) -> Callable[[], None]:
+    """Cut a node off from all others; what heals that is returned."""
+    pairs = [(node, other) for other in sorted(cluster.hosts) if other != node]
+    injector._break_rings(pairs, close)
+    return cluster.network.cut([*pairs, *((b, a) for a, b in pairs)], close)
+
+
+def stop_the_only_member(cluster: Cluster, injector: Injector) -> None:
+    """The daemon of a world of one stands still while its trainer runs on, until that notices."""
+
+    def strike() -> None:
+        world = max(cluster.checkers.forms.values(), key=lambda world: world.generation)
+        victim = cluster.hosts[world.members[0]]
+        victim.pause()
+
+        def ends() -> None:  # the kernel's timer
+            for child in list(victim.children.values()):
+                child.kill()
+
+        cluster.after(30.0, ends)
+        cluster.after(45.0, victim.resume)
+
+    when(cluster, lambda: newest(cluster) >= 30, strike)
+
+
+def crash_before_it_is_formed(cluster: Cluster, injector: Injector) -> None:
+    """The second of three nodes crashes with an attempt in its journal that the first forms and
+    goes on from, alone; then it comes back on the other side of a cut, with the third."""
+    first, second, third = (cluster.hosts[NodeId(f"n{number}")] for number in range(3))
+
+    def attempted() -> bool:
+        kind, record = second.disk.journal[-1]
+        return kind == "primary_attempt" and len(record.members) == 2
+
+    def strand() -> None:
+        second.crash()
+        heal = cut_off(cluster, injector, first.name, close=True)
+        for host in (second, third):
+            cluster.after(4.0, host.start)
+        cluster.after(20.0, heal)
+
+    def strike() -> None:
+        third.crash()
+        when(cluster, attempted, strand)
 
     when(cluster, lambda: newest(cluster) >= 10, strike)

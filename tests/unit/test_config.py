@@ -65,8 +65,8 @@ def test_all_keys_are_read(tmp_path: Path) -> None:
         ("dashboard_port = 65536", "1: dashboard_port: must be at most 65535, not 65536"),
         ("dashboard_port = true", "1: dashboard_port: must be a whole number, not true"),
         (
-            "partition = 'strict'",
-            '1: partition: "strict" is not supported by this version; use "available"',
+            "partition = 'strct'",
+            '1: partition: must be "available" or "strict", not "strct"; did you mean "strict"?',
         ),
         ("a = 1\na = 2\n", "2: column 6: cannot overwrite a value"),
     ],

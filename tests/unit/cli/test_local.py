@@ -228,3 +228,21 @@ def test_only_folders_with_a_number_are_nodes(home: Path) -> None:
         (home / name).mkdir(parents=True)
     (home / "node-3").touch()
     assert [folder.name for folder in node_homes(home)] == ["node-2", "node-10"]
+
+
+@pytest.mark.process
+def test_the_partition_setting_is_kept_and_not_changed_under_way(
+    cluster: Path, fake_program: list[str]
+) -> None:
+    local.up(cluster, 2, fake_program, partition="strict")
+    assert [settings.partition for settings in configs(cluster)] == ["strict", "strict"]
+    with pytest.raises(UsageError, match="runs with --partition strict"):
+        local.up(cluster, 2, fake_program, partition="available")
+    local.down(cluster)
+    local.up(cluster, 2, fake_program)
+    assert [settings.partition for settings in configs(cluster)] == ["strict", "strict"]
+
+
+def test_a_partition_setting_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="must be available or strict, not maybe"):
+        local.up(tmp_path, 1, partition="maybe")

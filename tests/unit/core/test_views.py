@@ -11,6 +11,7 @@ import pytest
 from elasticd.core import effects as e
 from elasticd.core.messages import ViewForm, ViewPropose
 from elasticd.core.node import Node
+from elasticd.core.recall import Recall
 from elasticd.types import NodeId
 
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
@@ -19,7 +20,8 @@ A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
 class Wires:
     """Nodes joined back to back; time moves only when told."""
 
-    def __init__(self, *names: NodeId, expected: int | None = None) -> None:
+    def __init__(self, *names: NodeId, expected: int | None = None, strict: bool = False) -> None:
+        self.strict = strict
         self.now = 100.0
         self.nonces: Iterator[int] = count()
         self.expected = len(names) - 1 if expected is None else expected
@@ -29,6 +31,7 @@ class Wires:
         self.sent: deque[tuple[NodeId, e.Send]] = deque()
         self.held: set[NodeId] = set()
         self.journal: list[tuple[NodeId, str]] = []
+        self.disks: dict[NodeId, Recall] = {}
         self.emitted: list[e.Emit] = []
         for name in names:
             self.start(name)
@@ -36,7 +39,15 @@ class Wires:
     def start(self, name: NodeId) -> None:
         self.boots[name] = self.boots.get(name, 0) + 1
         boot = f"{name}{self.boots[name]}"
-        self.nodes[name] = Node(name, boot, lambda: f"{next(self.nonces):04x}", self.expected)
+        disk = self.disks.setdefault(name, Recall())
+        self.nodes[name] = Node(
+            name,
+            boot,
+            lambda: f"{next(self.nonces):04x}",
+            self.expected,
+            stable=disk.stable,
+            strict=self.strict,
+        )
         self.post(name, e.Tick())
 
     def post(self, name: NodeId, event: e.Event) -> None:
@@ -45,6 +56,7 @@ class Wires:
                 self.sent.append((name, effect))
             elif isinstance(effect, e.Persist):
                 self.journal.append((name, effect.kind))
+                self.disks[name].absorb(effect.kind, effect.record)
             elif isinstance(effect, e.Emit):
                 self.emitted.append(effect)
         self.nodes[name].next_deadline()  # As every driver does.
@@ -405,3 +417,123 @@ def test_a_whole_cluster_that_slept_wakes_as_one(who: NodeId) -> None:
     wires.wait(5.0)
     assert set(wires.views().values()) == {(A, B, C)}
     assert len(wires.epochs()) == 1
+
+
+# --- partition = "strict" -------------------------------------------------------------------------
+
+
+def strict(*names: NodeId) -> Wires:
+    wires = Wires(*names, strict=True)
+    wires.connect(*names)
+    return wires
+
+
+def parked(wires: Wires) -> dict[NodeId, str]:
+    return {name: node.views.parked for name, node in wires.nodes.items()}
+
+
+def test_a_primary_view_is_attempted_and_formed_apart() -> None:
+    wires = strict(A, B)
+    assert parked(wires) == {A: "", B: ""}
+    kinds = ["view_attempt", "primary_attempt", "primary_formed"]
+    for name in (A, B):
+        assert [kind for who, kind in wires.journal if who == name] == kinds
+
+
+def test_the_smaller_side_parks_with_its_reason_and_returns_by_itself() -> None:
+    wires = strict(A, B, C)
+    wires.disconnect(C)
+    wires.wait(2.1)
+    assert wires.views() == {A: (A, B), B: (A, B), C: (C,)}
+    assert parked(wires) == {
+        A: "",
+        B: "",
+        C: 'partition = "strict": 1 of the last view\'s 3 members are here, 2 are needed',
+    }
+    wires.connect(A, C)
+    wires.connect(B, C)
+    wires.wait(2.0)
+    assert parked(wires) == {A: "", B: "", C: ""}
+    assert set(wires.views().values()) == {(A, B, C)}
+
+
+def test_of_two_nodes_the_first_goes_on_and_the_second_parks() -> None:
+    for victim, left in ((A, B), (B, A)):
+        wires = strict(A, B)
+        wires.kill(victim)
+        wires.wait(2.1)
+        assert wires.views() == {left: (left,)}
+        assert bool(parked(wires)[left]) == (left == B)
+
+
+def test_a_cluster_may_shrink_one_by_one() -> None:
+    wires = strict(A, B, C)
+    for victim in (C, B):
+        wires.kill(victim)
+        wires.wait(2.1)
+    assert wires.views() == {A: (A,)}
+    assert parked(wires) == {A: ""}
+
+
+def test_both_lost_at_once_parks_the_third() -> None:
+    wires = strict(A, B, C)
+    wires.kill(A)
+    wires.kill(B)
+    wires.wait(2.1)
+    assert "2 are needed" in parked(wires)[C]
+
+
+def test_a_view_without_its_majority_is_given_up_before_another_is_formed() -> None:
+    wires = strict(A, B, C)
+    effects: list[e.Effect] = []
+    for name in (A, B):
+        effects += wires.nodes[C].step(wires.now, e.PeerDown(name, f"{name}1", "closed"))
+    assert wires.nodes[C].views.parked == "", "they may come back at once"
+    wires.held.add(C)
+    wires.now += 2.0
+    effects = wires.nodes[C].step(wires.now, e.Tick())
+    told = [effect.text for effect in effects if isinstance(effect, e.Log)]
+    assert told[:3] == ["node is dead", "node is dead", "gives up its view"]
+    assert wires.nodes[C].views.parked
+
+
+def test_votes_survive_a_restart() -> None:
+    wires = strict(A, B, C)
+    wires.kill(A)
+    wires.wait(2.1)
+    assert wires.views() == {B: (B, C), C: (B, C)}
+    for name in (B, C):
+        wires.kill(name)
+    wires.start(A)
+    wires.start(C)
+    wires.connect(A, C)
+    wires.wait(3.5)
+    assert wires.views() == {A: (A, C), C: (A, C)}
+    # Of b and c, the last view's members, only c is here, and b breaks the tie.
+    assert all("without b" in reason for reason in parked(wires).values())
+    wires.start(B)
+    wires.connect(A, B)
+    wires.connect(B, C)
+    wires.wait(1.0)
+    assert parked(wires) == {A: "", B: "", C: ""}
+
+
+def test_an_answer_to_another_step_of_a_ballot_does_not_count() -> None:
+    from elasticd.core.messages import ViewAck
+    from elasticd.recovery.quorum import History
+
+    wires = Wires(A, B, strict=True)
+    wires.held.add(B)
+    wires.connect(A, B)
+    wires.held.clear()
+    wires.wait(0.01)
+    node = wires.nodes[A]
+    ballot = node.views.ballot
+    assert ballot is not None and not ballot.view.primary
+    node.step(wires.now, e.Received(B, ViewAck(ballot.view.epoch, True, History(), ())))
+    assert node.views.ballot is ballot and ballot.waiting == {B}
+    node.step(wires.now, e.Received(B, ViewAck(ballot.view.epoch, False, History(), ())))
+    second = node.views.ballot
+    assert second is not None and second.view.primary and second.waiting == {B}
+    node.step(wires.now, e.Received(B, ViewAck(ballot.view.epoch, False, History(), ())))
+    assert second.waiting == {B}

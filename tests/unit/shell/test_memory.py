@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from elasticd.core.messages import JobRecord, View, World
+from elasticd.core.messages import Heard, JobRecord, View, World
+from elasticd.core.recall import Recall
 from elasticd.errors import StateError
 from elasticd.shell.journal import Journal
 from elasticd.shell.memory import JOURNAL_NAME, Memory
@@ -85,3 +87,49 @@ def test_a_restart_knows_the_newest_world_of_each_job(tmp_path: Path) -> None:
     stable = Memory(tmp_path).stable
     assert stable.worlds == (_world(7, "new"),)
     assert stable.counter == 7
+
+
+def test_attempts_are_remembered_until_a_later_primary_view_is_formed(tmp_path: Path) -> None:
+    memory = Memory(tmp_path)
+    for counter in (1, 2, 4, 6):
+        memory.persist("view_attempt", _view(counter))
+        memory.persist("primary_attempt", _view(counter))
+    memory.persist("primary_formed", _view(4))
+    memory.persist("view_formed", replace(_view(5), primary=False))
+    memory.close()
+
+    stable = Memory(tmp_path).stable
+    assert stable.born == _view(1).epoch
+    assert stable.formed == _view(4)
+    assert stable.attempts == (_view(6),)
+    assert stable.promised == _view(6).epoch
+
+
+def test_worlds_that_others_formed_are_remembered(tmp_path: Path) -> None:
+    memory = Memory(tmp_path)
+    memory.persist("heard", Heard(JobId("job-1"), Tag(7, NODE, "n")))
+    memory.persist("heard", Heard(JobId("job-1"), Tag(5, NODE, "n")))
+    memory.persist(
+        "primary_formed", replace(_view(8), heard=(Heard(JobId("b"), Tag(3, NODE, "")),))
+    )
+    memory.close()
+
+    stable = Memory(tmp_path).stable
+    assert [(each.job, each.generation.counter) for each in stable.heard] == [
+        ("b", 3),
+        ("job-1", 7),
+    ]
+    assert stable.counter == 8
+
+
+def test_what_counts_survives_compaction() -> None:
+    whole, short = Recall(), Recall()
+    for counter in (1, 2, 3):
+        whole.absorb("view_attempt", _view(counter))
+        whole.absorb("primary_attempt", _view(counter))
+    whole.absorb("heard", Heard(JobId("job-1"), Tag(7, NODE, "n")))
+    whole.absorb("primary_formed", _view(2))
+    for kind, record in whole.latest:
+        short.absorb(kind, record)
+    assert short.stable == whole.stable
+    assert short.stable.born == _view(1).epoch

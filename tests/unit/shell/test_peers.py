@@ -224,6 +224,20 @@ def test_another_cluster_or_version_is_refused_and_remembered(
     run(main())
 
 
+def test_nodes_that_disagree_about_partitions_do_not_talk(run: Run) -> None:
+    async def main() -> None:
+        a = Daemon("a")
+        async with running(a):
+            await shake(a.address, {**a.peers.me.frame(), "node": "c", "partition": "strict"})
+            assert a.peers.complain.last_reason.endswith(
+                "c has partition = 'strict' in its elasticd.toml and this node 'available':"
+                " all nodes of a cluster must agree"
+            )
+            assert a.seen == []
+
+    run(main())
+
+
 async def shake(address: str, frame: dict[str, Any], prove: bool = False) -> dict[str, Any]:
     """Say hello, return the answer, hang up."""
     reader, writer = await transfer.connect(address)

@@ -1,0 +1,90 @@
+"""What a node's journal says after all: which of its records still count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elasticd.core.messages import Heard, JobRecord, View, World
+from elasticd.core.node import Stable
+from elasticd.types import NO_TAG, JobId, Tag
+
+KINDS: dict[str, type] = {
+    "view_attempt": View,
+    "view_formed": View,
+    "primary_attempt": View,
+    "primary_formed": View,
+    "job": JobRecord,
+    "world": World,
+    "heard": Heard,
+}
+"""The kinds of records in the journal, and what each holds."""
+
+
+class Recall:
+    """Takes in a journal's records, oldest first."""
+
+    def __init__(self) -> None:
+        self._latest: dict[tuple[str, str], Any] = {}
+        self._jobs: dict[JobId, JobRecord] = {}
+        self._counter = 0
+        self._promised: Tag | None = None
+        self._born: Tag | None = None
+        self._heard: dict[JobId, Tag] = {}
+
+    @property
+    def stable(self) -> Stable:
+        """What a node starts with."""
+        return Stable(
+            counter=self._counter,
+            promised=self._promised,
+            records=tuple(self._jobs[job] for job in sorted(self._jobs)),
+            born=self._born,
+            formed=self._latest.get(("primary_formed", "")),
+            attempts=tuple(self._of_kind("primary_attempt")),
+            worlds=tuple(self._of_kind("world")),
+            heard=tuple(Heard(job, self._heard[job]) for job in sorted(self._heard)),
+        )
+
+    @property
+    def latest(self) -> list[tuple[str, Any]]:
+        """The records that still count: as good as all that were taken in."""
+        return [(kind, record) for (kind, _), record in self._latest.items()]
+
+    def absorb(self, kind: str, record: Any) -> None:
+        key = ""
+        match record:
+            case View():
+                self._counter = max(self._counter, record.epoch.counter)
+                for each in record.heard:
+                    self._hear(each.job, each.generation)
+                key = self._view(kind, record)
+            case World(generation=generation, job=key):
+                self._hear(key, generation)
+            case Heard(job=key, generation=generation):
+                self._hear(key, generation)
+            case JobRecord(id=key):
+                known = self._jobs.get(record.id)
+                record = record if known is None else known.merged(record)
+                self._jobs[record.id] = record
+        self._latest.pop((kind, key), None)
+        self._latest[kind, key] = record
+
+    def _hear(self, job: JobId, generation: Tag) -> None:
+        self._counter = max(self._counter, generation.counter)
+        self._heard[job] = max(self._heard.get(job, NO_TAG), generation)
+
+    def _view(self, kind: str, view: View) -> str:
+        """What the view is kept under: of attempts all count until a later view is formed."""
+        if kind == "view_attempt":
+            self._promised = view.epoch
+            if self._born is None:
+                self._born = view.epoch
+                self._latest[kind, "first"] = view
+        if kind == "primary_formed":
+            for other in self._of_kind("primary_attempt"):
+                if other.epoch <= view.epoch:
+                    del self._latest["primary_attempt", str(other.epoch)]
+        return str(view.epoch) if kind == "primary_attempt" else ""
+
+    def _of_kind(self, wanted: str) -> list[Any]:
+        return [record for (kind, _), record in self._latest.items() if kind == wanted]
