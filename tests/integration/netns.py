@@ -173,6 +173,18 @@ class NetCluster(Cluster):
                 env=self.environment, start_new_session=True,
             )  # fmt: skip
 
+    def restart_daemon(self, node: str) -> None:
+        """SIGKILL the daemon of ``node`` and start another at once; returns when that answers."""
+        self.kill_daemon(node)
+        self._start(node)
+        pid = self._running[node].pid
+
+        def answers() -> bool:
+            nodes = Client(self.home / node).request({"do": "status"})["nodes"]
+            return any(one["id"] == node and one["pid"] == pid for one in nodes)
+
+        self.wait_for(f"the new daemon of {node}", answers)
+
     def wait_view(self, members: list[str]) -> None:
         """Until exactly these nodes share a view."""
 
