@@ -258,7 +258,7 @@ class Driver:
         """Take in evidence that was first seen at ``seen`` (now) and leave a world that it
         breaks."""
         seen = self.ctx.now if seen is None else seen
-        if culprit in self.released and self.roster.trainers(*HOLDING, *LEFT):
+        if culprit in self.released and self._somebody_leaves():
             return  # It has left the loop, or was about to: nothing is broken by that.
         self.account.add(faults.Evidence(culprit, fault, text, seen), self.committed)
         if exited or fault in ("worker_exit", "peer_lost"):
@@ -274,6 +274,12 @@ class Driver:
         self.account.count()
         if self.phase in ("running", "forming"):
             self._enter("waiting", "a member failed")
+
+    def _somebody_leaves(self) -> bool:
+        """Whether a member of the world has left its loop, or still can."""
+        world = self.world
+        found = self.roster.trainers(*HOLDING, *LEFT)
+        return any(world is None or node in world.members for node in found)
 
     # --- the next thing to do ---------------------------------------------------------------------
 

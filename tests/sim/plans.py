@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
-from elasticd.core.codec import from_plain, to_plain
+from elasticd.core.codec import to_plain
 
 from .cluster import JobShape, Mishap, Setup, Strike, Weather
 from .run import Result
 
-_HINTS = {
-    "jobs": tuple[JobShape, ...],
-    "strikes": tuple[Strike, ...] | None,
-    "mishaps": tuple[Mishap, ...] | None,
-    "weather": Weather,
-}
+_KINDS = {"jobs": JobShape, "strikes": Strike, "mishaps": Mishap, "weather": Weather}
 _LEFT_OUT = ("timing", "node_type")
 _MAX_LINES = 400
 
@@ -36,12 +32,14 @@ def write_plan(result: Result) -> str:
 
 
 def read_plan(text: str) -> Setup:
-    """The setup on the first line of a plan's file."""
+    """The setup on the first line of a plan's file; what it does not say is as usual."""
     plain = json.loads(text.splitlines()[0])
-    given: dict[str, Any] = {
-        name: from_plain(_HINTS[name], value)
-        if name in _HINTS
-        else (tuple(value) if isinstance(value, list) else value)
-        for name, value in plain.items()
-    }
-    return Setup(**given)
+    return Setup(**{name: _built(value, _KINDS.get(name)) for name, value in plain.items()})
+
+
+def _built(value: Any, kind: Callable[..., Any] | None) -> Any:
+    if isinstance(value, list):
+        return tuple(_built(item, kind) for item in value)
+    if isinstance(value, dict) and kind is not None:
+        return kind(**{name: _built(item, None) for name, item in value.items()})
+    return value

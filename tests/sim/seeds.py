@@ -8,9 +8,6 @@ from dataclasses import replace
 from .cluster import JobShape, Setup, Weather
 from .faults import KINDS
 
-FIXED: dict[int, str] = {}
-"""Seeds that failed once, and why; what they found has been repaired."""
-
 _WEATHERS = (
     Weather(),
     Weather(lost=0.02, duplicated=0.02, reordered=0.02, delayed=0.02),

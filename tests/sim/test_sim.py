@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,20 @@ import pytest
 
 from .cluster import Cluster, JobShape, Setup
 from .faults import Injector
+from .plans import read_plan
 from .run import Result, simulate
 from .scripts import at_step, kill_who_has_answered, newest, when
 from .seeds import setup_of
 
 CORPUS = 200
+FRESH = 60
+KEPT = sorted(Path(__file__).with_name("kept").glob("*.txt"))
 _GROUP = 20
 
 
 def passes(result: Result) -> Result:
-    assert not result.problem, "\n".join([*result.transcript[-40:], result.problem])
+    replay = f"replay: python tests/sim/replay.py {result.setup.seed} --shrink"
+    assert not result.problem, "\n".join([*result.transcript[-40:], result.problem, replay])
     return result
 
 
@@ -47,6 +52,20 @@ def test_a_job_without_faults_ends(nodes: int) -> None:
 @pytest.mark.parametrize("first", range(0, CORPUS, _GROUP))
 def test_corpus(first: int) -> None:
     for seed in range(first, first + _GROUP):
+        passes(simulate(setup_of(seed)))
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=lambda path: path.stem)
+def test_what_failed_once(kept: Path) -> None:
+    """Shrunk by tests/sim/shrink.py; the second line of each says what was wrong."""
+    passes(simulate(read_plan(kept.read_text())))
+
+
+def test_fresh_seeds() -> None:
+    """Others each time; one that fails is told, and replay.py shrinks it."""
+    first = time.time_ns() // 1_000_000
+    print(f"seeds from {first} on")
+    for seed in range(first, first + FRESH):
         passes(simulate(setup_of(seed)))
 
 
