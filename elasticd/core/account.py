@@ -101,6 +101,7 @@ class Account:
         for found in faults.classify(recovery.pieces):
             rank = list(ranks).index(found.culprit) if found.culprit in ranks else None
             seen = min(p.seen_seconds for p in recovery.pieces)
+            ago = self.ctx.now - self.ctx.wall
             self.ctx.emit(
                 "fault_detected",
                 f"{found.fault} on {found.culprit}: {found.evidence[0]}",
@@ -111,6 +112,8 @@ class Account:
                 culprit=found.culprit,
                 evidence=list(found.evidence),
                 seconds_to_detect=round(max(0.0, recovery.detected - seen), 4),
+                evidence_time=round(seen - ago, 4),
+                detected_time=round(recovery.detected - ago, 4),
             )
         self.ctx.emit(
             "recovery_started",

@@ -410,6 +410,7 @@ class Driver:
         self.world = world
         self.checkpoints.enter(world)
         self.account.adopt(world)
+        self.trust.adopt(world)
         self.exact = world.exact
         self.relief = max(self.relief, world.relief)
         self.patience.enter(world)
@@ -589,6 +590,7 @@ class Driver:
             checkpointed=point.step if self.checkpoints.covers(point) else -1,
             manifest=start.manifest,
             holders=start.holders,
+            diverged=tuple(sorted(self.trust.diverged.items())),
             relief=self.relief,
             count=count,
             writers=() if count else self._writers(resume.members),
@@ -976,6 +978,7 @@ class Driver:
             "bytes_per_step": max(traffic, default=0),
             "digest": newest.digest if newest is not None and self.committed else None,
             "digest_step": newest.step if newest is not None and self.committed else None,
+            "quarantined": list(self.trust.quarantined),
             "ranks": ranks,
         }
 

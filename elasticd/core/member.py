@@ -112,6 +112,8 @@ class Member:
     settled: bool = False
     """A step is committed in this world: spares may take the processor from training now."""
     in_ring: bool = False
+    we_stopped: bool = False
+    """Our reducer is stopped because the ring's bring-up wants that, by nobody else."""
     ring_deadline: float = 0.0
     has_state: bool = False
     state_generation: Tag | None = None
@@ -253,7 +255,7 @@ class Member:
         """The trainer is in the newest world that we know of; and the reducer, if it lives."""
         self.active = True
         self.has_state = trainer.said["entered"] == trainer.said["generation"]
-        self.in_ring = len(world.members) == 1
+        self.in_ring, self.we_stopped = len(world.members) == 1, False
         self.ring_deadline = self.ctx.now + self.ctx.timing.form_seconds
         for reducer in reducers:
             if reducer.serves(world.generation):
@@ -469,6 +471,7 @@ class Member:
     def on_continue(self, generation: Tag) -> None:
         if self._current(generation) and self.reducer is not None:
             self.ctx.do(ContinueReducer(self.reducer))
+            self.we_stopped = False
 
     def on_formed(self, generation: Tag) -> None:
         if self._current(generation):
@@ -580,6 +583,7 @@ class Member:
         if self.world.members[0] == self.ctx.me:
             # Rank N-1 may now connect to our backlog and listen before we go on to connect.
             self.ctx.do(StopReducer(child))
+            self.we_stopped = True
         self._tell_leader(Listening(self.record.id, self.world.generation))
 
     def on_said(self, child: int, message: dict[str, Any]) -> None:
@@ -735,7 +739,7 @@ class Member:
     def on_stopped(self, child: int, seconds: float) -> None:
         """A child of ours is stopped, and was for ``seconds``."""
         if child == self.reducer:
-            if self.in_ring and not self._left_the_loop():
+            if not self.we_stopped and not self._left_the_loop():
                 text = f"its reducer was stopped (SIGSTOP) for {seconds:.1f} s"
                 self._accuse("hang", text, age_seconds=seconds)
             return

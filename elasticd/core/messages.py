@@ -144,6 +144,8 @@ class World:
     count: int = 0
     """Into how many shards a checkpoint is cut, where it was begun in that way; 0: as many as there
     are members."""
+    diverged: tuple[tuple[NodeId, int], ...] = ()
+    """How often nodes were the odd one out in this job; twice is once too often."""
     writers: tuple[tuple[int, ...], ...] = ()
     """Per shard the ranks that write it, where failure domains decide; empty: as usual."""
 

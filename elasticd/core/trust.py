@@ -76,6 +76,18 @@ class Trust:
             text = f"{node} diverged {_DIVERGENCES} times: the job goes on without it"
             self.ctx.emit("node_quarantined", text, self.job, culprit=node)
 
+    def adopt(self, world: World) -> None:
+        """What earlier leaders knew."""
+        for node, times in world.diverged:
+            self.diverged[node] = max(times, self.diverged.get(node, 0))
+            if times >= _DIVERGENCES:
+                self.benched[node] = inf
+
+    @property
+    def quarantined(self) -> list[NodeId]:
+        """Nodes that the job goes on without for good."""
+        return sorted(n for n, times in self.diverged.items() if times >= _DIVERGENCES)
+
     def trusted(self, node: NodeId, holding: Holding) -> Holding:
         """What counts of what a member says it holds."""
         if self.rollback or node in self.tainted:

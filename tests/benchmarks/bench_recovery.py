@@ -1,38 +1,51 @@
-"""Seconds from a SIGKILL to the next committed step, in a world of three on this machine.
+"""Seconds from a fault to the next committed step, in a world of three on this machine.
 
-A real cluster trains byte_lm in small steps while its trainers and reducers are killed in turns, at
-random moments, and then whole nodes, leader and follower in turns, each brought back before the
-next. The clock is this machine's, read right before the SIGKILL; the next step counts when a
-daemon that is asked every 10 ms says that it is committed, which ``status`` knows 0.1 s late at
-worst. The parts come from the events: detection until the leader's earliest evidence, agreement
-until the next world is planned, bring-up until it is formed, redo until its first step.
+One real cluster for each kind of fault; the fault comes at a random moment of a job that trains.
+The clock is this machine's, read right before the fault; the next step counts when a daemon that is
+asked every 10 ms says that it is committed, which ``status`` knows 0.1 s late at worst.
 
-    python tests/benchmarks/bench_recovery.py [--kills 30] [--nodes 6] [--json FILE]
+    trainer, reducer   SIGKILL of a rank's process
+    node               SIGKILL of a daemon with all that it started, leader and follower in turns
+    silent             SIGSTOP of all that, so that no connection closes
+    hang               SIGSTOP of a trainer; counted from when the leader knew: its deadline
+    oom                an allocation that fails in a grain (RLIMIT_AS), in a job of its own each
+    oom-kill           the kernel kills for want of memory (cgroup of version 1), likewise
+    join               the others' pause when the successors of killed trainers enter
 
-Nothing is asserted; the exit code is 0 when it measured.
+    python tests/benchmarks/bench_recovery.py [--samples 20] [--kinds trainer,join] [--json FILE]
+    python tests/benchmarks/bench_recovery.py --goodput MINUTES
+
+``--goodput``: steps in so many minutes with a fault a minute, and with one in ten minutes, against
+as many minutes undisturbed. Nothing is asserted; the exit code is 0 when it measured.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
+import resource
+import signal
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from elasticd.cli import demo_faults as faults
+import psutil
+
+from elasticd.archive import Archive
 from elasticd.cli import local, submit
 from elasticd.cli.client import Client
-from elasticd.cli.demo_faults import Figures, Kind, Target
-from elasticd.cli.demo_watch import Watch, time_recovery
+from elasticd.cli.demo_watch import Watch
+from elasticd.cli.watch import ENDED
+from elasticd.job import JobSpec
 
 NODES = 3
 SETTINGS = (
@@ -41,63 +54,65 @@ SETTINGS = (
     "train.steps=1000000",
     "checkpoint.every_steps=50",
 )
-WAIT_SECONDS = 120.0
-TARGET_SECONDS = {"trainer": 1.0, "reducer": 1.0, "node": 3.0}
-
-PARTS = (
-    ("next step, seen", "seconds_to_next_step"),
-    ("next step, by events", "seconds_by_events"),
-    ("  detection", "seconds_to_detect"),
-    ("  agreement", "seconds_to_agree"),
-    ("  bring-up", "seconds_to_form"),
-    ("  redo", "seconds_to_redo"),
+SHORT_JOB = Path(__file__).parents[1] / "integration" / "jobs" / "job.toml"
+MIB = 1 << 20
+SHORT_SETTINGS = (
+    "job.entrypoint=ladder.py",
+    f'job.args=["--sample-bytes", "{8 * MIB}"]',
+    "batch.micro=4",
+    "train.steps=1000000",
 )
+GROUP = Path("/sys/fs/cgroup/memory/elasticd-bench")
+WAIT_SECONDS = 120.0
+POLL_SECONDS = 0.01
+TARGETS = {
+    "trainer": 1.0,
+    "reducer": 1.0,
+    "hang": 1.0,
+    "node": 3.0,
+    "silent": 3.0,
+    "oom": 1.0,
+    "oom-kill": 2.0,
+    "join": 0.5,
+}
+MEANING = {"hang": "beyond its deadline", "join": "pause of the others"}
 
-FIELD = """\
-For orientation, not side by side: the field with 4 ranks and 4.7 M parameters (CPU, gloo, two
-shared cores, medians). Above: 3 ranks, 0.08 M parameters, short steps.
-  torchrun elastic, worker killed          6.9 s (one agent), 9.2 s (four agents)
-  torchrun, agent and worker killed       48 s with defaults, 8.4 s tuned
-  DLRover, worker killed                   5.9 s; with flash checkpoint 6.6 s
-  torchft, defaults / tuned to 1 s         5.2 s / 1.1 s, and drops the lost share of the batch"""
 
-
-@dataclass(frozen=True)
+@dataclass
 class Bench:
-    """A cluster that trains, to be hurt again and again."""
+    """A cluster with one job, to be hurt again and again."""
 
     home: Path
-    watch: Watch
     dice: random.Random
     settle_seconds: float
+    watch: Watch = field(init=False)
+    client: Client = field(init=False)
 
-    def hurt(self, kind: Kind, *, leader: bool = False) -> Figures:
-        """Kill something of that kind at a random moment and time the recovery."""
-        self._settle()
-        watch = self.watch
-        target = self._node(leader) if kind == "node" else self._process(kind)
-        struck = faults.strike(target, watch.job)
-        figures = time_recovery(watch, struck, WAIT_SECONDS)
-        if kind == "node":
-            local.up(self.home, None)
-        return figures
+    def __post_init__(self) -> None:
+        self.client = Client(self.home)
+        self.watch = Watch(self.client, lambda watch: None, lambda event: None)
 
-    def _process(self, kind: Kind) -> Target:
-        """Of any rank, the leader's too."""
-        rank = self.dice.choice(self.watch.ranks)
-        pid = rank["pid"] if kind == "trainer" else rank["reducer_pid"]
-        return Target(kind, str(rank["node"]), int(rank["rank"]), int(pid))
+    def submit_long(self) -> None:
+        """A job of small steps that never ends by itself."""
+        with resources.as_file(resources.files("elasticd.examples") / "byte_lm") as example:
+            self._follow(submit.prepare(example / "job.toml", SETTINGS))
 
-    def _node(self, leader: bool) -> Target:
-        watch = self.watch
-        name = watch.view["leader"]
-        if not leader:
-            name = self.dice.choice([r["node"] for r in watch.ranks if r["node"] != name])
-        rank = next(int(rank["rank"]) for rank in watch.ranks if rank["node"] == name)
-        pid = next(int(node["pid"]) for node in watch.nodes if node["id"] == name)
-        return Target("node", str(name), rank, pid)
+    def submit_short(self) -> None:
+        """A job whose grains take memory, in place of the last one."""
+        self.cancel()
+        self._follow(submit.prepare(SHORT_JOB, SHORT_SETTINGS))
 
-    def _settle(self) -> None:
+    def _follow(self, prepared: tuple[JobSpec, Archive]) -> None:
+        self.watch.follow(self.client.submit(*prepared))
+        self.watch.until("the first step", lambda: self.watch.step > 0, WAIT_SECONDS)
+
+    def cancel(self) -> None:
+        """End the job, if there is one."""
+        job = self.watch.job.get("id")
+        if job is not None and self.watch.job.get("state") not in ENDED:
+            self.client.request({"do": "cancel", "job": job})
+
+    def settle(self) -> None:
         """Until the world has been whole for a while, so that spares are warm, and a bit longer."""
         calm = self.settle_seconds + self.dice.random()
         since, generation, deadline = time.monotonic(), -1, time.monotonic() + WAIT_SECONDS
@@ -107,94 +122,255 @@ class Bench:
                 since, generation = time.monotonic(), self.watch.job["generation"]
             if time.monotonic() > deadline:
                 sys.exit(f"bench_recovery: no whole world in {WAIT_SECONDS:.0f} s")
-        self.watch.until("another step", self._moved(), WAIT_SECONDS, poll_seconds=0.01)
-
-    def _moved(self) -> Any:
         before = self.watch.step
-        return lambda: self._whole() and self.watch.step > before
+        self.watch.until(
+            "a step", lambda: self.watch.step > before, WAIT_SECONDS, poll_seconds=0.01
+        )
 
     def _whole(self) -> bool:
         ranks = self.watch.ranks
         return len(ranks) == NODES and all(r.get("pid") and r.get("reducer_pid") for r in ranks)
 
+    def rank(self, *, leader: bool | None = None) -> dict[str, Any]:
+        """A rank of the world; the leader's node's, or not, if asked for."""
+        name = self.watch.view["leader"]
+        ranks = self.watch.ranks
+        return self.dice.choice([r for r in ranks if leader in (None, r["node"] == name)])
+
+    def daemon_pid(self, node: str) -> int:
+        return next(int(n["pid"]) for n in self.watch.nodes if n["id"] == node)
+
+    def recovered(self, struck_at: float, generation: int) -> float:
+        """Look until a step is committed in a world after ``generation``; Unix seconds of then."""
+
+        def committed() -> bool:
+            worlds = [e for e in self._since(struck_at, "world_formed")]
+            later = [e for e in worlds if int(e["generation"] or 0) > generation]
+            return bool(later) and self.watch.step > int(later[-1]["resume_step"])
+
+        self.watch.until(
+            "a step after the fault", committed, WAIT_SECONDS, poll_seconds=POLL_SECONDS
+        )
+        seen_at = self.watch.seen_at
+        self.watch.look(0.3)  # the events that close the recovery come right behind
+        return seen_at
+
+    def first(self, struck_at: float, kind: str) -> dict[str, Any]:
+        """The first event of a kind since then; waits for it."""
+
+        def found() -> bool:
+            return bool(self._since(struck_at, kind))
+
+        self.watch.until(kind, found, WAIT_SECONDS, poll_seconds=POLL_SECONDS)
+        return self._since(struck_at, kind)[0]
+
+    def _since(self, struck_at: float, kind: str) -> list[dict[str, Any]]:
+        events = self.watch.job_events()
+        return [e for e in events if e["kind"] == kind and float(e["time"]) >= struck_at]
+
+
+@dataclass(frozen=True)
+class Sample:
+    kind: str
+    seconds: float
+    rung: str
+    lost_steps: int
+
+
+def hurt(bench: Bench, kind: str, number: int) -> Sample:
+    """One fault of a kind, and what it cost."""
+    if kind in ("oom", "oom-kill"):
+        bench.submit_short()
+    bench.settle()
+    generation = int(bench.watch.job["generation"])
+    struck_at = time.time()
+    with _strike(bench, kind, number):
+        seen_at = bench.recovered(struck_at, generation)
+    finished = bench.first(struck_at, "recovery_finished")
+    seconds = seen_at - struck_at
+    if kind == "hang":
+        seconds = seen_at - float(bench.first(struck_at, "fault_detected")["detected_time"])
+    if kind == "join":
+        seconds = float(bench.first(struck_at, "growth_finished")["pause_seconds"])
+    return Sample(kind, round(seconds, 4), str(finished["rung"]), int(finished["lost_steps"]))
+
+
+@contextlib.contextmanager
+def _strike(bench: Bench, kind: str, number: int) -> Iterator[None]:
+    """Do it; what has to be cleared away afterwards is, at the end."""
+    match kind:
+        case "trainer" | "join":
+            os.kill(int(bench.rank()["pid"]), signal.SIGKILL)
+            yield
+        case "reducer":
+            os.kill(int(bench.rank()["reducer_pid"]), signal.SIGKILL)
+            yield
+        case "hang":
+            os.kill(int(bench.rank()["pid"]), signal.SIGSTOP)
+            yield
+        case "node" | "silent":
+            yield from _strike_node(bench, kind, leader=number % 2 == 0)
+        case "oom":
+            _limit(int(bench.rank()["pid"]), 4 * MIB)
+            yield
+        case _:
+            yield from _strike_group(int(bench.rank()["pid"]))
+
+
+def _strike_node(bench: Bench, kind: str, leader: bool) -> Iterator[None]:
+    daemon = psutil.Process(bench.daemon_pid(bench.rank(leader=leader)["node"]))
+    daemon.suspend()  # so that it starts nothing between our look and our signals
+    family = [daemon, *daemon.children(recursive=True)]
+    for process in family:
+        process.send_signal(signal.SIGKILL if kind == "node" else signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        local.up(bench.home, None)
+
+
+def _limit(pid: int, more_bytes: int) -> None:
+    """Forbid a trainer to map more than it has now, so that allocations fail."""
+    size = psutil.Process(pid).memory_info().vms + more_bytes
+    resource.prlimit(pid, resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
+
+
+def _strike_group(pid: int) -> Iterator[None]:
+    """Put a trainer into a cgroup that has less memory than it uses."""
+    GROUP.mkdir(exist_ok=True)
+    try:
+        (GROUP / "memory.limit_in_bytes").write_text("-1")
+        (GROUP / "cgroup.procs").write_text(str(pid))
+        time.sleep(1.2)  # its daemon looks once a second where its children are
+        (GROUP / "memory.limit_in_bytes").write_text(str(8 * MIB))
+        yield
+    finally:
+        deadline = time.monotonic() + 10
+        while (GROUP / "cgroup.procs").read_text() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        GROUP.rmdir()
+
+
+def possible(kind: str) -> str:
+    """Why a kind can't be measured here, or nothing."""
+    if kind in ("oom", "oom-kill") and sys.platform != "linux":
+        return "only Linux can limit a running process's memory"
+    if kind == "oom-kill" and not os.access(GROUP.parent, os.W_OK):
+        return f"{GROUP.parent} is not writable"
+    return ""
+
+
+def measure(kind: str, options: argparse.Namespace) -> list[Sample]:
+    """``options.samples`` faults of a kind, on a cluster of their own."""
+    samples: list[Sample] = []
+    with _cluster(options) as bench:
+        if kind not in ("oom", "oom-kill"):
+            bench.submit_long()
+        for number in range(options.samples):
+            samples.append(hurt(bench, kind, number))
+            one = samples[-1]
+            print(f"{kind:9}{one.seconds:7.2f} s  {one.rung:9} lost {one.lost_steps}", flush=True)
+    return samples
+
+
+@contextlib.contextmanager
+def _cluster(options: argparse.Namespace) -> Iterator[Bench]:
+    with tempfile.TemporaryDirectory(prefix="elasticd-bench-") as folder:
+        bench = Bench(Path(folder), random.Random(options.seed), options.settle_seconds)
+        try:
+            local.up(bench.home, NODES)
+            yield bench
+        finally:
+            bench.watch.close()
+            local.down(bench.home)
+
+
+def goodput(options: argparse.Namespace) -> dict[str, float]:
+    """Steps that were made, with faults, of those that the same minutes bring undisturbed."""
+    shares: dict[str, float] = {}
+    with _cluster(options) as bench:
+        bench.submit_long()
+        bench.settle()
+        seconds = 60.0 * options.goodput
+        calm = _steps(bench, seconds, 0.0)
+        print(f"undisturbed{calm:9.0f} steps in {seconds:.0f} s", flush=True)
+        for name, period in (("one fault a minute", 60.0), ("one in ten minutes", 600.0)):
+            bench.settle()
+            long = max(seconds, period)
+            made = _steps(bench, long, period)
+            shares[name] = made / (calm * long / seconds)
+            print(f"{name:20}{made:9.0f} steps in {long:.0f} s: {shares[name]:.1%}", flush=True)
+    return shares
+
+
+def _steps(bench: Bench, seconds: float, period: float) -> int:
+    """Steps committed in so many seconds, with a fault somewhere in each ``period`` of them."""
+    start, first = time.monotonic(), bench.watch.step
+    kinds = ("trainer", "reducer", "node")
+    blows = (
+        [
+            (number * period + bench.dice.uniform(0.2, 0.6) * period, kinds[number % len(kinds)])
+            for number in range(int(seconds / period))
+        ]
+        if period
+        else []
+    )
+    while (passed := time.monotonic() - start) < seconds:
+        bench.watch.look(0.1)
+        if blows and passed >= blows[0][0] and bench.watch.ranks:
+            _, kind = blows.pop(0)
+            with _strike(bench, kind, len(blows)):
+                pass
+    return bench.watch.step - first
+
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--kills", type=int, default=30, help="of trainers and reducers in turns")
-    parser.add_argument("--nodes", type=int, default=6, help="kills of whole nodes")
+    parser.add_argument("--samples", type=int, default=20, help="of each kind")
+    parser.add_argument("--kinds", default=",".join(TARGETS), help="comma-separated")
+    parser.add_argument("--goodput", type=float, metavar="MINUTES", help="measure that instead")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--settle-seconds", type=float, default=3.0, help="peace before each kill")
+    parser.add_argument("--settle-seconds", type=float, default=3.0, help="peace before each fault")
     parser.add_argument("--json", type=Path, help="also write every figure to this file")
     options = parser.parse_args()
+    kinds = options.kinds.split(",")
+    if unknown := [kind for kind in kinds if kind not in TARGETS]:
+        parser.error(f"no such kind: {', '.join(unknown)}")
     load = os.getloadavg()[0]
-    with tempfile.TemporaryDirectory(prefix="elasticd-bench-") as folder:
-        measured = _measure(Path(folder), options)
-    _print_tables(measured, load)
+    found: dict[str, Any] = {"load": load}
+    if options.goodput:
+        found["goodput"] = goodput(options)
+    else:
+        samples: dict[str, list[Sample]] = {}
+        for kind in kinds:
+            if why := possible(kind):
+                print(f"{kind}: not measured: {why}")
+            else:
+                samples[kind] = measure(kind, options)
+        _print_table(samples, load)
+        found["seconds"] = {kind: [s.seconds for s in each] for kind, each in samples.items()}
     if options.json is not None:
-        rows = [figures.to_dict() for figures in measured]
-        options.json.write_text(json.dumps({"load": load, "figures": rows}, indent=1) + "\n")
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
-def _measure(home: Path, options: argparse.Namespace) -> list[Figures]:
-    client = Client(home)
-    watch = Watch(client, lambda watch: None, lambda event: None)
-    measured: list[Figures] = []
-    try:
-        local.up(home, NODES)
-        with resources.as_file(resources.files("elasticd.examples") / "byte_lm") as example:
-            spec, archive = submit.prepare(example / "job.toml", SETTINGS)
-        watch.follow(client.submit(spec, archive))
-        watch.until("the first step", lambda: watch.step > 0, WAIT_SECONDS)
-        bench = Bench(home, watch, random.Random(options.seed), options.settle_seconds)
-        kinds: Sequence[Kind] = ("trainer", "reducer")
-        for number in range(options.kills):
-            measured.append(bench.hurt(kinds[number % 2]))
-            _print_row(measured[-1], watch)
-        for number in range(options.nodes):
-            measured.append(bench.hurt("node", leader=number % 2 == 0))
-            _print_row(measured[-1], watch)
-    finally:
-        watch.close()
-        local.down(home)
-    return measured
-
-
-def _print_row(figures: Figures, watch: Watch) -> None:
-    parts = [getattr(figures, key) for _, key in PARTS[2:]]
-    shown = " + ".join("?" if part is None else f"{part:.2f}" for part in parts)
-    print(
-        f"{figures.fault:8} {figures.node:8} {figures.seconds_to_next_step:6.2f} s"
-        f"  ({shown})  {figures.rung:8} lost {figures.steps_lost}  step {watch.step}",
-        flush=True,
-    )
-
-
-def _print_tables(measured: Sequence[Figures], load: float) -> None:
-    print(f"\nSeconds from the SIGKILL; world of {NODES}; load of this machine before: {load:.1f}")
-    print(f"{'':24}{'kills':>6}{'min':>8}{'median':>8}{'max':>8}{'target':>9}")
-    for kind in TARGET_SECONDS:
-        chosen = [figures for figures in measured if figures.fault == kind]
-        if not chosen:
-            continue
-        print(f"{kind} killed")
-        for name, key in PARTS:
-            values = [v for figures in chosen if (v := getattr(figures, key)) is not None]
-            _print_part(name, values, TARGET_SECONDS[kind] if name == PARTS[0][0] else None)
-        rungs = statistics.multimode(figures.rung for figures in chosen)
-        lost = sum(figures.steps_lost for figures in chosen)
-        print(f"  most often by {' and '.join(rungs)}; committed steps lost: {lost}")
-    print()
-    print(FIELD)
-
-
-def _print_part(name: str, values: Sequence[float], target: float | None) -> None:
-    if not values:
-        print(f"  {name:22}{0:6}")
-        return
-    aim = "" if target is None else f"{'< ' + format(target, 'g') + ' s':>9}"
-    least, median, most = min(values), statistics.median(values), max(values)
-    print(f"  {name:22}{len(values):6}{least:8.2f}{median:8.2f}{most:8.2f}{aim}")
+def _print_table(samples: Mapping[str, Sequence[Sample]], load: float) -> None:
+    print(f"\nSeconds, in a world of {NODES}; load of this machine before: {load:.1f}")
+    print(f"{'':10}{'n':>4}{'min':>8}{'median':>8}{'max':>8}{'target':>9}  most often by")
+    for kind, each in samples.items():
+        seconds = [sample.seconds for sample in each]
+        least, median, most = min(seconds), statistics.median(seconds), max(seconds)
+        rungs = " and ".join(statistics.multimode(sample.rung for sample in each))
+        lost = sum(sample.lost_steps for sample in each)
+        note = f"; {lost} committed steps lost" if lost else ""
+        meaning = f" ({MEANING[kind]})" if kind in MEANING else ""
+        print(
+            f"{kind:10}{len(each):4}{least:8.2f}{median:8.2f}{most:8.2f}{TARGETS[kind]:7.1f} s"
+            f"  {rungs}{note}{meaning}"
+        )
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,12 +10,12 @@ import pytest
 from elasticd.core import effects as e
 from elasticd.core.context import Context
 from elasticd.core.member import Member
-from elasticd.core.messages import Fault, JobRecord
+from elasticd.core.messages import Fault, JobRecord, World
 from elasticd.core.spares import SpareReducers
 from elasticd.core.trainers import Trainer
 from elasticd.job import JobSpec
 from elasticd.recovery.signatures import Memory
-from elasticd.types import JobId, NodeId, Tag
+from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag
 
 ME, LEADER = NodeId("me"), NodeId("leader")
 SPEC = JobSpec.from_dict(
@@ -23,6 +24,30 @@ SPEC = JobSpec.from_dict(
         "batch": {"global": 8, "micro": 2},
         "train": {"steps": 9},
     }
+)
+
+
+EMPTY = World(
+    job=JobId("job-1"),
+    generation=Tag(2, LEADER, "v"),
+    epoch=Tag(1, LEADER, "e"),
+    lineage=Lineage("l"),
+    parent=None,
+    step=0,
+    stamp=Stamp("s"),
+    members=(),
+    sources=(),
+    hosts=(),
+    shares_now=(),
+    shares=(),
+    rung="start",
+    reason="",
+    recoveries=0,
+    lost_steps=0,
+    exact=True,
+    checkpointed=-1,
+    manifest=None,
+    holders=(),
 )
 
 
@@ -130,3 +155,32 @@ def test_relief_only_grows_when_records_meet() -> None:
     new = JobRecord(JobId("j"), 1, SPEC.to_dict(), "d", "finished", step=9)
     assert old.merged(new) == new.merged(old)
     assert old.merged(new).relief == 3 and old.merged(new).state == "finished"
+
+
+WORLD = Tag(3, LEADER, "w")
+
+
+def in_bring_up(made: Member) -> int:
+    """The member is rank 0 of a world of two whose ring comes up; returns its reducer."""
+    made.reducer, made.active, made.in_ring = made.ctx.next_child(), True, False
+    made.world = replace(EMPTY, members=(ME, LEADER), generation=WORLD)
+    return made.reducer
+
+
+def test_a_reducer_that_somebody_stops_in_the_bring_up_is_a_hang_of_its_own() -> None:
+    made = member()
+    reducer = in_bring_up(made)
+    made.on_stopped(reducer, 2.1)
+    assert (the_fault(made).fault, the_fault(made).culprit) == ("hang", ME)
+
+
+def test_a_reducer_that_the_bring_up_stops_is_none() -> None:
+    made = member()
+    reducer = in_bring_up(made)
+    made.on_reducer_listens(reducer)
+    assert e.StopReducer(reducer) in made.ctx.effects
+    made.on_stopped(reducer, 2.1)
+    assert not [message for message in told(made) if isinstance(message, Fault)]
+    made.on_continue(WORLD)
+    made.on_stopped(reducer, 2.1)
+    assert the_fault(made).fault == "hang", "it was let go on, and somebody stopped it again"
