@@ -183,8 +183,7 @@ def hurt(bench: Bench, kind: str, number: int) -> Sample:
         bench.submit_short()
     bench.settle()
     generation = int(bench.watch.job["generation"])
-    struck_at = time.time()
-    with _strike(bench, kind, number):
+    with _strike(bench, kind, number) as struck_at:
         seen_at = bench.recovered(struck_at, generation)
     finished = bench.first(struck_at, "recovery_finished")
     seconds = seen_at - struck_at
@@ -196,35 +195,40 @@ def hurt(bench: Bench, kind: str, number: int) -> Sample:
 
 
 @contextlib.contextmanager
-def _strike(bench: Bench, kind: str, number: int) -> Iterator[None]:
-    """Do it; what has to be cleared away afterwards is, at the end."""
+def _strike(bench: Bench, kind: str, number: int) -> Iterator[float]:
+    """Do it, and give the Unix seconds at which it was done; what has to be cleared away afterwards
+    is, at the end."""
     match kind:
         case "trainer" | "join":
-            os.kill(int(bench.rank()["pid"]), signal.SIGKILL)
-            yield
+            yield _signalled(int(bench.rank()["pid"]), signal.SIGKILL)
         case "reducer":
-            os.kill(int(bench.rank()["reducer_pid"]), signal.SIGKILL)
-            yield
+            yield _signalled(int(bench.rank()["reducer_pid"]), signal.SIGKILL)
         case "hang":
-            os.kill(int(bench.rank()["pid"]), signal.SIGSTOP)
-            yield
+            yield _signalled(int(bench.rank()["pid"]), signal.SIGSTOP)
         case "node" | "silent":
             yield from _strike_node(bench, kind, leader=number % 2 == 0)
         case "oom":
             _limit(int(bench.rank()["pid"]), 4 * MIB)
-            yield
+            yield time.time()
         case _:
             yield from _strike_group(int(bench.rank()["pid"]))
 
 
-def _strike_node(bench: Bench, kind: str, leader: bool) -> Iterator[None]:
+def _signalled(pid: int, what: signal.Signals) -> float:
+    now = time.time()
+    os.kill(pid, what)
+    return now
+
+
+def _strike_node(bench: Bench, kind: str, leader: bool) -> Iterator[float]:
     daemon = psutil.Process(bench.daemon_pid(bench.rank(leader=leader)["node"]))
+    struck_at = time.time()
     daemon.suspend()  # so that it starts nothing between our look and our signals
     family = [daemon, *daemon.children(recursive=True)]
     for process in family:
         process.send_signal(signal.SIGKILL if kind == "node" else signal.SIGSTOP)
     try:
-        yield
+        yield struck_at
     finally:
         for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -233,20 +237,24 @@ def _strike_node(bench: Bench, kind: str, leader: bool) -> Iterator[None]:
 
 
 def _limit(pid: int, more_bytes: int) -> None:
-    """Forbid a trainer to map more than it has now, so that allocations fail."""
-    size = psutil.Process(pid).memory_info().vms + more_bytes
-    resource.prlimit(pid, resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
+    """Forbid a trainer to map more than it has between grains, so that allocations fail."""
+    process, sizes = psutil.Process(pid), []
+    for _ in range(100):
+        sizes.append(process.memory_info().vms)
+        time.sleep(0.005)
+    resource.prlimit(pid, resource.RLIMIT_AS, (min(sizes) + more_bytes, resource.RLIM_INFINITY))
 
 
-def _strike_group(pid: int) -> Iterator[None]:
+def _strike_group(pid: int) -> Iterator[float]:
     """Put a trainer into a cgroup that has less memory than it uses."""
     GROUP.mkdir(exist_ok=True)
     try:
         (GROUP / "memory.limit_in_bytes").write_text("-1")
         (GROUP / "cgroup.procs").write_text(str(pid))
         time.sleep(1.2)  # its daemon looks once a second where its children are
+        struck_at = time.time()
         (GROUP / "memory.limit_in_bytes").write_text(str(8 * MIB))
-        yield
+        yield struck_at
     finally:
         deadline = time.monotonic() + 10
         while (GROUP / "cgroup.procs").read_text() and time.monotonic() < deadline:
