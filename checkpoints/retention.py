@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from elasticd.checkpoints.line import line
 from elasticd.checkpoints.manifest import Manifest
+from elasticd.job import CheckpointTable
 from elasticd.types import Lineage, Point
 
 
@@ -63,6 +64,22 @@ class KeepBest:
         known = [m for m in history if m.metric is not None and math.isfinite(m.metric)]
         sign = 1.0 if self.highest else -1.0
         return [max(known, key=lambda m: (sign * (m.metric or 0.0), m.step))] if known else []
+
+
+def policies_of(spec: CheckpointTable | None, given: Mapping[str, float]) -> list[Policy]:
+    """Policies by the keys of job.toml; ``given`` wins over ``spec``. The newest always stays."""
+    wanted: dict[str, float] = {"keep": 3, "keep_every_steps": 0, "keep_hours": 0}
+    if spec is not None:
+        wanted |= {key: getattr(spec, key) for key in wanted}
+    wanted |= given
+    policies: list[Policy] = [KeepLast(int(wanted["keep"]))]
+    if wanted["keep_every_steps"]:
+        policies.append(KeepEvery(int(wanted["keep_every_steps"])))
+    if wanted["keep_hours"]:
+        policies.append(KeepHours(wanted["keep_hours"]))
+    if spec is not None and spec.keep_best:
+        policies.append(KeepBest(spec.best == "highest"))
+    return policies
 
 
 def prunable(

@@ -19,6 +19,7 @@ from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.core.context import Context
 from elasticd.core.entries import Entry, Key
 from elasticd.core.messages import (
+    Consistent,
     Interval,
     ManifestStore,
     ManifestStored,
@@ -388,8 +389,7 @@ class Checkpoints:
         for node in self.view.members:
             if node not in (*entry.asked, *entry.rejected, *entry.failed):
                 entry.asked[node] = self.ctx.now
-                keep = self.spec.checkpoint.keep
-                self.ctx.send(node, ManifestStore(self.job, manifest, keep))
+                self.ctx.send(node, ManifestStore(self.job, manifest))
 
     def _manifest(self, entry: Entry, holders: tuple[tuple[NodeId, ...], ...]) -> Manifest:
         return Manifest(
@@ -434,6 +434,8 @@ class Checkpoints:
             write_seconds=entry.write_seconds,
             snapshot=entry.mode or None,
         )
+        for node in self.view.members:
+            self.ctx.send(node, Consistent(self.job, manifest.lineage, manifest.step))
         self._choose_interval(entry)
 
     def _choose_interval(self, entry: Entry) -> None:

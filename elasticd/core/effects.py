@@ -156,7 +156,15 @@ class EnsureArchive:
 class CommitManifest:
     job: JobId
     manifest: Manifest
-    keep: int
+
+
+@dataclass(frozen=True, slots=True)
+class PruneStore:
+    """Remove what the job's retention does not keep, up to a checkpoint that is consistent."""
+
+    job: JobId
+    lineage: Lineage
+    step: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +202,7 @@ LocalEffect = (
     | PrepareState
     | EnsureArchive
     | CommitManifest
+    | PruneStore
     | FetchShards
     | Reply
 )

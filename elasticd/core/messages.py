@@ -596,7 +596,15 @@ class Release:
 class ManifestStore:
     job: JobId
     manifest: Manifest
-    keep: int
+
+
+@dataclass(frozen=True, slots=True)
+class Consistent:
+    """This checkpoint is consistent: older ones may go as the job's retention wants."""
+
+    job: JobId
+    lineage: Lineage
+    step: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -669,6 +677,7 @@ Message = (
     | Halt
     | Release
     | ManifestStore
+    | Consistent
     | PullShards
     | Interval
 )

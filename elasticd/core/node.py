@@ -330,7 +330,10 @@ class Node:
             self._note(node, message)
             return
         if isinstance(message, m.ManifestStore):
-            self.ctx.do(e.CommitManifest(message.job, message.manifest, message.keep))
+            self.ctx.do(e.CommitManifest(message.job, message.manifest))
+            return
+        if isinstance(message, m.Consistent):
+            self.ctx.do(e.PruneStore(message.job, message.lineage, message.step))
             return
         job = message.world.job if isinstance(message, m.Form) else message.job
         member = self.members.get(job)

@@ -24,7 +24,8 @@ from elasticd.errors import OperationError, UsageError
 from elasticd.shell.children import Child, ChildServer
 from elasticd.shell.control import Handler, Stream
 from elasticd.shell.cuts import HOW, Cut, Cutter
-from elasticd.shell.states import Fetch, nameless_file
+from elasticd.shell.namelessfile import nameless_file
+from elasticd.shell.neighbours import Fetch
 from elasticd.shell.watch import ChildWatch
 from elasticd.supervision.roster import kill_group
 from elasticd.types import JobId, NodeId

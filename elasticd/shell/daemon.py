@@ -41,6 +41,7 @@ from elasticd.shell.firewall import firewall
 from elasticd.shell.inventory import Inventory
 from elasticd.shell.jobsfolder import JobsFolder
 from elasticd.shell.memory import Memory
+from elasticd.shell.neighbours import Neighbours
 from elasticd.shell.peers import Callbacks, Identity, Peers
 from elasticd.shell.queries import Queries
 from elasticd.shell.ranks import Ranks
@@ -75,12 +76,10 @@ class Daemon:
         self._peers = self._make_peers(insecure)
         host = settings.addresses[0].rpartition(":")[0]
         self._ranks = Ranks(home, host, self._children, self._record, self._post)
-        self._states = States(
-            home, self._me, self._ranks, self._peers.fetch, self._peers.address_of, self._post
+        neighbours = Neighbours(
+            self._me, self._peers.fetch, self._peers.address_of, self._peers.connected
         )
-        self._states.peers = self._peers.connected
-        self._states.record_of = self._record
-        self._states.tell = self._tell
+        self._states = States(home, neighbours, self._ranks, self._record, self._post, self._tell)
         self._events = EventLog(home / "events", f"{self._me}/{self._boot}")
         self._node = Node(
             me=self._me,
@@ -340,6 +339,8 @@ class Daemon:
                 states.ensure_archive(effect)
             case e.CommitManifest():
                 states.commit_manifest(effect)
+            case e.PruneStore():
+                states.prune_store(effect)
             case e.FetchShards():
                 states.fetch_shards(effect)
             case e.Reply():

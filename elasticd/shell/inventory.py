@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 from elasticd.checkpoints import layout, summary
 from elasticd.checkpoints.manifest import Stored
 from elasticd.checkpoints.port import Problem, Store
-from elasticd.checkpoints.retention import Policy, prunable
+from elasticd.checkpoints.retention import Policy, policies_of, prunable
 from elasticd.checkpoints.summary import Row
 from elasticd.core.messages import JobRecord
 from elasticd.errors import ElasticdError, OperationError, UsageError
 from elasticd.job import JobSpec
 from elasticd.shell.control import Handler, Stream
-from elasticd.shell.states import States, policies_of
+from elasticd.shell.states import States
 from elasticd.types import JobId, NodeId
 
 _THREADS = 8
@@ -118,7 +118,10 @@ class Inventory:
             which = f"step {request['step']} has" if request.get("step") is not None else "has"
             raise OperationError(f"{job} {which} no consistent checkpoint on the living nodes")
         row = max(rows, key=lambda r: (r.manifest.step, r.manifest.lineage))
-        with self._states.pinned(job, row.manifest.step, row.manifest.stamp), self._scratch() as at:
+        with (
+            self._states.pins.held(job, row.manifest.step, row.manifest.stamp),
+            self._scratch() as at,
+        ):
             files = []
             for index, shard in enumerate(row.manifest.shards):
                 path = await self._file(row, index, at)
@@ -142,6 +145,7 @@ class Inventory:
         if not request.get("dry_run"):
             for row in gone:
                 failures += await self._remove(row)
+            await self._states.changed(job)
         rest = [row for row in known.rows if row not in gone]
         return {
             "job": job,
@@ -214,7 +218,7 @@ class Inventory:
                     index, m.count
                 )  # fmt: skip
         path = scratch / layout.shard_name(index, m.count)
-        await self._states.pull_to(path, m, index, row.present[index])
+        await self._states.copies.pull_to(path, m, index, row.present[index])
         return path
 
     def _policies(self, job: JobId, request: dict[str, Any]) -> list[Policy]:

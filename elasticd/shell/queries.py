@@ -19,7 +19,9 @@ from elasticd.errors import ElasticdError, OperationError, UsageError
 from elasticd.job import JobSpec
 from elasticd.shell.control import Handler, Stream
 from elasticd.shell.eventlog import EventLog
-from elasticd.shell.states import Fetch, States, nameless_file
+from elasticd.shell.namelessfile import nameless_file
+from elasticd.shell.neighbours import Fetch
+from elasticd.shell.states import States
 from elasticd.types import JobId, NodeId
 
 _FOLLOW_SECONDS = 0.3
@@ -192,7 +194,7 @@ class Queries:
         """Queue a job whose folder is the archive ``data``; answers when it is replicated."""
         if archive_digest(data) != digest:
             raise UsageError("the archive arrived damaged; submit again")
-        self._states.keep_archive(data, digest)
+        self._states.archives.keep(data, digest)
         number = 1 + max((r.number for r in self._node.records.values()), default=0)
         nonce = "".join(secrets.choice(_ID_LETTERS) for _ in range(4))
         job = JobId(f"{spec.job.name}-{number}-{nonce}")

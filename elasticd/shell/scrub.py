@@ -101,7 +101,7 @@ class Scrubber:
             for item in await self._all():
                 for shard in item.held:
                     await self._scrub(item.manifest, shard)
-            await asyncio.to_thread(self._keep_quota)
+            await self._tell_changes(set())
 
     async def _watch(self) -> None:
         while True:
@@ -118,7 +118,7 @@ class Scrubber:
                         await self._scrub(item.manifest, shard)
             for damage in await asyncio.to_thread(self._missing):
                 await self._repair(damage)
-            await asyncio.to_thread(self._keep_quota)
+            await self._tell_changes({JobId(path.parent.parent.name) for path in changed})
 
     # --- finding --------------------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class Scrubber:
         m = damage.manifest
         key = (m.job, m.step, m.stamp, damage.shard)
         try:
-            await self._states.replace(m, damage.shard, tuple(self._nodes()))
+            await self._states.copies.replace(m, damage.shard, tuple(self._nodes()))
         except ElasticdError as error:
             if key not in self._unrepaired:
                 self._unrepaired.add(key)
@@ -173,13 +173,21 @@ class Scrubber:
                 self._states.tell("checkpoint_damaged", m.job, text, fields)
             return
         self._unrepaired.discard(key)
-        self._states.tell_repaired(m, damage.shard, damage.reason)
+        self._states.copies.tell_repaired(m, damage.shard, damage.reason)
+        await self._states.changed(m.job)
 
-    def _keep_quota(self) -> None:
-        """Remove the oldest that no line needs until the store is within its quota."""
-        store = self._states.store
+    async def _tell_changes(self, jobs: set[JobId]) -> None:
+        """Keep the quota; the leader hears of what is gone of these jobs and of those of which
+        something had to go."""
+        for job in sorted(jobs | await asyncio.to_thread(self._keep_quota)):
+            await self._states.changed(job)
+
+    def _keep_quota(self) -> set[JobId]:
+        """Remove the oldest that no line needs until the store is within its quota; of which jobs
+        something was removed."""
+        store, removed = self._states.store, set[JobId]()
         if not self._quota_bytes:
-            return
+            return removed
         items = [item for job in store.jobs() for item in store.stored(job)]
         used = sum(_bytes(item) for item in items)
         spare: list[tuple[float, Manifest]] = []
@@ -189,15 +197,17 @@ class Scrubber:
         by_manifest = {(i.manifest.job, i.manifest.point): _bytes(i) for i in items}
         for _, manifest in sorted(spare, key=lambda pair: pair[0]):
             if used <= self._quota_bytes:
-                return
+                return removed
             try:
                 self._states.remove(manifest.job, manifest.step, manifest.stamp)
             except StateError:
                 continue
             used -= by_manifest[manifest.job, manifest.point]
+            removed.add(manifest.job)
             log.info("removed for the quota", job=manifest.job, step=manifest.step)
         if used > self._quota_bytes:
             log.warning("over the quota", used_bytes=used, quota_bytes=self._quota_bytes)
+        return removed
 
 
 class Pause:

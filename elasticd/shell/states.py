@@ -3,50 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import tempfile
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import structlog
-import tenacity
 
-from elasticd import archive
 from elasticd.checkpoints import peer
-from elasticd.checkpoints.disk import LOCAL_DISK, write_beside
-from elasticd.checkpoints.integrity import verified
-from elasticd.checkpoints.manifest import Manifest, Stored
-from elasticd.checkpoints.port import Problem, Store
-from elasticd.checkpoints.retention import (
-    KeepBest,
-    KeepEvery,
-    KeepHours,
-    KeepLast,
-    Policy,
-    prunable,
-)
+from elasticd.checkpoints.manifest import Stored
+from elasticd.checkpoints.port import Store
+from elasticd.checkpoints.retention import KeepLast, policies_of, prunable
 from elasticd.checkpoints.store import LocalStore
 from elasticd.core import effects as e
 from elasticd.core.messages import JobRecord, Wanted, World
 from elasticd.errors import DiskError, ElasticdError, OperationError, ProtocolError, StateError
-from elasticd.job import CheckpointTable, JobSpec
-from elasticd.shell.durable import write_durable
+from elasticd.job import JobSpec
+from elasticd.shell.archives import Archives
+from elasticd.shell.copies import Copies, Tell
+from elasticd.shell.namelessfile import file_of, nameless_file
+from elasticd.shell.neighbours import Neighbours
+from elasticd.shell.pins import Key, Pins
 from elasticd.shell.ranks import Ranks
+from elasticd.shell.retries import attempts
 from elasticd.types import JobId, NodeId, Stamp
 
-Fetch = Callable[[str, dict[str, Any], int], Awaitable[int]]
-"""Fetch what a request names from the daemon at an address into a descriptor; returns the bytes."""
-
-_RETRY_SECONDS = 60.0
 _LOG_BYTES = 256 * 1024
 _MOST_PARTS = 4
 """A state is taken from at most so many holders at once."""
 _VERIFY_SECONDS = 10.0
 """After so long a peer that asks for a verification is told that it goes on."""
-Key = tuple[JobId, int, Stamp]
 
 log = structlog.get_logger(__name__)
 
@@ -57,25 +43,25 @@ class States:
     def __init__(
         self,
         home: Path,
-        me: NodeId,
+        neighbours: Neighbours,
         ranks: Ranks,
-        fetch: Fetch,
-        address_of: Callable[[NodeId], str | None],
+        record_of: Callable[[JobId], JobRecord],
         post: Callable[[e.Event], None],
+        tell: Tell,
     ) -> None:
-        self._home = home
-        self._me = me
+        """``record_of``: the record of a job that runs or ran here, or OperationError."""
+        self._neighbours = neighbours
         self._ranks = ranks
-        self._fetch = fetch
-        self._address_of = address_of
+        self._record_of = record_of
         self._post = post
+        self.tell = tell
         self._tasks: set[asyncio.Task[None]] = set()
         self._storing = asyncio.Lock()
-        self._pins: Counter[Key] = Counter()
+        self.pins = Pins()
         self._verifying: dict[tuple[Key, int | None], asyncio.Task[bytes]] = {}
-        self.store = LocalStore(home / "checkpoints", me)
-        self._archives = home / "archives"
-        self._archives.mkdir(parents=True, exist_ok=True)
+        self.store = LocalStore(home / "checkpoints", neighbours.me)
+        self.copies = Copies(self.store, neighbours, self.pins, tell)
+        self.archives = Archives(home / "archives", neighbours, ranks.work_folder, post)
 
     def stored(self) -> dict[JobId, tuple[Stored, ...]]:
         """What is on disk, after sweeping away what a crash left."""
@@ -91,44 +77,38 @@ class States:
     @property
     def me(self) -> NodeId:
         """This node."""
-        return self._me
+        return self._neighbours.me
 
     def store_of(self, node: NodeId) -> Store:
         """The checkpoints of a node, ours or a peer's. For threads, since a peer's blocks."""
-        if node == self._me:
+        if node == self._neighbours.me:
             return _OwnStore(self)
         loop = asyncio.get_running_loop()
 
         def call(request: Mapping[str, Any], sink: int) -> int:
             # What the loop runs is cancelled with it, which ends this wait too.
-            fetched = self._fetch(self._address(node), dict(request), sink)
+            fetched = self._neighbours.fetch(node, request, sink)
             return asyncio.run_coroutine_threadsafe(_awaited(fetched), loop).result()
 
         return peer.PeerStore(node, call)
 
-    @contextlib.contextmanager
-    def pinned(self, job: JobId, step: int, stamp: Stamp) -> Iterator[None]:
-        """Keep a checkpoint from being removed here in the meantime."""
-        key = (job, step, stamp)
-        self._pins[key] += 1
-        try:
-            yield
-        finally:
-            self._pins[key] -= 1
-
     def remove(self, job: JobId, step: int, stamp: Stamp) -> None:
-        """Remove a checkpoint, in a thread.
+        """Remove a checkpoint, in a thread; :meth:`changed` is to be called afterwards.
 
         Raises:
             StateError: it is in use, or no newer one of its line is here.
         """
-        if self._pins[job, step, stamp] > 0:
+        if (job, step, stamp) in self.pins:
             raise StateError(f"step {step} is being read or written")
         known = [item.manifest for item in self.store.stored(job)]
         newest = [m for m in known if m not in prunable(known, [KeepLast(1)])]
         if any((m.step, m.stamp) == (step, stamp) for m in newest):
             raise StateError(f"step {step} is the newest of its line here")
         self.store.remove(job, step, stamp)
+
+    async def changed(self, job: JobId) -> None:
+        """What the node has of a job was changed by somebody else than its leader, who is told."""
+        self._post(e.StoreChanged(job, await self._stored_of(job)))
 
     # --- effects ------------------------------------------------------------------
 
@@ -139,23 +119,16 @@ class States:
         self._run(self._bring_ahead(effect))
 
     def ensure_archive(self, effect: e.EnsureArchive) -> None:
-        self._run(self._bring_archive(effect))
+        self._run(self.archives.ensure(effect.job))
 
     def commit_manifest(self, effect: e.CommitManifest) -> None:
         self._run(self._commit(effect))
 
+    def prune_store(self, effect: e.PruneStore) -> None:
+        self._run(self._prune(effect))
+
     def fetch_shards(self, effect: e.FetchShards) -> None:
         self._run(self._bring_shards(effect))
-
-    def keep_archive(self, data: bytes, digest: str) -> None:
-        """Store a submitted job's archive.
-
-        Raises:
-            ProtocolError: it is not what its digest says.
-        """
-        if archive.digest(data) != digest:
-            raise ProtocolError("the archive's digest does not match")
-        write_durable(self._archives / f"{digest}.tar", data)
 
     # --- bringing ------------------------------------------------------------------
 
@@ -167,7 +140,7 @@ class States:
                 fds, digests = await self._checkpoint_files(world, effect.careful)
             else:
                 # A holder may not have entered the world yet, or a first world's state not be made.
-                async for attempt in _attempts():
+                async for attempt in attempts():
                     with attempt:
                         fds = await self._obtain(world.job, effect.wanted)
         except (ElasticdError, OSError) as error:
@@ -223,7 +196,7 @@ class States:
         for node in holders:
             fd = nameless_file()
             try:
-                await self._fetch(self._address(node), request, fd)
+                await self._neighbours.fetch(node, request, fd)
             except (ElasticdError, OSError) as error:
                 os.close(fd)
                 reasons.append(f"{node}: {error}")
@@ -243,8 +216,8 @@ class States:
         found = world.manifest
         if found is None:
             raise StateError("the world names no checkpoint")
-        with self.pinned(found.job, found.step, found.stamp):
-            await self._repair(found, range(found.count), world.holders, trust=not careful)
+        with self.pins.held(found.job, found.step, found.stamp):
+            await self.copies.repair(found, range(found.count), world.holders, trust=not careful)
             fds: list[int] = []
             try:
                 for shard in found.shards:
@@ -258,168 +231,9 @@ class States:
                 raise
         return fds, tuple(shard.digest for shard in found.shards)
 
-    async def _repair(
-        self,
-        found: Manifest,
-        wanted: range,
-        sources: tuple[tuple[NodeId, ...], ...],
-        *,
-        trust: bool = False,
-    ) -> None:
-        """Have the ``wanted`` shards here, right in every byte: what isn't comes from peers. With
-        ``trust`` files of the right size are taken for right.
-
-        Raises:
-            OperationError: naming the shard that nobody has.
-        """
-
-        async def check(index: int) -> list[Problem]:
-            return await asyncio.to_thread(
-                self.store.verify, found.job, found.step, found.stamp, index
-            )
-
-        held = self.store.held(found.job, found.step, found.stamp)
-        here = [index for index in wanted if index in held and not trust]
-        reports = await asyncio.gather(*(check(index) for index in here))
-        rotten = {p.shard: p.reason for report in reports for p in report if p.shard is not None}
-        missing = [i for i in wanted if i not in held]
-        await asyncio.gather(
-            *(
-                self._pull_one(
-                    found.job, found.step, found.stamp, found.count, index,
-                    found.shards[index].digest, sources[index],
-                )
-                for index in (*rotten, *missing)
-            )
-        )  # fmt: skip
-        own = found.held_by(self._me)
-        lost = {index: "was missing" for index in missing if index in own}
-        for index, reason in sorted({**lost, **rotten}.items()):
-            self.tell_repaired(found, index, reason)
-
-    def tell_repaired(self, found: Manifest, index: int, reason: str) -> None:
-        """Write the event."""
-        self.tell(
-            "checkpoint_repaired",
-            found.job,
-            f"shard {index} of step {found.step} {reason}; replaced from a peer",
-            {"step": found.step, "shard": index, "cause": reason},
-        )
-
-    async def replace(self, found: Manifest, index: int, sources: tuple[NodeId, ...]) -> None:
-        """Replace a shard of a final checkpoint by a peer's copy; its named holders first.
-
-        Raises:
-            OperationError: none of ``sources`` has it.
-        """
-        order = sorted(sources, key=lambda node: node not in found.holders[index])
-        digest = found.shards[index].digest
-        key = (found.job, found.step, found.stamp)
-        with self.pinned(*key):
-            await self._pull_one(*key, found.count, index, digest, tuple(order))
-
-    tell: Callable[[str, JobId, str, dict[str, Any]], None] = staticmethod(
-        lambda kind, job, reason, fields: None
-    )
-    """Write an event: kind, job, reason, its own fields."""
-
-    async def pull_to(
-        self, path: Path, found: Manifest, index: int, sources: tuple[NodeId, ...]
-    ) -> None:
-        """Write a peer's copy of a shard, verified, to ``path``.
-
-        Raises:
-            OperationError: no source has it.
-        """
-        digest = found.shards[index].digest
-
-        def keep(fd: int) -> None:
-            write_beside(LOCAL_DISK, path, verified(_slices(fd), digest, str(path)))
-
-        await self._from_peers(
-            found.job, found.step, found.stamp, found.count, index, sources, keep
-        )
-
-    async def _pull(
-        self,
-        job: JobId,
-        step: int,
-        stamp: Stamp,
-        count: int,
-        shards: tuple[tuple[int, int, str], ...],
-        sources: tuple[tuple[NodeId, ...], ...],
-    ) -> None:
-        held = self.store.held(job, step, stamp, count)
-        wanted = [row for row in shards if row[0] not in held]
-        await asyncio.gather(
-            *(
-                self._pull_one(job, step, stamp, count, index, digest, sources[index])
-                for index, _, digest in wanted
-            )
-        )
-
-    async def _pull_one(
-        self,
-        job: JobId,
-        step: int,
-        stamp: Stamp,
-        count: int,
-        index: int,
-        digest: str,
-        sources: tuple[NodeId, ...],
-    ) -> None:
-        def keep(fd: int) -> None:
-            self.store.put_shard(job, step, stamp, index, count, _slices(fd), digest)
-
-        await self._from_peers(job, step, stamp, count, index, sources, keep)
-
-    async def _from_peers(
-        self,
-        job: JobId,
-        step: int,
-        stamp: Stamp,
-        count: int,
-        index: int,
-        sources: tuple[NodeId, ...],
-        keep: Callable[[int], None],
-    ) -> None:
-        """Give ``keep``, in a thread, a copy of a shard, the next source's if it refuses one.
-
-        Raises:
-            OperationError: no source has it, or none that is right.
-            DiskError: this node's disk refuses.
-        """
-        request = {
-            "what": "shard",
-            "job": job,
-            "step": step,
-            "stamp": stamp,
-            "index": index,
-            "count": count,
-        }
-        reasons = []
-        for node in sources:
-            if node == self._me:
-                continue
-            fd = nameless_file()
-            try:
-                await self._fetch(self._address(node), request, fd)
-                os.lseek(fd, 0, os.SEEK_SET)
-                await asyncio.to_thread(keep, fd)
-                return
-            except DiskError:
-                raise  # ours: another source changes nothing
-            except (ElasticdError, OSError) as error:
-                reasons.append(f"{node}: {error}")
-            finally:
-                os.close(fd)
-        raise OperationError(
-            f"shard {index} of step {step} could not be had: {'; '.join(reasons) or 'no source'}"
-        )
-
     async def _bring_shards(self, effect: e.FetchShards) -> None:
         try:
-            await self._pull(
+            await self.copies.pull(
                 effect.job, effect.step, effect.stamp, effect.count, effect.shards, effect.sources
             )
         except (ElasticdError, OSError) as error:
@@ -429,53 +243,12 @@ class States:
         stored = await self._stored_of(effect.job)
         self._post(e.ShardsFetched(effect.report, True, "", stored))
 
-    async def _bring_archive(self, effect: e.EnsureArchive) -> None:
-        record = effect.job
-        path = self._archives / f"{record.archive}.tar"
-        try:
-            if not path.exists():
-                await self._ask_around(record.archive)
-            folder = self._ranks.work_folder(record.id)
-            if not folder.exists():
-                data = await asyncio.to_thread(path.read_bytes)
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                await asyncio.to_thread(archive.unpack, data, folder)
-        except (ElasticdError, OSError) as error:
-            self._post(e.ArchiveReady(record.id, False, str(error)))
-            return
-        self._post(e.ArchiveReady(record.id, True, ""))
-
-    async def _ask_around(self, digest: str) -> None:
-        """Fetch an archive from whichever peer has it; the submitter may have died since."""
-        async for attempt in _attempts():
-            with attempt:
-                await self._ask_once(digest)
-
-    peers: Callable[[], list[NodeId]] = staticmethod(lambda: [])
-    record_of: Callable[[JobId], JobRecord]
-    """The record of a job that runs or ran here."""
-
-    async def _ask_once(self, digest: str) -> None:
-        reasons = ["no peer is connected"]
-        for node in self.peers():
-            fd = nameless_file()
-            try:
-                await self._fetch(self._address(node), {"what": "archive", "digest": digest}, fd)
-                os.lseek(fd, 0, os.SEEK_SET)
-                self.keep_archive(b"".join(_slices(fd)), digest)
-                return
-            except (ElasticdError, OSError) as error:
-                reasons.append(f"{node}: {error}")
-            finally:
-                os.close(fd)
-        raise OperationError(f"archive {digest[:12]}: {'; '.join(reasons)}")
-
     async def _commit(self, effect: e.CommitManifest) -> None:
         made = effect.manifest
         ok, reason, refused = True, "", False
         async with self._storing:
             try:
-                await asyncio.to_thread(self._commit_and_prune, effect)
+                await asyncio.to_thread(self.store.commit, made)
             except (ElasticdError, OSError) as error:
                 ok, reason, refused = False, str(error), not isinstance(error, ElasticdError)
                 refused = refused or isinstance(error, DiskError)
@@ -491,13 +264,19 @@ class States:
             log.error("the store can't be read", reason=str(error))
             return ()
 
-    def _commit_and_prune(self, effect: e.CommitManifest) -> None:
-        self.store.commit(effect.manifest)
-        known = self.store.manifests(effect.job)
-        spec = JobSpec.from_dict(self.record_of(effect.job).spec).checkpoint
-        policies = policies_of(spec, {"keep": effect.keep})
-        for old in prunable(known, policies, effect.manifest.lineage):
-            if not self._pins[old.job, old.step, old.stamp]:
+    async def _prune(self, effect: e.PruneStore) -> None:
+        async with self._storing:
+            try:
+                await asyncio.to_thread(self._prune_now, effect)
+            except (ElasticdError, OSError) as error:
+                log.warning("old checkpoints stay", job=effect.job, reason=str(error))
+        await self.changed(effect.job)
+
+    def _prune_now(self, effect: e.PruneStore) -> None:
+        known = [m for m in self.store.manifests(effect.job) if m.step <= effect.step]
+        spec = JobSpec.from_dict(self._record_of(effect.job).spec).checkpoint
+        for old in prunable(known, policies_of(spec, {}), effect.lineage):
+            if (old.job, old.step, old.stamp) not in self.pins:
                 self.store.remove(old.job, old.step, old.stamp)
 
     # --- serving ------------------------------------------------------------------
@@ -523,17 +302,14 @@ class States:
                     ) as file:
                         return os.dup(file.fileno())
                 case "log":
-                    self.record_of(JobId(request["job"]))  # a name that came from elsewhere
-                    return _file_of(
+                    self._record_of(JobId(request["job"]))  # a name that came from elsewhere
+                    return file_of(
                         self.log_bytes(JobId(request["job"]), request["offset"], _LOG_BYTES)
                     )
                 case what if what in peer.REQUESTS:
-                    return _file_of(await self._answer(request))
+                    return file_of(await self._answer(request))
                 case "archive":
-                    name = f"{request['digest']}.tar"
-                    if "/" in name:
-                        raise ProtocolError("bad digest")
-                    return os.open(self._archives / name, os.O_RDONLY)
+                    return self.archives.open(str(request["digest"]))
         except (KeyError, TypeError) as error:
             raise ProtocolError(f"bad fetch: {error}") from None
         except OSError as error:
@@ -541,9 +317,12 @@ class States:
         raise ProtocolError(f"nothing is called {request['what']!r}")
 
     async def _answer(self, request: dict[str, Any]) -> bytes:
-        store = self.store_of(self._me)
+        store = self.store_of(self._neighbours.me)
         if request["what"] != "verify":
-            return await asyncio.to_thread(peer.answer, store, request)
+            answer = await asyncio.to_thread(peer.answer, store, request)
+            if request["what"] == "remove":
+                await self.changed(JobId(request["job"]))
+            return answer
         # Reading may take longer than a peer waits for the first byte.
         key = ((request["job"], request["step"], request["stamp"]), request["index"])
         task = self._verifying.get(key)
@@ -570,25 +349,10 @@ class States:
             offset = max(0, offset - size)
         return data
 
-    def _address(self, node: NodeId) -> str:
-        address = self._address_of(node)
-        if address is None:
-            raise OperationError(f"{node} is not connected")
-        return address
-
     def _run(self, work: Any) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def nameless_file() -> int:
-    """A descriptor of a file that has no name: memory on Linux, an unlinked file elsewhere."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("elasticd-state", os.MFD_CLOEXEC)
-    fd, path = tempfile.mkstemp(prefix="elasticd-")
-    os.unlink(path)
-    return fd
 
 
 class _OwnStore(LocalStore):
@@ -602,45 +366,5 @@ class _OwnStore(LocalStore):
         self._states.remove(job, step, stamp)
 
 
-def policies_of(spec: CheckpointTable | None, given: Mapping[str, float]) -> list[Policy]:
-    """Policies by the keys of job.toml; ``given`` wins over ``spec``. The newest always stays."""
-    wanted: dict[str, float] = {"keep": 3, "keep_every_steps": 0, "keep_hours": 0}
-    if spec is not None:
-        wanted |= {key: getattr(spec, key) for key in wanted}
-    wanted |= given
-    policies: list[Policy] = [KeepLast(int(wanted["keep"]))]
-    if wanted["keep_every_steps"]:
-        policies.append(KeepEvery(int(wanted["keep_every_steps"])))
-    if wanted["keep_hours"]:
-        policies.append(KeepHours(wanted["keep_hours"]))
-    if spec is not None and spec.keep_best:
-        policies.append(KeepBest(spec.best == "highest"))
-    return policies
-
-
 async def _awaited(fetched: Awaitable[int]) -> int:
     return await fetched
-
-
-def _file_of(data: bytes) -> int:
-    fd = nameless_file()
-    os.write(fd, data)
-    return fd
-
-
-def _attempts() -> tenacity.AsyncRetrying:
-    return tenacity.AsyncRetrying(
-        wait=tenacity.wait_exponential(multiplier=0.01, max=1.0),
-        stop=tenacity.stop_after_delay(_RETRY_SECONDS),
-        retry=tenacity.retry_if_exception_type((OperationError, OSError)),
-        reraise=True,
-    )
-
-
-def _slices(fd: int) -> Any:
-    while data := os.read(fd, 1 << 20):
-        yield data
-
-
-def _rows(found: Manifest) -> tuple[tuple[int, int, str], ...]:
-    return tuple((s.index, s.bytes, s.digest) for s in found.shards)

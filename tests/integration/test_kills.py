@@ -15,6 +15,6 @@ pytestmark = pytest.mark.process
 def test_kills_and_power_cuts_lose_no_checkpoint(tmp_path: Path) -> None:
     tally = Tally()
     with Cluster(tmp_path, 3) as cluster:
-        Soak(cluster, "short", tally).job(["one trainer", "power", "every trainer"])
+        Soak(cluster, "short", tally).job(["power", "every trainer", "one trainer"])
     assert not tally.violations, tally.violations
-    assert tally.kills.total() == 3 and tally.judged == 1
+    assert tally.judged == 1 and tally.restores >= 1

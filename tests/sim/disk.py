@@ -170,7 +170,7 @@ class Disk:
 
     # --- manifests --------------------------------------------------------------------------------
 
-    def commit(self, node: NodeId, manifest: Manifest, keep: int) -> str:
+    def commit(self, node: NodeId, manifest: Manifest) -> str:
         """Why the manifest can't be stored, or nothing."""
         key = (manifest.job, manifest.step, manifest.stamp)
         old = self.finals.get(key)
@@ -186,10 +186,13 @@ class Disk:
         files = self.shards.get(key, {})
         self.shards[key] = {k: v for k, v in files.items() if k[0] == manifest.count}
         self.committed.append((manifest, self.was_durable(manifest)))
-        known = [m for m in self.finals.values() if m.job == manifest.job]
-        for gone in prunable(known, [KeepLast(keep)], manifest.lineage):
-            self._remove((gone.job, gone.step, gone.stamp))
         return ""
+
+    def prune(self, job: JobId, lineage: Lineage, step: int, keep: int) -> None:
+        """As shell/states.py: up to a checkpoint that is consistent."""
+        known = [m for m in self.finals.values() if m.job == job and m.step <= step]
+        for gone in prunable(known, [KeepLast(keep)], lineage):
+            self._remove((gone.job, gone.step, gone.stamp))
 
     def _remove(self, key: Key) -> None:
         del self.finals[key]

@@ -259,6 +259,8 @@ class Host:
                 self._soon((0.001, 0.05), e.ArchiveReady(record.id, True, ""))
             case e.CommitManifest():
                 self._commit(effect)
+            case e.PruneStore():
+                self._prune(effect)
             case e.FetchShards():
                 self._fetch_shards(effect)
             case e.FetchState():
@@ -348,12 +350,23 @@ class Host:
             if self.boot != boot:
                 return
             refused = self.disk.full
-            reason = self.disk.commit(self.name, manifest, effect.keep)
+            reason = self.disk.commit(self.name, manifest)
             m, stored = manifest, self.disk.stored(manifest.job)
             name = (m.job, m.lineage, m.step, m.stamp, m.count)
             self.post(e.ManifestKept(*name, not reason, reason, stored, refused))
 
         self.cluster.after(self.cluster.between((0.002, 0.03)), committed)
+
+    def _prune(self, effect: e.PruneStore) -> None:
+        boot, job = self.boot, effect.job
+
+        def pruned() -> None:
+            if self.boot == boot:
+                keep = self.cluster.specs[job].checkpoint.keep
+                self.disk.prune(job, effect.lineage, effect.step, keep)
+                self.post(e.StoreChanged(job, self.disk.stored(job)))
+
+        self.cluster.after(self.cluster.between((0.001, 0.02)), pruned)
 
     def _fetch_shards(self, effect: e.FetchShards) -> None:
         boot = self.boot

@@ -11,6 +11,7 @@ from elasticd.core import effects as e
 from elasticd.core.checkpointing import Checkpoints
 from elasticd.core.context import Context
 from elasticd.core.messages import (
+    Consistent,
     ManifestStore,
     ManifestStored,
     PullShards,
@@ -124,8 +125,10 @@ def test_announced_once_everything_is_on_its_replicas() -> None:
     assert desk.asked(ManifestStore) == [A, B, C]
     desk.stored(A)
     assert desk.announced() == []
+    assert desk.asked(Consistent) == [], "older ones must stay until then"
     desk.stored(B)
     assert desk.announced() == [10]
+    assert desk.asked(Consistent) == [A, B, C]
     desk.stored(C)
     assert desk.announced() == [10]
     assert desk.made.newest is not None and desk.made.newest.point == Point(LINE, 10, STAMP)

@@ -8,13 +8,16 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from elasticd.checkpoints import layout
 from elasticd.checkpoints.disk import write_all
 from elasticd.checkpoints.manifest import Manifest, Shard
 from elasticd.checkpoints.store import LocalStore
+from elasticd.core import effects as e
 from elasticd.errors import OperationError
+from elasticd.shell.children import ChildServer
+from elasticd.shell.neighbours import Neighbours
 from elasticd.shell.ranks import Ranks
 from elasticd.shell.scrub import Scrubber
 from elasticd.shell.states import States
@@ -50,11 +53,19 @@ class Node:
     def __init__(self, home: Path) -> None:
         self.told: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
         self.peer_answers = True
-        ranks = cast(Ranks, None)  # no trainer is asked here
+        self.reported: list[e.Inward] = []
+        neighbours = Neighbours(ME, self._fetch, str, lambda: [PEER])
+        # No trainer is asked here.
+        children = cast(ChildServer, None)
+        ranks = Ranks(home, "127.0.0.1", children, self._no_record, self.reported.append)
         self.states = States(
-            home, ME, ranks, self._fetch, lambda node: str(node), lambda event: None
-        )
-        self.states.tell = lambda kind, job, reason, fields: self.told.put_nowait((kind, fields))
+            home, neighbours, ranks, self._no_record, self.reported.append,
+            lambda kind, job, reason, fields: self.told.put_nowait((kind, fields)),
+        )  # fmt: skip
+
+    @staticmethod
+    def _no_record(job: JobId) -> NoReturn:
+        raise OperationError(f"no job {job}")
 
     async def _fetch(self, address: str, request: dict[str, Any], sink: int) -> int:
         if not self.peer_answers:
@@ -156,7 +167,7 @@ def test_the_quota_takes_the_oldest_and_never_the_newest(tmp_path: Path) -> None
         async with node.scrubbed(quota_bytes=2 * size) as scrubber:
             await asyncio.to_thread(scrubber._keep_quota)
             assert [m.step for m in node.store.manifests(JOB)] == [3, 4]
-            with node.states.pinned(JOB, 3, stamp_of(3)):
+            with node.states.pins.held(JOB, 3, stamp_of(3)):
                 scrubber._quota_bytes = 1
                 await asyncio.to_thread(scrubber._keep_quota)
                 assert [m.step for m in node.store.manifests(JOB)] == [3, 4]

@@ -1,0 +1,31 @@
+"""Files without a name: bulk data on its way, gone with whoever holds it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+
+_SLICE_BYTES = 1 << 20
+
+
+def nameless_file() -> int:
+    """A descriptor of a file that has no name: memory on Linux, an unlinked file elsewhere."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("elasticd-state", os.MFD_CLOEXEC)
+    fd, path = tempfile.mkstemp(prefix="elasticd-")
+    os.unlink(path)
+    return fd
+
+
+def file_of(data: bytes) -> int:
+    """A descriptor of a nameless file with these bytes."""
+    fd = nameless_file()
+    os.write(fd, data)
+    return fd
+
+
+def slices(fd: int) -> Iterator[bytes]:
+    """The rest of a file, a piece at a time."""
+    while data := os.read(fd, _SLICE_BYTES):
+        yield data
