@@ -70,6 +70,8 @@ class Shortage:
 
     asked_bytes: int | None = None
     room_bytes: int | None = None
+    batch: bool = False
+    """It was for the batch itself, when there were no activations that could be done without."""
 
     @property
     def times(self) -> float:
@@ -90,6 +92,7 @@ def shortage_of(text: str) -> Shortage:
     return Shortage(
         int(float(asked[1].rstrip(".")) * (1 << _UNITS[asked[2]])) if asked else None,
         int(room[1]) if room else None,
+        text.startswith("MemoryError"),
     )
 
 
@@ -103,13 +106,14 @@ def next_level(level: int, last: int, shortages: Sequence[Shortage], again: bool
         shortages: what is known of each process that ran out.
         again: no step was committed since the last relief, so that one was too little.
     """
-    times = max((each.times for each in shortages), default=0.0)
-    if level < RECOMPUTE_LEVEL:
-        if times > 1:
-            return min(last, RECOMPUTE_LEVEL)  # caches can't hold what was asked for
-        return min(last, level + (2 if again else 1))
-    halvings = ceil(log2(times)) if times > 1 else 1
-    return min(last, level + min(halvings, _MOST_HALVINGS))
+    worst = max(shortages, key=lambda each: each.times, default=Shortage())
+    halvings = min(_MOST_HALVINGS, ceil(log2(worst.times))) if worst.times > 1 else 1
+    if level >= RECOMPUTE_LEVEL:
+        return min(last, level + halvings)
+    if worst.times > 1:
+        # Caches can't hold what was asked for; nor could activations, if there were none.
+        return min(last, RECOMPUTE_LEVEL + (halvings if worst.batch else 0))
+    return min(last, level + (2 if again else 1))
 
 
 def describe(global_size: int, micro: int, before: int, level: int) -> str:

@@ -58,7 +58,7 @@ SHORT_JOB = Path(__file__).parents[1] / "integration" / "jobs" / "job.toml"
 MIB = 1 << 20
 SHORT_SETTINGS = (
     "job.entrypoint=ladder.py",
-    f'job.args=["--sample-bytes", "{8 * MIB}"]',
+    f'job.args=["--sample-bytes", "{24 * MIB}"]',
     "batch.micro=4",
     "train.steps=1000000",
 )
@@ -208,7 +208,7 @@ def _strike(bench: Bench, kind: str, number: int) -> Iterator[float]:
         case "node" | "silent":
             yield from _strike_node(bench, kind, leader=number % 2 == 0)
         case "oom":
-            _limit(int(bench.rank()["pid"]), 4 * MIB)
+            _limit(int(bench.rank()["pid"]), 30 * MIB)
             yield time.time()
         case _:
             yield from _strike_group(int(bench.rank()["pid"]))
@@ -253,7 +253,7 @@ def _strike_group(pid: int) -> Iterator[float]:
         (GROUP / "cgroup.procs").write_text(str(pid))
         time.sleep(1.2)  # its daemon looks once a second where its children are
         struck_at = time.time()
-        (GROUP / "memory.limit_in_bytes").write_text(str(8 * MIB))
+        (GROUP / "memory.limit_in_bytes").write_text(str(40 * MIB))
         yield struck_at
     finally:
         deadline = time.monotonic() + 10

@@ -70,6 +70,12 @@ def test_what_was_asked_for_is_read_from_the_text(text: str, asked: int | None) 
     assert shortage_of(text).room_bytes is None
 
 
+def test_numpy_s_own_error_is_of_the_batch() -> None:
+    assert shortage_of("MemoryError: Unable to allocate 192. MiB for an array").batch
+    assert not shortage_of("RuntimeError: [malloc] Unable to allocate 10 bytes.").batch
+
+
+BATCH = Shortage(400, 100, batch=True)
 LITTLE, MUCH, VERY = Shortage(90, 100), Shortage(150, 100), Shortage(900, 100)
 
 
@@ -87,6 +93,8 @@ LITTLE, MUCH, VERY = Shortage(90, 100), Shortage(150, 100), Shortage(900, 100)
         (2, MUCH, True, 3),
         (2, VERY, True, 4),
         (4, VERY, True, 5),
+        (0, BATCH, False, 4),
+        (0, Shortage(90, 100, batch=True), False, 1),
     ],
 )
 def test_levels_that_will_not_do_are_skipped(
