@@ -12,7 +12,7 @@ import elasticd
 from elasticd.cli import chaos, output, service, submit, watch
 from elasticd.cli import local as cluster
 from elasticd.cli.checkpoints import app as stored_states
-from elasticd.cli.options import Follow, Home, Job, Json, MaybeJob, common
+from elasticd.cli.options import Follow, Home, Job, Json, MaybeJob, Node, common
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
@@ -323,6 +323,42 @@ def resume(context: typer.Context, job: Job, home: Home = None, json: Json = Fal
       elasticctl resume byte-lm-1-k3f9
     """
     _control(context, "resume", job, home, json)
+
+
+def _control_node(
+    context: typer.Context, what: str, node: str, home: Path | None, json: bool
+) -> None:
+    options = common(context, home, json)
+    answer = options.client.request({"do": what, "node": node})
+    if options.json:
+        output.print_json(answer)
+    else:
+        print(f"{answer['id']} {answer['state']}")
+
+
+@app.command(short_help="Let a node's ranks leave, and run no job there.")
+def drain(context: typer.Context, node: Node, home: Home = None, json: Json = False) -> None:
+    """Let the ranks of a node leave at a step's boundary, and place no job on it.
+
+    No step is lost. The node stays a member of the cluster, and keeps what it has stored. A rank
+    that the job can't do without (world.min) stays until another node can take its place.
+
+    \b
+    Example:
+      elasticctl drain node-1
+    """
+    _control_node(context, "drain", node, home, json)
+
+
+@app.command(short_help="Let a drained node take part again.")
+def undrain(context: typer.Context, node: Node, home: Home = None, json: Json = False) -> None:
+    """Let a drained node take part again: running jobs grow onto it.
+
+    \b
+    Example:
+      elasticctl undrain node-1
+    """
+    _control_node(context, "undrain", node, home, json)
 
 
 @app.command(short_help="Train, break, heal: see it work on this machine.")

@@ -26,6 +26,13 @@ def complete_jobs(incomplete: str) -> Iterator[str]:
         yield from (job["id"] for job in answer["jobs"] if job["id"].startswith(incomplete))
 
 
+def complete_nodes(incomplete: str) -> Iterator[str]:
+    """Names for shell completion; none if no daemon answers quickly."""
+    with suppress(ElasticdError):
+        answer = Client(user_home(None), answer_seconds=1.0).request({"do": "status"})
+        yield from (node["id"] for node in answer["nodes"] if node["id"].startswith(incomplete))
+
+
 Home = Annotated[
     Path | None,
     typer.Option(
@@ -41,6 +48,10 @@ Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on as more come
 Job = Annotated[
     str,
     typer.Argument(metavar="JOB", help="The job's id.", autocompletion=complete_jobs),
+]
+Node = Annotated[
+    str,
+    typer.Argument(metavar="NODE", help="The node's id.", autocompletion=complete_nodes),
 ]
 MaybeJob = Annotated[
     str | None,

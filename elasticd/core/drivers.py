@@ -5,6 +5,7 @@ On a node that does not lead there are none.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -42,6 +43,8 @@ ToLeader = (
 class Drivers:
     ctx: Context
     jobs: JobTable
+    unwanted: Callable[[], frozenset[NodeId]]
+    """Nodes that no job is to run on."""
     by_job: dict[JobId, Driver] = field(default_factory=dict)
 
     def schedule(self, view: m.View) -> None:
@@ -59,7 +62,7 @@ class Drivers:
 
     def tick(self) -> None:
         for job, driver in self.by_job.items():
-            driver.record = self.jobs.records[job]
+            driver.record, driver.unwanted = self.jobs.records[job], self.unwanted()
             driver.tick()
             driver.maybe_summarise()
 

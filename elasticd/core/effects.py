@@ -298,6 +298,20 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
+class Drain:
+    """Drain a node, or let it take part again."""
+
+    request: int
+    node: NodeId
+    draining: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Depart:
+    """The daemon is about to be stopped: let its ranks leave at a step boundary."""
+
+
+@dataclass(frozen=True, slots=True)
 class ChildStarted:
     child: ChildId
     pid: int
@@ -416,6 +430,8 @@ Event = (
     | Submit
     | Cancel
     | Pause
+    | Drain
+    | Depart
     | ChildStarted
     | ReducerReady
     | ReducerListens

@@ -27,6 +27,7 @@ from elasticd.core.messages import (
     GOING_BACK,
     Continue,
     Digest,
+    Discharge,
     Fault,
     Form,
     Formed,
@@ -111,6 +112,9 @@ class Driver:
     released: set[NodeId] = field(default_factory=set)
     outcome: tuple[JobState, str] | None = None
     """(state, reason) once the job has ended; the node writes it into the job's record."""
+    unwanted: frozenset[NodeId] = frozenset()
+    """Nodes that no job is to run on."""
+    discharged: set[NodeId] = field(default_factory=set)
     rest: Rest | None = None
     """Once a paused job is at rest; the node writes it into the job's record."""
     resumed: bool = False
@@ -229,6 +233,7 @@ class Driver:
         self.judged, self.released, self.hold_off = set(), set(), 0.0
         self.growth.reset()
         self.halting.reset()
+        self.discharged.clear()
         if self.phase == "freezing":
             self._enter("waiting", "the view changed")
         self._blame_lost(lost)
@@ -305,6 +310,7 @@ class Driver:
             case "running":
                 self._judge()
                 self._maybe_halt()
+                self._discharge()
 
     def _maybe_halt(self) -> None:
         """Stop a job that shall be paused at a step whose checkpoint is consistent."""
@@ -319,6 +325,22 @@ class Driver:
             self.halting.step,
         ):
             self.rest = Rest(newest.step, str(world.generation))
+
+    def _discharge(self) -> None:
+        """End the trainers of nodes that no job is to run on, once the world runs without them."""
+        assert self.world is not None
+        for node in self.view.members:
+            if node in self.world.members:
+                self.discharged.discard(node)
+            elif node in self.unwanted and node not in self.discharged:
+                status = self.statuses.get(node)
+                if status is not None and status.trainer is not None:
+                    self.discharged.add(node)
+                    self.ctx.send(node, Discharge(self.record.id))
+        self.discharged &= self.unwanted
+
+    def _wanted(self, nodes: list[NodeId]) -> list[NodeId]:
+        return [node for node in nodes if node not in self.unwanted]
 
     def _enter(self, phase: str, why: str = "") -> None:
         self.phase, self.phase_since, self.why_waiting = phase, self.ctx.now, why
@@ -336,7 +358,7 @@ class Driver:
             self.why_waiting = f"waiting to hear from {', '.join(silent)}"
             return
         holding = self.roster.trainers(*HOLDING)
-        able = holding + self.roster.trainers("ready")
+        able = holding + self._wanted(self.roster.trainers("ready"))
         least = self.spec.world.min
         if len(able) < least:
             self.why_waiting = f"{len(able)} of at least {least} members are ready"
@@ -436,7 +458,7 @@ class Driver:
     # --- planning ---------------------------------------------------------------------------------
 
     def _plan(self) -> None:
-        able = {n: h for n, h in sorted(self.holdings.items()) if h.able}
+        able = self._who_stays({n: h for n, h in sorted(self.holdings.items()) if h.able})
         self.holdings = {n: self.trust.trusted(n, h) for n, h in able.items()}
         account = self.account
         start = self._start_point()
@@ -444,6 +466,9 @@ class Driver:
             self._enter("waiting", start)
             self.hold_off = self.ctx.now + self.ctx.timing.retry_seconds
             return
+        before = set(self.world.members) if self.world is not None else set()
+        if start.rung == "grow" and set(start.resume.members) <= before:
+            start = replace(start, rung="regroup")  # some were drained
         if start.older >= 0:
             self.ctx.log("warning", "an older state has to do", newest_known=start.older)
         if mismatch := self.roster.mismatch(start.resume.members):
@@ -467,6 +492,15 @@ class Driver:
         self._form(start)
         self.trust.settled()
         self.resumed = False
+
+    def _who_stays(self, holdings: dict[NodeId, Holding]) -> dict[NodeId, Holding]:
+        """Without the nodes that are drained, unless what they hold or they themselves are
+        needed."""
+        stay = {n: h for n, h in holdings.items() if n not in self.unwanted}
+        held = any(h.point is not None and h.point.step >= self.committed for h in stay.values())
+        nobody = all(h.point is None for h in holdings.values())
+        enough = len(stay) >= max(1, self.spec.world.min)
+        return stay if enough and (held or nobody) else holdings
 
     def _start_point(self) -> Start | str:
         situation = planning.Situation(
@@ -741,6 +775,11 @@ class Driver:
             return
         if self.committed >= self.spec.train.steps or self.record.paused:
             return
+        staying = self._wanted(list(world.members))
+        if len(world.members) > len(staying) >= max(1, self.spec.world.min):
+            if self.roster.warm(staying) or len(staying) == 1:
+                self._freeze(list(world.members))
+            return
         room = (
             self.spec.world.max - len(world.members)
             if self.spec.world.max
@@ -748,7 +787,7 @@ class Driver:
         )
         able = [
             n
-            for n in self.roster.trainers("ready", "active")
+            for n in self._wanted(self.roster.trainers("ready", "active"))
             if n not in world.members and self.trust.fit(n)
         ][:room]
         # Who holds a state of its own, of another side's world, has to be compared with us.

@@ -70,6 +70,7 @@ _START_LIMIT = 4
 _HOPELESS_STARTS = 2 * _START_LIMIT
 _KEPT_REPORTS = 4
 """Shards of this many states are told again to a new leader, which may have to finish the work."""
+_UNWANTED = "the node is being drained"
 _PRESSED_SECONDS = 60.0
 """After a sign of short memory no spare is started for so long."""
 _LONGEST_PAUSE_SECONDS = 10.0
@@ -148,6 +149,10 @@ class Member:
     false_starts: int = 0
     stored: tuple[Stored, ...] = ()
     ended: bool = False
+    unwanted: bool = False
+    """No job is to run on this node."""
+    let_go: bool = False
+    """The world runs without us, and our trainer has ended."""
 
     # --- what should run here ---------------------------------------------------------------------
 
@@ -162,6 +167,8 @@ class Member:
             self.archive = "asked"
             self.ctx.do(EnsureArchive(self.record))
         if self.archive != "ready":
+            return
+        if not self._may_run():
             return
         if self.trainer is None:
             self._replace_trainer()
@@ -178,12 +185,37 @@ class Member:
         ):
             self.spare = self._start(spare=True)
 
+    def _may_run(self) -> bool:
+        """False on a node that no job is to run on, unless its trainer still takes part."""
+        if not self.unwanted:
+            self.let_go = False
+            return True
+        if self.spare is not None:
+            self.ctx.do(KillChild(self.spare.child, _UNWANTED))
+            self.spare = None
+        if self.trainer is None and not self.let_go:
+            self.why_none, self.let_go = _UNWANTED, True
+            self.report()
+        return False
+
+    def on_discharge(self) -> None:
+        """The world runs without us, and we are to leave."""
+        if not self.unwanted or self.active or self.pending is not None:
+            return
+        if self.trainer is not None and self.trainer.phase != "done":
+            self.ctx.do(KillChild(self.trainer.child, _UNWANTED, graceful=True))
+        self._drop_reducer(_UNWANTED)
+        self.trainer = self.answerer = self.state_generation = None
+        self._may_run()
+
     @property
     def wants_reducer(self) -> bool:
         """A world may have to be formed; but while one forms, or its first step runs, a starting
         spare would only take the processor from it."""
         if self.pending is not None:
             return True
+        if self.let_go:
+            return False
         runs = self.record.state == "running" and not self.trouble and not self._done()
         return runs and self.archive == "ready" and (self.settled or not self.active)
 
@@ -197,6 +229,7 @@ class Member:
                 self.trainer.phase = "starting"
                 self.ctx.do(TellTrainer(self.trainer.child, {"t": "run"}))
         elif self.false_starts < _START_LIMIT or self.ctx.now >= self.start_at:
+            self.why_none = ""
             self.trainer = self._start(spare=False)
             self.start_at = self.ctx.now + _LONGEST_PAUSE_SECONDS
         else:
@@ -855,7 +888,7 @@ class Member:
         if self._ring_is_due() and now >= self.ring_deadline:
             self.ring_deadline = inf
             self._accuse("hang", f"its ring did not come up in {self.ctx.timing.form_seconds} s")
-        if self.why_none and self.trainer is None and now >= self.start_at:
+        if self._starts_later() and now >= self.start_at:
             self.reconcile()
         if self.pressed_until and now >= self.pressed_until:
             self.pressed_until = 0.0
@@ -863,6 +896,9 @@ class Member:
         if self.archive == "failed" and now >= self.archive_at:
             self.archive, self.trouble = "wanted", ""
             self.reconcile()
+
+    def _starts_later(self) -> bool:
+        return bool(self.why_none) and self.trainer is None and not self.let_go
 
     def _ring_is_due(self) -> bool:
         return self.active and not self.in_ring and not self.faults
@@ -873,7 +909,7 @@ class Member:
             times.append(self.pending.deadline)
         if self._ring_is_due():
             times.append(self.ring_deadline)
-        if self.why_none and self.trainer is None:
+        if self._starts_later():
             times.append(self.start_at)
         if self.pressed_until:
             times.append(self.pressed_until)

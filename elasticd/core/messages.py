@@ -105,6 +105,23 @@ class JobRecord:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """What operators want of a node. Records merge by the highest intent."""
+
+    node: NodeId
+    intent: int = 0
+    """Grows with each drain and undrain; odd: no job is to run there."""
+
+    @property
+    def draining(self) -> bool:
+        return self.intent % 2 == 1
+
+    def merged(self, other: NodeRecord) -> NodeRecord:
+        """The record that both sides agree on, whichever side merges."""
+        return max(self, other, key=lambda record: record.intent)
+
+
 GOING_BACK = ("rescue", "restore")
 """The rungs by which committed steps may be lost."""
 
@@ -277,6 +294,23 @@ class JobsKept:
     """The records of a :class:`Jobs` message are on this node's disk."""
 
     jobs: tuple[JobId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    records: tuple[NodeRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodesKept:
+    """The records of a :class:`Nodes` message are on this node's disk."""
+
+    nodes: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Departing:
+    """The sender is about to be stopped: its ranks are to leave at the next step boundary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -578,6 +612,13 @@ class Prepare:
 
 
 @dataclass(frozen=True, slots=True)
+class Discharge:
+    """The receiver is draining, and a world runs without it: its trainer may end."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
 class Halt:
     """Commit ``step``, write a checkpoint of it, and go no further; -1: go on."""
 
@@ -649,6 +690,9 @@ Message = (
     | ViewForm
     | Jobs
     | JobsKept
+    | Nodes
+    | NodesKept
+    | Departing
     | Summary
     | MemberStatus
     | Holding
@@ -675,6 +719,7 @@ Message = (
     | Lend
     | Prepare
     | Halt
+    | Discharge
     | Release
     | ManifestStore
     | Consistent

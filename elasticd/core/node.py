@@ -22,6 +22,7 @@ from elasticd.core.context import Context, Timing
 from elasticd.core.drivers import Drivers, ToLeader
 from elasticd.core.jobs import JobTable
 from elasticd.core.member import Member
+from elasticd.core.nodes import NodeTable
 from elasticd.core.spares import SpareReducers
 from elasticd.core.status import job_status
 from elasticd.core.views import Membership
@@ -56,6 +57,7 @@ class Stable:
     """Of each job the newest world that the node was a member of."""
     heard: tuple[m.Heard, ...] = ()
     """Of worlds, in them or not."""
+    nodes: tuple[m.NodeRecord, ...] = ()
 
 
 @dataclass(slots=True)
@@ -77,6 +79,7 @@ class Node:
     views: Membership = field(init=False)
     reducers: SpareReducers = field(init=False)
     jobs: JobTable = field(init=False)
+    nodes: NodeTable = field(init=False)
     drivers: Drivers = field(init=False)
     members: dict[JobId, Member] = field(default_factory=dict)
     summaries: dict[JobId, dict[str, Any]] = field(default_factory=dict)
@@ -101,7 +104,9 @@ class Node:
         self.jobs = JobTable(self.ctx, self.views.living, self._view_members)
         self.jobs.records = {record.id: record for record in self.stable.records}
         self.worlds = {world.job: world for world in self.stable.worlds}
-        self.drivers = Drivers(self.ctx, self.jobs)
+        self.nodes = NodeTable(self.ctx, self.views.living, self._view_members)
+        self.nodes.records = {record.node: record for record in self.stable.nodes}
+        self.drivers = Drivers(self.ctx, self.jobs, self.nodes.unwanted)
         self.ctx.children = max((left.child for left in self.leftovers), default=0)
         self.adoption = Adoption(self.ctx, {left.child: left for left in self.leftovers})
 
@@ -181,6 +186,7 @@ class Node:
             case e.PeerUp(node, boot, address, session):
                 self.views.peer_up(node, boot, address, session)
                 self.jobs.share([node])
+                self.nodes.share([node])
             case e.PeerDown(node, boot, reason):
                 self.views.peer_down(node, boot, reason)
             case e.Leave(reason):
@@ -196,6 +202,13 @@ class Node:
                 self.jobs.cancel(request, job)
             case e.Pause(request, job, paused):
                 self.jobs.pause(request, job, paused)
+            case e.Drain(request, node, draining):
+                self.nodes.drain(request, node, draining)
+            case e.Depart():
+                self.nodes.departing.add(self.me)
+                for node in self._view_members():
+                    if node != self.me:
+                        self.ctx.send(node, m.Departing())
             case e.ReducerReady(child, host):
                 if self.reducers.became_ready(child, host):
                     for member in self.members.values():
@@ -313,6 +326,12 @@ class Node:
                 self.jobs.on_jobs(node, records)
             case m.JobsKept(jobs):
                 self.jobs.on_kept(node, jobs)
+            case m.Nodes(told):
+                self.nodes.on_nodes(node, told)
+            case m.NodesKept(names):
+                self.nodes.on_kept(node, names)
+            case m.Departing():
+                self.nodes.departing.add(node)
             case m.Summary(job, fields):
                 self.summaries[job] = fields
             case _:
@@ -362,6 +381,8 @@ class Node:
                 member.on_lend(message)
             case m.Prepare():
                 member.on_prepare(message)
+            case m.Discharge():
+                member.on_discharge()
             case m.Halt(_, generation, step):
                 member.on_halt(generation, step)
             case m.Release():
@@ -399,6 +420,8 @@ class Node:
             self.drivers.by_job.clear()
         self.jobs.share([n for n in view.members if n != self.me])
         self._park()
+        self.nodes.share([n for n in view.members if n != self.me])
+        self.nodes.departing &= {self.me, *view.members} - set(reborn)
         self._schedule()
         for member in self.members.values():
             self._leave_broken(member, view)
@@ -459,9 +482,10 @@ class Node:
         self.drivers.tick()
         if any(member.wants_reducer for member in self.members.values()):
             self.reducers.ensure()
-        elif not self.members:
+        elif all(member.let_go for member in self.members.values()):
             self.reducers.drop()
         self.jobs.answer()
+        self.nodes.answer()
 
     def _schedule(self) -> None:
         if self.views.view is not None and self.views.leading and not self.views.parked:
@@ -485,6 +509,7 @@ class Node:
             self._take(event)
         if self.views.view is not None:
             for member in self.members.values():
+                self._leave_broken(member, self.views.view)
                 member.follow(self.views.view.epoch)
 
     def _make_member(self, record: m.JobRecord) -> Member:
@@ -506,6 +531,10 @@ class Node:
                 member.follow(self.views.view.epoch)
         if member.world is not None:
             self.worlds[job] = member.world
+        unwanted = self.me in self.nodes.unwanted()
+        if member.unwanted != unwanted:
+            member.unwanted = unwanted
+            member.reconcile()
         if member.record != record or member.archive == "wanted":
             member.record = record
             member.reconcile()
@@ -514,6 +543,19 @@ class Node:
             del self.members[job]
 
     # --- what the user sees -----------------------------------------------------------------------
+
+    def state_of(self, node: NodeId) -> str:
+        """``alive``, ``suspect``, ``dead`` or ``draining``."""
+        state = self.views.state_of(node)
+        return "draining" if state == "alive" and self.nodes.draining(node) else state
+
+    def may_stop(self) -> bool:
+        """Whether nobody who stays trains with a rank of ours."""
+        stays = set(self._view_members()) - self.nodes.unwanted()
+        return not any(
+            member.active and member.world is not None and stays & set(member.world.members)
+            for member in self.members.values()
+        )
 
     def job_status(self, job: JobId) -> dict[str, Any]:
         """One entry of ``status --json``'s jobs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from elasticd.core.messages import Heard, JobRecord, View, World
+from elasticd.core.messages import Heard, JobRecord, NodeRecord, View, World
 from elasticd.core.node import Stable
 from elasticd.types import NO_TAG, JobId, Tag
 
@@ -16,6 +16,7 @@ KINDS: dict[str, type] = {
     "job": JobRecord,
     "world": World,
     "heard": Heard,
+    "node": NodeRecord,
 }
 """The kinds of records in the journal, and what each holds."""
 
@@ -42,6 +43,7 @@ class Recall:
             formed=self._latest.get(("primary_formed", "")),
             attempts=tuple(self._of_kind("primary_attempt")),
             worlds=tuple(self._of_kind("world")),
+            nodes=tuple(self._of_kind("node")),
             heard=tuple(Heard(job, self._heard[job]) for job in sorted(self._heard)),
         )
 
@@ -62,6 +64,8 @@ class Recall:
                 self._hear(key, generation)
             case Heard(job=key, generation=generation):
                 self._hear(key, generation)
+            case NodeRecord(node=key):
+                pass
             case JobRecord(id=key):
                 known = self._jobs.get(record.id)
                 record = record if known is None else known.merged(record)

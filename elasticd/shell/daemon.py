@@ -51,6 +51,8 @@ from elasticd.supervision.notify import Notifier
 from elasticd.types import JobId, NodeId
 
 STOP_SECONDS = 5.0
+DEPART_SECONDS = 3.0
+"""A world that does not go on without our rank by then regroups after our end."""
 ROTATE_SECONDS = 10.0
 """Between two looks at the sizes of the ranks' logs."""
 _FILES = 4096
@@ -68,6 +70,8 @@ class Daemon:
         self._boot = secrets.token_hex(8)
         self._me = NodeId(settings.node_id)
         self._stop = asyncio.Event()
+        self._departed: asyncio.Event | None = None
+        """Set, while we wait for it, when no world needs us any more."""
         self._failure: BaseException | None = None
         self._infos: dict[NodeId, dict[str, Any]] = {}
         self._notifier = Notifier.from_environment()
@@ -173,6 +177,7 @@ class Daemon:
             self._ranks.rotate_logs()
 
     async def _end(self) -> None:
+        await self._depart()
         # The others need not wait for our silence.
         self._post(e.Leave("its daemon is being stopped"))
         self._engine.stop()
@@ -187,6 +192,17 @@ class Daemon:
         await self._control.close()
         self._memory.close()
         (self._home / IDENTITY_NAME).unlink(missing_ok=True)
+
+    async def _depart(self) -> None:
+        """Let the world go on without our rank first, at its next step boundary."""
+        if self._failure is not None:
+            return
+        self._departed = asyncio.Event()
+        self._post(e.Depart())
+        if not self._node.may_stop():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DEPART_SECONDS):
+                    await self._departed.wait()
 
     # --- wiring -------------------------------------------------------------------------------
 
@@ -347,6 +363,8 @@ class Daemon:
                 self._queries.reply(effect)
             case _:
                 assert_never(effect)
+        if self._departed is not None and self._node.may_stop():
+            self._departed.set()
 
     def _emit(self, effect: e.Emit) -> None:
         fields = dict(effect.fields)

@@ -63,6 +63,8 @@ class Queries:
             "cancel": self.cancel,
             "pause": self.pause,
             "resume": self.resume,
+            "drain": self.drain,
+            "undrain": self.undrain,
             "logs": self.logs,
             "events": self.events,
             "shutdown": self.shutdown,
@@ -98,7 +100,7 @@ class Queries:
                     "chip": None,
                     "memory_bytes": 0,
                     **self._infos.get(name, {}),
-                    "state": node.views.state_of(name),
+                    "state": node.state_of(name),
                 }
                 for name in sorted(names)
             ],
@@ -212,6 +214,14 @@ class Queries:
     async def resume(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
         job = self._known(request)
         return await self._done(lambda number: e.Pause(number, job, False))
+
+    async def drain(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
+        node = NodeId(str(request.get("node")))
+        return await self._done(lambda number: e.Drain(number, node, True))
+
+    async def undrain(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
+        node = NodeId(str(request.get("node")))
+        return await self._done(lambda number: e.Drain(number, node, False))
 
     async def _done(self, event: Callable[[int], e.Event]) -> Mapping[str, Any]:
         answer = await self._ask(event)

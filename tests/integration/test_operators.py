@@ -1,4 +1,4 @@
-"""What operators ask of real jobs: pause and resume."""
+"""What operators ask of real daemons: pause and resume, drain and undrain."""
 
 from __future__ import annotations
 
@@ -37,3 +37,33 @@ def test_a_paused_job_goes_on_with_the_same_bits(
     assert cluster.status(job)["recoveries"] == 0, cluster.report("recoveries", job)
     assert cluster.run("pause", job).returncode == 1, "it has ended"
     assert cluster.run("pause", "no-such-job").returncode == 1
+
+
+def test_a_drained_node_leaves_and_comes_back(
+    cluster: Cluster, undisturbed: Callable[[str], str]
+) -> None:
+    expected = undisturbed("high.py")
+    job = cluster.submit("high.py", job__args=["--pace-seconds", "0.1"])
+    before = cluster.wait_whole(job, 4)
+    assert cluster.command("drain", "node-2") == "node-2 draining\n"
+
+    def ranks_are(count: int) -> dict[str, Any] | None:
+        status = cluster.status(job)
+        there = status["state"] == "running" and len(status["ranks"]) == count
+        return status if there else None
+
+    status = cluster.wait_for("a world without it", lambda: ranks_are(3))
+    assert "node-2" not in {rank["node"] for rank in status["ranks"]}
+    gone = [rank["pid"] for rank in before["ranks"] if rank["node"] == "node-2"]
+
+    def ended() -> bool:
+        return not any(one.alive for one in cluster.seen if one.pid in gone)
+
+    cluster.wait_for("the end of its trainer", ended)
+    nodes = {n["id"]: n["state"] for n in cluster.client.request({"do": "status"})["nodes"]}
+    assert nodes["node-2"] == "draining"
+    assert cluster.command("undrain", "node-2") == "node-2 alive\n"
+    cluster.wait_for("a world with it", lambda: ranks_are(4))
+    check(cluster, job, "high.py", expected)
+    assert cluster.status(job)["recoveries"] == 0, cluster.report("recoveries", job)
+    assert cluster.run("drain", "no-such-node").returncode == 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from elasticd.core import effects as e
 from elasticd.core.messages import Form, Heartbeat, MemberStatus, Message, View, World
 from elasticd.recovery.relief import cut
-from elasticd.types import JobId, Lineage, Point, Stamp, next_stamp
+from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, next_stamp
 
 from .agreement import Generations, Order, Views, durable_before, forgotten
 from .cluster import Cluster, Violation
@@ -372,6 +372,12 @@ class Checkers:
         job = answer.get("id")
         record = self.cluster.record_of(job) if job is not None else None
         if not asked or "error" in answer:
+            return
+        if asked.startswith(("drain", "undrain")):
+            tables = [h.node.nodes.records for h in self.cluster.living() if h.node is not None]
+            name = NodeId(str(job))
+            if any(table.get(name) != tables[0].get(name) for table in tables):
+                self.broken(f"{asked} was answered {answer}, and the nodes' records differ")
             return
         if record is None:
             self.broken(f"{asked} was answered {answer}, and no node knows of it")

@@ -34,7 +34,7 @@ NODE_KINDS = (
 LINK_KINDS = ("flap", "partition", "silence", "one_way", "clog")
 DISK_KINDS = ("disk_full", "disk_slow", "rot")
 CLOCK_KINDS = ("clock_step", "clock_drift")
-OPERATOR_KINDS = ("submit", "cancel", "pause")
+OPERATOR_KINDS = ("submit", "cancel", "pause", "drain")
 KINDS = (*CHILD_KINDS, *NODE_KINDS, *LINK_KINDS, *DISK_KINDS, *CLOCK_KINDS, *OPERATOR_KINDS)
 HEAVY_KINDS = frozenset((*NODE_KINDS, *LINK_KINDS, *DISK_KINDS))
 """Crashes, partitions and disk faults."""
@@ -429,6 +429,11 @@ class Injector:
         if not jobs:
             return False
         self.operator.pause_for(self._chance.choice(jobs), self._chance.uniform(0.0, 5.0), host)
+        return True
+
+    def _drain(self, host: Host) -> bool:
+        node = self._chance.choice(sorted(self.cluster.hosts))
+        self.operator.drain_for(node, self._chance.uniform(0.0, 5.0), host)
         return True
 
     def _later(self, seconds: float, undo: Callable[[], None]) -> None:

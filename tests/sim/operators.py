@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from elasticd.core import effects as e
 from elasticd.core.messages import JobRecord
-from elasticd.types import JobId
+from elasticd.types import JobId, NodeId
 
 from .cluster import Cluster, JobShape, spec_of
 from .host import Host
@@ -37,6 +37,27 @@ class Operator:
 
     def resume(self, job: JobId, host: Host | None = None) -> int:
         return self._ask(lambda request: e.Pause(request, job, False), f"resume {job}", host)
+
+    def drain(self, node: NodeId, host: Host | None = None) -> int:
+        return self._ask(lambda request: e.Drain(request, node, True), f"drain {node}", host)
+
+    def undrain(self, node: NodeId, host: Host | None = None) -> int:
+        return self._ask(lambda request: e.Drain(request, node, False), f"undrain {node}", host)
+
+    def drain_for(self, node: NodeId, seconds: float, host: Host | None = None) -> None:
+        """Drain it, and undrain it so long after that was answered."""
+        cluster, request = self.cluster, self.drain(node, host)
+
+        def again() -> None:
+            self.undrain(node)
+
+        def look() -> None:
+            if request in cluster.answers:
+                cluster.after(seconds, again)
+            else:
+                cluster.after(0.05, look)
+
+        look()
 
     def pause_for(self, job: JobId, seconds: float, host: Host | None = None) -> None:
         """Pause it, and resume it so long after that was answered."""

@@ -127,6 +127,9 @@ def _quiet(cluster: Cluster) -> bool:
         host.children for host in cluster.hosts.values()
     ):
         return False
+    tables = [host.node.nodes.records for host in cluster.living() if host.node is not None]
+    if any(table != tables[0] for table in tables):
+        return False
     for job in cluster.specs:
         records = [host.node.records[job] for host in cluster.living() if host.node is not None]
         if any(record != records[0] for record in records):

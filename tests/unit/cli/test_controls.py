@@ -26,6 +26,13 @@ def test_an_unknown_job_is_a_failure(ctl: Ctl, home: Path, daemon: Daemon, comma
     assert ctl(command, "x", "--home", home) == (1, "", "elasticctl: no job x\n")
 
 
+@pytest.mark.parametrize(("command", "state"), [("drain", "draining"), ("undrain", "alive")])
+def test_nodes_are_drained(ctl: Ctl, home: Path, daemon: Daemon, command: str, state: str) -> None:
+    fake = daemon(home, {command: {"id": "n", "state": state}})
+    assert ctl(command, "n", "--home", home) == (0, f"n {state}\n", "")
+    assert fake.requests[0] == {"do": command, "node": "n"}
+
+
 def test_jobs_show_their_place_in_the_queue(ctl: Ctl, home: Path, daemon: Daemon) -> None:
     job = {"id": "j", "state": "queued", "step": 0, "steps": 9, "queue_position": 2}
     daemon(home, {"status": {"jobs": [job]}})
