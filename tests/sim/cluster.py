@@ -38,7 +38,7 @@ class JobShape:
     world_min: int = 1
     world_max: int = 0
     spare: str = "script"
-    user_code_seconds: float = 600.0
+    user_code_seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,8 @@ class Setup:
     """So many updates fill a trainer's log."""
     script_state: bool = False
     """The scripts' own code changes the state between steps, so updates don't make it."""
-    limit_seconds: float = 400.0
-    """The jobs must have ended this long after the last fault."""
+    limit_seconds: float = 0.0
+    """The jobs must have ended this long after the last fault; 0: see run.py."""
     partition: str = "available"
     on_the_wire: bool = False
     """Encode and decode every message, as the daemons do."""

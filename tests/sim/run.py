@@ -97,7 +97,8 @@ def _drive(
         cluster.run(lambda: bool(cluster.checkers.forms), cluster.now + 30.0)
         injector.begin()
         cluster.run(lambda: injector.stopped, cluster.now + setup.fault_seconds + 1.0)
-    _expect(cluster, lambda: _all_ended(cluster), setup.limit_seconds, "the jobs do not end")
+    limit = setup.limit_seconds or convergence_seconds(cluster)
+    _expect(cluster, lambda: _all_ended(cluster), limit, "the jobs do not end")
     _expect(cluster, lambda: _quiet(cluster), _LEFTOVER_SECONDS, "children or differences are left")
     cluster.checkers.ended()
     for job in cluster.specs:
@@ -106,6 +107,25 @@ def _drive(
         cluster.say("end", f"{job} {record.state} {record.reason}")
         if record.state == "failed":
             raise Violation(f"{job} failed: {record.reason}")
+
+
+def convergence_seconds(cluster: Cluster) -> float:
+    """After the last fault everything has to end in the time of the work that is left and of each
+    patience that may still run out.
+
+    One node may have to do all the work, twice where the last checkpoint is all that is left. Each
+    node may have a trainer that hangs, and each be noticed only after the one before it. The rest
+    is waited for once, or twice where what it was waited for can fail again.
+    """
+    setup, timing = cluster.setup, cluster.setup.timing
+    work = sum(
+        2 * spec.train.steps * (spec.batch.global_ * setup.grain_seconds[1] + 1.0)
+        for spec in cluster.specs.values()
+    )
+    hangs = setup.nodes * max(s.recovery.user_code_seconds for s in cluster.specs.values())
+    once = timing.start_seconds + timing.restore_seconds + timing.bench_seconds
+    twice = timing.hang_seconds + timing.form_seconds + 3 * timing.holding_seconds
+    return float(work + hangs + once + 2 * twice)
 
 
 def _expect(cluster: Cluster, until: Callable[[], bool], seconds: float, otherwise: str) -> None:
