@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
+from elasticd.core import lineages
 from elasticd.core import messages as m
 from elasticd.core.context import Context
 from elasticd.core.halting import Rest
@@ -72,6 +73,8 @@ class Drivers:
             driver, record = self.by_job[job], self.jobs.records[job]
             if driver.relief > record.relief:
                 self.jobs.update(replace(record, relief=driver.relief))
+            if driver.left != record.left:
+                self.jobs.update(replace(record, left=lineages.merged(record.left, driver.left)))
             if driver.outcome is not None and not record.ended:
                 self._end(job, driver, *driver.outcome)
             if driver.rest is not None and not record.ended:

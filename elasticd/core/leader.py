@@ -17,7 +17,7 @@ from typing import Any
 
 from elasticd.checkpoints.layout import placement
 from elasticd.checkpoints.manifest import Manifest
-from elasticd.core import planning, summary
+from elasticd.core import lineages, planning, summary
 from elasticd.core.account import FRUITLESS_LIMIT, Account
 from elasticd.core.checkpointing import Checkpoints
 from elasticd.core.context import Context
@@ -96,6 +96,10 @@ class Driver:
     ready: set[NodeId] = field(default_factory=set)
     noted: set[NodeId] = field(default_factory=set)
     """Who knows of ``world``."""
+    left: lineages.Left = ()
+    """Histories that met one that was further."""
+    opening: Start | None = None
+    """What the world that forms starts from."""
     ordered: bool = False
     """Its members were told to form it."""
     progress: dict[NodeId, Progress] = field(default_factory=dict)
@@ -141,6 +145,7 @@ class Driver:
             phase_since=ctx.now,
             started_at=ctx.now,
             relief=record.relief,
+            left=record.left,
         )
 
     @property
@@ -221,10 +226,13 @@ class Driver:
         self._blame(fault.culprit, fault.fault, fault.evidence, seen, exited)
         self.evaluate()
 
-    def on_view(self, view: View, reborn: tuple[NodeId, ...]) -> None:
+    def on_view(
+        self, view: View, reborn: tuple[NodeId, ...], missed: tuple[NodeId, ...] = ()
+    ) -> None:
         """A new view under the same leader: what was asked in the old one is void.
 
-        ``reborn`` are members whose daemon was started again.
+        ``reborn`` are members whose daemon was started again, ``missed`` those that may have missed
+        an order. A world that is forming goes on forming if none of its members is among them.
         """
         lost = [n for n in self.view.members if n not in view.members]
         self.roster.view = view
@@ -241,8 +249,10 @@ class Driver:
             # Its trainer may have outlived its daemon: its status will say. Until then nothing was
             # heard of the phases that it went through.
             self.patience.places.pop(node, None)
-        if self.phase == "forming":
-            # An order or an answer may have been lost with a connection.
+        members = self.world.members if self.world is not None else ()
+        # With partition = "strict" orders are refused while a view is being voted on.
+        void = self.ctx.strict or not set(members).isdisjoint((*lost, *reborn, *missed))
+        if self.phase == "forming" and void:
             self._enter("waiting", "the view changed while the world formed")
         self.evaluate()
 
@@ -485,6 +495,7 @@ class Driver:
         if start.rung == "restore" and account.recovery is None and not self.resumed:
             account.open_restore(self.started_at, self.committed)
         account.diagnose(start.resume, self.world)
+        self._part(start)
         if relieved:
             self._tell_of_relief(level, relieved)
             if start.rung in ("retry", "regroup"):
@@ -520,8 +531,40 @@ class Driver:
             noisy=self._noisy(),
             strict=self.ctx.strict,
             overtaken=self._overtaken(),
+            left=self.left,
         )
         return planning.start_point(situation)
+
+    def _part(self, start: Start) -> None:
+        """Lineages meet, or one begins: both histories stay to be seen in the events."""
+        for parting in start.parted:
+            before = self.left
+            self.left = lineages.merged(before, ((parting.left, parting.after),))
+            if self.left != before:
+                self.ctx.emit(
+                    "lineages_met",
+                    parting.reason,
+                    self.record.id,
+                    kept=parting.kept.lineage,
+                    kept_step=parting.kept.step,
+                    left=parting.left,
+                    left_step=parting.step,
+                    parent_step=parting.since,
+                )
+        self.opening = start
+
+    def _tell_of_lineage(self, world: World) -> None:
+        start, self.opening = self.opening, None
+        if start is not None and start.opened and start.resume.point.lineage == world.lineage:
+            self.ctx.emit(
+                "lineage_opened",
+                start.opened,
+                world.job,
+                world.generation.counter,
+                lineage=world.lineage,
+                parent=start.origin.lineage if start.origin is not None else None,
+                parent_step=world.step,
+            )
 
     def _noisy(self) -> str:
         left = self.ctx.quiet_at - self.ctx.now
@@ -692,6 +735,7 @@ class Driver:
             seconds=round(seconds, 4),
             rung=world.rung,
         )
+        self._tell_of_lineage(world)
         self._recovered()
         self.evaluate()
 

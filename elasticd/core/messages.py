@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from elasticd.checkpoints.manifest import Manifest, Stored
+from elasticd.core import lineages
 from elasticd.core.codec import Plain, from_plain, to_plain
 from elasticd.errors import ProtocolError
 from elasticd.recovery.quorum import History
@@ -73,6 +74,9 @@ class JobRecord:
     """The generation that was stopped when it was paused last."""
     intent: int = 0
     """Grows with each pause and resume of the operator; odd: it shall be paused."""
+    left: tuple[tuple[Lineage, int], ...] = ()
+    """Lineages that met one that was further, and the step behind which they are left
+    (core/lineages.py)."""
 
     @property
     def paused(self) -> bool:
@@ -102,6 +106,7 @@ class JobRecord:
             max(self, other, key=rank),
             relief=max(self.relief, other.relief),
             intent=max(self.intent, other.intent),
+            left=lineages.merged(self.left, other.left),
         )
 
 

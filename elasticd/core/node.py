@@ -415,7 +415,7 @@ class Node:
             self._announce(before, view)
             self._tell_of_parking(view)
             for driver in self.drivers.by_job.values() if kept_lead else ():
-                driver.on_view(view, reborn)
+                driver.on_view(view, reborn, self.views.missed)
         if not kept_lead:
             self.drivers.by_job.clear()
         self.jobs.share([n for n in view.members if n != self.me])

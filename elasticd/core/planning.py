@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from elasticd.checkpoints import choose
 from elasticd.checkpoints.manifest import Manifest
+from elasticd.core.lineages import Left, Parting, is_left, partings, remaining
 from elasticd.core.messages import Holding, World
 from elasticd.core.roster import Roster
 from elasticd.job import JobSpec
@@ -28,6 +29,11 @@ class Start:
     parent: Point | None = None
     manifest: Manifest | None = None
     holders: tuple[tuple[NodeId, ...], ...] = ()
+    opened: str = ""
+    """Why a lineage begins here, if one does; it comes from ``origin``, if from anywhere."""
+    origin: Point | None = None
+    parted: tuple[Parting, ...] = ()
+    """Lineages that end here, having met one that is further."""
     older: int = -1
     """A newer checkpoint is known, of this step, and out of reach."""
 
@@ -59,6 +65,8 @@ class Situation:
     nonce: Callable[[], str]
     noisy: str = ""
     """Why a world that is cut off may still run although only one side may train, or nothing."""
+    left: Left = ()
+    """What was trained in lineages that have met one that was further."""
     strict: bool = False
     """No other side trains."""
     overtaken: bool = False
@@ -67,7 +75,14 @@ class Situation:
 
 def start_point(at: Situation) -> Start | str:
     """What the next world starts from, or why none can start now."""
-    return at.noisy or _start_point(at)
+    if at.noisy:
+        return at.noisy
+    start = _start_point(at)
+    if isinstance(start, str):
+        return start
+    kept = start.origin or start.resume.point
+    held = (h.point for h in at.holdings.values() if h.point is not None)
+    return replace(start, parted=tuple(partings(held, kept, lambda name: _parent_of(at, name))))
 
 
 def _start_point(at: Situation) -> Start | str:
@@ -93,10 +108,13 @@ def _start_point(at: Situation) -> Start | str:
         members = members[: at.spec.world.max]
     if choice is not None:
         return replace(_from_checkpoint(at, choice, members), older=older)
+    if at.left and at.roster.has_stored():
+        return "only checkpoints of histories that were left are within reach"
     lineage = Lineage(at.nonce())
     point = Point(lineage, 0, first_stamp(at.job, lineage))
     sources = ("init", *(f"peer:{members[0]}" for _ in members[1:]))
-    return Start(restore.Resume(point, members, sources, "the job starts"), "start")
+    resume = restore.Resume(point, members, sources, "the job starts")
+    return Start(resume, "start", opened=f"lineage {lineage} begins with the job")
 
 
 def _newest_in_line(at: Situation) -> int:
@@ -111,15 +129,16 @@ def _newest_in_line(at: Situation) -> int:
 
 
 def _newest_within_reach(at: Situation) -> choose.Choice | None:
-    """The checkpoint to restore: of the lineage that was last trained, if it has any."""
+    """The checkpoint to restore: of the lineage that was last trained, if it has any; never of one
+    that was left."""
     stored = {n: s.stored for n, s in at.roster.statuses.items()}
-    worlds = at.roster.worlds(at.world)
-    if worlds:
-        last = max(worlds, key=lambda w: w.generation)
+    alive = [w for w in at.roster.worlds(at.world) if not is_left(at.left, w.lineage, w.step)]
+    if alive:
+        last = max(alive, key=lambda w: w.generation)
         found = choose.newest(stored, last.lineage, last.parent)
         if found is not None:
             return found
-    return choose.newest(stored)
+    return choose.newest(remaining(stored, at.left))
 
 
 def _from_survivors(at: Situation, best: restore.Held) -> Start:
@@ -142,13 +161,19 @@ def _from_survivors(at: Situation, best: restore.Held) -> Start:
         last is not None
         and best.entered == last.generation
         and not at.overtaken
+        and not is_left(at.left, lineage, best.point.step)
         and (at.strict or restore.keeps_lineage(last.members, at.roster.view.members))
     ):
         return Start(resume, rung, _parent_of(at, lineage))
     # Others of that world may go on without us: we do so under a name of our own.
     parent = best.point if _has_checkpoints(at, lineage) else _parent_of(at, lineage)
     point = replace(best.point, lineage=Lineage(at.nonce()))
-    return Start(replace(resume, point=point), rung, parent)
+    opened = (
+        f"lineage {point.lineage} opens after step {point.step} of {lineage}:"
+        " others of its last world may go on with that"
+    )
+    resume = replace(resume, point=point)
+    return Start(resume, rung, parent, opened=opened, origin=best.point)
 
 
 def _has_checkpoints(at: Situation, lineage: Lineage) -> bool:
@@ -161,7 +186,16 @@ def _from_checkpoint(at: Situation, choice: choose.Choice, members: tuple[NodeId
     point = Point(Lineage(at.nonce()), manifest.step, manifest.stamp)
     reason = f"no living trainer holds a newer state; {choice.reason}"
     resume = restore.Resume(point, members, ("checkpoint",) * len(members), reason)
-    return Start(resume, "restore", manifest.point, manifest, choice.sources)
+    opened = f"lineage {point.lineage} opens at step {point.step} of {manifest.lineage}: {reason}"
+    return Start(
+        resume,
+        "restore",
+        manifest.point,
+        manifest,
+        choice.sources,
+        opened=opened,
+        origin=manifest.point,
+    )
 
 
 def _parent_of(at: Situation, lineage: Lineage) -> Point | None:

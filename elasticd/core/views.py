@@ -73,6 +73,8 @@ class Membership:
     """Incarnation and session of each peer when the present view was formed."""
     reborn: tuple[NodeId, ...] = ()
     """Members whose daemon was started again since the view before."""
+    missed: tuple[NodeId, ...] = ()
+    """Members to or from which messages were given up since the view before, or that gave it up."""
     promised: Tag = NO_TAG
     promised_at: float = -inf
     installed: Tag = NO_TAG
@@ -540,12 +542,17 @@ class Membership:
 
     def _install(self, view: View) -> None:
         self.ctx.saw(view.epoch.counter)
+        old = self.epoch
         self.view, self.installed, self.adrift = view, view.epoch, ""
         self.formed_at = self.ctx.now
         before = self.met
         self.reborn = tuple(
             node for node in view.members
             if node in before and node in self.peers and before[node][0] != self.peers[node].boot
+        )  # fmt: skip
+        self.missed = tuple(
+            node for node, peer in sorted(self.peers.items())
+            if before.get(node) != (peer.boot, peer.session) or peer.epoch != old
         )  # fmt: skip
         self.met = {node: (peer.boot, peer.session) for node, peer in self.peers.items()}
         self.votes.form(view)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from .scripts import (
     cut_off,
     led,
     stop_the_only_member,
+    when,
 )
 from .seeds import setup_of
 from .test_sim import job_events, passes, recovery_seconds
@@ -58,6 +60,73 @@ def test_a_node_that_left_and_stays_after_all_is_let_in() -> None:
     sizes = [len(world.members) for world in result.cluster.checkers.forms.values()]
     assert sizes == [3, 2, 3]
     assert [fields["lost_steps"] for fields in job_events(result, "recovery_finished")] == [0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_node_that_joins_while_a_world_forms_does_not_stop_it(seed: int) -> None:
+    def strike(cluster: Cluster, injector: Injector) -> None:
+        leader = led(cluster)
+        other = next(host for host in cluster.living() if host is not leader)
+
+        def forming() -> bool:
+            drivers = leader.node.drivers.by_job.values() if leader.node is not None else ()
+            return any(driver.phase == "forming" for driver in drivers)
+
+        def again() -> None:
+            injector.inject("reducer")
+            when(cluster, forming, other.start)
+
+        other.crash()
+        cluster.after(3.0, again)
+
+    shape = JobShape(steps=200, every=20)
+    slow = (0.02, 0.04)
+    setup = Setup(seed=seed, nodes=4, jobs=(shape,), message_seconds=slow)
+    result = passes(simulate(setup, script=at_step(15, strike)))
+    rungs = [fields["rung"] for fields in job_events(result, "recovery_finished")]
+    assert rungs == ["regroup", "retry"]
+
+
+# --- lineages that meet ---------------------------------------------------------------------------
+
+
+def told(result: Result, kind: str) -> list[tuple[str, dict[str, Any]]]:
+    return [(e.reason, e.fields) for _, _, e in result.cluster.checkers.events if e.kind == kind]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_halves_go_on_meet_and_one_lineage_is_left(seed: int) -> None:
+    """All trainers die after the meeting: what is restored then is of the lineage that went on."""
+
+    def strike(cluster: Cluster, injector: Injector) -> None:
+        def met() -> bool:
+            return any(e.kind == "lineages_met" for _, _, e in cluster.checkers.events)
+
+        cluster.after(6.0, cut_off(cluster, injector, NodeId("n2"), True))
+
+        def kill() -> None:
+            injector.inject("trainers")
+
+        when(cluster, met, lambda: cluster.after(1.0, kill))
+
+    shape = JobShape(steps=300, every=7, replicas=1)
+    result = passes(simulate(Setup(seed=seed, nodes=3, jobs=(shape,)), script=at_step(15, strike)))
+    opened = [fields for _, fields in told(result, "lineage_opened")]
+    assert opened[0]["parent"] is None
+    forked = opened[1]
+    assert forked["parent"] == opened[0]["lineage"]
+    ((reason, met),) = told(result, "lineages_met")
+    assert {met["kept"], met["left"]} == {opened[0]["lineage"], forked["lineage"]}
+    assert met["kept_step"] >= met["left_step"] > met["parent_step"]
+    assert reason.startswith(f"lineage {met['kept']} goes on from step {met['kept_step']}; ")
+    worlds = sorted(result.cluster.checkers.forms.values(), key=lambda world: world.generation)
+    restored = [world.manifest for world in worlds if world.manifest is not None]
+    assert restored, "the trainers were killed"
+    for manifest in restored:
+        beyond = manifest.lineage == met["left"] and manifest.step > met["parent_step"]
+        assert not beyond, "a lineage that was left is never promoted"
+    records = [host.node.records for host in result.cluster.living() if host.node is not None]
+    assert all(dict(r.left) for table in records for r in table.values()), "every node knows"
 
 
 # --- partition = "strict" -----------------------------------------------------------------------
