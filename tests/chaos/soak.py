@@ -253,7 +253,8 @@ def _losses(events: list[dict[str, Any]], may_lose: bool) -> Iterator[str]:
     """Committed steps that should not have been lost, in words."""
     for event in events:
         if event["kind"] == "recovery_finished" and event["lost_steps"]:
-            if event["rung"] not in ("rescue", "restore") or not may_lose:
+            # A side of a parted cluster may have nothing left but the start.
+            if event["rung"] not in ("rescue", "restore", "start") or not may_lose:
                 yield f"{event['lost_steps']} steps were lost: {event['reason']}"
         elif event["kind"] == "world_formed" and event["rung"] == "restore" and not may_lose:
             yield f"restored although a trainer held the state: {event['reason']}"

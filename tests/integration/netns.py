@@ -129,6 +129,18 @@ class NetCluster(Cluster):
 
     # The daemons.
 
+    def listens(self, node: str) -> str:
+        """Where the daemon of ``node`` listens."""
+        return f"{self.host(node)}:{DAEMON_PORT}"
+
+    def answers(self, node: str) -> str:
+        """Where the others reach it."""
+        return self.listens(node)
+
+    def launcher(self, node: str) -> list[str]:
+        """What goes before the daemon's command."""
+        return ["ip", "netns", "exec", self.space(node)]
+
     def _configure(self) -> None:
         identity = secrets.token_hex(16)
         for node in self.nodes:
@@ -138,9 +150,13 @@ class NetCluster(Cluster):
                 _run(
                     "mount", "-t", "tmpfs", "-o", f"size={self._disk_mib}m", "elasticd", str(folder)
                 )
-            peers = [f"{self.host(n)}:{DAEMON_PORT}" for n in self.nodes if n != node]
-            listen = f"{self.host(node)}:{DAEMON_PORT}"
-            settings = NodeConfig(node_id=node, listen=listen, peers=tuple(peers), **self._settings)
+            settings = NodeConfig(
+                node_id=node,
+                listen=self.listens(node),
+                advertise=(self.answers(node),),
+                peers=tuple(self.answers(n) for n in self.nodes if n != node),
+                **self._settings,
+            )
             (folder / config.FILE_NAME).write_text(config.dump(settings))
             (folder / "cluster_id").write_text(identity + "\n")
             if self._kernels is not None:
@@ -167,7 +183,7 @@ class NetCluster(Cluster):
             old.wait(20)
         with (self.home / node / "daemon.log").open("ab") as log:
             self._running[node] = subprocess.Popen(
-                ["ip", "netns", "exec", self.space(node), sys.executable, "-P", "-m",
+                [*self.launcher(node), sys.executable, "-P", "-m",
                  "elasticd.shell.daemon", "run", "--home", self.home / node, "--insecure"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.home / node,
                 env=self.environment, start_new_session=True,
@@ -220,10 +236,13 @@ class NetCluster(Cluster):
         left = super().down()
         for process in self._running.values():
             process.wait(20)
+        self._unwire()
+        return left
+
+    def _unwire(self) -> None:
         for space in [self._hub, *map(self.space, self.nodes)]:
             with contextlib.suppress(OSError):
                 _ip("netns", "delete", space)
-        return left
 
     def unmount(self) -> None:
         """Take the disks away, with all that is on them."""
