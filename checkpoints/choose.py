@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from elasticd.checkpoints.line import line
@@ -49,6 +49,39 @@ def newest(
         allowed = {m.point for m in line(known, lineage, parent)}
         candidates = [c for c in candidates if c.manifest.point in allowed]
     return max(candidates, key=_rank, default=None)
+
+
+def elsewhere(
+    stored: Mapping[NodeId, Iterable[Stored]],
+    lineage: Lineage | None = None,
+    parent: Point | None = None,
+) -> int:
+    """The step of the newest checkpoint that only nodes which have not reported can complete: its
+    manifest is here, a shard isn't, and the manifest names a holder of it that is away. -1: none.
+
+    ``lineage`` and ``parent`` as for :func:`newest`.
+    """
+    groups = _groups(stored)
+    allowed = None
+    if lineage is not None:
+        known = (item.manifest for items in groups for _, item in items)
+        allowed = {m.point for m in line(known, lineage, parent)}
+    steps = [
+        group[0][1].manifest.step
+        for group in groups
+        if (allowed is None or group[0][1].manifest.point in allowed) and _waits(group, stored)
+    ]
+    return max(steps, default=-1)
+
+
+def _waits(group: list[tuple[NodeId, Stored]], here: Collection[NodeId]) -> bool:
+    """Whether some shard is on nodes alone that are not among ``here``."""
+    for index in range(group[0][1].manifest.count):
+        held = any(index in item.held for _, item in group)
+        named = {node for _, item in group for node in item.manifest.holders[index]}
+        if not held and named - set(here):
+            return True
+    return False
 
 
 def _groups(

@@ -120,12 +120,18 @@ def _start_point(at: Situation) -> Start | str:
 def _newest_in_line(at: Situation) -> int:
     """The step of the newest known checkpoint; -1 if what is trained now began before it."""
     newest, worlds = at.newest, at.roster.worlds(at.world)
+    last = max(worlds, key=lambda w: w.generation) if worlds else None
+    parent = last.parent if last is not None else None
+    away = -1
+    if last is not None:
+        # After a power cut whoever is back first has manifests of more than it can restore.
+        stored = {n: s.stored for n, s in at.roster.statuses.items()}
+        away = choose.elsewhere(stored, last.lineage, parent)
     if newest is None:
-        return -1
-    parent = max(worlds, key=lambda w: w.generation).parent if worlds else None
+        return away
     if parent is not None and newest.lineage == parent.lineage and newest.step > parent.step:
-        return -1
-    return newest.step
+        return away
+    return max(newest.step, away)
 
 
 def _newest_within_reach(at: Situation) -> choose.Choice | None:

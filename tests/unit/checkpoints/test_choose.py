@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from elasticd.checkpoints.choose import newest
+from elasticd.checkpoints.choose import elsewhere, newest
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Point, Stamp
 
@@ -87,3 +87,15 @@ def test_an_unreachable_checkpoint_still_says_where_its_lineage_came_from() -> N
     stored = {A: [Stored(at(20), (0, 1, 2)), Stored(at(25, "two", at(20).point), (0,))]}
     choice = newest(stored, Lineage("two"))
     assert choice is not None and choice.manifest == at(20)
+
+
+def test_what_only_nodes_that_are_away_can_complete() -> None:
+    """After a power cut: who is back first has step 10 alone, and knows that there is a 20."""
+    first = {A: [Stored(at(10), (0, 1, 2)), Stored(at(20), (0, 2))]}
+    assert elsewhere(first) == 20
+    assert elsewhere(first, Lineage("one")) == 20
+    assert elsewhere(first, Lineage("two"), at(10).point) == -1, "it is no state of this line"
+    both: dict[NodeId, list[Stored]] = {**first, B: [], C: []}
+    assert elsewhere(both) == -1, "nobody is away: the shard is lost"
+    assert elsewhere({**first, B: [Stored(at(20), (1,))]}) == -1, "it is within reach"
+    assert elsewhere({}) == -1
