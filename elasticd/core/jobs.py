@@ -60,7 +60,7 @@ class JobTable:
         self._answer_when_kept(request, job, {"id": job, "state": "cancelled"})
 
     def pause(self, request: int, job: JobId, paused: bool) -> None:
-        """Pause or resume a job; nothing changes if that is what it is asked to be already."""
+        """Pause or resume a job; it stays as it is if that is what it was asked to be already."""
         record = self.records.get(job)
         if record is None:
             self.ctx.do(e.Reply(request, {"error": f"no job {job}", "code": 1}))
@@ -69,8 +69,9 @@ class JobTable:
             text = f"{job} has ended: it {_ENDS[record.state]}"
             self.ctx.do(e.Reply(request, {"error": text, "code": 1}))
             return
+        # Said again it rises too: on the other side of a partition the opposite may have been said.
+        self.update(replace(record, intent=record.intent + 1 + (record.paused == paused)))
         if record.paused != paused:
-            self.update(replace(record, intent=record.intent + 1))
             kind, text = ("job_pausing", "paused") if paused else ("job_resumed", "resumed")
             self.ctx.emit(kind, f"{text} by the user", job)
         state = "paused" if paused else record.state

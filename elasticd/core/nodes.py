@@ -48,14 +48,16 @@ class NodeTable:
         return record is not None and record.draining
 
     def drain(self, request: int, node: NodeId, draining: bool) -> None:
-        """Drain or undrain; nothing changes if that is what it is asked to be already."""
+        """Drain or undrain; it stays as it is if that is what it was asked to be already."""
         record = self.records.get(node, m.NodeRecord(node))
         if node not in self.records and node not in self.known():
             self.ctx.do(e.Reply(request, {"error": f"no node {node}", "code": 1}))
             return
-        if record.draining != draining:
-            record = replace(record, intent=record.intent + 1)
-            self.update(record)
+        changes = record.draining != draining
+        # Said again it rises too: on the other side of a partition the opposite may have been said.
+        record = replace(record, intent=record.intent + (1 if changes else 2))
+        self.update(record)
+        if changes:
             kind, text = "node_draining", f"{node} is drained: its ranks leave, no job runs there"
             if not draining:
                 kind, text = "node_undrained", f"{node} takes part again"

@@ -50,7 +50,19 @@ def test_a_request_that_changes_nothing_is_answered_too() -> None:
         jobs.on_kept(OTHER, [JOB])
         jobs.answer()
         assert replies(jobs) == [{"id": JOB, "state": "paused"}]
-    assert jobs.records[JOB].intent == 1
+    assert jobs.records[JOB].paused
+    told = [f for f in jobs.ctx.effects if isinstance(f, e.Emit)]
+    assert told == [], "that it was paused is told once"
+
+
+def test_whoever_is_asked_last_wins_when_two_sides_meet() -> None:
+    here, there = table(), table()
+    for side in (here, there):
+        side.update(record())
+    here.pause(1, JOB, True)
+    there.pause(2, JOB, False)  # it has not heard of the pause
+    merged = here.records[JOB].merged(there.records[JOB])
+    assert not merged.paused
 
 
 def test_pause_of_an_unknown_or_ended_job_is_refused() -> None:
