@@ -6,7 +6,7 @@ asked every 10 ms says that it is committed, which ``status`` knows 0.1 s late a
 
     trainer, reducer   SIGKILL of a rank's process
     node               SIGKILL of a daemon with all that it started, leader and follower in turns
-    silent             SIGSTOP of all that, so that no connection closes
+    silent             SIGSTOP of all that, but not of the first node's, which answers our questions
     hang               SIGSTOP of a trainer; counted from when the leader knew: its deadline
     oom                an allocation that fails in a grain (RLIMIT_AS), in a job of its own each
     oom-kill           the kernel kills for want of memory (cgroup of version 1), likewise
@@ -48,6 +48,7 @@ from elasticd.cli.watch import ENDED
 from elasticd.job import JobSpec
 
 NODES = 3
+FIRST = "node-0"
 SETTINGS = (
     "batch.global=12",
     "batch.micro=4",
@@ -221,7 +222,11 @@ def _signalled(pid: int, what: signal.Signals) -> float:
 
 
 def _strike_node(bench: Bench, kind: str, leader: bool) -> Iterator[float]:
-    daemon = psutil.Process(bench.daemon_pid(bench.rank(leader=leader)["node"]))
+    node = bench.rank(leader=leader)["node"]
+    if kind == "silent":
+        # A daemon that is stopped still accepts what the kernel accepts: ask the first of another.
+        node = bench.dice.choice([r["node"] for r in bench.watch.ranks if r["node"] != FIRST])
+    daemon = psutil.Process(bench.daemon_pid(node))
     struck_at = time.time()
     daemon.suspend()  # so that it starts nothing between our look and our signals
     family = [daemon, *daemon.children(recursive=True)]
@@ -252,14 +257,26 @@ def _strike_group(pid: int) -> Iterator[float]:
         (GROUP / "memory.limit_in_bytes").write_text("-1")
         (GROUP / "cgroup.procs").write_text(str(pid))
         time.sleep(1.2)  # its daemon looks once a second where its children are
-        struck_at = time.time()
-        (GROUP / "memory.limit_in_bytes").write_text(str(40 * MIB))
-        yield struck_at
+        yield _tighten(40 * MIB)
     finally:
-        deadline = time.monotonic() + 10
-        while (GROUP / "cgroup.procs").read_text() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        for left in (GROUP / "cgroup.procs").read_text().split():
+            with contextlib.suppress(OSError):
+                (GROUP.parent / "cgroup.procs").write_text(left)
         GROUP.rmdir()
+
+
+def _tighten(limit_bytes: int) -> float:
+    """Limit the group, which it refuses while more is in use that can't be taken away: between two
+    grains. Returns when that was."""
+    deadline = time.monotonic() + 10
+    while True:
+        now = time.time()
+        try:
+            (GROUP / "memory.limit_in_bytes").write_text(str(limit_bytes))
+            return now
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
 
 
 def possible(kind: str) -> str:
