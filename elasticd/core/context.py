@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 from elasticd.core.effects import Effect, Emit, Log, Persist, Send
-from elasticd.core.messages import Message
+from elasticd.core.messages import Message, Path
 from elasticd.types import NO_TAG, JobId, NodeId, Tag
 
 
@@ -78,6 +78,12 @@ class Context:
     children: int = 0
     domain: str = ""
     """What fails with this node: a power strip, a switch. Empty: nothing that is known."""
+    hosts: tuple[str, ...] = ()
+    """This node's addresses, without ports, best first."""
+    paths: dict[NodeId, tuple[Path, ...]] = field(default_factory=dict)
+    """How other nodes are reached at each of their addresses."""
+    deaf: set[NodeId] = field(default_factory=set)
+    """Nodes that are not heard directly but live."""
     lost: dict[NodeId, float] = field(default_factory=dict)
     """When the first sign was seen that a node which has left the view was gone."""
     strict: bool = False
@@ -113,6 +119,11 @@ class Context:
 
     def log(self, level: Any, text: str, **fields: Any) -> None:
         self.effects.append(Log(level, text, fields))
+
+    def ways(self) -> tuple[Path, ...]:
+        """What this node can say of the links to others."""
+        known = {**self.paths, **{n: (Path(n, "*", False),) for n in self.deaf}}
+        return tuple(path for node in sorted(known) for path in known[node])
 
     def saw(self, counter: int) -> None:
         self.counter = max(self.counter, counter)

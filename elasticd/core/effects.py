@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.core.frames import Frame
-from elasticd.core.messages import JobRecord, Message, ShardsWritten, Wanted, World
+from elasticd.core.messages import JobRecord, Message, Path, ShardsWritten, Wanted, World
 from elasticd.recovery.signatures import Memory
 from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag
 
@@ -245,6 +245,14 @@ class PeerDown:
 
 
 @dataclass(frozen=True, slots=True)
+class Paths:
+    """How the addresses of a node are now."""
+
+    node: NodeId
+    paths: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Received:
     node: NodeId
     message: Message
@@ -423,6 +431,7 @@ class StoreChanged:
 Event = (
     PeerUp
     | PeerDown
+    | Paths
     | Received
     | Tick
     | Leave

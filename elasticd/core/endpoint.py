@@ -101,6 +101,7 @@ class Endpoint:
         if session is None or session.boot != boot:
             session = self.sessions[node] = Session(self.node.boot, boot)
             self.links.links.pop(node, None)
+            self.node.ctx.deaf.discard(node)
         return session
 
     # --- frames that come -------------------------------------------------------------------------
@@ -156,6 +157,8 @@ class Endpoint:
             if link.lost_at is not None and not self.links.deaf(node, now):
                 seconds = now - link.lost_at
                 link.lost_at = link.via = None
+                self.node.ctx.deaf.discard(node)
+                effects += self._tell_ways(now)
                 why = f"{node} is heard directly again; for {seconds:.1f} s it was not"
                 effects.append(e.Emit(None, "link_returned", why, None, {"culprit": node}))
             if self._wanted(node) and self.links.due(node, now):
@@ -224,10 +227,14 @@ class Endpoint:
             return []
         link.lost_at = now
         link.losses += 1
+        self.node.ctx.deaf.add(node)
         sign = f"{now - link.heard_at:.1f} s of silence" if link.up else link.down_reason
         why = f"{node} is not heard directly ({sign}), but through {carrier}: the link is lost"
         fields = {"culprit": node, "via": carrier, "evidence": sign}
-        return [e.Emit(None, "link_lost", why, None, fields)]
+        return [e.Emit(None, "link_lost", why, None, fields), *self._tell_ways(now)]
+
+    def _tell_ways(self, now: float) -> list[e.Outward]:
+        return self._feed(now, e.Paths(self.me, ()))
 
     # --- frames that go ---------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from elasticd.checkpoints.layout import placement
 from elasticd.checkpoints.manifest import Manifest
-from elasticd.core import lineages, planning, summary
+from elasticd.core import lineages, planning, routing, summary
 from elasticd.core.account import FRUITLESS_LIMIT, Account
 from elasticd.core.checkpointing import Checkpoints
 from elasticd.core.context import Context
@@ -470,6 +470,7 @@ class Driver:
     def _plan(self) -> None:
         able = self._who_stays({n: h for n, h in sorted(self.holdings.items()) if h.able})
         self.holdings = {n: self.trust.trusted(n, h) for n, h in able.items()}
+        self._leave_out()
         account = self.account
         start = self._start_point()
         if isinstance(start, str):
@@ -512,6 +513,16 @@ class Driver:
         nobody = all(h.point is None for h in holdings.values())
         enough = len(stay) >= max(1, self.spec.world.min)
         return stay if enough and (held or nobody) else holdings
+
+    def _leave_out(self) -> None:
+        """No ring can hold a member that two of the others don't reach."""
+        inside = [n for n in (self.world.members if self.world else ()) if n in self.holdings]
+        without, why = routing.beyond_reach(self.roster, inside, list(self.holdings))
+        for node in without:
+            del self.holdings[node]
+        if without:
+            self.ctx.log("warning", "left out of the ring", nodes=list(without), why=why)
+            self.ctx.emit("link_avoided", why, self.record.id, without=list(without))
 
     def _start_point(self) -> Start | str:
         situation = planning.Situation(
@@ -642,6 +653,7 @@ class Driver:
         self.account.planned(rung, point.step, lost)
         before = self.cut(self.world.relief) if self.world is not None else cut
         kept = planning.shares_kept(self.world, resume, before, cut)
+        resume, hosts = routing.laid(self.roster, resume, self.holdings)
         shares_now, shares = planning.deal(
             cut, kept, resume.members, self.speeds.weights(resume.members)
         )
@@ -656,7 +668,7 @@ class Driver:
             stamp=point.stamp,
             members=resume.members,
             sources=resume.sources,
-            hosts=tuple(self.holdings[n].host for n in resume.members),
+            hosts=hosts,
             shares_now=shares_now,
             shares=shares,
             rung=rung,
@@ -833,13 +845,18 @@ class Driver:
             n
             for n in self._wanted(self.roster.trainers("ready", "active"))
             if n not in world.members and self.trust.fit(n)
-        ][:room]
+        ]
+        cut_off, _ = routing.beyond_reach(self.roster, world.members, able)
+        able = [n for n in able if n not in cut_off][:room]
         # Who holds a state of its own, of another side's world, has to be compared with us.
         strangers = [n for n in able if n in self.roster.trainers("active")]
         fresh = [n for n in able if n not in strangers]
         entering = strangers or self.growth.ready(fresh, self.progress, self.spec.train.steps)
         if entering and self.roster.warm((*world.members, *entering)):
             self._freeze([*world.members, *entering])
+        elif routing.detours(self.roster, world) and self.roster.warm(world.members):
+            self.ctx.log("info", "a link is back: the ring takes it again")
+            self._freeze(list(world.members))
 
     def _look_at_speeds(self) -> None:
         """Let shares follow speed; tell of stragglers, and go on without one where that is

@@ -333,6 +333,8 @@ class Member:
             counter=self.ctx.counter,
             stored=self.stored,
             domain=self.ctx.domain,
+            hosts=self.ctx.hosts,
+            paths=self.ctx.ways(),
         )
         self.ctx.send(self.leader, message)
 
@@ -359,6 +361,21 @@ class Member:
         self._tell_leader(
             Fault(self.record.id, generation, me, fault, evidence, fatal, status, age_seconds)
         )
+
+    def mind_ring(self) -> None:
+        """Say so if the way that the ring takes to a neighbour is dead: its sockets may wait on it
+        for ever without a word."""
+        world = self.world
+        if world is None or not self.active or self.faults or len(world.members) < 2:
+            return
+        rank = world.members.index(self.ctx.me)
+        left, right = world.members[rank - 1], world.members[(rank + 1) % len(world.members)]
+        host = world.hosts[(rank + 1) % len(world.members)].rpartition(":")[0]
+        dead = {p.host for p in self.ctx.paths.get(right, ()) if not p.healthy}
+        if host in dead:
+            self._accuse("link_lost", f"nothing comes back from {right} at {host}")
+        elif lost := next((n for n in (left, right) if n in self.ctx.deaf), None):
+            self._accuse("link_lost", f"{lost} is not heard directly any more")
 
     # --- the leader's orders ----------------------------------------------------------------------
 
@@ -454,6 +471,7 @@ class Member:
         if self.reducer is not None and rank < len(world.members) - 1:
             self.ctx.do(FormReducer(self.reducer, world, rank))
         self._maybe_ready()
+        self.mind_ring()
 
     def _wanted(self, world: World, rank: int) -> Wanted | None:
         """Where the state of a world is that our trainer lacks; None: in its checkpoint."""

@@ -206,6 +206,18 @@ class TrainerStatus:
     judged: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Path:
+    """How a node last found ``peer`` at one of its addresses (``host``, without a port; ``*``: at
+    any). Seconds and bytes per second are 0 where nothing was measured."""
+
+    peer: NodeId
+    host: str
+    healthy: bool
+    round_trip_seconds: float = 0.0
+    bytes_per_second: float = 0.0
+
+
 # --- liveness and views --------------------------------------------------------------------------
 
 
@@ -355,6 +367,10 @@ class MemberStatus:
     stored: tuple[Stored, ...]
     domain: str = ""
     """The node's failure domain."""
+    hosts: tuple[str, ...] = ()
+    """The node's own addresses, without ports, best first."""
+    paths: tuple[Path, ...] = ()
+    """How it reaches other nodes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,8 @@ class Node:
     """Children that outlived the daemon before this one. Their numbers are taken."""
     strict: bool = False
     """``partition = "strict"``: at most one view trains."""
+    hosts: tuple[str, ...] = ()
+    """This node's addresses, without ports, best first."""
     ctx: Context = field(init=False)
     views: Membership = field(init=False)
     reducers: SpareReducers = field(init=False)
@@ -93,7 +95,7 @@ class Node:
     def __post_init__(self) -> None:
         self.ctx = Context(
             self.me, self.boot, self.nonce, self.timing, counter=self.stable.counter,
-            domain=self.domain, strict=self.strict,
+            domain=self.domain, strict=self.strict, hosts=self.hosts,
         )  # fmt: skip
         self.views = Membership(self.ctx, self._votes(), self.expected_peers)
         if self.stable.promised is not None:
@@ -193,6 +195,9 @@ class Node:
                 self.views.leave(reason)
             case e.Stay():
                 self.views.stay()
+            case e.Paths(node, paths):
+                self.ctx.paths[node] = paths
+                self.tell_ways()
             case e.Received(node, message):
                 self.views.heard(node)
                 self._receive(node, message)
@@ -250,6 +255,12 @@ class Node:
                     self.members[event.report.job].on_pulled(event)
             case e.StoreChanged(job, stored):
                 self._has_stored(job, stored)
+
+    def tell_ways(self) -> None:
+        """Links changed: the leader chooses rings by them."""
+        for member in self.members.values():
+            member.report()
+            member.mind_ring()
 
     def _owners(self, child: int) -> list[Member]:
         return [member for member in self.members.values() if member.owns(child)]

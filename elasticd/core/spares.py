@@ -59,8 +59,9 @@ class SpareReducers:
         return next(iter(self.ready.values()), "")
 
     def take(self, host: str) -> int | None:
+        """The one that listens there, at whichever of this node's addresses."""
         for child, own in self.ready.items():
-            if own == host:
+            if own.rpartition(":")[2] == host.rpartition(":")[2]:
                 del self.ready[child]
                 return child
         return None

@@ -41,8 +41,9 @@ from elasticd.shell.firewall import firewall
 from elasticd.shell.inventory import Inventory
 from elasticd.shell.jobsfolder import JobsFolder
 from elasticd.shell.memory import Memory
+from elasticd.shell.namelessfile import nameless_file
 from elasticd.shell.neighbours import Neighbours
-from elasticd.shell.peers import Callbacks, Identity, Peers
+from elasticd.shell.peers import BLANK_BYTES, Callbacks, Identity, Peers
 from elasticd.shell.queries import Queries
 from elasticd.shell.ranks import Ranks
 from elasticd.shell.scrub import Scrubber
@@ -78,8 +79,8 @@ class Daemon:
         self._memory = Memory(home)
         self._children = ChildServer(home, self._child_said, self._child_exited)
         self._peers = self._make_peers(insecure)
-        host = settings.addresses[0].rpartition(":")[0]
-        self._ranks = Ranks(home, host, self._children, self._record, self._post)
+        hosts = tuple(dict.fromkeys(a.rpartition(":")[0] for a in settings.addresses))
+        self._ranks = Ranks(home, hosts, self._children, self._record, self._post)
         neighbours = Neighbours(
             self._me, self._peers.fetch, self._peers.address_of, self._peers.connected
         )
@@ -97,6 +98,7 @@ class Daemon:
             domain=settings.failure_domain,
             leftovers=self._ranks.adopt(self._children.adopt()),
             strict=settings.partition == "strict",
+            hosts=hosts,
         )
         self._engine = Engine(Endpoint(self._node), self._perform, self._broken)
         self._queries = Queries(
@@ -107,6 +109,7 @@ class Daemon:
             self._peers.fetch,
             self._peers.address_of,
             self._infos,
+            self._peers.paths_of,
             self._post,
             self._stop.set,
         )
@@ -210,15 +213,24 @@ class Daemon:
         settings = self._settings
         path = self._home / "cluster_id"
         cluster_id = path.read_text().strip() if path.exists() else ""
+        own = settings.addresses
         identity = Identity(
             cluster_id,
             settings.cluster,
             self._me,
             self._boot,
-            settings.addresses[0],
+            own[0],
             settings.partition,
+            own,
         )
-        calls = Callbacks(self._peer_up, self._peer_down, self._peer_said, self._serve)
+        calls = Callbacks(
+            self._peer_up,
+            self._peer_down,
+            self._peer_said,
+            self._serve,
+            moved=self._peer_up,
+            paths=lambda node, paths: self._post(e.Paths(node, paths)),
+        )
         return Peers(identity, settings.listen, settings.peers, calls, insecure)
 
     async def _submit_file(self, path: Path) -> str:
@@ -286,6 +298,10 @@ class Daemon:
     async def _serve(self, request: dict[str, Any]) -> int:
         if request.get("what") == "chaos":
             return await self._chaos.serve(request)
+        if request.get("what") == "blank":
+            fd = nameless_file()
+            os.ftruncate(fd, BLANK_BYTES)
+            return fd
         return await self._states.serve(request)
 
     def _peer_up(self, node: NodeId, boot: str, address: str) -> None:

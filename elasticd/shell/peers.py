@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import errno
 import ipaddress
+import os
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,11 +20,13 @@ import structlog
 import tenacity
 
 from elasticd.config import split_address
+from elasticd.core.messages import Path
 from elasticd.errors import OperationError, ProtocolError, UsageError
 from elasticd.ipc.frames import MAX_FRAME_BYTES, Decoder, encode
 from elasticd.shell import transfer
 from elasticd.shell.complaints import Complaints
 from elasticd.shell.transfer import Serve
+from elasticd.shell.wires import PING_SECONDS, SELDOM_PING_SECONDS, SETTLE_SECONDS, Peer, Wire
 from elasticd.types import NodeId
 
 VERSION = 2
@@ -32,6 +35,10 @@ MAX_QUEUED_BYTES = 4 * MAX_FRAME_BYTES
 MAX_ADDRESSES = 1024
 MAX_CONNECTIONS = 4096
 MAX_OTHERS = 16
+"""Addresses of one peer, and connections from it."""
+MEASUREMENTS = 3
+BLANK_BYTES = 4 << 20
+"""What is transferred to measure an address of a peer that has several."""
 MAX_STRANGERS = 128
 """Incoming connections that have not proved yet that they are live; a new one beyond it costs the
 oldest its place, since a daemon proves it at once."""
@@ -62,6 +69,8 @@ class Identity:
     boot: str
     address: str
     partition: str = "available"
+    addresses: tuple[str, ...] = ()
+    """All that others may use, best first; empty: ``address`` only."""
 
     @property
     def cluster_name(self) -> str:
@@ -77,6 +86,7 @@ class Identity:
             "boot": self.boot,
             "address": self.address,
             "partition": self.partition,
+            "addresses": list(self.addresses or (self.address,)),
         }
 
 
@@ -87,6 +97,7 @@ class Hello:
     node: NodeId
     boot: str
     address: str
+    addresses: tuple[str, ...]
 
 
 class Refused(ProtocolError):
@@ -95,26 +106,6 @@ class Refused(ProtocolError):
 
 class OwnAddress(Exception):
     """The daemon that answered is this one."""
-
-
-@dataclass(slots=True, eq=False)
-class Peer:
-    """Another daemon: one run of it, with the connection to it and the newest of those from it.
-
-    Attributes:
-        known: set when both connections are up, or when it has gone.
-        others: connections from it that a newer one replaced: it knows several addresses of ours.
-    """
-
-    node: NodeId
-    boot: str
-    address: str
-    outgoing: asyncio.StreamWriter | None = None
-    incoming: asyncio.StreamWriter | None = None
-    others: list[asyncio.StreamWriter] = field(default_factory=list)
-    announced: bool = False
-    known: asyncio.Event = field(default_factory=asyncio.Event)
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(slots=True, eq=False)
@@ -147,8 +138,10 @@ class Callbacks:
     """Whom to tell; all in the event loop's thread.
 
     ``connected(node, boot, address)`` and ``disconnected(node, boot, reason)`` alternate for a
-    node. ``message(node, frame)`` comes only between them, in the order of sending; if it can't
-    make sense of a frame it raises ProtocolError, LookupError, TypeError or ValueError, and the
+    node. Between them ``moved(node, boot, address)`` says that it is reached at another address
+    now, where what was sent to the last one may be lost, and ``paths(node, paths)`` how its
+    addresses are. ``message(node, frame)`` comes only between them; if it can't make sense of a
+    frame it raises ProtocolError, LookupError, TypeError or ValueError, and the
     peer is disconnected.
     """
 
@@ -156,6 +149,8 @@ class Callbacks:
     disconnected: Callable[[NodeId, str, str], None]
     message: Callable[[NodeId, dict[str, Any]], None]
     serve: Serve
+    moved: Callable[[NodeId, str, str], None] = lambda node, boot, address: None
+    paths: Callable[[NodeId, tuple[Path, ...]], None] = lambda node, paths: None
 
 
 @dataclass(slots=True)
@@ -174,7 +169,8 @@ class Peers:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _strangers: dict[asyncio.StreamWriter, None] = field(default_factory=dict)
     _shunned: dict[NodeId, str] = field(default_factory=dict)
-    _server: asyncio.Server | None = None
+    _servers: list[asyncio.Server] = field(default_factory=list)
+    _minder: asyncio.Task[None] | None = None
     _closing: bool = False
 
     async def start(self) -> None:
@@ -189,11 +185,25 @@ class Peers:
             self._check("peers", address)
         host, port = split_address(self.listen)
         try:
-            self._server = await asyncio.start_server(self._accept, host, port)
+            self._servers.append(await asyncio.start_server(self._accept, host, port))
         except OSError as error:
             raise OperationError(f"can't listen on {self.listen}: {error.strerror}") from None
+        for address in self.me.addresses:
+            await self._listen_too(address)
         for address in self.addresses:
             self._dial(address, learned=False)
+        self._minder = asyncio.create_task(self._mind_wires())
+
+    async def _listen_too(self, address: str) -> None:
+        """Where else we are to be found, if that is an address of this machine's that the first
+        one does not cover."""
+        host, port = split_address(address)
+        if address == self.listen or not (self.insecure or is_loopback(host)):
+            return
+        try:
+            self._servers.append(await asyncio.start_server(self._accept, host, port))
+        except OSError as error:
+            log.info("not listened on", address=address, reason=error.strerror)
 
     def _check(self, key: str, address: str) -> None:
         if not self.insecure and not is_loopback(split_address(address)[0]):
@@ -209,14 +219,15 @@ class Peers:
             ProtocolError: the frame is too long.
         """
         peer = self._peers.get(node)
-        if peer is None or peer.outgoing is None or not peer.announced:
+        if peer is None or peer.active is None or not peer.announced:
             return
         frame = encode(message)
-        waiting = peer.outgoing.transport.get_write_buffer_size()
+        writer = peer.active.writer
+        waiting = writer.transport.get_write_buffer_size()
         if waiting + len(frame) > MAX_QUEUED_BYTES:
             self._drop(peer, f"{waiting} bytes wait that it does not read")
             return
-        peer.outgoing.write(frame)
+        writer.write(frame)
 
     def connected(self) -> list[NodeId]:
         """The nodes that messages reach now, in order."""
@@ -226,6 +237,11 @@ class Peers:
         """Where a connected node answers; None for others."""
         peer = self._peers.get(node)
         return peer.address if peer is not None and peer.announced else None
+
+    def paths_of(self, node: NodeId) -> tuple[Path, ...]:
+        """How a node is reached at each of its addresses; nothing if it is not connected."""
+        peer = self._peers.get(node)
+        return peer.paths() if peer is not None and peer.announced else ()
 
     def shun(self, node: NodeId) -> None:
         """Neither connect to a node nor let it connect, as if the link were cut.
@@ -250,12 +266,8 @@ class Peers:
         peer = self._peers.get(node)
         if peer is None:
             return []
-        writers = (peer.incoming, peer.outgoing, *peer.others)
-        found = [
-            (w.get_extra_info("sockname"), w.get_extra_info("peername"))
-            for w in writers
-            if w is not None
-        ]
+        writers = peer.writers()
+        found = [(w.get_extra_info("sockname"), w.get_extra_info("peername")) for w in writers]
         return [(tuple(ours), tuple(theirs)) for ours, theirs in found if ours and theirs]
 
     async def fetch(
@@ -276,16 +288,17 @@ class Peers:
     async def close(self) -> None:
         """Close every connection, after what was sent has had a second to leave."""
         self._closing = True
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         # Those that we send on go first: a peer reads our last words before it sees us gone.
         sending = [dial.task for dial in self._dials.values() if dial.task is not None]
-        for tasks in (sending, tuple(self._tasks)):
+        minder = [self._minder] if self._minder is not None else []
+        for tasks in (minder, sending, tuple(self._tasks)):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        if self._server is not None:
-            await self._server.wait_closed()
+        for server in self._servers:
+            await server.wait_closed()
         self._peers.clear()
 
     def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -304,7 +317,7 @@ class Peers:
 
     def _dial(self, address: str, *, learned: bool) -> None:
         """Dial an address from now on; if that is being done already, do it now."""
-        if address == self.me.address:
+        if address == self.me.address or address in self.me.addresses:
             return
         if (known := self._dials.get(address)) is not None:
             known.wake.set()
@@ -384,28 +397,92 @@ class Peers:
         if hello.node == self.me.node:
             self._complain_of_namesake(hello, dial.address)
             raise OwnAddress("it is this node's own")
+        for address in hello.addresses:
+            self._learn(address)
         peer = self._meet(hello)
-        if peer.outgoing is not None:
-            # The same daemon under another of its addresses. Closing this connection would look
-            # to it as if we went.
-            await peer.gone.wait()
-            return
-        peer.outgoing, peer.address = writer, dial.address
+        wire = peer.wires[dial.address] = Wire(dial.address, writer)
+        self._choose(peer)
         self._maybe_connected(peer)
         reason = "it closed its connection"
         try:
-            if await reader.read(_READ_BYTES):
-                reason = "it sent something on a connection that is ours to send on"
-                self._count_bad(peer.node, reason)
-            else:
-                # Its last words may be on the other connection, which ends at the same time.
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LAST_WORDS_SECONDS):
-                        await peer.gone.wait()
+            await self._read_pongs(peer, wire, reader)
+            # Its last words may be on another connection, which ends at the same time.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WORDS_SECONDS):
+                    await peer.gone.wait()
         except OSError as error:
             reason = f"its connection failed: {error.strerror or error}"
+        except (ProtocolError, *transfer.WRONG_SHAPE):
+            reason = "it sent something on a connection that is ours to send on"
+            self._count_bad(peer.node, reason)
+            self._drop(peer, reason)
         finally:
-            self._gone(peer, writer, reason)
+            if peer.wires.get(wire.address) is wire:
+                del peer.wires[wire.address]
+            self._fewer(peer, reason)
+
+    async def _read_pongs(self, peer: Peer, wire: Wire, reader: asyncio.StreamReader) -> None:
+        """The only answers that come on a connection that we opened, until it ends."""
+        decoder = Decoder()
+        loop = asyncio.get_running_loop()
+        while data := await reader.read(_READ_BYTES):
+            for frame in decoder.feed(data):
+                if frame.get("t") != "pong" or type(frame.get("n")) is not int:
+                    raise ProtocolError("no pong")
+                wire.pong(loop.time(), frame["n"])
+
+    # --- addresses of one peer --------------------------------------------------------------------
+
+    async def _mind_wires(self) -> None:
+        """Ping every address, judge it by its answers, and move where another one is better."""
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            due += PING_SECONDS
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            now = loop.time()
+            late, due = now - due > PING_SECONDS, max(due, now - PING_SECONDS)
+            for peer in list(self._peers.values()):
+                self._mind(peer, now, late)
+
+    def _mind(self, peer: Peer, now: float, late: bool) -> None:
+        peer.settled = now - peer.announced_at >= SETTLE_SECONDS
+        every = PING_SECONDS if len(peer.addresses) > 1 else SELDOM_PING_SECONDS
+        for wire in list(peer.wires.values()):
+            if late:
+                wire.forgive()
+            elif len(peer.wires) > 1:
+                wire.judge(now)
+            if peer.announced and wire.due(now, every):
+                wire.writer.write(encode({"t": "ping", "n": wire.ping(now)}))
+        self._choose(peer)
+
+    def _choose(self, peer: Peer) -> None:
+        before = peer.active
+        if peer.choose() and peer.announced and before is not None and peer.active is not None:
+            log.info("peer moved", node=peer.node, address=peer.address, before=before.address)
+            self.call.moved(peer.node, peer.boot, peer.address)
+        if peer.announced and peer.news():
+            self.call.paths(peer.node, peer.paths())
+
+    async def _measure(self, peer: Peer) -> None:
+        """What each address of a peer that has several carries, by one short transfer each."""
+        loop = asyncio.get_running_loop()
+        sink = os.open(os.devnull, os.O_WRONLY)
+        try:
+            # In turns, and the best counts: the machine may have been busy during one.
+            for address in peer.addresses * MEASUREMENTS:
+                began = loop.time()
+                try:
+                    size = await self.fetch(address, {"what": "blank"}, sink, BLANK_BYTES)
+                except OperationError as error:
+                    log.info("address could not be measured", address=address, reason=str(error))
+                    continue
+                speed = size / max(loop.time() - began, 1e-6)
+                peer.speeds[address] = max(speed, peer.speeds.get(address, 0.0))
+        finally:
+            os.close(sink)
+        self._choose(peer)
 
     def _complain_of_namesake(self, hello: Hello, source: str) -> None:
         if hello.boot != self.me.boot:
@@ -478,29 +555,36 @@ class Peers:
     async def _hold_incoming(
         self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        self._learn(hello.address)
+        for address in hello.addresses:
+            self._learn(address)
         peer = self._meet(hello)
-        if peer.incoming is not None:
-            peer.others.append(peer.incoming)
-        if len(peer.others) > MAX_OTHERS:
-            peer.others.pop(0).transport.abort()
-        peer.incoming = writer
+        peer.incoming.append(writer)
+        if len(peer.incoming) > MAX_OTHERS:
+            peer.incoming.pop(0).transport.abort()
         self._maybe_connected(peer)
         reason = "it closed its connection"
         try:
-            await self._read_messages(peer, reader)
+            await self._read_messages(peer, reader, writer)
         except OSError as error:
             reason = f"its connection failed: {error.strerror or error}"
         except (ProtocolError, *transfer.WRONG_SHAPE) as error:
             reason = f"it sent what no daemon sends: {error!r}"
             self._count_bad(peer.node, reason)
+            self._drop(peer, reason)
         finally:
-            self._gone(peer, writer, reason)
+            if writer in peer.incoming:
+                peer.incoming.remove(writer)
+            self._fewer(peer, reason)
 
-    async def _read_messages(self, peer: Peer, reader: asyncio.StreamReader) -> None:
+    async def _read_messages(
+        self, peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         decoder = Decoder()
         while data := await reader.read(_READ_BYTES):
             for frame in decoder.feed(data):
+                if frame.get("t") == "ping":
+                    writer.write(encode({"t": "pong", "n": frame.get("n")}))
+                    continue
                 # It sends once it has seen both connections; we may see ours a moment later.
                 await peer.known.wait()
                 if self._peers.get(peer.node) is not peer:
@@ -537,7 +621,13 @@ class Peers:
                 f"{frame['node']} has partition = {str(theirs)[:80]!r} in its elasticd.toml and"
                 f" this node {self.me.partition!r}: all nodes of a cluster must agree"
             )
-        return Hello(NodeId(frame["node"]), frame["boot"], frame["address"])
+        addresses = frame.get("addresses", [frame["address"]])
+        if not isinstance(addresses, list) or not 1 <= len(addresses) <= MAX_OTHERS:
+            raise ProtocolError("it gives no list of addresses")
+        if not all(isinstance(address, str) for address in addresses):
+            raise ProtocolError("it gives an address that is no text")
+        every = tuple(dict.fromkeys((*addresses, frame["address"])))
+        return Hello(NodeId(frame["node"]), frame["boot"], frame["address"], every)
 
     def _meet(self, hello: Hello) -> Peer:
         peer = self._peers.get(hello.node)
@@ -545,19 +635,29 @@ class Peers:
             self._drop(peer, "its daemon was started again")
             peer = None
         if peer is None:
-            peer = self._peers[hello.node] = Peer(hello.node, hello.boot, hello.address)
+            addresses = hello.addresses
+            peer = Peer(hello.node, hello.boot, hello.address, addresses)
+            self._peers[hello.node] = peer
         return peer
 
     def _maybe_connected(self, peer: Peer) -> None:
-        if peer.announced or peer.outgoing is None or peer.incoming is None:
+        if peer.announced or not peer.wires or not peer.incoming:
             return
-        peer.announced = True
+        peer.announced, peer.announced_at = True, asyncio.get_running_loop().time()
         peer.known.set()
         log.info("peer connected", node=peer.node, address=peer.address)
         self.call.connected(peer.node, peer.boot, peer.address)
+        self._choose(peer)
+        if len(peer.addresses) > 1:
+            self._run(self._measure(peer))
 
-    def _gone(self, peer: Peer, writer: asyncio.StreamWriter, reason: str) -> None:
-        if writer in (peer.incoming, peer.outgoing):
+    def _fewer(self, peer: Peer, reason: str) -> None:
+        """A connection ended. It takes others to be connected still."""
+        if self._peers.get(peer.node) is not peer:
+            return
+        if peer.wires and peer.incoming:
+            self._choose(peer)
+        else:
             self._drop(peer, reason)
 
     def _drop(self, peer: Peer, reason: str) -> None:
@@ -566,9 +666,8 @@ class Peers:
         del self._peers[peer.node]
         peer.gone.set()
         peer.known.set()
-        for writer in (peer.incoming, peer.outgoing, *peer.others):
-            if writer is not None:
-                writer.transport.abort()
+        for writer in peer.writers():
+            writer.transport.abort()
         if peer.announced:
             peer.announced = False
             log.info("peer disconnected", node=peer.node, reason=reason)

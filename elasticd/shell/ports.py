@@ -13,8 +13,8 @@ _PORTS = range(20_000, 32_000)
 _TRIES = 200
 
 
-def free_port(address: str) -> int:
-    """A TCP port that was free on ``address`` a moment ago.
+def free_port(*addresses: str) -> int:
+    """A TCP port that was free on all of ``addresses`` a moment ago.
 
     The ring binds it again, later and in another process; if somebody was faster the ring does not
     form and the leader tries again with fresh ports.
@@ -23,10 +23,15 @@ def free_port(address: str) -> int:
         OperationError: none was found.
     """
     for port in random.sample(_PORTS, _TRIES):
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            try:
-                probe.bind((address, port))
-            except OSError:
-                continue
+        if all(_is_free(address, port) for address in addresses):
             return port
-    raise OperationError(f"no free port on {address}")
+    raise OperationError(f"no free port on {' and '.join(addresses)}")
+
+
+def _is_free(address: str, port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((address, port))
+        except OSError:
+            return False
+    return True

@@ -7,13 +7,13 @@ import codecs
 import os
 import secrets
 import string
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from elasticd.archive import MAX_ARCHIVE_BYTES
 from elasticd.archive import digest as archive_digest
 from elasticd.core import effects as e
-from elasticd.core.messages import JobRecord
+from elasticd.core.messages import JobRecord, Path
 from elasticd.core.node import Node
 from elasticd.errors import ElasticdError, OperationError, UsageError
 from elasticd.job import JobSpec
@@ -41,6 +41,7 @@ class Queries:
         fetch: Fetch,
         address_of: Callable[[NodeId], str | None],
         infos: Mapping[NodeId, dict[str, Any]],
+        paths_of: Callable[[NodeId], Sequence[Path]],
         post: Callable[[e.Event], None],
         shut_down: Callable[[], None],
     ) -> None:
@@ -51,6 +52,7 @@ class Queries:
         self._fetch = fetch
         self._address_of = address_of
         self._infos = infos
+        self._paths_of = paths_of
         self._post = post
         self._shut_down = shut_down
         self._requests = 0
@@ -101,11 +103,25 @@ class Queries:
                     "memory_bytes": 0,
                     **self._infos.get(name, {}),
                     "state": node.state_of(name),
+                    "links": self._links_to(name),
                 }
                 for name in sorted(names)
             ],
             "jobs": [node.job_status(job) for job in jobs],
         }
+
+    def _links_to(self, name: NodeId) -> list[dict[str, Any]]:
+        """How this daemon reaches another at each of its addresses."""
+        deaf = name in self._node.ctx.deaf
+        return [
+            {
+                "host": path.host,
+                "state": "lost" if deaf or not path.healthy else "up",
+                "round_trip_seconds": round(path.round_trip_seconds, 6),
+                "bytes_per_second": round(path.bytes_per_second),
+            }
+            for path in self._paths_of(name)
+        ]
 
     async def events(self, request: dict[str, Any], stream: Stream) -> None:
         job = self._known(request) if request.get("job") is not None else None

@@ -86,14 +86,14 @@ class Ranks:
     def __init__(
         self,
         home: Path,
-        address: str,
+        hosts: Sequence[str],
         server: ChildServer,
         job_record: Callable[[JobId], JobRecord],
         post: Callable[[e.Event], None],
     ) -> None:
-        """``address`` is the IPv4 address on which reducers listen."""
+        """``hosts`` are the IPv4 addresses on which reducers listen, best first."""
         self._home = home
-        self._address = address
+        self._hosts = tuple(hosts)
         self._server = server
         self._job_record = job_record
         self._post = post
@@ -322,7 +322,7 @@ class Ranks:
                 if future is not None and not future.done():
                     future.set_exception(OperationError(str(message.get("reason"))))
             case "ready" if child.role == "reducer":
-                rank.host = f"{self._address}:{free_port(self._address)}"
+                rank.host = f"{self._hosts[0]}:{free_port(*self._hosts)}"
                 self._post(e.ReducerReady(rank.id, rank.host))
             case _:
                 self._post(e.ChildSaid(rank.id, message))

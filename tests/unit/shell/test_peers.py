@@ -49,18 +49,25 @@ class Daemon:
         boot: str = "boot-1",
         cluster: str = "test",
         insecure: bool = False,
+        also: tuple[str, ...] = (),
     ) -> None:
         self.address = own or free_address()
         self.seen: list[tuple[Any, ...]] = []
         self.received: list[tuple[str, dict[str, Any]]] = []
         self.files: dict[str, int] = {}
         self._news = asyncio.Event()
-        me = Identity("id-1", cluster, NodeId(node), boot, self.address)
-        calls = Callbacks(self._up, self._down, self._message, self._serve)
+        me = Identity(
+            "id-1", cluster, NodeId(node), boot, self.address, addresses=(self.address, *also)
+        )
+        calls = Callbacks(self._up, self._down, self._message, self._serve, self._moved)
         self.peers = Peers(me, self.address, addresses, calls, insecure)
 
     def _up(self, node: NodeId, boot: str, address: str) -> None:
         self.seen.append(("up", node, boot))
+        self._news.set()
+
+    def _moved(self, node: NodeId, boot: str, address: str) -> None:
+        self.seen.append(("moved", node, address))
         self._news.set()
 
     def _down(self, node: NodeId, boot: str, reason: str) -> None:
@@ -271,13 +278,83 @@ def test_several_addresses_of_one_daemon_are_one_peer(run: Run) -> None:
         async with running(a, b):
             await a.until_seen("up", "b", "boot-1")
             await b.until_seen("up", "a", "boot-1")
-            await until(lambda: any(peer.others for peer in b.peers._peers.values()))
+            await until(lambda: any(len(peer.incoming) > 1 for peer in b.peers._peers.values()))
             for number in range(100):
                 a.peers.send(NodeId("b"), {"t": "x", "n": number})
             await b.until(lambda: len(b.received) == 100)
-        assert a.seen == [("up", "b", "boot-1")]
+        assert [seen for seen in a.seen if seen[0] != "moved"] == [("up", "b", "boot-1")]
         assert b.seen[:1] == [("up", "a", "boot-1")]
         assert ("up", "a", "boot-1") not in b.seen[1:]
+
+    run(main())
+
+
+class Cable:
+    """A relay between an address of its own and another: a path that can fall silent or be cut."""
+
+    def __init__(self, target: str) -> None:
+        self.address = free_address()
+        self.target = target
+        self.silent = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def __aenter__(self) -> Cable:
+        host, _, port = self.address.rpartition(":")
+        self.server = await asyncio.start_server(self._accept, host, int(port))
+        return self
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await transfer.connect(self.target)
+        self._writers += [writer, back]
+        for source, sink in ((reader, back), (there, writer)):
+            task = asyncio.create_task(self._pump(source, sink))
+            self._tasks.add(task)
+
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(1 << 16):
+                if not self.silent:
+                    sink.write(data)
+        sink.close()
+
+    def cut(self) -> None:
+        self.server.close()
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.cut()
+        await asyncio.gather(*self._tasks)
+
+
+@pytest.mark.parametrize("how", ["silent", "cut"])
+def test_a_peer_with_two_addresses_moves_when_one_dies(run: Run, how: str) -> None:
+    async def main() -> None:
+        b = Daemon("b")
+        async with Cable(b.address) as first:
+            b.peers.me = replace(b.peers.me, addresses=(first.address, b.address))
+            a = Daemon("a", first.address)
+            async with running(a, b):
+                await a.until_seen("up", "b", "boot-1")
+                await b.until_seen("up", "a", "boot-1")
+                await until(lambda: len(a.peers.paths_of(NodeId("b"))) == 2)
+                await until(lambda: a.peers.address_of(NodeId("b")) == first.address)
+                a.seen.clear()
+                if how == "silent":
+                    first.silent = True
+                else:
+                    first.cut()
+                await a.until_seen("moved", "b", b.address)
+                a.peers.send(NodeId("b"), {"t": "x"})
+                await b.until(lambda: ("a", {"t": "x"}) in b.received)
+                await until(
+                    lambda: [p.healthy for p in a.peers.paths_of(NodeId("b"))] == [False, True]
+                )
+                assert ("down", "b", "boot-1") not in a.seen
+                if how == "silent":
+                    first.silent = False
+                    await a.until_seen("moved", "b", first.address)
 
     run(main())
 
@@ -317,7 +394,9 @@ class RawPeer:
 
     def __init__(self, daemon: Daemon) -> None:
         self.address = free_address()
-        self.hello = replace(daemon.peers.me, node=NodeId("raw"), address=self.address).frame()
+        me = daemon.peers.me
+        own = self.address
+        self.hello = replace(me, node=NodeId("raw"), address=own, addresses=(own,)).frame()
         self.daemon = daemon
         self.incoming: asyncio.StreamReader
         self._up = asyncio.Event()
