@@ -429,8 +429,9 @@ class Engine:
         """A gradient that does nothing."""
         return tree_map(mx.zeros_like, model_tree(self.state.model, trainable=True))
 
-    def apply(self, reduced: Reduced, optimizer: Any, gradients: Any) -> None:
-        """Update with ``gradients``, and commit."""
+    def apply(self, reduced: Reduced, optimizer: Any, gradients: Any) -> bool:
+        """Update with ``gradients``, and commit. False if meanwhile another world has brought a
+        later state, so that the script's code after this step would see that one."""
         world, point = self.world, self.point
         assert world is not None and point is not None
         self.state.attach(optimizer)
@@ -452,6 +453,7 @@ class Engine:
         self.seat.end_update(self.point, None if self._skips else reduced.loss, update)
         randomness.seed_body(self.seed, step)
         self._commit()
+        return self.point.step == step
 
     def _update(self, state: Mapping[str, mx.array], optimizer: Any, gradients: Any) -> None:
         places = self.state.model_slots()

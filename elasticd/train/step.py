@@ -32,7 +32,7 @@ class Step:
         self._begun = False
         self._reduced: Reduced | None = None
         self._gradients: Any = None
-        self._late = self._applied = False
+        self._late = self._applied = self._overtaken = False
 
     def __repr__(self) -> str:
         return f"Step({self._number})"
@@ -49,8 +49,9 @@ class Step:
 
     @property
     def late(self) -> bool:
-        """True if the job's last step was made by others while this process was stopped."""
-        return self._late
+        """True if there is nothing left to do after this step here: the job's last one was made by
+        others while this process was stopped, or, once applied, a later state has come."""
+        return self._late or self._overtaken
 
     @property
     def loss(self) -> float:
@@ -176,7 +177,7 @@ class Step:
             reduced, gradients = self._result("step.apply()"), self._gradients
             self._gradients = None
             self._reduced = replace(reduced, state={}, gradients=None)  # the step may live longer
-            self._engine.apply(reduced, optimizer, gradients)
+            self._overtaken = not self._engine.apply(reduced, optimizer, gradients)
         self._applied = True
 
     def _result(self, what: str) -> Reduced:
