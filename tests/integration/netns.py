@@ -166,11 +166,7 @@ class NetCluster(Cluster):
         """Start the nodes that don't run; returns once all who can share a view."""
         self._starting = True
         try:
-            living = self.living()
-            for node in self.nodes:
-                if node not in living:
-                    self._start(node)
-            self.wait_view(self.nodes)
+            self.wait_for(f"a view of {self.nodes}", self._whole)
         finally:
             self._starting = False
         self.note()
@@ -204,12 +200,21 @@ class NetCluster(Cluster):
     def wait_view(self, members: list[str]) -> None:
         """Until exactly these nodes share a view."""
 
-        def agree() -> bool:
-            views = [self.view_of(node) for node in members]
-            same = all(view == views[0] for view in views)
-            return same and views[0] is not None and sorted(views[0]["members"]) == sorted(members)
+        self.wait_for(f"a view of {members}", lambda: self._agree(members))
 
-        self.wait_for(f"a view of {members}", agree)
+    def _agree(self, members: list[str]) -> bool:
+        views = [self.view_of(node) for node in members]
+        same = all(view == views[0] for view in views)
+        return same and views[0] is not None and sorted(views[0]["members"]) == sorted(members)
+
+    def _whole(self) -> bool:
+        """Start whoever doesn't run, also one that was just ending when it was looked at first."""
+        living = self.living()
+        for node in self.nodes:
+            running = self._running.get(node)
+            if node not in living and (running is None or running.poll() is not None):
+                self._start(node)
+        return self._agree(self.nodes)
 
     def view_of(self, node: str) -> dict[str, Any] | None:
         """The view that ``node`` is in; None if it doesn't answer."""
