@@ -241,16 +241,6 @@ def fresh_trainer(switches: Switches) -> None:
     switches.set(Member, "on_form", on_form)
 
 
-def work_lost_with_leader(switches: Switches) -> None:
-    def on_shards(self: Checkpoints, node: NodeId, written: m.ShardsWritten) -> None:
-        if written.generation.leader == self.ctx.me:
-            real(self, node, written)
-
-    real = Checkpoints.on_shards
-    switches.set(Checkpoints, "learn", lambda self, *reports: None)
-    switches.set(Checkpoints, "on_shards", on_shards)
-
-
 def never_resent(switches: Switches) -> None:
     switches.set(Session, "_resend", lambda self, now: self._wait(now) or [])
 
@@ -340,7 +330,6 @@ BUGS = (
     Bug("trust a sync that lied", sync_that_lied, ("is announced",), bound=10),
     Bug("resume the oldest state", oldest_state, ("although",), ("reducer", "stop_node"), 100),
     Bug("let a minority keep the lineage", minority_keeps_lineage, _TWICE, ("partition",), 60),
-    Bug("lose work with its leader", work_lost_with_leader, ("do not end",), ("crash",), 120),
     Bug("never resend", never_resent, ("within",), setup=_stormy, bound=10),
     Bug("deliver a duplicate", duplicate_delivered, ("twice, late",), setup=_stormy, bound=10),
     Bug("a timer that is always due", zeno_timer, ("within a second",), bound=3),
