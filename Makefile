@@ -14,7 +14,7 @@ SOAK_SECONDS ?= 1800
 QUICK_TESTS := $(wildcard tests/test_*.py tests/unit tests/property tests/conformance tests/sim)
 USABLE := import ensurepip, sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help demo test check bench soak clean
+.PHONY: help demo test deep check bench soak clean
 
 help: ## say what there is (the default)
 	@awk -F ' *:.*## ' '/^[a-z]+ *:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' Makefile
@@ -22,8 +22,11 @@ help: ## say what there is (the default)
 demo: $(INSTALLED) ## train on a local cluster of three daemons, break it, show it heal
 	@$(VENV)/bin/elasticctl demo
 
-test: $(INSTALLED) ## the whole test suite; PYTEST_ARGS="-k name" for a part of it
-	@$(PYTHON) -m pytest $(PYTEST_ARGS)
+test: $(INSTALLED) ## the test suite; PYTEST_ARGS="-k name" for a part of it
+	@$(PYTHON) -m pytest -m "not deep" $(PYTEST_ARGS)
+
+deep: $(INSTALLED) ## the tests that take longer: more nodes, networks, kills
+	@$(PYTHON) -m pytest -m deep $(PYTEST_ARGS)
 
 check: $(INSTALLED) ## format, lint, types, import directions and the tests that start no process
 	@$(PYTHON) -m ruff format --check .

@@ -50,6 +50,7 @@ def test_a_link_is_closed(cluster: Cluster, undisturbed: Undisturbed) -> None:
 
 
 @filtered
+@pytest.mark.deep
 def test_a_cluster_is_cut_in_halves(cluster: Cluster, undisturbed: Undisturbed) -> None:
     expected = undisturbed("high.py")
     job = cluster.submit("high.py", job__args=["--pace-seconds", "0.04"])

@@ -39,7 +39,18 @@ def test_every_size_of_world_gives_the_same_bits(
         assert len(formed[-1]["members"]) == size
 
 
-@pytest.mark.parametrize(("seed", "size"), [(1, 4), (2, 4), (3, 3), (4, 3), (5, 2), (6, 2)])
+@pytest.mark.parametrize(
+    ("seed", "size"),
+    [
+        (1, 4),
+        (3, 3),
+        (5, 2),
+        *(
+            pytest.param(seed, size, marks=pytest.mark.deep)
+            for seed, size in [(2, 4), (4, 3), (6, 2)]
+        ),
+    ],
+)
 def test_random_kills_change_no_bit(
     cluster: Cluster, undisturbed: Undisturbed, seed: int, size: int
 ) -> None:

@@ -12,6 +12,7 @@ from tests.integration.cluster import Cluster
 pytestmark = pytest.mark.process
 
 
+@pytest.mark.deep
 def test_kills_and_power_cuts_lose_no_checkpoint(tmp_path: Path) -> None:
     tally = Tally()
     with Cluster(tmp_path, 3) as cluster:

@@ -56,7 +56,7 @@ def check(net: NetCluster, job: str, expected: str) -> dict[str, Any]:
     return status
 
 
-@pytest.mark.parametrize("how", ["pulled", "deaf"])
+@pytest.mark.parametrize("how", ["pulled", pytest.param("deaf", marks=pytest.mark.deep)])
 def test_a_silent_member_is_left_and_taken_back(
     net: NetCluster, undisturbed: Undisturbed, how: str
 ) -> None:
@@ -103,6 +103,7 @@ def test_two_halves_go_on_meet_and_are_one_lineage(
     assert {1, 2} & {len(event["members"]) for event in formed}, net.report("no half", job)
 
 
+@pytest.mark.deep
 def test_a_partial_partition_among_four_leaves_a_view_that_works(
     net: NetCluster, undisturbed: Undisturbed
 ) -> None:
@@ -118,6 +119,7 @@ def test_a_partial_partition_among_four_leaves_a_view_that_works(
     net.wait_view(net.nodes)
 
 
+@pytest.mark.deep
 def test_a_stopped_node_wakes_up_to_another_world(
     net: NetCluster, undisturbed: Undisturbed
 ) -> None:
@@ -146,16 +148,19 @@ def test_a_leader_with_a_full_disk_says_so_and_leaves(
         net.fill_disk(victim)
         others = [node for node in net.nodes if node != victim]
         net.wait_view(others)
-        (lost,) = [e for e in kinds(net, None, "node_lost", others[0]) if "disk" in e["reason"]][
-            -1:
-        ]
-        assert lost["node"] == victim and "No space left" in lost["reason"]
+
+        def lost() -> list[dict[str, Any]]:
+            found = kinds(net, None, "node_lost", others[0])
+            return [e for e in found if "No space left" in e["reason"]]
+
+        assert net.wait_for("the reason", lost)[-1]["node"] == victim
     finally:
         net.free_disk(victim)
     net.up()
     check(net, job, expected)
 
 
+@pytest.mark.deep
 def test_the_leader_and_another_die_at_once(net: NetCluster, undisturbed: Undisturbed) -> None:
     expected = undisturbed("high.py")
     job = net.submit("high.py", job__args=SLOW, world__max=3)

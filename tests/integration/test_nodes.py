@@ -50,6 +50,7 @@ def test_a_daemon_that_is_stopped_for_a_while(cluster: Cluster, undisturbed: Und
     cluster.wait_for("a view with it", lambda: victim in cluster.view()["members"])
 
 
+@pytest.mark.deep
 def test_ten_nodes_on_one_machine(
     make_cluster: MakeCluster, tmp_path: Path, undisturbed: Undisturbed
 ) -> None:
@@ -62,6 +63,7 @@ def test_ten_nodes_on_one_machine(
         cluster.wait_for("nine", lambda: len(cluster.view()["members"]) == 9)
 
 
+@pytest.mark.deep
 def test_a_late_and_lossy_network_changes_nothing(
     kernels: Path, tmp_path: Path, undisturbed: Undisturbed
 ) -> None:
