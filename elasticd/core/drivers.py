@@ -19,7 +19,7 @@ from elasticd.types import JobId, NodeId
 
 _ACCOUNT = (
     "generation", "loss", "recoveries", "lost_steps", "exact", "bytes_per_step", "digest",
-    "digest_step",
+    "digest_step", "quarantined",
 )  # fmt: skip
 
 ToLeader = (

@@ -30,6 +30,7 @@ def job_status(
         "digest": None,
         "digest_step": None,
         "ranks": [],
+        "quarantined": [],
         **summary,
         **record.account,
     }

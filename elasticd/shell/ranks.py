@@ -41,7 +41,7 @@ _DUMP_SECONDS = 0.3
 """What a hung trainer gets to print the stacks of its threads before it is killed."""
 _REDUCER_START_SECONDS = 60.0
 _STOP_SECONDS = 3.0
-_WHOLE = {"part": 0, "parts": 1}
+_MAX_PARTS = 64
 _UNKNOWN_STATUS = 1
 _READINESS = ("ready", "waiting", "at_run", "here")
 """The first frame by which a child says that it is up."""
@@ -249,10 +249,10 @@ class Ranks:
 
         Raises:
             OperationError: no trainer of ours has that now.
+            ProtocolError: no trainer could answer that.
         """
-        step = int(request["step"])
-        asked = {"step": step, "stamp": str(request["stamp"]), "since": request.get("since")}
-        asked |= {key: int(request.get(key, default)) for key, default in _WHOLE.items()}
+        asked = _asked(request)
+        step = asked["step"]
         reason = "no trainer"
         for rank in [r for r in self._ranks.values() if r.job == job]:
             self._serials += 1
@@ -473,3 +473,16 @@ def _close(fds: list[int]) -> None:
     for fd in fds:
         with contextlib.suppress(OSError):
             os.close(fd)
+
+
+def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
+    """What a trainer is asked to export: checked here, for it would end of what it can't read."""
+    step, stamp, since = request["step"], request["stamp"], request.get("since")
+    part, parts = request.get("part", 0), request.get("parts", 1)
+    if not all(type(number) is int for number in (step, part, parts)):
+        raise ProtocolError("step, part and parts are whole numbers")
+    if not isinstance(stamp, str) or not isinstance(since, str | None):
+        raise ProtocolError("stamps are text")
+    if not 0 <= part < parts <= _MAX_PARTS:
+        raise ProtocolError(f"there is no part {part} of {parts}")
+    return {"step": step, "stamp": stamp, "since": since, "part": part, "parts": parts}

@@ -66,6 +66,7 @@ def test_defaults_are_those_of_the_interface(folder: Path) -> None:
             "name": "a",
             "entrypoint": "train.py",
             "mode": "elastic",
+            "priority": 0,
             "args": [],
             "python": "",
             "env": {},
