@@ -137,6 +137,7 @@ def test_a_stopped_node_wakes_up_to_another_world(
     check(net, job, expected)
 
 
+@pytest.mark.deep
 def test_a_leader_with_a_full_disk_says_so_and_leaves(
     net: NetCluster, undisturbed: Undisturbed
 ) -> None:
