@@ -483,6 +483,8 @@ def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
         raise ProtocolError("step, part and parts are whole numbers")
     if not isinstance(stamp, str) or not isinstance(since, str | None):
         raise ProtocolError("stamps are text")
+    if not isinstance(request["job"], str):  # spares are of no job, and have nothing to answer
+        raise ProtocolError("a job's id is text")
     if not 0 <= part < parts <= _MAX_PARTS:
         raise ProtocolError(f"there is no part {part} of {parts}")
     return {"step": step, "stamp": stamp, "since": since, "part": part, "parts": parts}

@@ -14,7 +14,6 @@ pytestmark = pytest.mark.process
 FRAMES = 2000
 
 
-@pytest.mark.deep
 def test_frames_that_nobody_sends_change_nothing(
     cluster: Cluster, undisturbed: Callable[[str], str]
 ) -> None:
