@@ -54,6 +54,7 @@ def test_down_and_sigterm_and_the_dead_man(make_cluster: Make, tmp_path: Path) -
         assert again["loss"] is not None and again["recoveries"] > 0
 
 
+@pytest.mark.deep
 def test_a_killed_daemon_comes_back_and_takes_part(make_cluster: Make, tmp_path: Path) -> None:
     with make_cluster(tmp_path, 2) as cluster:
         job = cluster.submit("high.py", job__args=SLOW)

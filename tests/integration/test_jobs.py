@@ -66,6 +66,7 @@ def test_jobs_run_in_the_order_of_the_queue(cluster: Cluster) -> None:
     assert ends[0]["time"] < begins[0]["time"]
 
 
+@pytest.mark.deep
 def test_fast_reduction_survives_a_kill(cluster: Cluster) -> None:
     exact = cluster.wait_end(cluster.submit("high.py", world__max=2))
     job = cluster.submit("high.py", world__reduction="fast", job__args=SLOW)

@@ -20,6 +20,7 @@ SLOW = ["--pace-seconds", "0.02"]
 MakeCluster = Callable[[Path, int], Cluster]
 
 
+@pytest.mark.deep
 def test_of_two_nodes_either_may_die(
     make_cluster: MakeCluster, tmp_path: Path, undisturbed: Undisturbed
 ) -> None:

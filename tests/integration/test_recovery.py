@@ -80,7 +80,7 @@ def test_all_trainers_at_once_resume_from_the_checkpoint(
     assert restored[0]["resume_step"] >= 10 and restored[0]["resume_step"] % 10 == 0
 
 
-@pytest.mark.parametrize("process", ["trainer", "node"])
+@pytest.mark.parametrize("process", [pytest.param("trainer", marks=pytest.mark.deep), "node"])
 def test_a_world_of_one_goes_on_from_its_checkpoint(
     cluster: Cluster, undisturbed: Undisturbed, process: str
 ) -> None:
