@@ -26,6 +26,10 @@ _NEAREST = (
 """From the cause to its consequences. ``ring_broken`` alone is a link that failed between living
 reducers."""
 
+_OUTSIDE = frozenset(("peer_lost", "link_lost"))
+_FOLLOWS = frozenset(("ring_broken", "state_unavailable"))
+"""What a node or link that is lost brings about in others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -74,6 +78,13 @@ def classify(pieces: Sequence[Evidence]) -> tuple[Diagnosis, ...]:
         fault = public.get(cause.fault, cause.fault)
         result.append(Diagnosis(fault, culprit, tuple(dict.fromkeys(texts))))
     return tuple(result)
+
+
+def from_outside(pieces: Sequence[Evidence]) -> bool:
+    """Whether nodes or links that were lost are behind all of it: however often that comes again,
+    it says nothing against the job."""
+    kinds = {piece.fault for piece in pieces}
+    return bool(kinds & _OUTSIDE) and kinds <= _OUTSIDE | _FOLLOWS
 
 
 def _distance(fault: str) -> int:

@@ -491,7 +491,7 @@ class Driver:
             return
         level = self.relief
         relieved = self._relieve([piece for piece in account.pieces if piece.fault == "oom"])
-        if not relieved and any(piece.fault != "peer_lost" for piece in account.pieces):
+        if account.pieces and not relieved and not faults.from_outside(account.pieces):
             account.fruitless += 1
         if start.rung == "restore" and account.recovery is None and not self.resumed:
             account.open_restore(self.started_at, self.committed)

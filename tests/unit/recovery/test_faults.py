@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elasticd.recovery.faults import Evidence, classify
+from elasticd.recovery.faults import Evidence, classify, from_outside
 from elasticd.types import NodeId
 
 A, B, C = (NodeId(name) for name in "abc")
@@ -86,3 +86,12 @@ def test_a_word_that_nobody_knows_accuses_only_if_nothing_else_does() -> None:
 def test_without_evidence_there_is_no_verdict() -> None:
     with pytest.raises(ValueError, match="no evidence"):
         classify([])
+
+
+def test_lost_nodes_and_links_say_nothing_against_the_job() -> None:
+    link, node = (A, "link_lost", "b is not heard"), (B, "peer_lost", "b left the view")
+    ring, taken = (C, "ring_broken", LOST), (C, "state_unavailable", "b is gone")
+    for rows in ([link], [node, ring], [link, ring, taken]):
+        assert from_outside(pieces(*rows))
+    for rows in ([], [ring], [taken], [link, (B, "worker_exit", TRAINER)], [node, (C, "oom", "")]):
+        assert not from_outside(pieces(*rows))
