@@ -11,7 +11,7 @@ began. Only checkpoints of the line that is trained now count.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from elasticd.checkpoints import choose, interval
 from elasticd.checkpoints.line import descends
@@ -140,7 +140,10 @@ class Checkpoints:
         if any(entry.sizes.get(index, row) != row for index, row in rows.items()):
             return None
         entry.sizes = rows
-        entry.manifest = entry.manifest or manifest
+        known = entry.manifest
+        if known is None or not entry.stored:
+            # What is announced is to be found on the disks under the same generation.
+            entry.manifest = replace(manifest, holders=(known or manifest).holders)
         self.parents.setdefault(manifest.lineage, manifest.parent)
         return entry
 
@@ -382,7 +385,8 @@ class Checkpoints:
             set(listed) - held
             for listed, held in zip(manifest.holders, map(set, holders), strict=True)
         ):
-            manifest = entry.manifest = self._manifest(entry, holders)
+            made = self._manifest(entry) if manifest is None else manifest
+            manifest = entry.manifest = replace(made, holders=holders)
             entry.asked, entry.stored = {}, set()
             if entry is self.home:
                 self.newest = manifest
@@ -391,7 +395,7 @@ class Checkpoints:
                 entry.asked[node] = self.ctx.now
                 self.ctx.send(node, ManifestStore(self.job, manifest))
 
-    def _manifest(self, entry: Entry, holders: tuple[tuple[NodeId, ...], ...]) -> Manifest:
+    def _manifest(self, entry: Entry) -> Manifest:
         return Manifest(
             job=self.job,
             lineage=entry.lineage,
@@ -403,7 +407,7 @@ class Checkpoints:
             micro=self.spec.batch.micro,
             count=entry.count,
             shards=tuple(Shard(i, *entry.sizes[i]) for i in range(entry.count)),
-            holders=holders,
+            holders=entry.listed(),
             digest=entry.digest,
             created_seconds=self.ctx.wall,
             metric=entry.metric,

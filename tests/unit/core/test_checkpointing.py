@@ -66,11 +66,12 @@ class Desk:
         step: int = 10,
         count: int = 2,
         lineage: Lineage = LINE,
+        generation: Tag = GENERATION,
     ) -> None:
         rows = tuple((index, 100, f"{index:064x}") for index in indices)
         self.made.on_shards(
             node,
-            ShardsWritten(JOB, GENERATION, lineage, step, STAMP, count, rows, "0" * 64, 0.1, 0.2),
+            ShardsWritten(JOB, generation, lineage, step, STAMP, count, rows, "0" * 64, 0.1, 0.2),
         )
         self.made.advance()
 
@@ -178,6 +179,20 @@ def test_what_an_earlier_leader_has_begun_is_finished() -> None:
     assert B in second.asked(ManifestStore)
     second.stored(B)
     assert second.announced() == [10]
+
+
+def test_what_is_announced_is_on_the_disks_under_the_same_generation() -> None:
+    """The world after the one that made a checkpoint wrote it again, then its leader went."""
+    first = Desk()
+    first.wrote(A, 0, 1)
+    first.wrote(B, 0, 1)
+    kept = (Stored(replace(first.manifest(), holders=((A, B, NodeId("d")),) * 2), (0, 1)),)
+    second = Desk()
+    second.wrote(A, 0, 1, generation=Tag(4, C, "y"))
+    for _ in range(2):
+        second.made.learn({A: kept, B: kept, C: ()})
+        second.made.advance()
+    assert [emit.generation for emit in second.emitted("checkpoint_committed")] == [2]
 
 
 def test_beside_a_world_of_one_others_copy_the_shards() -> None:
