@@ -113,6 +113,11 @@ class Detector:
             return inf
         return peer.heard_at + peer.patience_seconds(self.bounds) * self.health.stretch(now)
 
+    def silent_at_soonest(self, node: NodeId) -> float:
+        """A bound on :meth:`silent_at` that only :meth:`hasten` lowers."""
+        least = min(self.bounds.floor_seconds, self.bounds.ceiling_seconds)
+        return self.heard_at(node) + least
+
     def hasten(self, node: NodeId, now: float) -> None:
         """It let a question open: half of its time is over."""
         peer = self.peers.get(node)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from heapq import heappop, heappush
 from math import inf
 
 from elasticd.core import effects as e
@@ -38,21 +39,64 @@ class Endpoint:
         self._addresses: dict[NodeId, str] = {}
         self._up: set[NodeId] = set()
         """Peers that the node inside takes for connected."""
-        self._node_deadline = self._links_deadline = 0.0
+        self._node_deadline = 0.0
+        self._links_due = -inf
+        """Before that no link needs a look; not later than it would, and mostly just then."""
+        self._changes = -1
+        """Of the node's views, when that was found."""
+        self._stepped_at = 0.0
         self._due = inf
+        self._stirred: dict[NodeId, None] = {}
+        """Peers whose sessions were used in this step."""
+        self._alarms: list[tuple[float, NodeId]] = []
+        """When sessions want to be looked at, soonest first; those that changed their mind
+        since are passed over."""
+        self._set: dict[NodeId, float] = {}
 
     def step(self, now: float, event: e.Inward) -> list[e.Outward]:
         """Take in one event and return what is to be done, in order."""
+        if now >= self._links_due:
+            self._links_due = self._links_deadline()
+        due = self._links_due
         if now - self._due > ASK_SECONDS:
             self.links.paused(now, now - self._due)
         self._due = inf
         effects = self._take_in(now, event)
-        if now >= self._links_deadline:
+        if now >= due:
             effects += self._mind_links(now)
-        wanted = (node for node in self.sessions if self._wanted(node))
-        times = (self.links.deadline(node, now) for node in wanted)
-        self._links_deadline = min(times, default=inf)
+            self._links_due = -inf
+        if self.node.views.changes != self._changes:
+            self._changes, self._links_due = self.node.views.changes, -inf
+        self._stepped_at = now
+        self._set_alarms()
         return effects
+
+    def _links_deadline(self) -> float:
+        """When a link needs a look, as things were after the last step."""
+        wanted = (node for node in self.sessions if self._wanted(node))
+        return min((self.links.deadline(n, self._stepped_at) for n in wanted), default=inf)
+
+    def _set_alarms(self) -> None:
+        for node in self._stirred:
+            at = self.sessions[node].deadline()
+            if at < inf and at != self._set.get(node):
+                self._set[node] = at
+                heappush(self._alarms, (at, node))
+        self._stirred.clear()
+
+    def _next_alarm(self) -> float:
+        while self._alarms:
+            at, node = self._alarms[0]
+            if at == self.sessions[node].deadline():
+                return at
+            self._drop_alarm()
+        return inf
+
+    def _drop_alarm(self) -> NodeId:
+        at, node = heappop(self._alarms)
+        if self._set.get(node) == at:
+            del self._set[node]
+        return node
 
     def _take_in(self, now: float, event: e.Inward) -> list[e.Outward]:
         match event:
@@ -69,8 +113,10 @@ class Endpoint:
                 return self._feed(now, event)
 
     def next_deadline(self) -> float:
-        times = [self._node_deadline, self._links_deadline]
-        self._due = min([*times, *(session.deadline() for session in self.sessions.values())])
+        self._due = min(self._node_deadline, self._next_alarm())
+        if self._links_due < self._due:
+            self._links_due = self._links_deadline()
+        self._due = min(self._due, self._links_due)
         return self._due
 
     # --- connections ------------------------------------------------------------------------------
@@ -80,6 +126,7 @@ class Endpoint:
         session = self._session(node, event.boot)
         self._addresses[node] = event.address
         self.links.up(node, now)
+        self._links_due = -inf
         self._up.add(node)
         effects = self._frames(now, node, session.up(now))
         return effects + self._feed(now, replace(event, session=session.restarts))
@@ -90,9 +137,11 @@ class Endpoint:
         if session is None or session.boot != event.boot:
             return self._feed(now, event)
         self.links.down(node, now, event.reason)
+        self._links_due = -inf
         if self.links.relayed(node, now):
             return []
         session.down()
+        self._stirred[node] = None
         self._up.discard(node)
         return self._feed(now, event)
 
@@ -112,6 +161,8 @@ class Endpoint:
             self.strays += 1
             return []
         if frame.boots[0] == session.boot:
+            if self.links.doubtful(node, now):
+                self._links_due = -inf
             self.links.heard(node, now)
         effects: list[e.Outward] = []
         for message in self._take(now, node, session, frame, effects):
@@ -130,16 +181,19 @@ class Endpoint:
         self, now: float, node: NodeId, session: Session, frame: Frame, effects: list[e.Outward]
     ) -> Sequence[m.Message]:
         restarts = session.restarts
+        self._stirred[node] = None
         messages = session.receive(now, frame)
         if session.restarts != restarts:
             effects += self._start_again(now, node, "it gave messages to us up")
         return messages
 
     def _overdue(self, now: float) -> list[e.Outward]:
+        due: set[NodeId] = set()
+        while self._next_alarm() <= now:
+            due.add(self._drop_alarm())
         effects: list[e.Outward] = []
-        for node, session in self.sessions.items():
-            if now >= session.deadline():
-                effects += self._frames(now, node, session.overdue(now))
+        for node in (node for node in self.sessions if node in due) if due else ():
+            effects += self._frames(now, node, self.sessions[node].overdue(now))
         return effects
 
     # --- third nodes ------------------------------------------------------------------------------
@@ -178,6 +232,7 @@ class Endpoint:
         if session is None or not self.links.doubtful(node, now):
             return []
         link = self.links.of(node)
+        self._links_due = -inf
         if vouch.age_seconds is None or vouch.boot != session.boot:
             link.denials[helper] = now
             self.node.views.evidence[node] = self.links.evidence(node, now)
@@ -202,6 +257,7 @@ class Endpoint:
         if session is None or frame.boots != (session.boot, self.node.boot):
             self.strays += 1
             return []
+        self._links_due = -inf
         heard_of = self.links.relayed(node, now)
         self.links.carried(node, carrier, carry.deaf, now)
         effects: list[e.Outward] = []
@@ -243,12 +299,14 @@ class Endpoint:
         session = self.sessions.get(node)
         if session is None or not self.links.of(node).up:
             return []
+        self._stirred[node] = None
         return [e.Transmit(node, frame) for frame in session.send(now, message)]
 
     def _frames(self, now: float, node: NodeId, frames: list[Frame]) -> list[e.Outward]:
         """Over the link, and through a third node while that is in doubt: the session drops
         whatever comes twice."""
         effects: list[e.Outward] = []
+        self._stirred[node] = None
         via = self.links.relay(node, now)
         for frame in frames:
             if self.links.of(node).up:
@@ -263,14 +321,17 @@ class Endpoint:
     def _feed(self, now: float, event: e.Event) -> list[e.Outward]:
         """Let the node take an event in, and put what it sends into sessions."""
         effects: list[e.Outward] = []
+        told: dict[NodeId, None] = {}
         for effect in self._step_node(now, event):
             if isinstance(effect, e.Send):
+                told[effect.to] = None
                 effects += self._send(now, effect)
             else:
                 effects.append(effect)
         self._node_deadline = self.node.next_deadline()
-        for node, session in self.sessions.items():
-            if session.overflows:
+        for node in told:
+            session = self.sessions.get(node)
+            if session is not None and session.overflows:
                 session.give_up()
                 return effects + self._start_again(now, node, "it takes no messages from us")
         return effects

@@ -86,6 +86,8 @@ class JobTable:
 
     def answer(self) -> None:
         """Answer the requests that no living member of the view stands against any more."""
+        if not self.waiting:
+            return
         members = set(self.members())
         for waiting in list(self.waiting):
             if not waiting.nodes & members:

@@ -70,6 +70,8 @@ class NodeTable:
 
     def answer(self) -> None:
         """Answer the requests that no living member of the view stands against any more."""
+        if not self.asked:
+            return
         members = set(self.members())
         for asked in list(self.asked):
             if not asked.missing & members:

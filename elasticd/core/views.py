@@ -101,6 +101,14 @@ class Membership:
     next_heartbeat: float = 0.0
     beats: int = 0
     retry_at: float = 0.0
+    changes: int = 0
+    """Rises with whatever changes about who lives and which view each follows."""
+    _look_at: float = -inf
+    """Before that no peer can be silent for too long, or closed."""
+    _idle_until: float = -inf
+    """Until then, or the next change, there is no view to propose."""
+    _living: tuple[NodeId, ...] | None = None
+    _suspects: list[NodeId] | None = None
 
     def __post_init__(self) -> None:
         timing = self.ctx.timing
@@ -122,12 +130,14 @@ class Membership:
             self._meet(node)
             return
         # The same run on another connection: nothing that was said is lost.
+        self._changed()
         peer.address, peer.down_since, peer.down_reason = address, None, ""
         self.detector.meet(node, self.ctx.now)
         self.ctx.send(node, self._heartbeat())
 
     def _meet(self, node: NodeId) -> None:
         boot, address, session = self.links[node]
+        self._changed()
         self.peers[node] = Peer(boot, address, session)
         self.detector.meet(node, self.ctx.now)
         self._note_return(node, boot)
@@ -148,6 +158,7 @@ class Membership:
             del self.links[node]
         if peer is None or peer.boot != boot or peer.down_since is not None:
             return
+        self._changed()
         peer.down_since, peer.down_reason = self.ctx.now, reason
         if self.ctx.now - peer.accused_at < self.ctx.timing.return_seconds:
             self.confirm_dead(node, peer.accused_of)
@@ -207,6 +218,7 @@ class Membership:
 
     def _follow_none(self) -> None:
         """Be as a daemon that was just started: in no view, and sure of nobody."""
+        self._changed()
         self.view = self.ballot = None
         self.peers.clear()
         self.met = {}
@@ -219,6 +231,7 @@ class Membership:
         if self.view is None or seconds < timing.silent_floor_seconds - timing.heartbeat_seconds:
             return False
         self._step_down(f"it did not run for {seconds:.1f} s")
+        self._changed()
         for peer in self.peers.values():
             peer.epoch = None
         return True
@@ -230,7 +243,13 @@ class Membership:
 
     # --- who lives --------------------------------------------------------------------------------
 
+    def _changed(self) -> None:
+        self.changes += 1
+        self._look_at = self._idle_until = -inf
+        self._living = self._suspects = None
+
     def _forget(self, node: NodeId) -> None:
+        self._changed()
         self.peers.pop(node, None)
         self._abandon(node)
 
@@ -240,11 +259,16 @@ class Membership:
             self.ballot = None
 
     def suspects(self) -> list[NodeId]:
-        return sorted(n for n, peer in self.peers.items() if peer.down_since is not None)
+        if self._suspects is None:
+            downs = (n for n, peer in self.peers.items() if peer.down_since is not None)
+            self._suspects = sorted(downs)
+        return self._suspects
 
     def living(self) -> tuple[NodeId, ...]:
         """This node and every peer that is not known to be dead, suspects included, by name."""
-        return tuple(sorted([self.ctx.me, *self.peers]))
+        if self._living is None:
+            self._living = tuple(sorted([self.ctx.me, *self.peers]))
+        return self._living
 
     def state_of(self, node: NodeId) -> str:
         if node == self.ctx.me:
@@ -265,6 +289,16 @@ class Membership:
         if now >= self.next_heartbeat:
             self.next_heartbeat = now + timing.heartbeat_seconds
             self._beat()
+        if now >= self._look_at:
+            self._look()
+        if lost := self._lost():
+            self._step_down(lost)
+        self._ballot_overdue()
+        self.consider()
+
+    def _look(self) -> None:
+        """Bury who is silent for too long, or closed its connection and did not come back."""
+        now, timing = self.ctx.now, self.ctx.timing
         for node in sorted(self.peers):
             peer = self.peers[node]
             if peer.down_since is None:
@@ -272,10 +306,14 @@ class Membership:
                     self._bury(node, f"silent for {now - self.detector.heard_at(node):.1f} s")
             elif now - peer.down_since >= timing.return_seconds:
                 self._bury(node, peer.down_reason)
-        if lost := self._lost():
-            self._step_down(lost)
-        self._ballot_overdue()
-        self.consider()
+        self._look_at = min(map(self._soonest, self.peers), default=inf)
+
+    def _soonest(self, node: NodeId) -> float:
+        """Before that its silence means nothing, whatever is learned of its pace meanwhile."""
+        down_since = self.peers[node].down_since
+        if down_since is not None:
+            return down_since + self.ctx.timing.return_seconds
+        return self.detector.silent_at_soonest(node)
 
     def _beat(self) -> None:
         """To all who may hear it; to those that we hold for dead seldom, so that both notice when
@@ -294,12 +332,7 @@ class Membership:
         if self.leaving:
             return []
         times = [self.next_heartbeat]
-        for node, peer in self.peers.items():
-            if peer.down_since is None:
-                times.append(self.detector.silent_at(node, self.ctx.now))
-            else:
-                times.append(peer.down_since + timing.return_seconds)
-            times.append(self.damping.admit_at(node))
+        times += [self.damping.admit_at(n) for n in self.damping.records if n in self.peers]
         if self.ballot is not None:
             times.append(self.ballot.deadline)
         if self.bound:
@@ -308,7 +341,17 @@ class Membership:
         if self.view is None and self.started is not None:
             times.append(self.started + timing.settle_seconds)
             times.append(self.started + 2 * timing.settle_seconds)
-        return [time for time in times if time > self.ctx.now]
+        times = [time for time in times if time > self.ctx.now]
+        if self._look_at < min(times, default=inf):
+            times += [time for time in map(self._over_at, self.peers) if time > self.ctx.now]
+        return times
+
+    def _over_at(self, node: NodeId) -> float:
+        """When a peer will be dead if nothing more is heard of it."""
+        down_since = self.peers[node].down_since
+        if down_since is not None:
+            return down_since + self.ctx.timing.return_seconds
+        return self.detector.silent_at(node, self.ctx.now)
 
     # --- agreement --------------------------------------------------------------------------------
 
@@ -354,6 +397,7 @@ class Membership:
     def _step_down(self, why: str) -> None:
         """Follow no view, and lead none, until one is formed again."""
         self.ctx.log("warning", "gives up its view", epoch=str(self.epoch), why=why)
+        self._changed()
         self.view = self.ballot = None
         self.adrift, self.next_heartbeat = why, self.ctx.now
 
@@ -370,7 +414,9 @@ class Membership:
             self._meet(node)
         peer = self.peers.get(node)
         if peer is not None:
-            peer.epoch, peer.primary = beat.epoch, beat.primary
+            if peer.primary != beat.primary or peer.epoch != beat.epoch:
+                self._changed()
+                peer.epoch, peer.primary = beat.epoch, beat.primary
             self.detector.beat(node, self.ctx.now)
         self.consider()
 
@@ -378,6 +424,9 @@ class Membership:
         """Propose a view if one is due and it is ours to propose."""
         if self.ballot is not None or self.ctx.now < self.retry_at or self.started is None:
             return
+        if self.ctx.now < self._idle_until:
+            return
+        self._idle_until = self._next_chance()
         if any(p.down_since is not None or p.epoch is None for p in self.peers.values()):
             return
         members = tuple(node for node in self.living() if not self._on_probation(node))
@@ -386,7 +435,17 @@ class Membership:
         if self.view is None and not self.adrift and not self._settled(members):
             return
         if self._proposer(members) == self.ctx.me:
+            self._idle_until = -inf
             self._propose(members)
+
+    def _next_chance(self) -> float:
+        """When a view may be due although nothing changes until then."""
+        timing = self.ctx.timing
+        times = [self.damping.admit_at(node) for node in self.damping.records]
+        times.append(self.formed_at + timing.ballot_seconds)
+        if self.started is not None:
+            times.append(self.started + timing.settle_seconds)
+        return min((time for time in times if time > self.ctx.now), default=inf)
 
     def _on_probation(self, node: NodeId) -> bool:
         """It came and went too often, and has not been steady for long enough since."""
@@ -508,6 +567,7 @@ class Membership:
         if peer is not None:
             # Else it would seem to have left its own view until its next heartbeat, and every
             # member that misses somebody in the view would try to replace it.
+            self._changed()
             peer.epoch, peer.primary = view.epoch, view.primary
         self._install(view)
         return True
@@ -538,10 +598,12 @@ class Membership:
             if node in self.peers:
                 self.ctx.log("warning", "node did not answer a proposed view", node=node)
                 self.detector.hasten(node, self.ctx.now)
+                self._look_at = -inf
         self.retry_at = self.ctx.now + self.ctx.timing.heartbeat_seconds
 
     def _install(self, view: View) -> None:
         self.ctx.saw(view.epoch.counter)
+        self._changed()
         old = self.epoch
         self.view, self.installed, self.adrift = view, view.epoch, ""
         self.formed_at = self.ctx.now
