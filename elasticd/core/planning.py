@@ -81,7 +81,8 @@ def start_point(at: Situation) -> Start | str:
     if isinstance(start, str):
         return start
     kept = start.origin or start.resume.point
-    held = (h.point for h in at.holdings.values() if h.point is not None)
+    held = [h.point for h in at.holdings.values() if h.point is not None]
+    held = held or [head.choice.manifest.point for head in _heads(at)]
     return replace(start, parted=tuple(partings(held, kept, lambda name: _parent_of(at, name))))
 
 
@@ -136,15 +137,31 @@ def _newest_in_line(at: Situation) -> int:
 
 def _newest_within_reach(at: Situation) -> choose.Choice | None:
     """The checkpoint to restore: of the lineage that was last trained, if it has any; never of one
-    that was left."""
+    that was left. Where histories meet of which no trainer lives the furthest goes on."""
+    heads = _heads(at)
+    if heads:
+        return max((h.choice for h in heads), key=lambda c: c.manifest.step)
+    stored = {n: s.stored for n, s in at.roster.statuses.items()}
+    return choose.newest(remaining(stored, at.left))
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """The newest checkpoint within reach of a history, by the last world of it that is known."""
+
+    world: World
+    choice: choose.Choice
+
+
+def _heads(at: Situation) -> list[_Head]:
+    """Newest world first; only that one's while trainers live, who have been compared."""
     stored = {n: s.stored for n, s in at.roster.statuses.items()}
     alive = [w for w in at.roster.worlds(at.world) if not is_left(at.left, w.lineage, w.step)]
-    if alive:
-        last = max(alive, key=lambda w: w.generation)
-        found = choose.newest(stored, last.lineage, last.parent)
-        if found is not None:
-            return found
-    return choose.newest(remaining(stored, at.left))
+    alive.sort(key=lambda w: w.generation, reverse=True)
+    if any(h.point is not None for h in at.holdings.values()):
+        alive = alive[:1]
+    found = ((w, choose.newest(stored, w.lineage, w.parent)) for w in alive)
+    return [_Head(world, choice) for world, choice in found if choice is not None]
 
 
 def _from_survivors(at: Situation, best: restore.Held) -> Start:
@@ -206,8 +223,10 @@ def _from_checkpoint(at: Situation, choice: choose.Choice, members: tuple[NodeId
 
 def _parent_of(at: Situation, lineage: Lineage) -> Point | None:
     """Where a lineage was opened."""
-    found = (w.parent for w in at.roster.worlds(at.world) if w.lineage == lineage)
-    return next(found, at.parents.get(lineage))
+    known = [w.parent for w in at.roster.worlds(at.world) if w.lineage == lineage]
+    known += [at.parents[lineage]] if lineage in at.parents else []
+    stored = (i.manifest for s in at.roster.statuses.values() for i in s.stored)
+    return next(iter(known), None) or next((m.parent for m in stored if m.lineage == lineage), None)
 
 
 def _somebody_left(at: Situation) -> bool:

@@ -129,6 +129,40 @@ def test_two_halves_go_on_meet_and_one_lineage_is_left(seed: int) -> None:
     assert all(dict(r.left) for table in records for r in table.values()), "every node knows"
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_of_two_halves_without_trainers_the_further_one_goes_on(seed: int) -> None:
+    """The smaller half forms more worlds, and gets less far; then power fails everywhere."""
+
+    def strike(cluster: Cluster, injector: Injector) -> None:
+        smaller = cluster.hosts[NodeId("n2")]
+        heal = cut_off(cluster, injector, smaller.name, True)
+
+        def kill() -> None:
+            for child in list(smaller.children.values()):
+                child.kill()
+
+        def power() -> None:
+            for host in cluster.hosts.values():
+                host.crash()
+                cluster.after(1.0, host.start)
+            heal()
+
+        for seconds in (5.0, 8.0, 11.0):
+            cluster.after(seconds, kill)
+        cluster.after(14.0, power)
+
+    shape = JobShape(steps=300, every=7, replicas=1)
+    result = passes(simulate(Setup(seed=seed, nodes=3, jobs=(shape,)), script=at_step(15, strike)))
+    worlds = sorted(result.cluster.checkers.forms.values(), key=lambda world: world.generation)
+    (met,) = (fields for _, fields in told(result, "lineages_met"))
+    (last,) = (w.manifest for w in worlds if w.manifest and len(w.members) > 1)
+    assert (last.lineage, last.step) == (met["kept"], met["kept_step"])
+    assert met["kept_step"] >= met["left_step"] > met["parent_step"]
+    left = max((w for w in worlds if w.lineage == met["left"]), key=lambda w: w.generation)
+    kept = max((w for w in worlds if w.lineage == met["kept"]), key=lambda w: w.generation)
+    assert left.generation > kept.generation, "the newest world is none of the furthest history"
+
+
 # --- partition = "strict" -----------------------------------------------------------------------
 
 
