@@ -108,16 +108,22 @@ class Commits:
 
 @dataclass(slots=True)
 class OneSide:
-    """Invariant 4: with ``partition = "strict"`` no world trains once a later one does, and primary
-    views are one chain, each with a majority of the one before."""
+    """Invariant 4: with ``partition = "strict"`` no world trains once a later one does, no lineage
+    once another has taken its place, and primary views are one chain, each with a majority of the
+    one before."""
 
     training: World | None = None
+    over: set[Lineage] = field(default_factory=set)
     primary: View | None = None
 
     def reduced(self, world: World) -> str:
         last = self.training
         if last is not None and world.generation < last.generation:
             return f"{world.generation} trains although {last.generation} does"
+        if world.lineage in self.over:
+            return f"lineage {world.lineage} trains again after {last and last.lineage}"
+        if last is not None and world.lineage != last.lineage:
+            self.over.add(last.lineage)
         self.training = world
         return ""
 

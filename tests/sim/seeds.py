@@ -17,6 +17,9 @@ _WEATHERS = (
     Weather(delayed=0.05, delay_seconds=(0.05, 1.0)),
 )
 
+_STRICT = 0.2
+"""The share of clusters of which one side at most may train."""
+
 
 def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) -> Setup:
     """A varied run: 1 to 5 nodes, one or two jobs, some or all kinds of faults.
@@ -60,4 +63,5 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
         log_limit=chance.choice((1, 12, 12, 40)),
         script_state=chance.random() < 0.15,
         slowness=(chance.choice((2.0, 5.0)),) if chance.random() < 0.3 else (),
+        partition="strict" if chance.random() < _STRICT else "available",
     )
