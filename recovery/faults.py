@@ -6,9 +6,10 @@ many witnesses. The evidence nearest to the cause names it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from elasticd.recovery.signatures import FATAL_SIGNALS, Confidence
 from elasticd.types import NodeId
 
 _NEAREST = (
@@ -21,13 +22,41 @@ _NEAREST = (
     "reducer_lost",
     "state_unavailable",
     "link_lost",
+    "reducer_crashed",
+    "reducer_gone",
     "ring_broken",
 )
 """From the cause to its consequences. ``ring_broken`` alone is a link that failed between living
-reducers."""
+reducers; ``reducer_crashed`` a reducer that ended by a signal of its own doing, as some do when
+their ring breaks; ``reducer_gone`` is the word of its trainer, which can't tell how it ended."""
+
+RING_FAULTS = ("reducer_lost", "reducer_crashed", "reducer_gone", "ring_broken")
+"""With any of these a ring has come to its end."""
+
+_CAUSE = _NEAREST.index("reducer_lost")
+"""Whatever is as near is a fault of its own; what is farther is told only if nothing nearer is."""
+
+_PUBLIC = {
+    "ring_broken": "link_lost",
+    "state_unavailable": "link_lost",
+    "not_finite": "divergence",
+    "reducer_crashed": "reducer_lost",
+    "reducer_gone": "reducer_lost",
+}
+
+_CONFIDENCE: dict[str, Confidence] = {
+    "peer_lost": "likely",
+    "hang": "likely",
+    "link_lost": "likely",
+    "state_unavailable": "likely",
+    "reducer_crashed": "likely",
+    "reducer_gone": "likely",
+    "ring_broken": "possible",
+}
+"""Where the evidence does not say how sure it is. All else was seen by the node itself."""
 
 _OUTSIDE = frozenset(("peer_lost", "link_lost"))
-_FOLLOWS = frozenset(("ring_broken", "state_unavailable"))
+_FOLLOWS = frozenset(("ring_broken", "reducer_gone", "reducer_crashed", "state_unavailable"))
 """What a node or link that is lost brings about in others."""
 
 
@@ -38,6 +67,8 @@ class Evidence:
     text: str
     seen_seconds: float
     """When the leader learned of it, on the leader's monotonic clock."""
+    confidence: str = ""
+    """How sure the fault is, where the evidence says so itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +78,17 @@ class Diagnosis:
     (INTERFACE.md)."""
     culprit: NodeId
     evidence: tuple[str, ...]
+    confidence: str = "certain"
+    """That it was this fault, and there."""
+
+
+def of_reducer(status: int | None) -> str:
+    """What the end of a reducer says: exit code, or minus the signal; None: not known."""
+    if status is None:
+        return "reducer_gone"
+    if status >= 0:
+        return "ring_broken"
+    return "reducer_crashed" if -status in FATAL_SIGNALS else "reducer_lost"
 
 
 def classify(pieces: Sequence[Evidence]) -> tuple[Diagnosis, ...]:
@@ -57,26 +99,28 @@ def classify(pieces: Sequence[Evidence]) -> tuple[Diagnosis, ...]:
     """
     if not pieces:
         raise ValueError("no evidence")
-    ordered = sorted(pieces, key=lambda piece: (_distance(piece.fault), piece.seen_seconds))
-    cause_rank = _NEAREST.index("reducer_lost")
+    broken = {piece.culprit for piece in pieces if piece.fault == "ring_broken"}
+
+    def rank(piece: Evidence) -> tuple[int, float]:
+        fault = "ring_broken" if _is_explained(piece, broken) else piece.fault
+        return _distance(fault), piece.seen_seconds
+
+    ordered = sorted(pieces, key=rank)
     causes: dict[NodeId, Evidence] = {}
     for piece in ordered:
-        if _distance(piece.fault) <= cause_rank and piece.culprit not in causes:
+        if _distance(piece.fault) <= _CAUSE and piece.culprit not in causes:
             causes[piece.culprit] = piece
     if not causes:
         causes[ordered[0].culprit] = ordered[0]
-    public = {
-        "ring_broken": "link_lost",
-        "state_unavailable": "link_lost",
-        "not_finite": "divergence",
-    }
     result = []
     for culprit, cause in causes.items():
         texts = [cause.text, *(p.text for p in ordered if p is not cause and p.culprit == culprit)]
         if len(causes) == 1:
             texts += [f"{p.culprit}: {p.text}" for p in ordered if p.culprit != culprit]
-        fault = public.get(cause.fault, cause.fault)
-        result.append(Diagnosis(fault, culprit, tuple(dict.fromkeys(texts))))
+        fault = "ring_broken" if _is_explained(cause, broken) else cause.fault
+        sure = cause.confidence or _CONFIDENCE.get(fault, "certain")
+        told = _PUBLIC.get(fault, fault)
+        result.append(Diagnosis(told, culprit, tuple(dict.fromkeys(texts)), sure))
     return tuple(result)
 
 
@@ -85,6 +129,11 @@ def from_outside(pieces: Sequence[Evidence]) -> bool:
     it says nothing against the job."""
     kinds = {piece.fault for piece in pieces}
     return bool(kinds & _OUTSIDE) and kinds <= _OUTSIDE | _FOLLOWS
+
+
+def _is_explained(piece: Evidence, broken: Collection[NodeId]) -> bool:
+    """A reducer that told of its broken ring is gone because of that."""
+    return piece.fault == "reducer_gone" and piece.culprit in broken
 
 
 def _distance(fault: str) -> int:

@@ -111,6 +111,7 @@ class Account:
                 rank=rank,
                 culprit=found.culprit,
                 evidence=list(found.evidence),
+                confidence=found.confidence,
                 seconds_to_detect=round(max(0.0, recovery.detected - seen), 4),
                 evidence_time=round(seen - ago, 4),
                 detected_time=round(recovery.detected - ago, 4),

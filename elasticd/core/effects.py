@@ -355,6 +355,8 @@ class ChildExited:
     status: int | None
     tail: str
     memory: Memory | None = None
+    before: bool = False
+    """It was about to end, or had ended, when its end was asked for."""
 
 
 @dataclass(frozen=True, slots=True)

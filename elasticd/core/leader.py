@@ -62,6 +62,7 @@ from elasticd.core.trust import Trust
 from elasticd.job import JobSpec
 from elasticd.recovery import faults
 from elasticd.recovery import relief as levels
+from elasticd.recovery.faults import RING_FAULTS
 from elasticd.recovery.quorum import holds
 from elasticd.recovery.speed import Speeds, Straggler
 from elasticd.types import NO_TAG, NodeId, Tag
@@ -217,13 +218,14 @@ class Driver:
             return
         stale = self.world is not None and fault.generation < self.world.generation
         ending = self.phase == "freezing" and self.account.recovery is None
-        if (stale and not exited) or (ending and fault.fault == "ring_broken"):
+        broke = fault.fault in RING_FAULTS and fault.fault != "reducer_lost"
+        if (stale and not exited) or (ending and broke):
             return  # a ring breaks, too, because a neighbour has heard of its end sooner
         members = self.world.members if self.world is not None else self.view.members
         if hopeless := self.trust.count(fault, self.committed + 1, members):
             self._fail(hopeless)
         seen = self.ctx.now - fault.age_seconds
-        self._blame(fault.culprit, fault.fault, fault.evidence, seen, exited)
+        self._blame(fault.culprit, fault.fault, fault.evidence, seen, exited, fault.confidence)
         self.evaluate()
 
     def on_view(
@@ -269,13 +271,14 @@ class Driver:
         text: str,
         seen: float | None = None,
         exited: bool = False,
+        confidence: str = "",
     ) -> None:
         """Take in evidence that was first seen at ``seen`` (now) and leave a world that it
         breaks."""
         seen = self.ctx.now if seen is None else seen
         if culprit in self.released and self._somebody_leaves():
             return  # It has left the loop, or was about to: nothing is broken by that.
-        self.account.add(faults.Evidence(culprit, fault, text, seen), self.committed)
+        self.account.add(faults.Evidence(culprit, fault, text, seen, confidence), self.committed)
         if exited or fault in ("worker_exit", "peer_lost"):
             self.asked.discard(culprit)
             self.holdings.pop(culprit, None)

@@ -63,6 +63,7 @@ from elasticd.core.trainers import (
 )
 from elasticd.job import JobSpec
 from elasticd.recovery import signatures
+from elasticd.recovery.faults import RING_FAULTS, of_reducer
 from elasticd.types import Lineage, NodeId, Point, Stamp, Tag
 
 _START_LIMIT = 4
@@ -105,6 +106,8 @@ class Member:
     trainer: Trainer | None = None
     spare: Trainer | None = None
     reducer: int | None = None
+    given_up: int | None = None
+    """The reducer that we did not want any more last."""
     world: World | None = None
     """The newest world that this node was made a member of, also after it has left it."""
     active: bool = False
@@ -296,7 +299,7 @@ class Member:
                 self.reducers.pids[reducer.child] = reducer.pid
                 return {reducer.child}
         if not self.in_ring:
-            self._accuse("reducer_lost", "its reducer ended while its daemon was away")
+            self._accuse("reducer_gone", "its reducer ended while its daemon was away")
         return set()
 
     # --- view and status --------------------------------------------------------------------------
@@ -349,18 +352,22 @@ class Member:
         fatal: str = "",
         status: int | None = None,
         age_seconds: float = 0.0,
+        confidence: str = "",
     ) -> None:
         """Tell the leader what happened here; and its successor, should it not live to act on
         it."""
         if self.active:
             self.faults.append((fault, evidence))
-        if fault in ("ring_broken", "reducer_lost"):
+        if fault in RING_FAULTS:
             self.broken_at = self.ctx.now
         generation = self.world.generation if self.world is not None else Tag(0, self.ctx.me, "")
         me = self.ctx.me
         self._tell_leader(
-            Fault(self.record.id, generation, me, fault, evidence, fatal, status, age_seconds)
-        )
+            Fault(
+                self.record.id, generation, me, fault, evidence, fatal, status, age_seconds,
+                confidence,
+            )
+        )  # fmt: skip
 
     def mind_ring(self) -> None:
         """Say so if the way that the ring takes to a neighbour is dead: its sockets may wait on it
@@ -449,6 +456,7 @@ class Member:
         self.ctx.persist("world", world)
         self.ctx.hear(world.job, world.generation)
         self.world, self.active, self.formed, self.settled = world, True, False, False
+        self.given_up = None
         self.answerer, self.faults, self.broken_at = None, [], -inf
         self.progress = None
         self.committed = world.step if world.goes_back else max(self.committed, world.step)
@@ -699,7 +707,7 @@ class Member:
                 self.report()
             case "reducer_lost":
                 if self._speaks_of_now(message) and trainer.phase in ("active", "finished"):
-                    self._lost_its_reducer(str(message["evidence"]))
+                    self._accuse("reducer_gone", str(message["evidence"]))
             case "oom":
                 if self._speaks_of_now(message) and trainer.phase == "active":
                     self._accuse("oom", str(message["evidence"]))
@@ -723,12 +731,6 @@ class Member:
                     self.report()
             case _:
                 self.ctx.log("warning", "trainer said something unknown", kind=kind)
-
-    def _lost_its_reducer(self, evidence: str) -> None:
-        # One that was told by its ring says so before it ends; one that was killed says nothing,
-        # and its trainer may know of it sooner than we hear of its exit.
-        told = any(fault == "ring_broken" for fault, _ in self.faults)
-        self._accuse("ring_broken" if told else "reducer_lost", evidence)
 
     def _holds(self, message: dict[str, Any]) -> None:
         pending = self.pending
@@ -832,8 +834,7 @@ class Member:
             self.reducer = None
             if self._left_the_loop():
                 return
-            fault = "ring_broken" if status is not None and status >= 0 else "reducer_lost"
-            self._accuse(fault, f"reducer ended with {_status(status)}")
+            self._reducer_ended(status)
             return
         if self.spare is not None and self.spare.child == child:
             self.spare = None
@@ -844,6 +845,15 @@ class Member:
             return
         assert self.trainer is not None
         self._trainer_exited(self.trainer, status, tail, memory)
+
+    def on_found_dead(self, child: int, status: int | None) -> None:
+        """A child was ending by itself when we asked for its end. The leader may know by now that
+        the ring broke, but not that it was here."""
+        if child == self.given_up and not self._left_the_loop():
+            self._reducer_ended(status)
+
+    def _reducer_ended(self, status: int | None) -> None:
+        self._accuse(of_reducer(status), f"reducer ended with {_status(status)}")
 
     def _left_the_loop(self) -> bool:
         """The trainer was released: its reducer and its neighbours' end, and nobody minds."""
@@ -864,7 +874,7 @@ class Member:
         if end.fatal:
             self.fatal, self.trouble = end.fatal, end.fatal.splitlines()[-1]
         age = self.ctx.now - trainer.hung_since if trainer.hung else 0.0
-        self._accuse(end.fault, end.evidence, end.fatal, status, age)
+        self._accuse(end.fault, end.evidence, end.fatal, status, age, end.confidence)
         self._drop_reducer("its trainer ended")
         self.active = self.formed = False
         self.answerer = self.state_generation = None
@@ -879,7 +889,7 @@ class Member:
     def _drop_reducer(self, reason: str) -> None:
         if self.reducer is not None:
             self.ctx.do(KillChild(self.reducer, reason))
-            self.reducer = None
+            self.given_up, self.reducer = self.reducer, None
 
     # --- shell results and time -------------------------------------------------------------------
 

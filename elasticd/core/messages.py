@@ -450,6 +450,8 @@ class Fault:
     """Of a fault that ended the trainer: its exit code, or minus the signal."""
     age_seconds: float = 0.0
     """How long before this message the first sign of it was seen."""
+    confidence: str = ""
+    """How sure that is, where the sender knows better than the kind of fault says."""
 
 
 @dataclass(frozen=True, slots=True)

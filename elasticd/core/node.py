@@ -273,6 +273,9 @@ class Node:
             self.ctx.log("warning", "spare reducer ended", status=status, tail=tail[-400:])
         for member in owners:
             member.on_exit(child, status, tail, event.memory)
+        if event.before:
+            for member in self.members.values():
+                member.on_found_dead(child, status)
 
     def _has_stored(self, job: JobId, stored: tuple[Stored, ...]) -> None:
         """What is on the disk now; the leader hears of it before it hears of anything else."""

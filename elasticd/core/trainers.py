@@ -34,6 +34,7 @@ class Ending:
     evidence: str
     fatal: str = ""
     """Why it is the script's own doing, so that no other node would fare better."""
+    confidence: str = "certain"
 
 
 def ending(
@@ -41,15 +42,16 @@ def ending(
 ) -> Ending:
     if status is None and not trainer.hung:
         text = f"trainer ended while {trainer.phase}, how is not known: its daemon was restarted"
-        return Ending("worker_exit", text)
+        return Ending("worker_exit", text, confidence="likely")
     status = status or 0
     finding = signatures.classify(status, tail, memory)
     evidence = f"trainer ended with {finding.text} while {trainer.phase}"
     if trainer.hung:
-        return Ending("hang", trainer.hung + _stack(tail))
+        return Ending("hang", trainer.hung + _stack(tail), confidence="likely")
     if finding.fault == "worker_exit":
         return Ending("worker_exit", evidence, _fatal(trainer.phase, status, tail))
-    return Ending("oom" if finding.fault == "oom" else "worker_exit", evidence)
+    fault = "oom" if finding.fault == "oom" else "worker_exit"
+    return Ending(fault, evidence, confidence=finding.confidence)
 
 
 def tag_of(plain: list[Any] | None) -> Tag | None:

@@ -31,6 +31,7 @@ from elasticd.shell.ports import free_port
 from elasticd.shell.units import RunningUnit
 from elasticd.shell.watch import ChildWatch
 from elasticd.supervision import machine
+from elasticd.supervision.endings import ending_status
 from elasticd.supervision.logs import RotatedLog
 from elasticd.supervision.unit import Unit
 from elasticd.types import JobId, Tag
@@ -165,7 +166,14 @@ class Ranks:
             elif effect.dump:
                 self._spawn_task(self._dump_and_kill(rank.child))
             else:
-                rank.child.kill(signal.SIGKILL)
+                self._kill_now(rank)
+
+    def _kill_now(self, rank: Rank) -> None:
+        status = None if rank.child.ended else ending_status(rank.child.pid)
+        rank.child.kill(signal.SIGKILL)
+        if status is not None:
+            # Said before anything else can be said of it: who asked for its end decides by that.
+            self._over(rank, status, before=True)
 
     def stop_reducer(self, effect: e.StopReducer) -> None:
         self._signal(effect.child, signal.SIGSTOP)
@@ -330,8 +338,11 @@ class Ranks:
 
     def on_exit(self, child: Child, status: int | None) -> None:
         rank = self._rank_of(child)
-        if rank is None:
-            return
+        if rank is not None:
+            self._over(rank, status)
+
+    def _over(self, rank: Rank, status: int | None, *, before: bool = False) -> None:
+        child = rank.child
         del self._ranks[rank.id], self._ids[child.nonce]
         rank.unit.tell(machine.Exited(_UNKNOWN_STATUS if status is None else status))
         self._close_path(rank.id)
@@ -340,7 +351,7 @@ class Ranks:
                 future.set_exception(OperationError("the trainer ended"))
         log.info("child ended", child=repr(child), status=status)
         memory = self.watch.last_seen(child.pid)
-        self._post(e.ChildExited(rank.id, status, rank.log.tail(_TAIL_LINES), memory))
+        self._post(e.ChildExited(rank.id, status, rank.log.tail(_TAIL_LINES), memory, before))
 
     def _on_stopped(self, child: Child, seconds: float) -> None:
         rank = self._rank_of(child)

@@ -106,6 +106,10 @@ class Setup:
     grain_seconds: tuple[float, float] = (0.01, 0.03)
     trainer_start_seconds: tuple[float, float] = (0.8, 2.0)
     reducer_start_seconds: tuple[float, float] = (0.3, 0.6)
+    reap_seconds: tuple[float, float] = (0.002, 0.005)
+    """From a child's end until its daemon knows; it hears before that what the child still said."""
+    notice_seconds: tuple[float, float] = (0.0005, 0.005)
+    """From a reducer's end until its trainer sees the socket closed."""
     slowness: tuple[float, ...] = ()
     """By host in order of names: how many times as long as on others a grain takes; else 1."""
     log_limit: int = 12

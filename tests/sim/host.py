@@ -290,7 +290,7 @@ class Host:
             case e.KillChild(child, reason, graceful):
                 if child in self.children:
                     self.cluster.say(self.name, f"kills {child}: {reason}")
-                    self.children[child].kill(-15 if graceful else -9)
+                    self._kill(self.children[child], graceful)
             case e.StopReducer(child):
                 if child in self.children:
                     self.children[child].stop()
@@ -502,16 +502,25 @@ class Host:
         if self.node is None:
             del self.children[process.child]
             return
-        # An adopted process says how it ends, if it can still say something.
-        known = None if process.adopted and status < 0 else status
+        process.status = status
 
         def reaped() -> None:
-            if self.boot == boot:
-                self.children.pop(process.child, None)
-                self.post(e.ChildExited(process.child, known, "last words"))
+            if self.boot == boot and self.children.get(process.child) is process:
+                self._reap(process)
 
-        # After whatever it still said.
-        self.cluster.after(0.002 + self.cluster.between((0.0, 0.003)), reaped)
+        self.cluster.after(self.cluster.between(self.cluster.setup.reap_seconds), reaped)
+
+    def _kill(self, process: Process, graceful: bool) -> None:
+        if process.alive or graceful:
+            process.kill(-15 if graceful else -9)
+        else:
+            self._reap(process, before=True)
+
+    def _reap(self, process: Process, before: bool = False) -> None:
+        del self.children[process.child]
+        # An adopted process says how it ends, if it can still say something.
+        known = None if process.adopted and process.status < 0 else process.status
+        self.post(e.ChildExited(process.child, known, "last words", None, before))
 
     def _from_child(self, process: Process, event: e.Event) -> None:
         boot = self.boot

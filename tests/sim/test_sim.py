@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
+from elasticd.types import NodeId
+
 from .cluster import Cluster, JobShape, Setup
 from .faults import Injector
 from .plans import read_plan
 from .run import Result, simulate
 from .scripts import at_step, kill_who_has_answered, newest, when
 from .seeds import setup_of
+from .trainer import Reducer
 
 CORPUS = 200
 FRESH = 60
@@ -86,6 +89,29 @@ def test_a_killed_child_costs_no_wait(kind: str, rung: str, seed: int) -> None:
     assert [fields["rung"] for fields in finished] == [rung]
     assert finished[0]["lost_steps"] == 0
     assert recovery_seconds(result, struck[0]) < 0.45
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("slow", [0.0, 0.05], ids=["told", "found dead"])
+def test_a_killed_reducer_is_told_from_a_link_however_late_its_daemon_knows(
+    slow: float, seed: int
+) -> None:
+    """A dying process closes its sockets first: the others may have given the ring up by then."""
+    struck: list[NodeId] = []
+
+    def strike(cluster: Cluster, injector: Injector) -> None:
+        victim = cluster.living()[seed % 3]
+        struck.append(victim.name)
+        for child in victim.children.values():
+            if isinstance(child, Reducer) and child.formed:
+                child.kill()
+
+    setup = Setup(
+        seed=seed, reap_seconds=(0.002 + slow, 0.005 + slow), notice_seconds=(slow, 0.005 + slow)
+    )
+    result = passes(simulate(setup, script=at_step(10, strike)))
+    told = [(f["fault"], f["culprit"]) for f in job_events(result, "fault_detected")]
+    assert told == [("reducer_lost", struck[0])]
 
 
 @pytest.mark.parametrize("seed", range(6))

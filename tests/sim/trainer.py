@@ -37,6 +37,8 @@ class Process:
         self.adopted = False
         """A daemon before the present one has started it."""
         self.stops = 0
+        self.status = 0
+        """How it ended."""
         self._due: list[Callable[[], None]] = []
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
@@ -146,7 +148,8 @@ class Reducer(Process):
             self.ring.lost(self.rank)
         trainer = self.trainer
         if trainer is not None:
-            trainer.later(self.cluster.between((0.0005, 0.005)), lambda: trainer.lost_reducer(self))
+            notice = self.cluster.between(self.cluster.setup.notice_seconds)
+            trainer.later(notice, lambda: trainer.lost_reducer(self))
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elasticd.recovery.faults import Evidence, classify, from_outside
+from elasticd.recovery.faults import Evidence, classify, from_outside, of_reducer
 from elasticd.types import NodeId
 
 A, B, C = (NodeId(name) for name in "abc")
@@ -58,6 +58,39 @@ def test_two_faults_at_once_are_two() -> None:
         (B, "peer_lost", "b left the view"),
     ]
     assert sorted(verdicts(*rows)) == [("peer_lost", B), ("worker_exit", A)]
+
+
+def test_a_reducer_that_crashes_as_its_ring_breaks_is_no_second_fault() -> None:
+    crashed = (B, "reducer_crashed", "reducer ended with signal 11")
+    assert verdicts(crashed, (A, "reducer_lost", REDUCER)) == [("reducer_lost", A)]
+    assert verdicts(crashed, (A, "worker_exit", TRAINER)) == [("worker_exit", A)]
+    assert verdicts((A, "ring_broken", LOST), crashed) == [("reducer_lost", B)]
+
+
+def test_what_a_trainer_says_of_its_reducer_counts_less_than_how_that_ended() -> None:
+    gone = "the data socket closed"
+    rows = [(B, "reducer_gone", gone), (A, "reducer_lost", REDUCER), (B, "ring_broken", LOST)]
+    assert verdicts(*rows) == [("reducer_lost", A)]
+    assert verdicts(*rows[::2], (A, "ring_broken", LOST)) == [("link_lost", B)]
+    assert verdicts((A, "ring_broken", LOST), rows[0]) == [("reducer_lost", B)], "the only sign"
+
+
+@pytest.mark.parametrize(
+    ("status", "fault"),
+    [(1, "ring_broken"), (0, "ring_broken"), (-9, "reducer_lost"), (-11, "reducer_crashed")],
+)
+def test_the_end_of_a_reducer(status: int, fault: str) -> None:
+    assert of_reducer(status) == fault
+
+
+def test_how_sure_it_is() -> None:
+    def sure(*piece: str) -> str:
+        (found,) = classify([Evidence(A, piece[0], "?", 1.0, *piece[1:])])
+        return found.confidence
+
+    assert sure("worker_exit") == sure("reducer_lost") == "certain"
+    assert sure("ring_broken") == "possible", "of a link, where only two ends are seen"
+    assert sure("oom", "likely") == "likely"
 
 
 def test_broken_rings_between_living_reducers_are_a_lost_link() -> None:
