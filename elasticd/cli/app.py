@@ -12,6 +12,7 @@ import elasticd
 from elasticd.cli import chaos, output, service, submit, watch
 from elasticd.cli import local as cluster
 from elasticd.cli.checkpoints import app as stored_states
+from elasticd.cli.keeper import keeper_of
 from elasticd.cli.options import Follow, Home, Job, Json, MaybeJob, Node, common
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
@@ -96,6 +97,10 @@ def local_up(
             " (strict). Default: as the home has it, or available.",
         ),
     ] = None,
+    keep: Annotated[
+        bool,
+        typer.Option("--keep", help="Until 'local down', start daemons again that die."),
+    ] = False,
     home: Home = None,
     json: Json = False,
 ) -> None:
@@ -104,17 +109,21 @@ def local_up(
     On a home that has been used before, the same nodes come back with what they had stored.
 
     \b
-    Example:
+    Examples:
       elasticctl local up -n 3 --home /tmp/cluster
+      elasticctl local up --keep
     """
     options = common(context, home, json)
-    described = cluster.up(options.local_home, nodes, partition=partition)
+    described = cluster.up(options.local_home, nodes, partition=partition, keep=keep)
+    keeper = keeper_of(options.local_home)
     if options.json:
-        output.print_json({"home": str(options.local_home), "nodes": described})
+        found = {"home": str(options.local_home), "nodes": described, "keeper": keeper}
+        output.print_json(found)
         return
     rows = [(node["id"], node["address"], node["pid"]) for node in described]
     output.print_table(("node", "address", "pid"), rows)
-    print(f"{len(rows)} daemons share a view; home {options.local_home}")
+    kept = f", kept by process {keeper}" if keeper else ""
+    print(f"{len(rows)} daemons share a view{kept}; home {options.local_home}")
 
 
 @local_app.command("down")

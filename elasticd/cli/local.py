@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import random
 import secrets
@@ -26,14 +25,14 @@ import psutil
 
 from elasticd import config
 from elasticd.cli.client import Connection, probe
+from elasticd.cli.daemons import DAEMON, DAEMON_FILE, LOG_FILE, find_daemon, start_daemon
 from elasticd.cli.homes import SOCKET_NAME, node_homes
+from elasticd.cli.keeper import end_keeper, start_keeper
 from elasticd.config import NodeConfig
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError, UsageError
 from elasticd.shell.firewall import firewall
-from elasticd.supervision.roster import CREATE_TIME_TOLERANCE_SECONDS, Roster, kill_group
+from elasticd.supervision.roster import Roster, kill_group
 
-# -P: nothing in the working folder, which is the node's home, shall be imported.
-DAEMON = (sys.executable, "-P", "-m", "elasticd.shell.daemon")
 DEFAULT_NODES = 3
 MAX_LOCAL_NODES = 64
 UP_SECONDS = 30.0
@@ -49,9 +48,7 @@ LOG_TAIL_LINES = 15
 PORTS = range(20_000, 32_000)
 
 CLUSTER_ID_FILE = "cluster_id"
-DAEMON_FILE = "daemon.json"
 CHILDREN_FILE = "children.json"
-LOG_FILE = "daemon.log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +69,7 @@ def up(
     program: Sequence[str] = DAEMON,
     *,
     partition: str | None = None,
+    keep: bool = False,
 ) -> list[dict[str, Any]]:
     """Start the cluster's nodes that don't run; returns once all share a view.
 
@@ -80,6 +78,7 @@ def up(
         count: nodes that it shall have; None: as many as it has, or the default.
         program: what is started as the daemon, with ``run --home DIR`` behind it.
         partition: the setting of that name; None: as the cluster has it.
+        keep: have a keeper start daemons again that die; one that is at work stays in any case.
 
     Returns:
         Per node ``{"id", "address", "home", "pid"}``.
@@ -90,13 +89,16 @@ def up(
     """
     with _locked(home):
         nodes = _prepare(home, count, partition)
-        idle = [node for node in nodes if _daemon(node.home) is None]
-        started = {node.name: _start(node, program) for node in idle}
+        keep = end_keeper(home) or keep  # two that start the same daemon would be one too many
+        idle = [node for node in nodes if find_daemon(node.home) is None]
+        started = {node.name: start_daemon(node.home, program) for node in idle}
         try:
             _await_view(nodes, started, program)
         except BaseException:
             _end([node.home for node in nodes if node.name in started], started)
             raise
+        if keep:
+            start_keeper(home, program)
         return [_described(node, started) for node in nodes]
 
 
@@ -112,7 +114,8 @@ def down(home: Path, patience_seconds: float = DOWN_SECONDS) -> list[str]:
     if not homes:
         return []
     with _locked(home):
-        running = [folder for folder in homes if _daemon(folder) is not None]
+        end_keeper(home)
+        running = [folder for folder in homes if find_daemon(folder) is not None]
         _end(homes, {}, patience_seconds)
         return [folder.name for folder in running]
 
@@ -145,7 +148,7 @@ def _prepare(home: Path, count: int | None, partition: str | None) -> list[Node]
             f"{home} has {len(existing)} nodes, more than {total};"
             " leave -n out or use another --home"
         )
-    running = [node.name for node in existing if _daemon(node.home) is not None]
+    running = [node.name for node in existing if find_daemon(node.home) is not None]
     if running and total > len(existing):
         raise UsageError(
             f"{home} has {len(existing)} nodes and {', '.join(running)} runs; nodes can be added"
@@ -235,30 +238,6 @@ def _write(path: Path, text: str) -> None:
 # --- processes ----------------------------------------------------------------------------------
 
 
-def _daemon(home: Path) -> psutil.Process | None:
-    """The daemon that daemon.json names, if that very process still runs."""
-    try:
-        record = json.loads((home / DAEMON_FILE).read_bytes())
-        process = psutil.Process(int(record["pid"]))
-        gap = process.create_time() - float(record["create_time"])
-        alive = process.status() != psutil.STATUS_ZOMBIE
-    except (OSError, ValueError, TypeError, KeyError, OverflowError, psutil.Error):
-        return None
-    return process if alive and abs(gap) < CREATE_TIME_TOLERANCE_SECONDS else None
-
-
-def _start(node: Node, program: Sequence[str]) -> subprocess.Popen[bytes]:
-    with (node.home / LOG_FILE).open("ab") as log:
-        return subprocess.Popen(
-            [*program, "run", "--home", str(node.home)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=node.home,
-            start_new_session=True,
-        )
-
-
 def _await_view(
     nodes: Sequence[Node], started: dict[str, subprocess.Popen[bytes]], program: Sequence[str]
 ) -> None:
@@ -266,9 +245,9 @@ def _await_view(
     while True:
         for node in nodes:
             process = started.get(node.name)
-            if process is None and _daemon(node.home) is None:
+            if process is None and find_daemon(node.home) is None:
                 # It was killed a moment before we looked, and had not ended yet.
-                started[node.name] = process = _start(node, program)
+                started[node.name] = process = start_daemon(node.home, program)
             if process is not None and process.poll() is not None:
                 raise OperationError(_obituary(node, f"ended with status {process.returncode}"))
         views = [_view(node) for node in nodes]
@@ -312,7 +291,7 @@ def _obituary(node: Node, what: str) -> str:
 
 
 def _described(node: Node, started: dict[str, subprocess.Popen[bytes]]) -> dict[str, Any]:
-    process = _daemon(node.home)
+    process = find_daemon(node.home)
     pid = process.pid if process else started[node.name].pid if node.name in started else None
     return {
         "id": node.name,
@@ -331,7 +310,7 @@ def _end(
     patience_seconds: float = DOWN_SECONDS,
 ) -> None:
     """End the daemons of ``homes``: asked first, then by SIGKILL, their children too."""
-    daemons = {home: process for home in homes if (process := _daemon(home)) is not None}
+    daemons = {home: process for home in homes if (process := find_daemon(home)) is not None}
     for home in homes:
         child = started.get(home.name)
         if home not in daemons and child is not None and child.poll() is None:

@@ -20,6 +20,7 @@ from datetime import datetime
 from pathlib import Path
 
 from elasticd.cli import local
+from elasticd.cli.daemons import LOG_FILE
 from elasticd.cli.client import probe
 
 _PATIENCE_SECONDS = 60.0
@@ -29,7 +30,7 @@ _LINE = re.compile(r"timestamp=(\S+) .*?event=(\"[^\"]*\"|\S+)(.*)")
 def lines(home: Path, since: float) -> list[tuple[float, str, str]]:
     """(time, event, the rest) of each line of a daemon's log from ``since`` on."""
     found = []
-    for text in (home / local.LOG_FILE).read_text().splitlines():
+    for text in (home / LOG_FILE).read_text().splitlines():
         if match := _LINE.match(text):
             at = datetime.fromisoformat(match[1]).timestamp()
             if at >= since:

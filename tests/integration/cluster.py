@@ -25,7 +25,7 @@ import psutil
 
 from elasticd.cli.client import Client
 from elasticd.cli.homes import node_homes
-from elasticd.cli.local import DAEMON
+from elasticd.cli.daemons import DAEMON
 from elasticd.config import load as load_config
 from elasticd.config import split_address
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
@@ -290,13 +290,14 @@ class Cluster:
                 os.kill(one.pid, signal.SIGKILL)
                 _await_gone([one])
 
-    def restart_daemon(self, node: str) -> None:
-        """SIGKILL the daemon of ``node`` and start another at once; returns when that answers."""
+    def restart_daemon(self, node: str, program: Sequence[str | Path] = DAEMON) -> None:
+        """SIGKILL the daemon of ``node`` and start ``program`` as another at once; returns when
+        that answers."""
         self.kill_daemon(node)
         home = self.home / node
         with (home / "daemon.log").open("ab") as log:
             daemon = subprocess.Popen(
-                [*DAEMON, "run", "--home", home],
+                [*program, "run", "--home", home],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -1,0 +1,53 @@
+"""Processes of a local cluster: a folder's JSON file names one by pid and start time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from elasticd.supervision.roster import CREATE_TIME_TOLERANCE_SECONDS
+
+# -P: nothing in the working folder, which is the node's home, shall be imported.
+DAEMON = (sys.executable, "-P", "-m", "elasticd.shell.daemon")
+DAEMON_FILE = "daemon.json"
+LOG_FILE = "daemon.log"
+
+
+def find(record: Path) -> psutil.Process | None:
+    """The process that the file names, if that very process still runs."""
+    try:
+        named = json.loads(record.read_bytes())
+        process = psutil.Process(int(named["pid"]))
+        gap = process.create_time() - float(named["create_time"])
+        alive = process.status() != psutil.STATUS_ZOMBIE
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, psutil.Error):
+        return None
+    return process if alive and abs(gap) < CREATE_TIME_TOLERANCE_SECONDS else None
+
+
+def find_daemon(home: Path) -> psutil.Process | None:
+    """The daemon of the node whose home this is."""
+    return find(home / DAEMON_FILE)
+
+
+def start_daemon(home: Path, program: Sequence[str] = DAEMON) -> subprocess.Popen[bytes]:
+    """Start the daemon of a node, detached."""
+    return start([*program, "run", "--home", str(home)], home, home / LOG_FILE)
+
+
+def start(command: Sequence[str], folder: Path, log: Path) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own that prints into ``log``."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=folder,
+            start_new_session=True,
+        )

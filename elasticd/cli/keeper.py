@@ -1,0 +1,144 @@
+"""The keeper of a local cluster: starts a daemon again that died, as launchd and systemd do for
+services.
+
+``python -m elasticd.cli.keeper HOME PROGRAM…``, detached, one to a home; ``local up --keep`` starts it and
+``local down`` ends it. A daemon that was told to end takes its daemon.json along and stays away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from elasticd.cli.daemons import DAEMON_FILE, find, find_daemon, start, start_daemon
+from elasticd.cli.homes import node_homes
+from elasticd.shell.clock import monotonic_seconds
+
+KEEPER_FILE = "keeper.json"
+KEEPER_LOG = "keeper.log"
+POLL_SECONDS = 0.1
+END_SECONDS = 5.0
+WRONG_SETTING = 2
+"""The exit code that no restart cures."""
+FIRST_PAUSE_SECONDS = 0.2
+LONGEST_PAUSE_SECONDS = 10.0
+STEADY_SECONDS = 10.0
+"""A daemon that lived so long is not one that dies at its start."""
+
+
+@dataclass(slots=True)
+class Patience:
+    """When one daemon may be started again. Pure; times are monotonic seconds."""
+
+    pause: float = FIRST_PAUSE_SECONDS
+    started: float | None = None
+    due: float | None = None
+
+    def may_start(self, now: float) -> bool:
+        """It does not run: whether the pause that its deaths have earned is over."""
+        if self.due is None:
+            steady = self.started is None or now - self.started >= STEADY_SECONDS
+            longer = min(2 * self.pause, LONGEST_PAUSE_SECONDS)
+            self.pause = FIRST_PAUSE_SECONDS if steady else longer
+            self.due = now + self.pause
+        return now >= self.due
+
+    def starts(self, now: float) -> None:
+        """It is being started."""
+        self.started, self.due = now, None
+
+
+@dataclass(slots=True)
+class Kept:
+    """One node, as the keeper sees it."""
+
+    home: Path
+    program: Sequence[str]
+    patience: Patience = field(default_factory=Patience)
+    child: subprocess.Popen[bytes] | None = None
+    """What was started here and has not ended."""
+
+    def look(self, now: float) -> None:
+        """Start its daemon if it died."""
+        if self.child is not None and (code := self.child.poll()) is not None:
+            self.child = None
+            if code == WRONG_SETTING:
+                print(f"{self.home.name}: wrong settings; it is not started again", flush=True)
+                (self.home / DAEMON_FILE).unlink(missing_ok=True)
+        died = (self.home / DAEMON_FILE).exists() and find_daemon(self.home) is None
+        if self.child is None and died and self.patience.may_start(now):
+            self.patience.starts(now)
+            self.child = start_daemon(self.home, self.program)
+            print(f"{self.home.name}: its daemon died; started {self.child.pid}", flush=True)
+
+    def let_go(self) -> None:
+        """End what has not got as far as to name itself: nobody else would find it."""
+        daemon, child = find_daemon(self.home), self.child
+        if child is not None and (daemon is None or daemon.pid != child.pid):
+            child.kill()
+            child.wait()
+
+
+def keep(home: Path, program: Sequence[str], stopping: threading.Event) -> None:
+    """Look after the daemons of a local cluster until ``stopping``."""
+    kept = [Kept(folder, program) for folder in node_homes(home)]
+    while not stopping.wait(POLL_SECONDS):
+        for one in kept:
+            one.look(monotonic_seconds())
+    for one in kept:
+        one.let_go()
+
+
+def keeper_of(home: Path) -> int | None:
+    """The pid of the keeper that is at work there."""
+    keeper = find(home / KEEPER_FILE)
+    return keeper.pid if keeper is not None else None
+
+
+def start_keeper(home: Path, program: Sequence[str]) -> None:
+    """Start the keeper of ``home``, where there must be none. It starts daemons as ``program``."""
+    command = [sys.executable, "-P", "-m", "elasticd.cli.keeper", str(home), *program]
+    keeper = start(command, home, home / KEEPER_LOG)
+    process = psutil.Process(keeper.pid)
+    beside = home / f".{KEEPER_FILE}.partial"
+    beside.write_text(json.dumps({"pid": keeper.pid, "create_time": process.create_time()}))
+    beside.replace(home / KEEPER_FILE)
+    keeper.returncode = 0  # it is to outlive us: Popen shall not wait for it, nor complain
+
+
+def end_keeper(home: Path) -> bool:
+    """End the keeper of ``home``; whether there was one."""
+    keeper = find(home / KEEPER_FILE)
+    if keeper is not None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            keeper.terminate()
+            try:
+                keeper.wait(END_SECONDS)
+            except psutil.TimeoutExpired:
+                keeper.kill()
+                keeper.wait(END_SECONDS)
+    (home / KEEPER_FILE).unlink(missing_ok=True)
+    return keeper is not None
+
+
+def main() -> int:
+    """Serve until SIGTERM."""
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    os.umask(0o077)
+    keep(Path(sys.argv[1]), sys.argv[2:], stopping)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

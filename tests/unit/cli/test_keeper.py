@@ -1,0 +1,94 @@
+"""The keeper of a local cluster, with programs that are daemons only in what others see."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from elasticd.cli import keeper, local
+from elasticd.cli.daemons import find_daemon
+from elasticd.cli.keeper import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Patience
+
+WAIT_SECONDS = 60.0
+
+
+@pytest.fixture
+def cluster(home: Path) -> Iterator[Path]:
+    yield home
+    local.down(home, 0.5)
+
+
+def wait_for(what: str, look: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not look():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def test_a_daemon_that_dies_at_its_start_is_started_more_and_more_seldom() -> None:
+    patience, now, pauses = Patience(), 0.0, []
+    for _ in range(10):
+        died = now
+        while not patience.may_start(now):
+            now += 0.05
+        pauses.append(round(now - died, 3))
+        patience.starts(now)
+        now += 0.5
+    assert pauses[0] == pytest.approx(FIRST_PAUSE_SECONDS, abs=0.06)
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == pytest.approx(LONGEST_PAUSE_SECONDS, abs=0.06)
+
+
+def test_one_that_lived_is_started_at_once_again() -> None:
+    patience = Patience()
+    for now in (0.0, 1.0, 2.0):
+        while not patience.may_start(now):
+            now += 0.1
+        patience.starts(now)
+    assert not patience.may_start(100.0)
+    assert patience.may_start(100.0 + FIRST_PAUSE_SECONDS)
+
+
+@pytest.mark.process
+def test_what_dies_comes_back_until_down(cluster: Path, fake_program: list[str]) -> None:
+    before = {row["id"]: row["pid"] for row in local.up(cluster, 2, fake_program, keep=True)}
+    first = keeper.keeper_of(cluster)
+    assert first is not None
+    for node in ("node-0", "node-1", "node-1"):
+        old = find_daemon(cluster / node)
+        assert old is not None
+        old.kill()
+        wait_for(f"another {node}", lambda node=node, old=old: _other(cluster / node, old.pid))  # type: ignore[misc]
+    after = {row["id"]: row["pid"] for row in local.up(cluster, None, fake_program)}
+    assert not set(before.values()) & set(after.values())
+    second = keeper.keeper_of(cluster)
+    assert second is not None and second != first, "up without --keep has ended the keeper"
+    assert not psutil.pid_exists(first)
+    assert local.down(cluster, 0.5) == ["node-0", "node-1"]
+    assert keeper.keeper_of(cluster) is None
+    assert not psutil.pid_exists(second)
+
+
+def _other(home: Path, pid: int) -> bool:
+    daemon = find_daemon(home)
+    return daemon is not None and daemon.pid != pid
+
+
+@pytest.mark.process
+def test_what_was_told_to_end_stays_away(cluster: Path, fake_program: list[str]) -> None:
+    local.up(cluster, 2, fake_program, keep=True)
+    daemon = find_daemon(cluster / "node-0")
+    assert daemon is not None
+    (cluster / "node-0" / "daemon.json").unlink()  # as a daemon does that ends in order
+    daemon.kill()
+    crashed = find_daemon(cluster / "node-1")
+    assert crashed is not None
+    os.kill(crashed.pid, signal.SIGKILL)
+    wait_for("another node-1", lambda: _other(cluster / "node-1", crashed.pid))
+    assert find_daemon(cluster / "node-0") is None
