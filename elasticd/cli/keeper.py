@@ -1,8 +1,9 @@
 """The keeper of a local cluster: starts a daemon again that died, as launchd and systemd do for
 services.
 
-``python -m elasticd.cli.keeper HOME PROGRAM…``, detached, one to a home; ``local up --keep`` starts it and
-``local down`` ends it. A daemon that was told to end takes its daemon.json along and stays away.
+``python -m elasticd.cli.keeper HOME PROGRAM…``, detached, one to a home; ``local up --keep`` starts
+it and ``local down`` ends it. A daemon that was told to end takes its daemon.json along and stays
+away.
 """
 
 from __future__ import annotations

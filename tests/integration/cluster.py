@@ -24,8 +24,8 @@ from typing import Any, Self, TypeVar
 import psutil
 
 from elasticd.cli.client import Client
-from elasticd.cli.homes import node_homes
 from elasticd.cli.daemons import DAEMON
+from elasticd.cli.homes import node_homes
 from elasticd.config import load as load_config
 from elasticd.config import split_address
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
@@ -290,14 +290,16 @@ class Cluster:
                 os.kill(one.pid, signal.SIGKILL)
                 _await_gone([one])
 
-    def restart_daemon(self, node: str, program: Sequence[str | Path] = DAEMON) -> None:
-        """SIGKILL the daemon of ``node`` and start ``program`` as another at once; returns when
-        that answers."""
+    program: Sequence[str | Path] = DAEMON
+    """What :meth:`restart_daemon` starts."""
+
+    def restart_daemon(self, node: str) -> None:
+        """SIGKILL the daemon of ``node`` and start another at once; returns when that answers."""
         self.kill_daemon(node)
         home = self.home / node
         with (home / "daemon.log").open("ab") as log:
             daemon = subprocess.Popen(
-                [*program, "run", "--home", home],
+                [*self.program, "run", "--home", home],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

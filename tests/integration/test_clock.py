@@ -33,9 +33,10 @@ def test_jumps_of_the_leaders_clocks(
         beside.replace(file)
 
     with make_cluster(tmp_path, 3) as cluster:
+        cluster.program = [sys.executable, clocked.__file__]
         for node in cluster.nodes:
             set_clock(node, 0.0, 0.0)
-            cluster.restart_daemon(node, [sys.executable, clocked.__file__])
+            cluster.restart_daemon(node)
         cluster.wait_for("a view of all", lambda: len(cluster.view()["members"]) == 3)
         job = cluster.submit("high.py", job__args=["--pace-seconds", "0.05"])
         before = cluster.wait_whole(job, 5)
