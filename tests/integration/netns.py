@@ -25,7 +25,7 @@ from tests.integration.cluster import Cluster
 DAEMON_PORT = 7070
 COMMAND_SECONDS = 10.0
 FILLER = "filler"
-_NETWORK = "10.213.7"
+_NETWORK, _SECOND_NETWORK = "10.213.7", "10.213.8"
 
 
 @functools.cache
@@ -57,12 +57,14 @@ class NetCluster(Cluster):
         nodes: int,
         kernels: Path | None = None,
         disk_mib: int = 0,
+        addresses: int = 1,
         **settings: Any,
     ) -> None:
         """``settings`` are keys of elasticd.toml for every node; with ``disk_mib`` each home is a
-        disk of its own of that size."""
+        disk of its own of that size. Of two ``addresses`` the first is the one to be cut."""
         super().__init__(folder, nodes, kernels)
         self._disk_mib = disk_mib
+        self._networks = (_NETWORK, _SECOND_NETWORK)[:addresses]
         self._settings = settings
         self._prefix = f"eld-{secrets.token_hex(3)}"
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -85,15 +87,20 @@ class NetCluster(Cluster):
             _ip("-n", self._hub, "link", "set", port, "up")
             _ip("-n", space, "link", "set", "lo", "up")
             _ip("-n", space, "link", "set", "eth0", "up")
-            _ip("-n", space, "addr", "add", f"{self.host(node)}/24", "dev", "eth0")
+            for address in self.hosts(node):
+                _ip("-n", space, "addr", "add", f"{address}/24", "dev", "eth0")
 
     def space(self, node: str) -> str:
         """The name of a node's namespace."""
         return f"{self._prefix}-{node}"
 
     def host(self, node: str) -> str:
-        """A node's address."""
-        return f"{_NETWORK}.{self.nodes.index(node) + 1}"
+        """A node's first address."""
+        return self.hosts(node)[0]
+
+    def hosts(self, node: str) -> list[str]:
+        """All of its addresses."""
+        return [f"{network}.{self.nodes.index(node) + 1}" for network in self._networks]
 
     def pull(self, node: str) -> None:
         """Pull the node's cable: it hears nobody, and its own interface has no carrier."""
@@ -133,9 +140,9 @@ class NetCluster(Cluster):
         """Where the daemon of ``node`` listens."""
         return f"{self.host(node)}:{DAEMON_PORT}"
 
-    def answers(self, node: str) -> str:
+    def answers(self, node: str) -> list[str]:
         """Where the others reach it."""
-        return self.listens(node)
+        return [f"{host}:{DAEMON_PORT}" for host in self.hosts(node)]
 
     def launcher(self, node: str) -> list[str]:
         """What goes before the daemon's command."""
@@ -153,8 +160,8 @@ class NetCluster(Cluster):
             settings = NodeConfig(
                 node_id=node,
                 listen=self.listens(node),
-                advertise=(self.answers(node),),
-                peers=tuple(self.answers(n) for n in self.nodes if n != node),
+                advertise=tuple(self.answers(node)),
+                peers=tuple(self.answers(n)[0] for n in self.nodes if n != node),
                 **self._settings,
             )
             (folder / config.FILE_NAME).write_text(config.dump(settings))

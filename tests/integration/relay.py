@@ -132,8 +132,8 @@ class RelayedCluster(NetCluster):
     def listens(self, node: str) -> str:
         return f"127.0.0.1:{self._ports[node]}"
 
-    def answers(self, node: str) -> str:
-        return self._doors[node]
+    def answers(self, node: str) -> list[str]:
+        return [self._doors[node]]
 
     def launcher(self, node: str) -> list[str]:
         return []

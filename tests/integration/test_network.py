@@ -104,19 +104,74 @@ def test_two_halves_go_on_meet_and_are_one_lineage(
 
 
 @pytest.mark.deep
-def test_a_partial_partition_among_four_leaves_a_view_that_works(
-    net: NetCluster, undisturbed: Undisturbed
-) -> None:
+@pytest.mark.parametrize("second", [1, 2], ids=["neighbours", "opposites"])
+def test_of_four_two_are_cut_apart(net: NetCluster, undisturbed: Undisturbed, second: int) -> None:
+    """The ring is laid past their link, and nobody is given up."""
     expected = undisturbed("high.py")
     job = net.submit("high.py", job__args=SLOW)
-    ranks = net.wait_whole(job, 5)["ranks"]
-    one, other = ranks[0]["node"], ranks[2]["node"]  # no neighbours in the ring
+    nodes = [rank["node"] for rank in net.wait_whole(job, 5)["ranks"]]
+    joined = len(kinds(net, None, "node_joined"))
+    cut_apart(net, nodes[0], nodes[second])
+    check(net, job, expected)
+    assert all(len(world["members"]) == 4 for world in kinds(net, job, "world_formed")[1:])
+    formed = kinds(net, job, "world_formed")[-1]
+    if second == 1:
+        assert "past links that are dead" in formed["reason"], net.report("another way", job)
+        places = [formed["members"].index(node) for node in nodes[:2]]
+        assert abs(places[0] - places[1]) == 2, formed
+    else:
+        assert formed["rung"] == "start", "no ring went that way"
+    assert len(kinds(net, None, "node_joined")) == joined, "nobody had left"
+
+
+@pytest.mark.deep
+def test_of_three_two_are_cut_apart_on_one_of_two_networks(
+    kernels: Path, tmp_path: Path, undisturbed: Undisturbed
+) -> None:
+    """All are neighbours: only this pair's link moves to the other addresses."""
+    expected = undisturbed("high.py")
+    with NetCluster(tmp_path, 3, kernels, addresses=2) as net:
+        job = net.submit("high.py", job__args=SLOW)
+        nodes = [rank["node"] for rank in net.wait_whole(job, 5)["ranks"]]
+        cut_apart(net, nodes[0], nodes[1])
+        check(net, job, expected)
+        worlds = kinds(net, job, "world_formed")
+        assert [world["members"] for world in worlds] == [nodes] * len(worlds), "nobody left"
+        (before, after) = net.hosts(nodes[1])
+        assert (
+            f"{nodes[0]} reaches {nodes[1]} at {after} instead of {before}" in worlds[1]["reason"]
+        )
+        assert worlds[1]["rung"] == "retry"
+        (fault,) = kinds(net, job, "fault_detected")
+        assert fault["fault"] == "link_lost" and fault["node"] in nodes[:2]
+
+
+@pytest.mark.deep
+def test_of_three_two_are_cut_apart_with_no_other_way(
+    kernels: Path, tmp_path: Path, undisturbed: Undisturbed
+) -> None:
+    """No ring of three goes without that link: one of the two waits until it is back."""
+    expected = undisturbed("high.py")
+    with NetCluster(tmp_path, 3, kernels) as net:
+        job = net.submit("high.py", job__args=SLOWER)
+        nodes = [rank["node"] for rank in net.wait_whole(job, 5)["ranks"]]
+        cut_apart(net, nodes[0], nodes[1])
+
+        def worlds() -> list[Any]:
+            return kinds(net, job, "world_formed")
+
+        net.wait_for("a ring of two", lambda: len(worlds()) > 1)
+        members = worlds()[1]["members"]
+        assert len(members) == 2 and nodes[2] in members
+        net.join()
+        net.wait_for("a ring of three", lambda: len(worlds()[-1]["members"]) == 3)
+        check(net, job, expected)
+
+
+def cut_apart(net: NetCluster, one: str, other: str) -> None:
+    """Drop what one sends to the other's first address, both ways."""
     net.deafen(one, other)
     net.deafen(other, one)
-    status = check(net, job, expected)
-    assert status["steps"] == 60
-    net.join()
-    net.wait_view(net.nodes)
 
 
 @pytest.mark.deep
