@@ -42,6 +42,8 @@ class View:
     """Nodes that may still train in an older view, until they notice."""
     heard: tuple[Heard, ...] = ()
     """What its members had heard of worlds."""
+    voters: tuple[NodeId, ...] = ()
+    """Nodes that leave on purpose, and have their say in who may train for the last time."""
 
     @property
     def leader(self) -> NodeId:

@@ -571,6 +571,10 @@ class Node:
             for member in self.members.values()
         )
 
+    def may_end(self) -> bool:
+        """Whether the others can do without another word of ours, once we have left."""
+        return not self.views.votes.owed
+
     def job_status(self, job: JobId) -> dict[str, Any]:
         """One entry of ``status --json``'s jobs."""
         record = self.jobs.records[job]

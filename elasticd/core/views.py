@@ -156,6 +156,8 @@ class Membership:
         link, peer = self.links.get(node), self.peers.get(node)
         if link is not None and link[0] == boot:
             del self.links[node]
+        if self.votes.gone(node):
+            self._abandon(node)
         if peer is None or peer.boot != boot or peer.down_since is not None:
             return
         self._changed()
@@ -204,6 +206,7 @@ class Membership:
             return
         self.ctx.log("info", "leaves the view", why=reason)
         self.leaving = reason
+        self.votes.leave(self.view)
         for node in sorted(self.links):
             self.ctx.send(node, Leaving(reason))
         self._follow_none()
@@ -211,7 +214,7 @@ class Membership:
     def stay(self) -> None:
         """Take :meth:`leave` back: the others hear our heartbeats again and let us in."""
         if self.leaving:
-            self.leaving = ""
+            self.leaving, self.votes.owed = "", False
             for node in sorted(self.links):
                 if node not in self.departed:
                     self._meet(node)
@@ -238,6 +241,7 @@ class Membership:
 
     def on_leaving(self, node: NodeId, leaving: Leaving) -> None:
         self.departed.add(node)
+        self.votes.leaves(node, self.view)
         if node in self.peers:
             self._bury(node, leaving.reason)
 
@@ -291,6 +295,7 @@ class Membership:
             self._beat()
         if now >= self._look_at:
             self._look()
+        self.votes.tick()
         if lost := self._lost():
             self._step_down(lost)
         self._ballot_overdue()
@@ -331,7 +336,7 @@ class Membership:
         timing = self.ctx.timing
         if self.leaving:
             return []
-        times = [self.next_heartbeat]
+        times = [self.next_heartbeat, *self.votes.leavers.values()]
         times += [self.damping.admit_at(n) for n in self.damping.records if n in self.peers]
         if self.ballot is not None:
             times.append(self.ballot.deadline)
@@ -507,11 +512,12 @@ class Membership:
         ctx = self.ctx
         ctx.counter += 1
         epoch = Tag(ctx.counter, ctx.me, ctx.nonce())
-        self._ask(View(epoch, members, primary=not self.ctx.strict))
+        voters = tuple(sorted(self.votes.leavers.keys() & self.links.keys()))
+        self._ask(View(epoch, members, primary=not self.ctx.strict, voters=voters))
 
     def _ask(self, view: View) -> None:
         """Ask all members for their promise; or, once it is decided, to journal the attempt."""
-        ctx, others = self.ctx, {n for n in view.members if n != self.ctx.me}
+        ctx, others = self.ctx, {*view.members, *view.voters} - {self.ctx.me}
         ballot = Ballot(view, others, ctx.now + ctx.timing.ballot_seconds)
         ballot.histories[ctx.me] = self.votes.history
         ballot.heard += self.votes.heard()
@@ -526,6 +532,8 @@ class Membership:
         decided = self.ctx.strict and view.primary
         late = view.epoch != self.promised if decided else view.epoch <= self.promised
         strange = node not in self.peers or ctx.me not in view.members or self._on_probation(node)
+        if self.leaving:
+            strange = ctx.me not in view.voters
         if late or strange or self._would_split(node, view):
             ctx.send(node, ViewNack(view.epoch, max(ctx.counter, self.promised.counter)))
             return
@@ -595,6 +603,7 @@ class Membership:
             return
         self.ballot = None
         for node in sorted(ballot.waiting):
+            self.votes.gone(node)
             if node in self.peers:
                 self.ctx.log("warning", "node did not answer a proposed view", node=node)
                 self.detector.hasten(node, self.ctx.now)

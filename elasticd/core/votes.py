@@ -19,6 +19,10 @@ from elasticd.types import NO_TAG, JobId, NodeId, Tag
 class Votes:
     ctx: Context
     history: History = field(default_factory=History)
+    leavers: dict[NodeId, float] = field(default_factory=dict)
+    """Members of the view that leave on purpose and may still vote for the next one, until when."""
+    owed: bool = False
+    """We leave, and the others may need our vote to go on."""
 
     @staticmethod
     def of(
@@ -40,12 +44,14 @@ class Votes:
             self.ctx.persist("view_attempt", view)
             return
         self.ctx.persist("primary_attempt", view)
+        self.owed = False
         if _session(view) not in self.history.attempts:
             attempts = (*self.history.attempts, _session(view))
             self.history = replace(self.history, attempts=attempts)
 
     def form(self, view: View) -> None:
         """``view`` is ours now."""
+        self.leavers.clear()
         if not self.ctx.strict or not view.primary:
             self.ctx.persist("view_formed", view)
             return
@@ -66,15 +72,40 @@ class Votes:
         for each in heard:
             newest[each.job] = max(newest.get(each.job, NO_TAG), each.generation)
         worlds = tuple(Heard(job, newest[job]) for job in sorted(newest))
-        return replace(view, primary=found.primary, why=found.reason, away=found.away, heard=worlds)
+        # What a node that leaves has started may outlive its daemon for a while.
+        away = tuple(sorted({*found.away, *view.voters}))
+        return replace(view, primary=found.primary, why=found.reason, away=away, heard=worlds)
+
+    # --- who goes on purpose ----------------------------------------------------------------------
+
+    def leave(self, view: View | None) -> None:
+        """We leave ``view``: of two nodes the other could not go on without our vote."""
+        self.leavers.clear()
+        self.owed = self._counts(view) and view is not None and len(view.members) > 1
+
+    def leaves(self, node: NodeId, view: View | None) -> None:
+        """A node says that it leaves ``view``, and waits a moment for the vote without it."""
+        if self._counts(view) and view is not None and node in view.members:
+            self.leavers[node] = self.ctx.now + self.ctx.timing.ballot_seconds
+
+    def gone(self, node: NodeId) -> bool:
+        """``node`` votes no more. True if it would have."""
+        return self.leavers.pop(node, None) is not None
+
+    def tick(self) -> None:
+        for node in [n for n, until in self.leavers.items() if self.ctx.now >= until]:
+            del self.leavers[node]
+
+    def _counts(self, view: View | None) -> bool:
+        return self.ctx.strict and view is not None and view.primary
 
     def lost(self, view: View | None, living: Collection[NodeId]) -> str:
         """Why a primary view is none any more although no other was formed, or nothing."""
-        if not self.ctx.strict or view is None or not view.primary:
-            return ""
-        if quorum.holds(view.members, living):
+        if not self._counts(view) or view is None:
             return ""
         there = sum(node in living for node in view.members)
+        if quorum.holds(view.members, {*living, *self.leavers}):
+            return ""
         return f"{quorum.PREFIX}{there} of the view's {len(view.members)} members are within reach"
 
 

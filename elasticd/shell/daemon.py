@@ -15,7 +15,7 @@ import resource
 import secrets
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO, assert_never, cast
 
@@ -54,6 +54,8 @@ from elasticd.types import JobId, NodeId
 STOP_SECONDS = 5.0
 DEPART_SECONDS = 3.0
 """A world that does not go on without our rank by then regroups after our end."""
+VOTE_SECONDS = 1.0
+"""Who has not asked for our vote by then has to do without."""
 ROTATE_SECONDS = 10.0
 """Between two looks at the sizes of the ranks' logs."""
 _FILES = 4096
@@ -71,7 +73,8 @@ class Daemon:
         self._boot = secrets.token_hex(8)
         self._me = NodeId(settings.node_id)
         self._stop = asyncio.Event()
-        self._departed: asyncio.Event | None = None
+        self._waits: tuple[Callable[[], bool], asyncio.Event] | None = None
+        """What the control plane has to come to before the daemon goes on ending."""
         """Set, while we wait for it, when no world needs us any more."""
         self._failure: BaseException | None = None
         self._infos: dict[NodeId, dict[str, Any]] = {}
@@ -181,8 +184,9 @@ class Daemon:
 
     async def _end(self) -> None:
         await self._depart()
-        # The others need not wait for our silence.
+        # The others need not wait for our silence, nor do without our vote.
         self._post(e.Leave("its daemon is being stopped"))
+        await self._until(self._node.may_end, VOTE_SECONDS)
         self._engine.stop()
         self._ranks.close()
         await self._scrubber.close()
@@ -200,12 +204,18 @@ class Daemon:
         """Let the world go on without our rank first, at its next step boundary."""
         if self._failure is not None:
             return
-        self._departed = asyncio.Event()
         self._post(e.Depart())
-        if not self._node.may_stop():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(DEPART_SECONDS):
-                    await self._departed.wait()
+        await self._until(self._node.may_stop, DEPART_SECONDS)
+
+    async def _until(self, ready: Callable[[], bool], seconds: float) -> None:
+        """Wait until the control plane has come to something, but not for longer."""
+        if ready():
+            return
+        event = asyncio.Event()
+        self._waits = ready, event
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await event.wait()
 
     # --- wiring -------------------------------------------------------------------------------
 
@@ -379,8 +389,8 @@ class Daemon:
                 self._queries.reply(effect)
             case _:
                 assert_never(effect)
-        if self._departed is not None and self._node.may_stop():
-            self._departed.set()
+        if self._waits is not None and self._waits[0]():
+            self._waits[1].set()
 
     def _emit(self, effect: e.Emit) -> None:
         fields = dict(effect.fields)

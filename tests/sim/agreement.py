@@ -59,6 +59,9 @@ class Views:
         for member in view.members:
             if view.epoch not in disks[member].promised:
                 return f"{node} forms the view {view.epoch}, which {member} has not promised"
+        for voter in view.voters if view.primary else ():
+            if view.epoch not in disks[voter].attempted:
+                return f"{node} forms the view {view.epoch}, for which {voter} has not voted"
         newest = disks[node].newest_promise
         if newest != view.epoch:
             return f"{node} forms the view {view.epoch} although it has promised {newest}"

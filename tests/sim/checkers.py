@@ -135,7 +135,8 @@ class OneSide:
             return ""
         if view.epoch < last.epoch:
             return ""  # it hears late of what others have left; it trains in no older world
-        there = [node for node in last.members if node in view.members]
+        # Who left on purpose voted for it, and journalled so (agreement.Views).
+        there = [node for node in last.members if node in (*view.members, *view.voters)]
         half = 2 * len(there) == len(last.members) and last.members[0] in there
         if 2 * len(there) <= len(last.members) and not half:
             return f"view {view} is primary with {there} of {last}"

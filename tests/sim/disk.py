@@ -34,6 +34,8 @@ class Disk:
     journal: list[tuple[str, Any]] = field(default_factory=list)
     promised: set[Tag] = field(default_factory=set)
     """Epochs of views that the journal has as attempted."""
+    attempted: set[Tag] = field(default_factory=set)
+    """Of those that may train."""
     newest_promise: Tag | None = None
     entered: set[Tag] = field(default_factory=set)
     """Generations of worlds that the journal has."""
@@ -75,6 +77,8 @@ class Disk:
             case View(epoch=epoch) if kind == "view_attempt":
                 self.promised.add(epoch)
                 self.newest_promise = epoch
+            case View(epoch=epoch) if kind == "primary_attempt":
+                self.attempted.add(epoch)
             case JobRecord(id=job):
                 self.jobs.add(job)
             case World(job=job, generation=generation):

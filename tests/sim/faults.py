@@ -252,10 +252,15 @@ class Injector:
             return False
         self.cluster.say("faults", f"{host.name} is upgraded")
         host.post(e.Leave("its daemon is being stopped"))
-        boot = host.boot
+        boot, cluster = host.boot, self.cluster
+        latest = cluster.now + 1.0
 
         def stop() -> None:
-            if host.boot == boot:
+            if host.boot != boot or host.node is None:
+                return
+            if not host.node.may_end() and cluster.now < latest:
+                cluster.after(0.01, stop)
+            else:
                 host.crash(power=False)
                 if self.stopped:  # while it was going
                     self.cluster.after(0.5, host.start)

@@ -205,6 +205,31 @@ def test_strict_the_last_of_three_parks_until_another_is_back() -> None:
     assert [fields["lost_steps"] for fields in job_events(result, "recovery_finished")] == [0]
 
 
+@pytest.mark.parametrize("leads", [True, False])
+@pytest.mark.parametrize("seed", range(2))
+def test_strict_of_two_one_that_leaves_hands_its_vote_over(seed: int, leads: bool) -> None:
+    """The other trains on; who left can't go on alone, though it was the one that breaks ties."""
+    struck: list[float] = []
+
+    def strike(cluster: Cluster, injector: Injector) -> None:
+        leader = led(cluster)
+        (other,) = (host for host in cluster.living() if host is not leader)
+        victim, stays = (leader, other) if leads else (other, leader)
+        struck.append(cluster.now)
+        victim.post(e.Leave("its daemon is being stopped"))
+        node = victim.node
+        assert node is not None
+        when(cluster, node.may_end, lambda: victim.crash(power=False))
+        cluster.after(3.0, stays.crash)
+        cluster.after(4.0, victim.start)
+        cluster.after(20.0, stays.start)
+
+    result = passes(simulate(strict(seed, nodes=2, steps=400), script=at_step(15, strike)))
+    assert recovery_seconds(result, struck[0]) < 0.6
+    (reason,) = parked(result)
+    assert "without n0, which breaks the tie" in reason or "0 of undecided view" in reason
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_strict_a_world_that_is_cut_off_has_ended_before_another_begins(seed: int) -> None:
     setup = strict(seed, world_max=1, steps=2000, every=20)
