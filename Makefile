@@ -7,6 +7,7 @@ INSTALLED := $(VENV)/.installed
 PIP := $(PYTHON) -m pip --disable-pip-version-check --quiet
 
 PYTEST_ARGS ?=
+PARALLEL := -n auto --maxprocesses 4
 BENCH_ARGS ?=
 SOAK ?= sim
 SOAK_SECONDS ?= 1800
@@ -22,8 +23,14 @@ help: ## say what there is (the default)
 demo: $(INSTALLED) ## train on a local cluster of three daemons, break it, show it heal
 	@$(VENV)/bin/elasticctl demo
 
+# Tests that start processes run one by one: they are about time, and want the machine to themselves.
 test: $(INSTALLED) ## the test suite; PYTEST_ARGS="-k name" for a part of it
+ifeq ($(PYTEST_ARGS),)
+	@$(PYTHON) -m pytest $(PARALLEL) -m "not process and not deep"
+	@$(PYTHON) -m pytest -m "process and not deep"
+else
 	@$(PYTHON) -m pytest -m "not deep" $(PYTEST_ARGS)
+endif
 
 deep: $(INSTALLED) ## the tests that take longer: more nodes, networks, kills
 	@$(PYTHON) -m pytest -m deep $(PYTEST_ARGS)
@@ -33,7 +40,7 @@ check: $(INSTALLED) ## format, lint, types, import directions and the tests that
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m mypy
 	@$(VENV)/bin/lint-imports
-	@$(PYTHON) -m pytest -q -m "not process" $(QUICK_TESTS)
+	@$(PYTHON) -m pytest -q $(PARALLEL) -m "not process" $(QUICK_TESTS)
 
 bench: $(INSTALLED) ## measure: every tests/benchmarks/bench_*.py in turn
 	@set -e; for script in tests/benchmarks/bench_*.py; do \

@@ -93,6 +93,8 @@ class Cluster:
         self.temporary = folder / "tmp"
         self.temporary.mkdir(parents=True, exist_ok=True)
         self.size = nodes
+        self.program: Sequence[str | Path] = DAEMON
+        """What :meth:`restart_daemon` starts."""
         self.seen: set[Seen] = set()
         self.client = Client(self.home)
         self._shared_before = _shared_memory()
@@ -289,9 +291,6 @@ class Cluster:
             if one.role == "daemon" and one.alive:
                 os.kill(one.pid, signal.SIGKILL)
                 _await_gone([one])
-
-    program: Sequence[str | Path] = DAEMON
-    """What :meth:`restart_daemon` starts."""
 
     def restart_daemon(self, node: str) -> None:
         """SIGKILL the daemon of ``node`` and start another at once; returns when that answers."""
