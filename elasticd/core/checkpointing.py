@@ -60,6 +60,8 @@ class Checkpoints:
     changed: bool = False
     domains: dict[NodeId, str] = field(default_factory=dict)
     """Failure domains, where they are known."""
+    leaving: frozenset[NodeId] = frozenset()
+    """Nodes that are drained: they may be switched off, so that others are to have copies."""
     every: int = 0
     """The interval that the members of the world go by; 0: that of the job."""
     failures: int = 0
@@ -287,12 +289,12 @@ class Checkpoints:
                 self._announce(entry)
         if self.home is not None and self.home.complete and self.reports:
             self._expire(self.home)
-            if self.home.named() < self._wanted(self.home):
+            if self.home.named(self._lasting(self.home)) < self._wanted(self.home):
                 self._further(self.home)
 
     def _further(self, entry: Entry) -> bool:
         """Have what is missing copied; whether each shard is on enough nodes."""
-        if entry.fewest() < self._wanted(entry):
+        if entry.fewest(self._lasting(entry)) < self._wanted(entry):
             self._pull(entry)
             return False
         self._store(entry)
@@ -326,14 +328,21 @@ class Checkpoints:
             if not self._durable(entry):
                 waited = (n for n in entry.asked if n not in (*entry.stored, *entry.failed))
                 times += [entry.asked[n] + limit for n in waited]
-            short = entry.complete and entry.fewest() < self._wanted(entry)
+            short = entry.complete and entry.fewest(self._lasting(entry)) < self._wanted(entry)
             if short and not entry.pulling and self._able(entry):
                 times.append(self.retry_at)
         return times
 
+    def _lasting(self, entry: Entry) -> frozenset[NodeId]:
+        """The nodes whose copies count. A new checkpoint does not wait for more than it needs to
+        survive any one node; then it is copied so that those who leave are not needed.
+        """
+        members = frozenset(self.view.members)
+        return (members - self.leaving or members) if entry is self.home else members
+
     def _wanted(self, entry: Entry) -> int:
         """On how many nodes; no more than can store it."""
-        members = self.view.members
+        members = self._lasting(entry)
         unable = [n for n in members if n in entry.failed]
         if entry.step == self.spec.train.steps:
             # Two sides that ended a job at one state have it under two names.
@@ -352,7 +361,7 @@ class Checkpoints:
         used = {self.domains.get(n, "") for held in entry.holders.values() for n in held} - {""}
         able = [
             n
-            for n in self.view.members
+            for n in self._lasting(entry)
             if not entry.full(n) and n not in entry.failed and n not in entry.rejected
         ]
         return sorted(
@@ -369,7 +378,7 @@ class Checkpoints:
         if entry.pulling or self.ctx.now < self.retry_at or (enough and self._writing(entry)):
             return
         rows = tuple((i, *entry.sizes[i]) for i in range(entry.count))
-        for node in self._able(entry)[: wanted - entry.fewest()]:
+        for node in self._able(entry)[: wanted - entry.fewest(self._lasting(entry))]:
             entry.pulling.add(node)
             pull = PullShards(
                 self.job, entry.generation, entry.lineage, entry.step, entry.stamp, entry.count,

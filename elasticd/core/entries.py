@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from elasticd.checkpoints.manifest import Manifest, Stored
@@ -61,21 +62,22 @@ class Entry:
         """Every shard is on some node."""
         return all(self.holders.get(index) for index in range(self.count))
 
-    def fewest(self) -> int:
-        """On how many nodes even the least held shard is."""
-        return min(len(self.holders.get(index, ())) for index in range(self.count))
+    def fewest(self, nodes: Set[NodeId]) -> int:
+        """On how many of ``nodes`` even the least held shard is."""
+        return min(len(self.holders.get(index, set()) & nodes) for index in range(self.count))
 
     def final(self) -> int:
         """On how many nodes even the least held shard is with the manifest beside it: a shard
         without one is, after a crash, nothing that anybody knows of."""
         return min(len(self.holders.get(index, set()) & self.stored) for index in range(self.count))
 
-    def named(self) -> int:
-        """As :meth:`final`, of the nodes that the manifest names."""
+    def named(self, nodes: Set[NodeId]) -> int:
+        """As :meth:`final`, of those of ``nodes`` that the manifest names."""
         if self.manifest is None:
             return 0
         rows = zip(self.manifest.holders, range(self.count), strict=True)
-        return min(len({*names} & self.holders.get(i, set()) & self.stored) for names, i in rows)
+        final = nodes & self.stored
+        return min(len({*names} & self.holders.get(i, set()) & final) for names, i in rows)
 
     def full(self, node: NodeId) -> bool:
         """Whether ``node`` has all shards that anybody has."""

@@ -305,6 +305,7 @@ class Driver:
         """Go on as far as what is known allows."""
         if self.outcome is not None or self.rest is not None:
             return
+        self.checkpoints.leaving = self.unwanted
         self.checkpoints.advance()
         if self.checkpoints.changed:
             self.checkpoints.changed, self.summary_due = False, True

@@ -197,7 +197,8 @@ def test_a_leader_with_a_full_disk_says_so_and_leaves(
     net: NetCluster, undisturbed: Undisturbed
 ) -> None:
     expected = undisturbed("high.py")
-    job = net.submit("high.py", job__args=SLOW, checkpoint__every_steps=3)
+    # So slow that it is not over before the disk is full: then the leader would write nothing more.
+    job = net.submit("high.py", job__args=["--pace-seconds", "0.1"], checkpoint__every_steps=3)
     net.wait_whole(job, 5)
     victim = net.view()["leader"]
     try:

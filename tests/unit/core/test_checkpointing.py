@@ -340,6 +340,42 @@ def test_a_copy_that_went_with_its_node_is_made_again() -> None:
     assert desk.asked(PullShards) == [C], "somebody removed the folder by hand"
 
 
+def test_what_a_drained_node_holds_is_copied_to_one_that_stays() -> None:
+    desk = Desk()
+    desk.made.leaving = frozenset({B})
+    desk.wrote(A, 0, 1)
+    desk.wrote(B, 0, 1)
+    kept = Stored(desk.manifest(), (0, 1))
+    for node in (A, B, C):
+        desk.stored(node)
+    assert desk.announced() == [10], "it survives the loss of any one node"
+    desk.asked(PullShards)
+    desk.made.learn({A: (kept,), B: (kept,), C: (Stored(kept.manifest, ()),)})
+    desk.made.advance()
+    assert desk.asked(PullShards) == [C]
+    desk.wrote(C, 0, 1)
+    assert desk.made.newest is not None and desk.made.newest.holders == ((A, B, C), (A, B, C))
+    for node in (A, B, C):
+        desk.stored(node)
+    desk.made.advance()
+    assert desk.asked(PullShards) == []
+    assert desk.announced() == [10]
+
+
+def test_where_all_are_drained_nothing_is_copied() -> None:
+    desk = Desk()
+    desk.made.leaving = frozenset({A, B, C})
+    desk.wrote(A, 0, 1)
+    desk.wrote(B, 0, 1)
+    kept = Stored(desk.manifest(), (0, 1))
+    for node in (A, B, C):
+        desk.stored(node)
+    desk.asked(PullShards)
+    desk.made.learn({A: (kept,), B: (kept,), C: (Stored(kept.manifest, ()),)})
+    desk.made.advance()
+    assert desk.asked(PullShards) == []
+
+
 def test_an_older_checkpoint_does_not_replace_a_newer_one() -> None:
     desk = Desk()
     for step in (20, 10):
