@@ -50,10 +50,8 @@ _FORMAT_NAMES: Mapping[mx.Dtype, str] = {
     mx.float64: "F64",
     mx.complex64: "C64",
 }
-_BLOCK_BYTES = 32 << 20
 _READERS = 4
 """Threads that read and hash; more than a few disks or memories can't feed."""
-_WORTH_A_THREAD_BYTES = 8 << 20
 _DTYPES = {name: dtype for dtype, name in _FORMAT_NAMES.items()}
 _CARRIERS = {1: mx.uint8, 2: mx.uint16, 4: mx.uint32, 8: mx.uint64}
 """Unsigned types of the same width, whose buffers every Python can read and write."""
@@ -120,23 +118,13 @@ def write_shard(
 
     def pieces() -> Iterator[memoryview]:
         yield memoryview(text)
-        # Hashed in a thread beside this one, which writes; in long blocks, since on a busy machine
-        # each hand-over waits for a processor.
-        with ThreadPoolExecutor(1, "elasticd-digest") as beside:
-            for entry in layout.entries:
-                hasher = integrity.tensor_hasher()
-                for block in _slices(_bytes_of(tensors[entry.name]), _BLOCK_BYTES):
-                    if len(block) < _WORTH_A_THREAD_BYTES:
-                        hasher.update(block)
-                        hashed = None
-                    else:
-                        hashed = beside.submit(hasher.update, block)
-                    for piece in _slices(block):
-                        yield piece
-                        pace(len(piece))
-                    if hashed is not None:
-                        hashed.result()
-                digests[entry.name] = hasher.hexdigest()
+        for entry in layout.entries:
+            hasher = integrity.tensor_hasher()
+            for piece in _slices(_bytes_of(tensors[entry.name])):
+                hasher.update(piece)
+                yield piece
+                pace(len(piece))
+            digests[entry.name] = hasher.hexdigest()
 
     def head() -> bytes:
         nonlocal text
@@ -212,9 +200,9 @@ def _pieces(tensors: Mapping[str, mx.array], metadata: Mapping[str, str]) -> Ite
         yield from _slices(_bytes_of(tensors[entry.name]))
 
 
-def _slices(view: memoryview, size: int = SLICE_BYTES) -> Iterator[memoryview]:
-    for start in range(0, len(view), size):
-        yield view[start : start + size]
+def _slices(view: memoryview) -> Iterator[memoryview]:
+    for start in range(0, len(view), SLICE_BYTES):
+        yield view[start : start + SLICE_BYTES]
 
 
 def _bytes_of(array: mx.array) -> memoryview:

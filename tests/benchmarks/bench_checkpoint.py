@@ -1,20 +1,23 @@
 """What checkpoints cost training, and how fast they are written, sent and restored, beside others.
 
-Ours and the others take turns, so that all see the same machine. torch is measured if it is
-installed. Run: ``python tests/benchmarks/bench_checkpoint.py [--megabytes 300 1200]``.
+Ours and the others take turns, so that all see the same machine; ratios are medians over rounds.
+Run: ``python tests/benchmarks/bench_checkpoint.py [--megabytes 300 1200] [--rounds 7]
+[--torch-python PATH]``, the latter an interpreter that has torch.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import gc
-import importlib.util
 import os
 import queue
 import shutil
 import socket
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -37,9 +40,16 @@ from elasticd.train.world import World, Writes
 from elasticd.train.writer import CheckpointWriter, Task
 from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.benchmarks.turns import row, take_turns
+
 MB = 1_000_000
 LAYERS = 12
 SHARDS = 3
+PEAKS = 3
+"""Rounds of the memory table; its figures hardly vary."""
+TABLES = ("stall", "write", "peer", "restore", "memory", "training")
 
 
 class Training:
@@ -54,10 +64,12 @@ class Training:
         self.gradient = nn.value_and_grad(self.model, lambda m, x: m(x).square().mean())
         self.number = 0
 
-    def step(self) -> None:
+    def step(self, before_update: Callable[[], object] = lambda: None) -> None:
         """One update, evaluated."""
         assert self.state.optimizer is not None
         _, gradients = self.gradient(self.model, self.batch)
+        mx.eval(gradients)
+        before_update()
         self.state.optimizer.update(self.model, gradients)
         del gradients
         self.state.evaluate()
@@ -107,42 +119,57 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, nargs="*", default=[300, 1200])
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", choices=TABLES, nargs="*", default=TABLES)
+    parser.add_argument("--torch-python", default="", metavar="PATH")
+    parser.add_argument("--peaks", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     mx.set_default_device(mx.cpu)
-    with tempfile.TemporaryDirectory(prefix="elasticd-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="elasticd-bench-") as name:
         for megabytes in options.megabytes:
-            _measure(Path(folder), megabytes, options.rounds)
-        _throughput(Path(folder), min(options.megabytes), options.rounds)
+            if options.peaks:
+                _print_peaks(Path(name), megabytes)
+            else:
+                _measure(Path(name), megabytes, options)
 
 
-def _measure(folder: Path, megabytes: int, rounds: int) -> None:
+def _measure(folder: Path, megabytes: int, options: argparse.Namespace) -> None:
     training = Training(megabytes * MB)
     training.step()
     state_bytes = training.capture().bytes
+    rounds = options.rounds
     print(f"\nstate of {state_bytes / MB:.0f} MB")
-    _stalls(folder, training, rounds)
-    _writes(folder, training, rounds)
-    _peers(state_bytes, rounds)
-    _restores(folder, training, rounds)
-    _memory(folder, training)
+    tables: dict[str, Callable[[], None]] = {
+        "stall": lambda: _stalls(folder, training, rounds, options.torch_python),
+        "write": lambda: _writes(folder, training, rounds),
+        "peer": lambda: _peers(state_bytes, rounds),
+        "restore": lambda: _restores(folder, training, rounds),
+        "memory": lambda: _memory(megabytes),
+        "training": lambda: _throughput(folder, training, rounds),
+    }
+    for name in options.only:
+        tables[name]()
 
 
-def _stalls(folder: Path, training: Training, rounds: int) -> None:
+def _stalls(folder: Path, training: Training, rounds: int, torch_python: str) -> None:
     ours = Ours(folder / "ours")
+    torch = _Torch(torch_python, folder, training) if torch_python else None
     seconds: dict[str, list[float]] = {}
-    others = {"mx.save_safetensors in the loop": lambda: _save_mlx(folder, training)}
-    others |= _torch(folder, training)
     for _ in range(rounds):
         seconds.setdefault("elasticd, by reference", []).append(ours.checkpoint(training))
         training.step()
         ours.wait()
-        for name, save in others.items():
-            seconds.setdefault(name, []).append(save())
+        seconds.setdefault("mx.save_safetensors in the loop", []).append(
+            _save_mlx(folder, training)
+        )
+        if torch is not None:
+            seconds.setdefault(f"dcp.async_save, {torch.version}", []).append(torch.save())
     for name, values in seconds.items():
-        _row(f"stall: {name}", f"{statistics.median(values) * 1000:10.2f} ms")
-    if len(others) == 1:
-        print("  stall: torch dcp.async_save: torch is not installed here")
+        row(f"stall: {name}", f"{statistics.median(values) * 1000:10.2f} ms")
+    if torch is not None:
+        torch.close()
+    else:
+        print("  stall: torch dcp.async_save: not measured, no --torch-python")
 
 
 def _save_mlx(folder: Path, training: Training) -> float:
@@ -154,27 +181,33 @@ def _save_mlx(folder: Path, training: Training) -> float:
     return seconds
 
 
-def _torch(folder: Path, training: Training) -> dict[str, Callable[[], float]]:
-    if importlib.util.find_spec("torch") is None:
-        return {}
-    torch: Any = importlib.import_module("torch")
-    dcp: Any = importlib.import_module("torch.distributed.checkpoint")
-    sizes = {name: array.size for name, array in training.capture().tensors.items()}
-    state = {name: torch.zeros(size) for name, size in sizes.items()}
-    if not torch.distributed.is_initialized():
-        address = f"file://{folder / 'torch-store'}"
-        torch.distributed.init_process_group("gloo", init_method=address, rank=0, world_size=1)
+class _Torch:
+    """torch's asynchronous save of as much, in an interpreter of its own."""
 
-    def save() -> float:
-        path = folder / "torch"
-        began = perf_counter()
-        future = dcp.async_save(state, checkpoint_id=str(path))
-        seconds = perf_counter() - began
-        future.result()
-        shutil.rmtree(path)
-        return seconds
+    def __init__(self, python: str, folder: Path, training: Training) -> None:
+        sizes = [str(array.size) for array in training.capture().tensors.values()]
+        script = Path(__file__).with_name("torch_async_save.py")
+        self._process = subprocess.Popen(
+            [python, str(script), str(folder), *sizes],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.version = self._answer()
 
-    return {"torch dcp.async_save": save}
+    def save(self) -> float:
+        """Seconds for which its training would have stood still."""
+        assert self._process.stdin is not None
+        print("save", file=self._process.stdin, flush=True)
+        return float(self._answer().split()[0])
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().strip()
+        if not line:
+            raise SystemExit(f"--torch-python: ended with {self._process.wait()}")
+        return line
+
+    def close(self) -> None:
+        self._process.communicate()
 
 
 def _writes(folder: Path, training: Training, rounds: int) -> None:
@@ -308,36 +341,54 @@ def _restores(folder: Path, training: Training, rounds: int) -> None:
         path.unlink()
 
 
-def _memory(folder: Path, training: Training) -> None:
-    """Peak extra memory while a checkpoint is written and training goes on."""
-    ours = Ours(folder / "memory")
+def _memory(megabytes: int) -> None:
+    """Peak extra memory while a checkpoint is written and training goes on, in a fresh process
+    whose freed arrays go back to the system at once, so that only what is held counts."""
+    command = [sys.executable, __file__, "--peaks", "--megabytes", str(megabytes)]
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    subprocess.run(command, env=environment, check=True)
+
+
+def _print_peaks(folder: Path, megabytes: int) -> None:
+    training, ours = Training(megabytes * MB), Ours(folder / "memory")
     mx.set_cache_limit(0)
-    training.step()
-    gc.collect()
-    size = training.capture().bytes
+    peaks: dict[str, list[int]] = {"none": [], "reference": [], "slices": []}
 
-    def only_train() -> None:
-        for _ in range(3):
-            training.step()
-
-    base = _peak_of(only_train)
-    for mode in ("reference", "slices"):
-
-        def work(mode: str = mode) -> None:
+    def work(mode: str) -> None:
+        # The worst that can be: a state that is held until after the last update.
+        held = training.capture() if mode == "reference" else None
+        if mode != "none":
             ours.checkpoint(training, mode, must=True)
-            for _ in range(3):
-                ours.writer.make_room(lambda: None)
-                training.step()
+        for _ in range(3):
+            training.step(lambda: ours.writer.make_room(lambda: None))
+        del held
 
-        extra = _peak_of(work) - base
-        ours.wait()
-        share = f"{extra / size:6.1%} of the state"
-        _row(f"peak extra memory: {mode}", f"{extra / MB:10.0f} MB", share)
-    mx.set_cache_limit(1 << 40)
+    for number in range(PEAKS + 1):
+        for mode, found in peaks.items():
+            peak = _peak_of(functools.partial(work, mode))
+            ours.wait()
+            gc.collect()
+            if number:
+                found.append(peak)
+    size = training.capture().bytes
+    base = statistics.median(peaks.pop("none"))
+    for mode, found in peaks.items():
+        extra = statistics.median(found) - base
+        row(
+            f"peak extra memory: {mode}",
+            f"{extra / MB:10.0f} MB",
+            f"{extra / size:6.1%} of the state",
+        )
 
 
 def _peak_of(work: Callable[[], object]) -> int:
     """The most resident bytes while it runs."""
+    marks = Path("/proc/self/clear_refs")
+    if marks.exists():
+        marks.write_text("5")  # forgets the high-water mark, see proc(5)
+        work()
+        status = Path("/proc/self/status").read_text()
+        return 1024 * int(status.split("VmHWM:")[1].split()[0])
     me, over, peak = psutil.Process(), threading.Event(), 0
 
     def watch() -> None:
@@ -353,36 +404,37 @@ def _peak_of(work: Callable[[], object]) -> int:
     return peak
 
 
-def _throughput(folder: Path, megabytes: int, rounds: int) -> None:
+def _throughput(folder: Path, training: Training, rounds: int) -> None:
     """Blocks of ten steps: without checkpoints, with one, with one that stops the loop."""
-    training = Training(megabytes * MB)
     ours = Ours(folder / "throughput")
+    unfinished = 0
 
-    def steps() -> None:
+    def steps(checkpoint: Callable[[], object]) -> None:
+        checkpoint()
         for _ in range(10):
             training.step()
             ours.writer.step_done()
 
+    def after() -> None:
+        nonlocal unfinished
+        unfinished += ours.busy and ours.done.empty()
+        ours.wait()
+        ours.writer.interrupt()
+
     ways: dict[str, Callable[[], object]] = {
-        "no checkpoints": lambda: None,
-        "elasticd every 10 steps": lambda: ours.checkpoint(training),
-        "mx.save_safetensors every 10 steps": lambda: _save_mlx(folder, training),
+        "none": lambda: steps(lambda: None),
+        "elasticd": lambda: steps(lambda: ours.checkpoint(training)),
+        "mx.save_safetensors": lambda: steps(lambda: _save_mlx(folder, training)),
     }
-    steps()
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds + 1):
-        for name, save in ways.items():
-            began = perf_counter()
-            save()
-            steps()
-            seconds[name].append(perf_counter() - began)
-            ours.wait()
-            os.sync()
-    print(f"\nten steps beside a state of {megabytes} MB")
-    base = statistics.median(seconds["no checkpoints"])
-    for name, values in seconds.items():
-        median = statistics.median(values)
-        _row(name, f"{median:10.3f} s", f"{median / base - 1:+7.2%}")
+    taken = take_turns(ways, rounds, after=after)
+    for name, turns in taken.items():
+        row(
+            f"ten steps, checkpoint: {name}",
+            f"{statistics.median(turns.seconds):10.3f} s",
+            f"{turns.times(taken['none']) - 1:+7.2%}",
+            f"CPU {statistics.median(turns.cpu):.2f} s",
+        )
+    print(f"  checkpoints that took longer than ten steps: {unfinished} of {rounds + 1}")
 
 
 def _forget(path: Path) -> None:
@@ -400,24 +452,26 @@ def _compare(
     folder: Path | None = None,
     before: Callable[[], None] = lambda: None,
 ) -> None:
-    """Rates of ways to move the same bytes, in turns; the first is the measure of the others."""
-    rates: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name, work in ways.items():
-            before()
-            began = perf_counter()
-            count = work()
-            rates[name].append(count / (perf_counter() - began))
-            for path in folder.glob("*") if folder is not None else ():
-                path.unlink()
-    base = statistics.median(next(iter(rates.values())))
-    for name, values in rates.items():
-        median = statistics.median(values)
-        _row(f"{what}: {name}", f"{median / 1e9:10.2f} GB/s", f"{median / base:7.2f} of it")
+    """Rates of ways to move the same bytes; the first is the measure of the others."""
+    counts = {}
 
+    def measured(name: str) -> None:
+        counts[name] = ways[name]()
 
-def _row(name: str, value: str, note: str = "") -> None:
-    print(f"  {name:<44} {value:>14} {note:>22}".rstrip(), flush=True)
+    def after() -> None:
+        for path in folder.glob("*") if folder is not None else ():
+            path.unlink()
+
+    turns = {name: functools.partial(measured, name) for name in ways}
+    taken = take_turns(turns, rounds, before=before, after=after)
+    base = next(iter(taken.values()))
+    for name, turn in taken.items():
+        row(
+            f"{what}: {name}",
+            f"{counts[name] / statistics.median(turn.seconds) / 1e9:10.2f} GB/s",
+            f"{1 / turn.times(base):7.2f} of it",
+            f"CPU {statistics.median(turn.cpu):.2f} s",
+        )
 
 
 if __name__ == "__main__":
