@@ -373,7 +373,7 @@ class Driver:
             return
         holding = self.roster.trainers(*HOLDING)
         able = holding + self._wanted(self.roster.trainers("ready"))
-        least = self.spec.world.min
+        least = self._least
         if len(able) < least:
             self.why_waiting = f"{len(able)} of at least {least} members are ready"
             self.why_waiting += self.roster.troubles()
@@ -389,6 +389,15 @@ class Driver:
             return
         fit = [n for n in holding if self.trust.fit(n)]
         self._freeze(next(s for s in (fit, holding, able) if len(s) >= least))
+
+    @property
+    def _least(self) -> int:
+        """The fewest members of a world. Any may end when all is done: others have ended before."""
+        return 1 if self._stored_last() else self.spec.world.min
+
+    def _stored_last(self) -> bool:
+        """Whether the last step's checkpoint is consistent."""
+        return self.newest is not None and self.newest.step == self.spec.train.steps
 
     def _waited(self) -> float:
         return self.ctx.now - self.phase_since
@@ -515,7 +524,7 @@ class Driver:
         stay = {n: h for n, h in holdings.items() if n not in self.unwanted}
         held = any(h.point is not None and h.point.step >= self.committed for h in stay.values())
         nobody = all(h.point is None for h in holdings.values())
-        enough = len(stay) >= max(1, self.spec.world.min)
+        enough = len(stay) >= max(1, self._least)
         return stay if enough and (held or nobody) else holdings
 
     def _leave_out(self) -> None:
@@ -532,6 +541,7 @@ class Driver:
         situation = planning.Situation(
             job=self.record.id,
             spec=self.spec,
+            least=self._least,
             roster=self.roster,
             holdings=self.holdings,
             world=self.world,
@@ -922,7 +932,7 @@ class Driver:
     def _close(self) -> bool:
         """Let the members leave once the last step's checkpoint is consistent. True at the end."""
         newest = self.newest
-        if newest is None or newest.step != self.spec.train.steps:
+        if newest is None or not self._stored_last():
             return False
         world = self.world
         # In another phase they are being asked, or told, to enter the next world.
@@ -1049,8 +1059,8 @@ class Driver:
 
     def _short(self) -> bool:
         able = self.roster.trainers("active", "finished", "ready", "starting")
-        return len(self.view.members) < self.spec.world.min or (
-            len(able) < self.spec.world.min and self._waited() > self.ctx.timing.holding_seconds
+        return len(self.view.members) < self._least or (
+            len(able) < self._least and self._waited() > self.ctx.timing.holding_seconds
         )
 
     def maybe_summarise(self) -> None:

@@ -44,6 +44,8 @@ class Situation:
 
     job: JobId
     spec: JobSpec
+    least: int
+    """The fewest members."""
     roster: Roster
     holdings: Mapping[NodeId, Holding]
     """Of members that can enter a world, in order of their names."""
@@ -87,9 +89,8 @@ def start_point(at: Situation) -> Start | str:
 
 
 def _start_point(at: Situation) -> Start | str:
-    least = at.spec.world.min
-    if len(at.holdings) < least:
-        return f"{len(at.holdings)} of at least {least} members are ready"
+    if len(at.holdings) < at.least:
+        return f"{len(at.holdings)} of at least {at.least} members are ready"
     held = {n: restore.Held(h.point, h.entered) for n, h in at.holdings.items()}
     best = restore.best_held(held)
     step = best.point.step if best is not None and best.point is not None else -1
@@ -185,7 +186,11 @@ def _from_survivors(at: Situation, best: restore.Held) -> Start:
         and best.entered == last.generation
         and not at.overtaken
         and not is_left(at.left, lineage, best.point.step)
-        and (at.strict or restore.keeps_lineage(last.members, at.roster.view.members))
+        and (
+            at.strict
+            or _is_over(at, best.point)
+            or restore.keeps_lineage(last.members, at.roster.view.members)
+        )
     ):
         return Start(resume, rung, _parent_of(at, lineage))
     # Others of that world may go on without us: we do so under a name of our own.
@@ -197,6 +202,13 @@ def _from_survivors(at: Situation, best: restore.Held) -> Start:
     )
     resume = replace(resume, point=point)
     return Start(resume, rung, parent, opened=opened, origin=best.point)
+
+
+def _is_over(at: Situation, point: Point) -> bool:
+    """Whether this is the last world's last state, which all its members have applied: whatever
+    others do, they come to no other."""
+    trained = at.world.lineage if at.world is not None else None
+    return point.step == at.spec.train.steps <= at.committed and point.lineage == trained
 
 
 def _has_checkpoints(at: Situation, lineage: Lineage) -> bool:
