@@ -388,10 +388,10 @@ class Checkpoints:
 
     def _store(self, entry: Entry) -> None:
         holders = entry.listed()
-        manifest = entry.manifest
+        manifest, wanted, lasting = entry.manifest, self._wanted(entry), self._lasting(entry)
         if manifest is None or any(
             # A listed holder that has nothing would refuse the manifest.
-            set(listed) - held
+            set(listed) - held or len(lasting.intersection(listed)) < wanted
             for listed, held in zip(manifest.holders, map(set, holders), strict=True)
         ):
             made = self._manifest(entry) if manifest is None else manifest
