@@ -28,13 +28,20 @@ from elasticd.core.member import Member
 from elasticd.core.node import Node
 from elasticd.core.sessions import Session
 from elasticd.core.views import Membership
+from elasticd.core.votes import Votes
 from elasticd.recovery import quorum, regroup, restore
 from elasticd.types import NodeId
 
 from .cluster import JobShape, Setup, Weather
 from .disk import Disk
 from .run import Result, simulate
-from .scripts import crash_before_it_is_formed, kill_who_has_answered, stop_the_only_member
+from .scripts import (
+    crash_before_it_is_formed,
+    kill_who_has_answered,
+    leader_leaves,
+    restart_leader_at_the_end,
+    stop_the_only_member,
+)
 from .seeds import setup_of
 
 
@@ -241,6 +248,16 @@ def fresh_trainer(switches: Switches) -> None:
     switches.set(Member, "on_form", on_form)
 
 
+def work_lost_with_leader(switches: Switches) -> None:
+    def on_shards(self: Checkpoints, node: NodeId, written: m.ShardsWritten) -> None:
+        if written.generation.leader == self.ctx.me:
+            real(self, node, written)
+
+    real = Checkpoints.on_shards
+    switches.set(Checkpoints, "learn", lambda self, *reports: None)
+    switches.set(Checkpoints, "on_shards", on_shards)
+
+
 def never_resent(switches: Switches) -> None:
     switches.set(Session, "_resend", lambda self, now: self._wait(now) or [])
 
@@ -277,6 +294,17 @@ def train_without_majority(switches: Switches) -> None:
     switches.set(quorum, "decide", lambda here: quorum.Decision(True, "all may"))
 
 
+def vote_not_journalled(switches: Switches) -> None:
+    def promise(self: Votes, view: m.View) -> None:
+        if self.owed and view.primary:
+            self.owed = False  # It is about to end: what for should it write that down?
+        else:
+            real(self, view)
+
+    real = Votes.promise
+    switches.set(Votes, "promise", promise)
+
+
 def cut_off_world_ignored(switches: Switches) -> None:
     switches.set(leader.Driver, "_noisy", lambda self: "")
 
@@ -289,12 +317,20 @@ def _stormy(seed: int) -> Setup:
     return replace(setup_of(seed, ("flap",)), weather=_LOSSY, mean_fault_seconds=4.0)
 
 
+def _pair(seed: int) -> Setup:
+    return Setup(seed=seed, nodes=2, jobs=_TWO)
+
+
 def _slow_pair(seed: int) -> Setup:
     return Setup(seed=seed, nodes=2, jobs=_TWO, message_seconds=(0.01, 0.02))
 
 
 def _strict(seed: int) -> Setup:
     return replace(setup_of(seed, ("partition", "node")), partition="strict")
+
+
+def _strict_pair(seed: int) -> Setup:
+    return Setup(seed=seed, nodes=2, jobs=(JobShape(steps=100),), partition="strict")
 
 
 def _strict_three(seed: int) -> Setup:
@@ -330,6 +366,14 @@ BUGS = (
     Bug("trust a sync that lied", sync_that_lied, ("is announced",), bound=10),
     Bug("resume the oldest state", oldest_state, ("although",), ("reducer", "stop_node"), 100),
     Bug("let a minority keep the lineage", minority_keeps_lineage, _TWICE, ("partition",), 60),
+    Bug(
+        "lose work with its leader",
+        work_lost_with_leader,
+        ("do not end",),
+        setup=_pair,
+        bound=5,
+        script=restart_leader_at_the_end,
+    ),
     Bug("never resend", never_resent, ("within",), setup=_stormy, bound=10),
     Bug("deliver a duplicate", duplicate_delivered, ("twice, late",), setup=_stormy, bound=10),
     Bug("a timer that is always due", zeno_timer, ("within a second",), bound=3),
@@ -343,6 +387,14 @@ BUGS = (
         script=crash_before_it_is_formed,
     ),
     Bug("train without the majority", train_without_majority, _SPLIT, setup=_strict, bound=60),
+    Bug(
+        "leave without a vote in the journal",
+        vote_not_journalled,
+        ("has not voted",),
+        setup=_strict_pair,
+        bound=3,
+        script=leader_leaves,
+    ),
     Bug(
         "go on while a world that is cut off may train",
         cut_off_world_ignored,

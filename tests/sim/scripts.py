@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from elasticd.core import effects as e
 from elasticd.types import NodeId
 
 from .cluster import Cluster
@@ -67,6 +68,32 @@ def led(cluster: Cluster) -> Host:
         if host.node is not None and host.node.views.leading:
             return host
     raise AssertionError("nobody leads")
+
+
+def restart_leader_at_the_end(cluster: Cluster, injector: Injector) -> None:
+    """Its daemon is killed when the last step is committed and not stored yet; another one leads
+    then, and the world goes on."""
+    last = max(spec.train.steps for spec in cluster.specs.values())
+    when(cluster, lambda: newest(cluster) >= last, lambda: led(cluster).restart_daemon(0.3))
+
+
+def leave(cluster: Cluster, host: Host) -> None:
+    """Stop a daemon in order: it says that it goes, and ends when the others need no more of it."""
+    node = host.node
+    assert node is not None
+    host.post(e.Leave("its daemon is being stopped"))
+    when(cluster, node.may_end, lambda: host.crash(power=False))
+
+
+def leader_leaves(cluster: Cluster, injector: Injector) -> None:
+    """It comes back later."""
+
+    def strike() -> None:
+        host = led(cluster)
+        leave(cluster, host)
+        cluster.after(4.0, host.start)
+
+    when(cluster, lambda: newest(cluster) >= 10, strike)
 
 
 def cut_off(cluster: Cluster, injector: Injector, node: NodeId, close: bool) -> Callable[[], None]:

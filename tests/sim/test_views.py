@@ -17,6 +17,7 @@ from .scripts import (
     at_step,
     crash_before_it_is_formed,
     cut_off,
+    leave,
     led,
     stop_the_only_member,
     when,
@@ -216,10 +217,7 @@ def test_strict_of_two_one_that_leaves_hands_its_vote_over(seed: int, leads: boo
         (other,) = (host for host in cluster.living() if host is not leader)
         victim, stays = (leader, other) if leads else (other, leader)
         struck.append(cluster.now)
-        victim.post(e.Leave("its daemon is being stopped"))
-        node = victim.node
-        assert node is not None
-        when(cluster, node.may_end, lambda: victim.crash(power=False))
+        leave(cluster, victim)
         cluster.after(3.0, stays.crash)
         cluster.after(4.0, victim.start)
         cluster.after(20.0, stays.start)
