@@ -37,7 +37,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
         "memory_bytes": int,
         "metrics": dict[str, Any],
     },
-    "probe": {"repeats": bool, "gradient": str, "update": str, "layout": str},
+    "probe": {"repeats": bool, "gradient": str, "update": str, "layout": str, "state": str},
     "reducer_lost": {"generation": _Generation, "evidence": str},
     "shards": {
         "generation": _Generation,

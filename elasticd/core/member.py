@@ -700,7 +700,7 @@ class Member:
             case "progress":
                 self._progress(message)
             case "probe":
-                keys = ("repeats", "gradient", "update", "layout")
+                keys = ("repeats", "gradient", "update", "layout", "state")
                 trainer.probe = {key: message[key] for key in keys}
                 # It asks, so it knows of no verdict, whatever it was sent.
                 trainer.judged = False

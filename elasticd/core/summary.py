@@ -35,12 +35,16 @@ def ranks(
 
 
 def verdict(probes: list[tuple[NodeId, dict[str, Any]]]) -> tuple[bool, str]:
-    """Whether fresh members compute the same bits, and what differs."""
+    """Whether fresh members compute the same bits, and what differs.
+
+    Newcomers were prepared one by one, and only what was computed from one state can be compared.
+    """
     for node, probe in probes:
         if not probe["repeats"]:
             return False, f"on {node} one grain computed twice gave different bits"
-    first_node, first = probes[0]
-    for node, probe in probes[1:]:
+    firsts: dict[str, tuple[NodeId, dict[str, Any]]] = {}
+    for node, probe in probes:
+        first_node, first = firsts.setdefault(probe["state"], (node, probe))
         for key, what in (
             ("gradient", "gradients"),
             ("update", "updates"),

@@ -126,6 +126,9 @@ class AloneSeat:
     def prepared(self, delivery: Delivery, reason: str) -> None:
         pass
 
+    def idle_since(self, delivery: Delivery) -> bool:
+        raise UsageError("nobody delivers states here")
+
     def unloaded(self, reason: str) -> None:
         raise UsageError(reason)
 

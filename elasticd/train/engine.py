@@ -30,7 +30,7 @@ from elasticd.train.accumulate import GrainSums
 from elasticd.train.forward import Forward
 from elasticd.train.imports import read_parameters
 from elasticd.train.layout import Layout, Reduced, Vector
-from elasticd.train.probe import Probe
+from elasticd.train.probe import RUNS, Probe
 from elasticd.train.progress import Lately
 from elasticd.train.relief import Relief, room_bytes
 from elasticd.train.seat import Delivery, Files, Seat
@@ -59,6 +59,8 @@ class Engine:
         self.seed, self.steps, self.grains = spec.train.seed, spec.train.steps, spec.grains
         self.global_size, self._micro, self._cut = spec.batch.global_, spec.batch.micro, cut
         self._relief = Relief(state.model)
+        self.rehearse: Callable[[Iterator[int]], None] | None = None
+        """Computes grains before there is a world; None: only the script's own code can."""
         self.world: World | None = None
         self.point: Point | None = None
         self._sums = GrainSums(self.grains)
@@ -197,7 +199,25 @@ class Engine:
         self.seat.end_update(None if reason else self.point, None)
         if not reason:
             self._publish()
+            self._warm_up(delivery)
         self.seat.prepared(delivery, reason)
+
+    def _warm_up(self, delivery: Delivery) -> None:
+        """Compile, and answer the probe, while nobody waits for it yet."""
+        if self.rehearse is None or not self._probe.wants_grain:
+            return
+        assert self.point is not None
+        self.rehearse(self._rehearsal(delivery))
+        self._forward.restore()
+        self._forward.forget()
+        randomness.seed_body(self.seed, self.point.step)
+        self.seat.phase("idle")
+
+    def _rehearsal(self, delivery: Delivery) -> Iterator[int]:
+        for _ in range(RUNS):
+            if self._probe.wants_grain and self.seat.idle_since(delivery):
+                self._forward.begin()
+                yield 0
 
     def _bring(self, world: World) -> Brought:
         """The state from which ``world`` starts; from a second set of files if the first is rotten.
@@ -348,13 +368,14 @@ class Engine:
         self._forward.refuse_unknown_changes(replaced)
 
     def _take_probe(self, vector: Vector, gradients: Any) -> None:
-        layout = self._layout
-        assert layout is not None
+        layout, point = self._layout, self.point
+        assert layout is not None and point is not None
         if not self._probe.take(vector):
             return
         self._forward.restore()
         returned = [a.astype(leaf.dtype) for leaf, a in layout.gradient_leaves(gradients)]
-        self._probe.conclude(layout, self.state, layout.gradient_tree(returned), self.seed)
+        tree_of = layout.gradient_tree(returned)
+        self._probe.conclude(layout, self.state, point.stamp, tree_of, self.seed)
         if 0 in self._sums.missing():
             self._sums.add(0, vector)
 

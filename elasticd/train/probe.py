@@ -40,12 +40,18 @@ class Probe:
         self.runs.append(vector)
         return len(self.runs) == RUNS
 
-    def conclude(self, layout: Layout, state: TrainingState, gradients: Any, seed: int) -> None:
+    def conclude(
+        self, layout: Layout, state: TrainingState, stamp: str, gradients: Any, seed: int
+    ) -> None:
         """Compare the runs, and try one update with ``gradients``, which is undone."""
         first, second = self.runs
         repeats = all(same_bits(a, b) for a, b in zip(first, second, strict=True))
         self.result = ProbeResult(
-            repeats, _digest(second), _update_digest(state, gradients, seed), layout.digest()
+            repeats,
+            _digest(second),
+            _update_digest(state, gradients, seed),
+            layout.digest(),
+            stamp,
         )
         self.runs.clear()
 

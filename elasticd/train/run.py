@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from mlx.nn.layers.base import Module
 from mlx.nn.utils import value_and_grad
 
 from elasticd.checkpoints.codec import model_digest
-from elasticd.errors import OperationError, UsageError
+from elasticd.errors import GenerationLost, OperationError, UsageError
 from elasticd.train import randomness
 from elasticd.train.alone import AloneSeat
 from elasticd.train.data import Collate, StreamSource, source_of, stack
@@ -83,6 +84,9 @@ class Run:
         if isinstance(self._source, StreamSource) and self._source.has_state:
             self._state.track(STREAM, _StreamState(self._source, self._engine))
         self._looping = False
+        self._loss_and_grad = value_and_grad(model, loss) if loss is not None else None
+        if loss is not None:
+            self._engine.rehearse = self._rehearse
         self._join()
 
     def _cut(self, micro: int) -> None:
@@ -96,6 +100,23 @@ class Run:
         if not self._engine.enter():
             raise OperationError("the job has ended")
         randomness.seed_body(spec.train.seed, self._engine.step - 1)
+
+    def _rehearse(self, grains: Iterator[int]) -> None:
+        step = Step(self._engine, self._source, self._collate, self._optimizer)
+        with contextlib.suppress(GenerationLost):  # memory ran out: those who wait shall see it
+            self._compute(step, step.rehearsal(grains))
+
+    def _compute(self, step: Step, batches: Iterator[Any]) -> None:
+        assert self._loss_and_grad is not None
+        for batch in batches:
+            try:
+                loss, gradients = self._loss_and_grad(self._model, batch)
+            except (RuntimeError, MemoryError) as error:
+                if not step.ran_out(error):
+                    raise
+                continue
+            step.accumulate(loss, gradients)
+            del loss, gradients
 
     @property
     def rank(self) -> int:
@@ -190,17 +211,8 @@ class Run:
             raise UsageError(
                 "`for step in run` needs Run(…, loss=, optimizer=); or use run.steps()"
             )
-        loss_and_grad = value_and_grad(self._model, self._loss)
         for step in self.steps():
-            for batch in step.micro_batches():
-                try:
-                    loss, gradients = loss_and_grad(self._model, batch)
-                except (RuntimeError, MemoryError) as error:
-                    if not step.ran_out(error):
-                        raise
-                    continue
-                step.accumulate(loss, gradients)
-                del loss, gradients
+            self._compute(step, step.micro_batches())
             if self._clip_norm is not None:
                 step.grads = _clipped(step.grads, self._clip_norm)
             step.apply()

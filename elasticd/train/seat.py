@@ -47,12 +47,14 @@ Parts = Mapping[Range, Sequence[NDArray[np.float32]]]
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What the first grain and the first update of a process came to; digests in hex."""
+    """What the first grain and the first update of a process came to; digests in hex. ``state`` is
+    the stamp of what they were computed from."""
 
     repeats: bool
     gradient: str
     update: str
     layout: str
+    state: str
 
 
 class Seat(Protocol):
@@ -93,6 +95,9 @@ class Seat(Protocol):
 
     def prepared(self, delivery: Delivery, reason: str) -> None:
         """The state that was delivered is in place, or ``reason`` says why not."""
+
+    def idle_since(self, delivery: Delivery) -> bool:
+        """Whether nothing else was asked of us since the delivery."""
 
     def unloaded(self, reason: str) -> None:
         """The state that the world starts from could not be had: leave the world."""

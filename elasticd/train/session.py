@@ -440,6 +440,10 @@ class Session:
             }
         )
 
+    def idle_since(self, delivery: Delivery) -> bool:
+        with self._lock:
+            return delivery.serial >= self._frozen and self._next is None and not self._released
+
     def unloaded(self, reason: str) -> None:
         self._say_and_leave({"t": "unloaded", "reason": reason})
 
@@ -534,6 +538,7 @@ class Session:
                         "gradient": result.gradient,
                         "update": result.update,
                         "layout": result.layout,
+                        "state": result.state,
                     }
                 )
 

@@ -112,6 +112,11 @@ class Step:
         self._late = True
         self._gradients = self._engine.zero_gradients()
 
+    def rehearsal(self, grains: Iterator[int]) -> Iterator[Any]:
+        """The batches of ``grains``, before there is a world that trains."""
+        for grain in grains:
+            yield self._fetch(grain)
+
     def _fetch(self, grain: int) -> Any:
         randomness.seed_grain(self._engine.seed, self._number, grain)
         self._engine.seat.phase("data")

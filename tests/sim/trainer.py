@@ -705,6 +705,7 @@ class Trainer(Process):
                     "gradient": f"g{self.point.step if self.point else 0}",
                     "update": "u",
                     "layout": "l",
+                    "state": self.point.stamp if self.point else "",
                 }
             )
         self._maybe_agree()

@@ -84,6 +84,21 @@ def test_who_missed_a_step_s_end_applies_its_gradient() -> None:
     assert replays > 0, "no rank was ever a step behind"
 
 
+@pytest.mark.parametrize("name", ["high", "low"])
+def test_a_newcomer_rehearses_before_the_others_wait_for_it(name: str) -> None:
+    """Where the library computes the grains; and it changes no bit of what comes behind."""
+    (alone,) = values(run(SCRIPTS[name], "a"))
+    rehearsed = 0
+    for last_call in range(30, 46):
+        cohort = Cohort(spec(), SCRIPTS[name], random.Random(last_call))
+        cohort.kills, cohort.respawn, cohort.delivers = {"a": last_call}, True, True
+        results = cohort.run(list("ab"))
+        for rank in ("b", "a'"):
+            assert results[rank].value["digest"] == alone["digest"], cohort.worlds
+        rehearsed += results["a'"].value["seat"].rehearsed
+    assert (rehearsed > 0) == (name == "high")
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_tracked_state_is_that_after_the_body(seed: int) -> None:
     script = models.low_level(compiled=False, tracked=True)
