@@ -48,6 +48,16 @@ class Persist:
 
 
 @dataclass(frozen=True, slots=True)
+class Reached:
+    """Note, without waiting for the disk, that a world has committed a step: after the death of
+    everybody who knew, it says how many steps were lost."""
+
+    job: JobId
+    generation: Tag
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Emit:
     """Write an event of INTERFACE.md into the replicated history."""
 
@@ -204,6 +214,7 @@ LocalEffect = (
     | CommitManifest
     | PruneStore
     | FetchShards
+    | Reached
     | Reply
 )
 Effect = Send | LocalEffect

@@ -24,6 +24,7 @@ from elasticd.core.effects import (
     FormReducer,
     KillChild,
     PrepareState,
+    Reached,
     ShardsFetched,
     StartTrainer,
     StopReducer,
@@ -156,6 +157,15 @@ class Member:
     """No job is to run on this node."""
     let_go: bool = False
     """The world runs without us, and our trainer has ended."""
+
+    def recall(self, reached: Sequence[Reached]) -> None:
+        """Take in what a daemon before this one saw committed in the newest world."""
+        for noted in reached:
+            if self.world is not None and (noted.job, noted.generation) == (
+                self.record.id,
+                self.world.generation,
+            ):
+                self.committed = noted.step
 
     # --- what should run here ---------------------------------------------------------------------
 
@@ -748,7 +758,9 @@ class Member:
             return
         progress = progress_of(self.record.id, self.world, message)
         self.progress = progress
-        self.committed = max(self.committed, progress.committed)
+        if progress.committed > self.committed:
+            self.committed = progress.committed
+            self.ctx.do(Reached(self.record.id, self.world.generation, self.committed))
         self._tell_leader(progress)
         if not self.settled and progress.committed > self.world.step:
             self.settled = True

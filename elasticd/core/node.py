@@ -58,6 +58,8 @@ class Stable:
     heard: tuple[m.Heard, ...] = ()
     """Of worlds, in them or not."""
     nodes: tuple[m.NodeRecord, ...] = ()
+    reached: tuple[e.Reached, ...] = ()
+    """Of each job the newest step that was committed here, as far as the disk has it."""
 
 
 @dataclass(slots=True)
@@ -530,6 +532,7 @@ class Node:
         member = Member(self.ctx, record, JobSpec.from_dict(record.spec), self.reducers)
         member.stored = self.stored.get(record.id, ())
         member.world = self.worlds.get(record.id)
+        member.recall(self.stable.reached)
         self.members[record.id] = member
         return member
 

@@ -16,6 +16,7 @@ import secrets
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO, assert_never, cast
 
@@ -40,6 +41,7 @@ from elasticd.shell.eventlog import EventLog
 from elasticd.shell.firewall import firewall
 from elasticd.shell.inventory import Inventory
 from elasticd.shell.jobsfolder import JobsFolder
+from elasticd.shell.marks import Marks
 from elasticd.shell.memory import Memory
 from elasticd.shell.namelessfile import nameless_file
 from elasticd.shell.neighbours import Neighbours
@@ -80,6 +82,9 @@ class Daemon:
         self._infos: dict[NodeId, dict[str, Any]] = {}
         self._notifier = Notifier.from_environment()
         self._memory = Memory(home)
+        self._marks = Marks(home / "reached")
+        remembered = self._memory.stable
+        running = {record.id for record in remembered.records if not record.ended}
         self._children = ChildServer(home, self._child_said, self._child_exited)
         self._peers = self._make_peers(insecure)
         hosts = tuple(dict.fromkeys(a.rpartition(":")[0] for a in settings.addresses))
@@ -95,7 +100,7 @@ class Daemon:
             nonce=lambda: secrets.token_hex(4),
             expected_peers=len(settings.peers),
             timing=Timing(return_seconds=settings.return_seconds),
-            stable=self._memory.stable,
+            stable=replace(remembered, reached=self._marks.read(running)),
             stored=self._states.stored(),
             wall=unix_seconds,
             domain=settings.failure_domain,
@@ -353,6 +358,8 @@ class Daemon:
                 self._peers.send(to, encode_frame(frame))
             case e.Persist(kind, record):
                 self._memory.persist(kind, record)
+            case e.Reached():
+                self._marks.write(effect)
             case e.Emit():
                 self._emit(effect)
             case e.Log(level, text, fields):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.checkpoints.retention import KeepLast, prunable
 from elasticd.core.codec import to_plain
+from elasticd.core.effects import Reached
 from elasticd.core.messages import JobRecord, View, World
 from elasticd.core.node import Stable
 from elasticd.core.recall import Recall
@@ -58,6 +59,8 @@ class Disk:
     lies: bool = False
     """Says that it has synced shards and has not; for a planted bug."""
     _worlds: dict[JobId, World] = field(default_factory=dict)
+    reached: dict[JobId, Reached] = field(default_factory=dict)
+    """Written at each step and never synced."""
 
     # --- the journal ------------------------------------------------------------------------------
 
@@ -108,7 +111,7 @@ class Disk:
         recall = Recall()
         for kind, record in self.journal:
             recall.absorb(kind, record)
-        return recall.stable
+        return replace(recall.stable, reached=tuple(self.reached.values()))
 
     # --- shards -----------------------------------------------------------------------------------
 
@@ -156,6 +159,7 @@ class Disk:
                 if chance.random() < 0.5 and name not in self.shards.get(key, {}):
                     self.shards.setdefault(key, {})[name] = _TORN
         self.unsynced.clear()
+        self.reached.clear()
 
     def rot(self, chance: random.Random, others: list[Disk]) -> bool:
         """A durable shard changes its content; False if each is the last sound one of its kind."""

@@ -196,7 +196,7 @@ class Host:
         self._arm()
 
     def _maybe_crash(self, effect: e.Outward) -> None:
-        if self.crash_in is None:
+        if self.crash_in is None or isinstance(effect, e.Reached):
             return
         self.crash_in -= 1
         if self.crash_in < 0:
@@ -247,6 +247,8 @@ class Host:
                 self.disk.append(kind, record)
                 if self.disk.sync_seconds:
                     self._wait_for_disk(self.cluster.between((0.0, self.disk.sync_seconds)))
+            case e.Reached(job):
+                self.disk.reached[job] = effect
             case e.Emit():
                 self.cluster.say(self.name, effect)
                 self.cluster.checkers.emitted(self, effect)
