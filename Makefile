@@ -23,11 +23,11 @@ help: ## say what there is (the default)
 demo: $(INSTALLED) ## train on a local cluster of three daemons, break it, show it heal
 	@$(VENV)/bin/elasticctl demo
 
-# Tests that start processes run one by one: they are about time, and want the machine to themselves.
+# Whole clusters run one by one: they are about time, and want the machine to themselves.
 test: $(INSTALLED) ## the test suite; PYTEST_ARGS="-k name" for a part of it
 ifeq ($(PYTEST_ARGS),)
-	@$(PYTHON) -m pytest $(PARALLEL) -m "not process and not deep"
-	@$(PYTHON) -m pytest -m "process and not deep"
+	@$(PYTHON) -m pytest $(PARALLEL) -m "not deep" --ignore tests/integration
+	@$(PYTHON) -m pytest -m "not deep" tests/integration
 else
 	@$(PYTHON) -m pytest -m "not deep" $(PYTEST_ARGS)
 endif
