@@ -140,6 +140,7 @@ class CheckpointTable:
 class RecoveryTable:
     spare: str = field(default="script", metadata=rule(choice("script", "interpreter", "none")))
     verify_every: int = field(default=50, metadata=rule(integer(0, MAX_STEPS)))
+    recheck_every: int = field(default=0, metadata=rule(integer(0, MAX_STEPS)))
     on_nan: str = field(default="stop", metadata=rule(choice("stop", "skip", "restore")))
     user_code_seconds: float = field(default=600.0, metadata=rule(positive_number(1e9)))
     drop_slow: bool = field(default=False, metadata=rule(boolean))

@@ -63,6 +63,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "oom": {"generation": _Generation, "evidence": str},
     "not_finite": {"generation": _Generation, "step": int, "loss": str, "policy": str},
     "digest": {"generation": _Generation, "step": int, "stamp": str, "digest": str},
+    "rechecked": {"generation": _Generation, "step": int, "grain": int, "digest": str},
     "finished": {"generation": _Generation},
     "formed": {"generation": _Generation},
     "broken": {"generation": _Generation, "evidence": str},

@@ -32,6 +32,7 @@ ToLeader = (
     | m.Fault
     | m.Progress
     | m.Digest
+    | m.Rechecked
     | m.ShardsWritten
     | m.ShardsFailed
     | m.ManifestStored
@@ -149,6 +150,8 @@ class Drivers:
                 driver.on_progress(node, message)
             case m.Digest():
                 driver.on_digest(node, message)
+            case m.Rechecked():
+                driver.on_rechecked(node, message)
             case m.ShardsWritten():
                 driver.on_shards(node, message)
             case m.ShardsFailed():

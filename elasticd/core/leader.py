@@ -47,6 +47,7 @@ from elasticd.core.messages import (
     Prepared,
     Progress,
     Ready,
+    Rechecked,
     Release,
     ShardsFailed,
     ShardsWritten,
@@ -60,11 +61,11 @@ from elasticd.core.planning import Start
 from elasticd.core.roster import HOLDING, LEFT, Roster
 from elasticd.core.trust import Trust
 from elasticd.job import JobSpec
-from elasticd.recovery import faults
+from elasticd.recovery import faults, recheck
 from elasticd.recovery import relief as levels
 from elasticd.recovery.faults import RING_FAULTS
 from elasticd.recovery.quorum import holds
-from elasticd.recovery.speed import Speeds, Straggler
+from elasticd.recovery.speed import Speeds
 from elasticd.types import NO_TAG, NodeId, Tag
 
 
@@ -806,6 +807,29 @@ class Driver:
             self.trust.quarantine(node)
         self.evaluate()
 
+    def on_rechecked(self, node: NodeId, told: Rechecked) -> None:
+        """A grain that several have computed. The step goes on: its bits are everybody's by now."""
+        world, spec = self.world, self.spec
+        if world is None or told.generation != world.generation or self.phase != "running":
+            return
+        shares = world.shares_now if told.step == world.step + 1 else world.shares
+        every = spec.recovery.recheck_every
+        check = recheck.choose(spec.train.seed, told.step, every, shares)
+        # Where grains don't repeat, different bits say nothing.
+        if check is None or not self.exact:
+            return
+        found = self.trust.recheck(node, told, world, check)
+        if found is None:
+            return
+        if found.odd is None:
+            self.ctx.emit("recheck_differs", found.reason, world.job, world.generation.counter)
+            return
+        self._tell_of(found.odd, "divergence", found.reason, world)
+        self.trust.quarantine(found.odd)
+        fit = [n for n in world.members if self.trust.fit(n)]
+        if len(fit) < len(world.members) and len(fit) >= max(1, spec.world.min):
+            self._freeze(fit)
+
     def _recovered(self) -> None:
         """Close the recovery once a step is committed in the new world (or none is left to do)."""
         world = self.world
@@ -882,7 +906,7 @@ class Driver:
             return
         grains = self.cut(world.relief).grains
         for found in self.speeds.stragglers(world.members):
-            self._tell_of_straggler(found, world)
+            self._tell_of(found.node, "slow", found.reason, world)
             why = self.speeds.better_without(found.node, world.members, grains)
             spare = len(world.members) - 1 >= self.spec.world.min
             if why and spare and self.spec.recovery.drop_slow:
@@ -907,16 +931,17 @@ class Driver:
             self.ctx.emit("shares_moved", move.reason, self.record.id, generation, grains=counts)
             self._freeze(list(world.members))
 
-    def _tell_of_straggler(self, found: Straggler, world: World) -> None:
+    def _tell_of(self, node: NodeId, fault: str, reason: str, world: World) -> None:
+        """Of a fault that breaks nothing."""
         self.ctx.emit(
             "fault_detected",
-            f"slow on {found.node}: {found.reason}",
+            f"{fault} on {node}: {reason}",
             self.record.id,
             world.generation.counter,
-            fault="slow",
-            rank=world.members.index(found.node),
-            culprit=found.node,
-            evidence=[found.reason],
+            fault=fault,
+            rank=world.members.index(node),
+            culprit=node,
+            evidence=[reason],
             seconds_to_detect=0.0,
         )
 

@@ -47,6 +47,7 @@ from elasticd.core.messages import (
     Progress,
     PullShards,
     Ready,
+    Rechecked,
     ShardsFailed,
     ShardsWritten,
     Wanted,
@@ -731,6 +732,13 @@ class Member:
                         Stamp(message["stamp"]), message["digest"],
                     )  # fmt: skip
                     self._tell_leader(told)
+            case "rechecked":
+                if self._speaks_of_now(message) and self.world is not None:
+                    again = Rechecked(
+                        self.record.id, self.world.generation, message["step"], message["grain"],
+                        message["digest"],
+                    )  # fmt: skip
+                    self._tell_leader(again)
             case "shards":
                 self._wrote(shards_of(self.record.id, message))
             case "checkpoint_skipped":

@@ -493,6 +493,17 @@ class Digest:
 
 
 @dataclass(frozen=True, slots=True)
+class Rechecked:
+    """The digest of one grain's gradient, which others compute too."""
+
+    job: JobId
+    generation: Tag
+    step: int
+    grain: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class ShardsWritten:
     """These shards of a state are durable on the sender."""
 
@@ -728,6 +739,7 @@ Message = (
     | Fault
     | Progress
     | Digest
+    | Rechecked
     | ShardsWritten
     | ShardsFailed
     | ManifestStored

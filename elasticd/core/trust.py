@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from elasticd.core.context import Context
-from elasticd.core.messages import Digest, Fault, Holding, World
-from elasticd.recovery import divergence
+from elasticd.core.messages import Digest, Fault, Holding, Rechecked, World
+from elasticd.recovery import divergence, recheck
 from elasticd.recovery.poison import Deaths
+from elasticd.recovery.recheck import Check, Finding
 from elasticd.types import JobId, NodeId, Tag
 
 _DIVERGENCES = 2
@@ -22,6 +23,9 @@ class Trust:
     job: JobId
     deaths: Deaths = field(default_factory=Deaths)
     digests: dict[NodeId, Digest] = field(default_factory=dict)
+    rechecking: tuple[int, int] = (-1, -1)
+    """The newest step and grain that was computed by several."""
+    rechecks: dict[NodeId, str] = field(default_factory=dict)
     tainted: set[NodeId] = field(default_factory=set)
     """Members whose state differs from the majority's: they take another's."""
     diverged: dict[NodeId, int] = field(default_factory=dict)
@@ -68,6 +72,17 @@ class Trust:
             self.tainted, self.rollback = set(found.odd), not found.majority
         return found
 
+    def recheck(self, node: NodeId, told: Rechecked, world: World, check: Check) -> Finding | None:
+        """What is found once all who computed one grain have told of it."""
+        if (told.step, told.grain) < self.rechecking or told.grain != check.grain:
+            return None
+        if (told.step, told.grain) > self.rechecking:
+            self.rechecking, self.rechecks = (told.step, told.grain), {}
+        self.rechecks[node] = told.digest
+        if self.rechecks.keys() != {world.members[rank] for rank in check.ranks}:
+            return None
+        return recheck.judge(self.rechecks, told.grain, told.step)
+
     def quarantine(self, node: NodeId) -> None:
         """Whoever diverges twice computes wrongly: this job goes on without it where it can."""
         self.diverged[node] = self.diverged.get(node, 0) + 1
@@ -98,3 +113,4 @@ class Trust:
         """A world was planned that takes care of the states that can't be trusted."""
         self.tainted, self.rollback = set(), False
         self.digests.clear()
+        self.rechecks.clear()

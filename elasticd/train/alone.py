@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -176,6 +177,9 @@ class AloneSeat:
         print(f"elasticd: step {step} is skipped: its loss is {loss}", file=sys.stderr)
 
     def verify(self, world: World, snapshot: Snapshot) -> None:
+        pass
+
+    def rechecked(self, world: World, step: int, grain: int, vector: Sequence[mx.array]) -> None:
         pass
 
     def finish(self, point: Point) -> bool:

@@ -23,6 +23,7 @@ from elasticd.checkpoints.codec import read_tensors
 from elasticd.errors import GenerationLost, MismatchError, RotError, StateError
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.recovery import tree
+from elasticd.recovery.recheck import Check, choose
 from elasticd.recovery.relief import room_text
 from elasticd.recovery.signatures import of_text
 from elasticd.train import randomness
@@ -37,7 +38,7 @@ from elasticd.train.seat import Delivery, Files, Seat
 from elasticd.train.state import Loaded, Snapshot, TrainingState, model_tree
 from elasticd.train.updates import Update, check_follow, unpacked
 from elasticd.train.world import World
-from elasticd.types import Point, next_stamp
+from elasticd.types import Point, Tag, next_stamp
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,21 @@ class Brought:
     point: Point
     loaded: Loaded | None = None
     updates: Sequence[Update] = ()
+
+
+@dataclass
+class _Rechecks:
+    """Grains of other ranks' that this one computes, too."""
+
+    under_way: bool = False
+    begun: tuple[Tag, int] | None = None
+
+    def begin(self, generation: Tag, step: int) -> bool:
+        """Whether one is due in this step of this world: once."""
+        if self.begun == (generation, step):
+            return False
+        self.begun, self.under_way = (generation, step), True
+        return True
 
 
 class Engine:
@@ -67,6 +83,7 @@ class Engine:
         self._grain_times, self._update_times = Lately(), Lately()
         self._probe = Probe()
         self._agreed = False
+        self._rechecks = _Rechecks()
         self._forward = Forward(state)
         self._layout: Layout | None = None
         self._flat: mx.array | None = None
@@ -326,16 +343,32 @@ class Engine:
         self.seat.phase("compute")
         while True:
             self.seat.check()
+            self._rechecks.under_way = False
             if self._probe.wants_grain:
                 grain = 0
             elif missing := self._sums.missing():
                 grain = missing[0]
+            elif (again := self._to_recheck()) is not None:
+                grain = again
             else:
                 return
             started = time.monotonic()
             self._forward.begin()
             yield grain
             self._grain_times.took(time.monotonic() - started)
+
+    def _check_of_step(self) -> Check | None:
+        world, every = self.world, self.seat.spec.recovery.recheck_every
+        if world is None or not every:
+            return None
+        return choose(self.seed, self.step, every, world.shares_of(self.step))
+
+    def _to_recheck(self) -> int | None:
+        """A grain of another rank's that this one has to compute, too, in this step."""
+        world, check = self.world, self._check_of_step()
+        if world is None or check is None or world.rank not in check.checkers:
+            return None
+        return check.grain if self._rechecks.begin(world.generation, self.step) else None
 
     @property
     def step(self) -> int:
@@ -362,10 +395,20 @@ class Engine:
         if self._probe.wants_grain:
             mx.eval(vector, replaced, gradients)
             self._take_probe(vector, gradients)
+        elif self._rechecks.under_way:
+            self._tell_of(grain, vector, replaced)
         else:
+            check = self._check_of_step()
+            if check is not None and check.grain == grain:
+                self._tell_of(grain, vector, replaced)
             mx.eval(replaced)
             self._sums.add(grain, vector)
         self._forward.refuse_unknown_changes(replaced)
+
+    def _tell_of(self, grain: int, vector: Vector, replaced: Mapping[str, mx.array]) -> None:
+        assert self.world is not None
+        mx.eval(vector, replaced)
+        self.seat.rechecked(self.world, self.step, grain, list(vector))
 
     def _take_probe(self, vector: Vector, gradients: Any) -> None:
         layout, point = self._layout, self.point

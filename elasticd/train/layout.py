@@ -21,11 +21,18 @@ import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten, tree_map
 
+from elasticd.checkpoints.codec import model_digest
 from elasticd.errors import StateError, UsageError
 from elasticd.train.trees import describe
 
 Vector = list[mx.array]
 """The vector in pieces: flat float32 arrays, in the layout's order."""
+
+
+def vector_digest(vector: Sequence[mx.array]) -> str:
+    """In hex, of a vector that is evaluated."""
+    return model_digest({f"{number:08d}": piece for number, piece in enumerate(vector)})
+
 
 _GRADIENT_DTYPES = (mx.float32, mx.bfloat16, mx.float16)
 

@@ -11,7 +11,7 @@ import mlx.core as mx
 
 from elasticd.checkpoints.codec import model_digest
 from elasticd.train import randomness
-from elasticd.train.layout import Layout, Vector
+from elasticd.train.layout import Layout, Vector, vector_digest
 from elasticd.train.seat import ProbeResult
 from elasticd.train.state import TrainingState
 from elasticd.train.trees import arrays, same_bits
@@ -48,16 +48,12 @@ class Probe:
         repeats = all(same_bits(a, b) for a, b in zip(first, second, strict=True))
         self.result = ProbeResult(
             repeats,
-            _digest(second),
+            vector_digest(second),
             _update_digest(state, gradients, seed),
             layout.digest(),
             stamp,
         )
         self.runs.clear()
-
-
-def _digest(vector: Vector) -> str:
-    return model_digest({f"{number:08d}": piece for number, piece in enumerate(vector)})
 
 
 def _update_digest(state: TrainingState, gradients: Any, seed: int) -> str:

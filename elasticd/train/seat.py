@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -147,6 +148,10 @@ class Seat(Protocol):
 
     def verify(self, world: World, snapshot: Snapshot) -> None:
         """Have the digest of a committed state compared with the other members', in the
+        background."""
+
+    def rechecked(self, world: World, step: int, grain: int, vector: Sequence[mx.array]) -> None:
+        """Have the digest of a grain's gradient compared with what others computed of it, in the
         background."""
 
     def finish(self, point: Point) -> bool:

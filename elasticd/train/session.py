@@ -25,6 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import numpy as np
 import psutil
 from numpy.typing import NDArray
@@ -36,6 +37,7 @@ from elasticd.ipc.chunks import ReducerLink
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.job import JobSpec
 from elasticd.train import threads
+from elasticd.train.layout import vector_digest
 from elasticd.train.lending import Given, Lending, Request
 from elasticd.train.progress import MAX_METRICS, Memory, Pace, Reporter, metric
 from elasticd.train.relief import allocate
@@ -609,6 +611,14 @@ class Session:
                 "digest": snapshot.digest(),
             }
         )
+
+    def rechecked(self, world: World, step: int, grain: int, vector: Sequence[mx.array]) -> None:
+        said = {"t": "rechecked", "generation": tag_list(world.generation), "step": step}
+
+        def tell() -> None:
+            self._voice.send({**said, "grain": grain, "digest": vector_digest(vector)})
+
+        threads.start("recheck", tell)
 
     def finish(self, point: Point) -> bool:
         self.phase("idle")

@@ -85,7 +85,8 @@ class Step:
     def micro_batches(self) -> Iterator[Any]:
         """This rank's share of the global batch, a micro-batch at a time; ends when the step is
         reduced over all ranks. If the world changes it yields what is then missing. The same batch
-        may come twice, before the first step, to see whether its gradients repeat.
+        may come twice, before the first step, to see whether its gradients repeat; so may one of
+        another rank's, if ``recovery.recheck_every`` asks for it.
 
         Raises:
             UsageError: a batch was not accumulated, or this is the second loop over a step.

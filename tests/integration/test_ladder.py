@@ -254,6 +254,22 @@ def test_the_odd_one_out_takes_the_others_state(cluster: Cluster, tmp_path: Path
     assert status["steps"] == 60 and expected
 
 
+@pytest.mark.deep
+def test_hardware_that_flips_a_bit_is_found_and_left_out(cluster: Cluster) -> None:
+    """It does so in every grain from step 10 on; equal parameters can't show it."""
+    arguments = [*SLOW, "--trouble", "flip", "--at", "10", "--node", "node-1"]
+    settings: dict[str, Any] = {"recovery__recheck_every": 2, "recovery__verify_every": 4}
+    job = cluster.submit("ladder.py", job__args=arguments, world__max=3, **settings)
+    status = cluster.wait_end(job)
+    found = kinds(cluster, job, "fault_detected")
+    assert [(e["fault"], e["node"]) for e in found] == [("divergence", "node-1")] * 2
+    assert "was computed again and has other bits here than on 2 others" in found[0]["reason"]
+    (quarantined,) = kinds(cluster, job, "node_quarantined")
+    assert quarantined["node"] == "node-1" and status["quarantined"] == ["node-1"]
+    assert "node-1" not in kinds(cluster, job, "world_formed")[-1]["members"]
+    assert status["lost_steps"] == 0 and status["recoveries"] == 0
+
+
 def test_poison_fails_the_job_with_its_evidence(cluster: Cluster) -> None:
     arguments = ["--trouble", "poison", "--at", "12"]
     job = cluster.submit("ladder.py", job__args=arguments, world__max=3)

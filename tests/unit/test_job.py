@@ -87,6 +87,7 @@ def test_defaults_are_those_of_the_interface(folder: Path) -> None:
         "recovery": {
             "spare": "script",
             "verify_every": 50,
+            "recheck_every": 0,
             "on_nan": "stop",
             "user_code_seconds": 600.0,
             "drop_slow": False,

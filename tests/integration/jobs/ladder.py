@@ -14,16 +14,18 @@ import mlx.nn as nn
 import mlx.optimizers as optim
 import numpy as np
 from common import CLASSES, HIDDEN, INPUTS, SAMPLES, Ledger, Samples, counts  # type: ignore[import-not-found]
+from mlx.utils import tree_map
 
 import elasticd
 from elasticd.train.data import stack
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--pace-seconds", type=float, default=0.002)
-parser.add_argument("--trouble", default="", help="poison | stuck | nan | nan-once | drift")
+parser.add_argument("--trouble", default="", help="poison | stuck | nan | nan-once | drift | flip")
 parser.add_argument("--at", type=int, default=20)
 parser.add_argument("--folder", type=Path, help="where processes tell one another what was done")
 parser.add_argument("--sample-bytes", type=int, default=0, help="taken for each sample of a grain")
+parser.add_argument("--node", default="", help="whose hardware computes wrongly")
 options = parser.parse_args()
 
 
@@ -34,6 +36,13 @@ def once() -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def flipped(array: mx.array) -> mx.array:
+    """One bit of one number is wrong."""
+    bits = array.flatten().view(mx.uint32)
+    bits[0] = bits[0] ^ 1
+    return bits.view(array.dtype).reshape(array.shape)
 
 
 class Net(nn.Module):
@@ -87,10 +96,14 @@ model, data = Net(), Data(options.pace_seconds)
 run = elasticd.Run(model=model, data=data, optimizer=optim.AdamW(1e-2), collate=collate)
 loss_and_grad = nn.value_and_grad(model, loss)
 ledger = Ledger(run)
+here = run.output_dir.parts
 for step in run.steps():
     data.step = step
     for batch in step.micro_batches():
-        step.accumulate(*loss_and_grad(model, batch))
+        value, gradients = loss_and_grad(model, batch)
+        if options.trouble == "flip" and step.number >= options.at and options.node in here:
+            gradients = tree_map(flipped, gradients)
+        step.accumulate(value, gradients)
     step.apply()
     if not step.late:
         ledger.write(step, model.used)

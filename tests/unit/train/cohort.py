@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,6 +21,7 @@ from elasticd.errors import GenerationLost
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.job import JobSpec
 from elasticd.recovery import tree
+from elasticd.train.layout import vector_digest
 from elasticd.train.lending import Lending, Request
 from elasticd.train.seat import HOST, Delivery, Files, Parts, ProbeResult
 from elasticd.train.state import Snapshot
@@ -172,6 +174,7 @@ class Seat:
         self.snapshot: Snapshot | None = None
         self.probe: ProbeResult | None = None
         self.checkpoints: list[tuple[int, str]] = []
+        self.rechecks: list[tuple[int, int, str]] = []
         self.doomed = False
         self.calls = 0
         self.lending = Lending()
@@ -326,6 +329,9 @@ class Seat:
 
     def verify(self, world: World, snapshot: Snapshot) -> None:
         pass
+
+    def rechecked(self, world: World, step: int, grain: int, vector: Sequence[mx.array]) -> None:
+        self.rechecks.append((step, grain, vector_digest(vector)))
 
     def finish(self, point: Point) -> bool:
         self._call()

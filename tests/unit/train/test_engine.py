@@ -85,6 +85,20 @@ def test_who_missed_a_step_s_end_applies_its_gradient() -> None:
 
 
 @pytest.mark.parametrize("name", ["high", "low"])
+def test_a_grain_that_is_computed_again_has_the_same_bits_and_changes_none(name: str) -> None:
+    (alone,) = values(run(SCRIPTS[name], "a"))
+    reports = values(run(SCRIPTS[name], "abcd", recovery__recheck_every=2))
+    told: dict[tuple[int, int], list[str]] = {}
+    for report in reports:
+        assert report["digest"] == alone["digest"] and report["losses"] == alone["losses"]
+        for step, grain, digest in report["seat"].rechecks:
+            told.setdefault((step, grain), []).append(digest)
+    assert [step for step, _ in sorted(told)] == [2, 4]
+    assert [len(digests) for digests in told.values()] == [3, 3], "its owner and two others"
+    assert all(len(set(digests)) == 1 for digests in told.values())
+
+
+@pytest.mark.parametrize("name", ["high", "low"])
 def test_a_newcomer_rehearses_before_the_others_wait_for_it(name: str) -> None:
     """Where the library computes the grains; and it changes no bit of what comes behind."""
     (alone,) = values(run(SCRIPTS[name], "a"))
