@@ -33,6 +33,7 @@ ToLeader = (
     | m.Progress
     | m.Digest
     | m.Rechecked
+    | m.Pressed
     | m.ShardsWritten
     | m.ShardsFailed
     | m.ManifestStored
@@ -152,6 +153,8 @@ class Drivers:
                 driver.on_digest(node, message)
             case m.Rechecked():
                 driver.on_rechecked(node, message)
+            case m.Pressed():
+                driver.on_pressed(node, message)
             case m.ShardsWritten():
                 driver.on_shards(node, message)
             case m.ShardsFailed():

@@ -380,9 +380,11 @@ class ChildStopped:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPressure:
-    """This machine is about to run out of memory."""
+    """This machine is about to run out of memory: ``left_bytes`` can still be had. Said again
+    while that lasts."""
 
     reason: str
+    left_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

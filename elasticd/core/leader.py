@@ -45,6 +45,7 @@ from elasticd.core.messages import (
     Noted,
     Notice,
     Prepared,
+    Pressed,
     Progress,
     Ready,
     Rechecked,
@@ -112,6 +113,8 @@ class Driver:
     exact: bool = True
     relief: int = 0
     """The level of relief that the next world is formed with."""
+    foreseen: str = ""
+    """Why memory will run short somewhere, so that the next world is to need less."""
     relieved_at: int = -1
     """The committed step at which that was last raised."""
     judged: set[NodeId] = field(default_factory=set)
@@ -505,6 +508,7 @@ class Driver:
             return
         level = self.relief
         relieved = self._relieve([piece for piece in account.pieces if piece.fault == "oom"])
+        relieved = relieved or self._relieve_in_time()
         if account.pieces and not relieved and not faults.from_outside(account.pieces):
             account.fruitless += 1
         if start.rung == "restore" and account.recovery is None and not self.resumed:
@@ -620,13 +624,39 @@ class Driver:
             return ""
         shortages = [levels.shortage_of(piece.text) for piece in pieces]
         again = self.relieved_at == self.committed
-        self.relief = levels.next_level(before, last, shortages, again)
+        return self._give_up_to(levels.next_level(before, last, shortages, again))
+
+    def _relieve_in_time(self) -> str:
+        """Memory will be short: give up what changes no bit."""
+        why, self.foreseen = self.foreseen, ""
+        if not why or self.relief >= levels.RECOMPUTE_LEVEL:
+            return ""
+        return f"{why}: {self._give_up_to(levels.RECOMPUTE_LEVEL)}"
+
+    def _give_up_to(self, level: int) -> str:
+        before, self.relief = self.relief, level
         self.relieved_at = self.committed
         self.patience.forget()
         self.speeds.forget()
         if self.relief > levels.RECOMPUTE_LEVEL:
             self.exact = False
-        return levels.describe(batch.global_, batch.micro, before, self.relief)
+        return levels.describe(self.spec.batch.global_, self.spec.batch.micro, before, level)
+
+    def on_pressed(self, node: NodeId, told: Pressed) -> None:
+        """A member foresees that its memory runs out: the whole job gives up more at the next
+        step."""
+        world = self.world
+        if world is not None and told.generation == world.generation:
+            self.foreseen = f"on {node} {told.reason}"
+
+    def _maybe_relieve(self) -> None:
+        world = self.world
+        if world is None or self.phase != "running" or self.account.recovery is not None:
+            return
+        wanted = self.foreseen and self.relief < levels.RECOMPUTE_LEVEL
+        left = self.committed < self.spec.train.steps and not self.record.paused
+        if wanted and left and (self.roster.warm(world.members) or len(world.members) == 1):
+            self._freeze(list(world.members))
 
     def _tell_of_relief(self, before: int, text: str) -> None:
         generation = self.world.generation.counter if self.world is not None else None
@@ -789,6 +819,7 @@ class Driver:
                 # At a step boundary all members hold the same state, and nobody has to take it.
                 self._maybe_grow()
                 self._look_at_speeds()
+                self._maybe_relieve()
         if self.record.paused and self.phase == "running":
             self.evaluate()
         self.summary_due = True

@@ -44,6 +44,7 @@ from elasticd.core.messages import (
     Message,
     Prepare,
     Prepared,
+    Pressed,
     Progress,
     PullShards,
     Ready,
@@ -66,6 +67,7 @@ from elasticd.core.trainers import (
 from elasticd.job import JobSpec
 from elasticd.recovery import signatures
 from elasticd.recovery.faults import RING_FAULTS, of_reducer
+from elasticd.recovery.headroom import Headroom
 from elasticd.types import Lineage, NodeId, Point, Stamp, Tag
 
 _START_LIMIT = 4
@@ -139,6 +141,7 @@ class Member:
     """What the trainer held by its last answer."""
     preparing: tuple[int, Tag] | None = None
     """The serial of the state that is being brought to a trainer in no world, and for which."""
+    headroom: Headroom = field(default_factory=Headroom)
     pressed_until: float = 0.0
     """Memory is short on this machine: no spare before this time; 0: it isn't."""
     archive: str = "wanted"
@@ -825,14 +828,25 @@ class Member:
                 trainer.hung_since = self.ctx.now - seconds
                 self.ctx.do(KillChild(child, "it was stopped"))
 
-    def on_pressure(self, reason: str) -> None:
-        """Before memory runs out: a spare is the first thing to do without."""
+    def on_pressure(self, reason: str, left_bytes: int) -> None:
+        """Before memory runs out."""
         self.pressed_until = self.ctx.now + _PRESSED_SECONDS
-        if self.spare is not None:
-            text = f"{reason}: its spare trainer ends before something else has to"
-            self.ctx.emit("memory_pressure", text, self.record.id, culprit=self.ctx.me)
+        gift = self.headroom.sign(left_bytes, self.spare is not None)
+        world = self.world
+        if gift == "spare" and self.spare is not None:
+            self._tell_of_pressure(f"{reason}: its spare trainer ends before something else has to")
             self.ctx.do(KillChild(self.spare.child, reason))
             self.spare = None
+        elif gift == "caches" and self.trainer is not None:
+            self._tell_of_pressure(f"{reason}: its trainer gives its caches back")
+            self.ctx.do(TellTrainer(self.trainer.child, {"t": "trim"}))
+        elif gift == "recompute" and self.active and world is not None:
+            text = f"{reason}, less than before it gave up what it could by itself"
+            self._tell_of_pressure(f"{text}: it asks the job to need less")
+            self._tell_leader(Pressed(self.record.id, world.generation, text))
+
+    def _tell_of_pressure(self, text: str) -> None:
+        self.ctx.emit("memory_pressure", text, self.record.id, culprit=self.ctx.me)
 
     def on_hung(self, generation: Tag, why: str, seconds: float) -> None:
         """The leader has lost patience with our trainer."""
@@ -940,6 +954,7 @@ class Member:
             self.reconcile()
         if self.pressed_until and now >= self.pressed_until:
             self.pressed_until = 0.0
+            self.headroom.forget()
             self.reconcile()
         if self.archive == "failed" and now >= self.archive_at:
             self.archive, self.trouble = "wanted", ""

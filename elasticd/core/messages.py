@@ -493,6 +493,15 @@ class Digest:
 
 
 @dataclass(frozen=True, slots=True)
+class Pressed:
+    """Memory runs short on the sender, and what it could give up by itself did not help."""
+
+    job: JobId
+    generation: Tag
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Rechecked:
     """The digest of one grain's gradient, which others compute too."""
 
@@ -740,6 +749,7 @@ Message = (
     | Progress
     | Digest
     | Rechecked
+    | Pressed
     | ShardsWritten
     | ShardsFailed
     | ManifestStored

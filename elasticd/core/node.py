@@ -237,9 +237,9 @@ class Node:
                     member.on_stopped(child, seconds)
                 if self.reducers.has(child):
                     self.ctx.do(e.KillChild(child, "it was stopped"))
-            case e.MemoryPressure(reason):
+            case e.MemoryPressure(reason, left):
                 for member in self.members.values():
-                    member.on_pressure(reason)
+                    member.on_pressure(reason, left)
             case e.StateFailed(job, generation, reason):
                 if job in self.members:
                     self.members[job].on_state_failed(generation, reason)

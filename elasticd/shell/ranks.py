@@ -106,7 +106,7 @@ class Ranks:
         self.watch = ChildWatch(
             lambda: server.children,
             self._on_stopped,
-            lambda reason: post(e.MemoryPressure(reason)),
+            lambda reason, left: post(e.MemoryPressure(reason, left)),
         )
 
     def adopt(self, children: Sequence[Child]) -> tuple[e.Leftover, ...]:

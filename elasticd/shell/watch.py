@@ -22,7 +22,7 @@ from elasticd.shell.children import Child
 LOOK_SECONDS = 0.4
 STOPPED_SECONDS = 1.6
 """A child that is stopped for so long is hung; slices of a slowed one are far shorter."""
-PRESSED_SECONDS = 10.0
+PRESSED_SECONDS = 2.0
 _LEAST_AVAILABLE = 0.04
 _CRITICAL_LEVEL = 4
 """Of macOS's kern.memorystatus_vm_pressure_level, which is 1, 2 or 4."""
@@ -53,13 +53,13 @@ class _Seen:
 
 class ChildWatch:
     """``children`` lists the living; ``stopped(child, seconds)`` is called once for each stop,
-    ``pressed(reason)`` now and then while the machine is about to run out of memory."""
+    ``pressed(reason, left_bytes)`` now and then while the machine is about to run out of memory."""
 
     def __init__(
         self,
         children: Callable[[], Iterable[Child]],
         stopped: Callable[[Child, float], None],
-        pressed: Callable[[str], None] = lambda reason: None,
+        pressed: Callable[[str, int], None] = lambda reason, left_bytes: None,
     ) -> None:
         self._children = children
         self._stopped, self._pressed = stopped, pressed
@@ -103,7 +103,7 @@ class ChildWatch:
                 self.look(child, now)
             if now - self._pressed_at > PRESSED_SECONDS and (reason := pressure()):
                 self._pressed_at = now
-                self._pressed(reason)
+                self._pressed(reason, psutil.virtual_memory().available)
 
     def _forget_time(self, now: float) -> None:
         for seen in self._seen.values():

@@ -26,11 +26,16 @@ class Relief:
         """Do what ``level`` asks for and lower ones did not. Nothing is ever taken back."""
         if level <= self.level:
             return
-        mx.set_cache_limit(_CACHE_BYTES)
-        mx.clear_cache()
+        trim()
         if self.level < RECOMPUTE_LEVEL <= level:
             recompute.switch_on(self._model)
         self.level = level
+
+
+def trim() -> None:
+    """Give freed memory back that MLX keeps, and keep little from now on."""
+    mx.set_cache_limit(_CACHE_BYTES)
+    mx.clear_cache()
 
 
 def room_bytes() -> int:

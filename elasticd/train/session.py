@@ -40,7 +40,7 @@ from elasticd.train import threads
 from elasticd.train.layout import vector_digest
 from elasticd.train.lending import Given, Lending, Request
 from elasticd.train.progress import MAX_METRICS, Memory, Pace, Reporter, metric
-from elasticd.train.relief import allocate
+from elasticd.train.relief import allocate, trim
 from elasticd.train.seat import Delivery, Files, Parts, ProbeResult
 from elasticd.train.state import Snapshot
 from elasticd.train.updates import Update
@@ -164,6 +164,8 @@ class Session:
                     self._released = True
                     self._voice.released()
                     self._changed.notify_all()
+            case "trim":
+                trim()
             case "strain":
                 self._strain_bytes = int(message["bytes"])
             case "run":

@@ -349,6 +349,8 @@ class Trainer(Process):
                 self._maybe_agree()
             case "lend":
                 self._lend(message)
+            case "trim":
+                pass
             case "halt":
                 self._order_halt(message)
             case "release":

@@ -10,7 +10,7 @@ import pytest
 from elasticd.core import effects as e
 from elasticd.core.context import Context
 from elasticd.core.member import Member
-from elasticd.core.messages import Fault, JobRecord, World
+from elasticd.core.messages import Fault, JobRecord, Pressed, World
 from elasticd.core.spares import SpareReducers
 from elasticd.core.trainers import Trainer
 from elasticd.job import JobSpec
@@ -130,7 +130,7 @@ def test_pressure_ends_the_spare_and_holds_back_the_next() -> None:
     assert made.spare is not None
     spare = made.spare.child
     made.ctx.effects.clear()
-    made.on_pressure("9 MiB are left")
+    made.on_pressure("9 MiB are left", 9 << 20)
     assert [type(f) for f in made.ctx.effects] == [e.Emit, e.KillChild]
     made.reconcile()
     assert made.spare is None
@@ -138,6 +138,20 @@ def test_pressure_ends_the_spare_and_holds_back_the_next() -> None:
     made.tick()
     assert made.spare is not None
     assert made.spare.child != spare
+
+
+def test_while_headroom_falls_caches_go_and_then_the_job_is_asked_to_need_less() -> None:
+    made = member()
+    assert made.trainer is not None
+    made.active, made.world = True, replace(EMPTY, members=(ME,))
+    made.on_pressure("9 MiB are left", 9 << 20)
+    assert made.ctx.effects[-1] == e.TellTrainer(made.trainer.child, {"t": "trim"})
+    made.on_pressure("9 MiB are left", 9 << 20)
+    made.on_pressure("5 MiB are left", 5 << 20)
+    (asked,) = [message for message in told(made) if isinstance(message, Pressed)]
+    assert asked.generation == EMPTY.generation and asked.reason.startswith("5 MiB are left, less")
+    reasons = [f.reason for f in made.ctx.effects if isinstance(f, e.Emit)]
+    assert len(reasons) == 2, "nothing is said while headroom holds"
 
 
 def test_relief_does_without_spares() -> None:
