@@ -11,7 +11,7 @@ A peer that is not heard directly but through a third node is up, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from math import inf
@@ -46,6 +46,8 @@ class Endpoint:
         """Of the node's views, when that was found."""
         self._stepped_at = 0.0
         self._due = inf
+        self._heeded: frozenset[NodeId] | None = None
+        """The peers that the node listened to after the last step; None: all."""
         self._stirred: dict[NodeId, None] = {}
         """Peers whose sessions were used in this step."""
         self._alarms: list[tuple[float, NodeId]] = []
@@ -68,8 +70,31 @@ class Endpoint:
         if self.node.views.changes != self._changes:
             self._changes, self._links_due = self.node.views.changes, -inf
         self._stepped_at = now
+        self._await_answers(now)
         self._set_alarms()
         return effects
+
+    def _await_answers(self, now: float) -> None:
+        """Over a link to a peer that we do not listen to nothing comes but what it owes us."""
+        heeded, before = self.node.views.heeded, self._heeded
+        self._heeded = heeded
+        if heeded is not before:
+            every = frozenset(self.sessions)
+            old, new = (every if some is None else some for some in (before, heeded))
+            for node in new - old:
+                self.links.of(node).awaited_since = now
+            for node in (old - new) & every:
+                self.links.of(node).awaited_since = self.sessions[node].waits_since
+        if heeded is None:
+            return
+        for node in self._stirred:
+            if node not in heeded:
+                self._await(node, self.sessions[node].waits_since)
+
+    def _await(self, node: NodeId, since: float) -> None:
+        link = self.links.of(node)
+        if link.awaited_since != since:
+            link.awaited_since, self._links_due = since, -inf
 
     def _links_deadline(self) -> float:
         """When a link needs a look, as things were after the last step."""
@@ -201,6 +226,9 @@ class Endpoint:
     def _wanted(self, node: NodeId) -> bool:
         """Whether it matters if a peer can be reached."""
         views = self.node.views
+        if views.heeded is not None:
+            link = self.links.of(node)
+            return node in views.peers and (link.awaited_since < inf or not link.up)
         return node in views.peers or (views.view is not None and node in views.view.members)
 
     def _mind_links(self, now: float) -> list[e.Outward]:
@@ -212,18 +240,27 @@ class Endpoint:
                 seconds = now - link.lost_at
                 link.lost_at = link.via = None
                 self.node.ctx.deaf.discard(node)
+                self.node.views.hearing()
                 effects += self._tell_ways(now)
                 why = f"{node} is heard directly again; for {seconds:.1f} s it was not"
                 effects.append(e.Emit(None, "link_returned", why, None, {"culprit": node}))
             if self._wanted(node) and self.links.due(node, now):
                 known = node in self.node.views.peers
                 link.ask_at = now + (ASK_SECONDS if known else SELDOM_ASK_SECONDS)
-                for helper in self.links.helpers(node, now):
+                for helper in self.links.helpers(node, now, self._third(node)):
                     effects += self._say(now, helper, m.Probe(node))
         return effects
 
+    def _third(self, node: NodeId) -> Collection[NodeId]:
+        """Who may hear a peer besides us."""
+        if self.node.views.heeded is None:
+            return self.links.links
+        return self.node.views.circle.watchers(node) & self.links.links.keys()
+
     def _answer(self, now: float, asker: NodeId, about: NodeId) -> list[e.Outward]:
         session = self.sessions.get(about)
+        if not self.links.knows(about, now):
+            return []
         boot = session.boot if session is not None else ""
         return self._say(now, asker, m.Vouch(about, boot, self.links.age_seconds(about, now)))
 
@@ -284,6 +321,7 @@ class Endpoint:
         link.lost_at = now
         link.losses += 1
         self.node.ctx.deaf.add(node)
+        self.node.views.hearing()
         sign = f"{now - link.heard_at:.1f} s of silence" if link.up else link.down_reason
         why = f"{node} is not heard directly ({sign}), but through {carrier}: the link is lost"
         fields = {"culprit": node, "via": carrier, "evidence": sign}

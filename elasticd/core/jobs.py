@@ -30,11 +30,11 @@ class Waiting:
 
 @dataclass(slots=True)
 class JobTable:
-    """``living`` gives the nodes that news are sent to, ``members`` those of the view (none without
+    """``near`` gives the nodes that news are sent to, ``members`` those of the view (none without
     one)."""
 
     ctx: Context
-    living: Callable[[], Sequence[NodeId]]
+    near: Callable[[], Sequence[NodeId]]
     members: Callable[[], Sequence[NodeId]]
     records: dict[JobId, m.JobRecord] = field(default_factory=dict)
     waiting: list[Waiting] = field(default_factory=list)
@@ -128,7 +128,7 @@ class JobTable:
             return
         self.records[record.id] = merged
         self.ctx.persist("job", merged)
-        for node in self.living():
+        for node in self.near():
             if node != self.ctx.me:
                 self.ctx.send(node, m.Jobs((merged,)))
 

@@ -8,6 +8,7 @@ decided here.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 
@@ -34,6 +35,7 @@ class Link:
 
     Attributes:
         up: there is a connection.
+        awaited_since: since when something is to come over it; infinite: nothing is.
         heard_at: when a frame last came over it.
         steady_since: since when frames come over it without a gap.
         via: the node that carries our frames to the peer, and its to us.
@@ -45,6 +47,7 @@ class Link:
     """
 
     up: bool = False
+    awaited_since: float = -inf
     heard_at: float = -inf
     steady_since: float = inf
     down_reason: str = ""
@@ -66,7 +69,10 @@ class Links:
     _asked: int = 0
 
     def of(self, node: NodeId) -> Link:
-        return self.links.setdefault(node, Link())
+        link = self.links.get(node)
+        if link is None:
+            link = self.links[node] = Link()
+        return link
 
     # --- what is heard ----------------------------------------------------------------------------
 
@@ -95,8 +101,15 @@ class Links:
 
     def doubtful(self, node: NodeId, now: float) -> bool:
         """Nothing comes over the link now."""
-        link = self.of(node)
-        return not link.up or now - link.heard_at >= self.patience_seconds
+        return self._doubtful(self.of(node), now)
+
+    def _doubtful(self, link: Link, now: float) -> bool:
+        if not link.up:
+            return True
+        # Of what is heard all the time the first is enough.
+        if now - link.heard_at < self.patience_seconds:
+            return False
+        return now - link.awaited_since >= self.patience_seconds
 
     def deaf(self, node: NodeId, now: float) -> bool:
         """We don't hear it directly, or not for long enough again after we did not."""
@@ -125,9 +138,14 @@ class Links:
             return None
         return now - self.links[node].heard_at
 
-    def helpers(self, node: NodeId, now: float) -> list[NodeId]:
+    def knows(self, node: NodeId, now: float) -> bool:
+        """Whether a silence of its would tell something."""
+        link = self.of(node)
+        return link.awaited_since < inf or now - link.heard_at < self.patience_seconds
+
+    def helpers(self, node: NodeId, now: float, among: Iterable[NodeId]) -> list[NodeId]:
         """Whom to ask about it, others each time."""
-        heard = sorted(n for n in self.links if n != node and not self.doubtful(n, now))
+        heard = sorted(n for n in among if n != node and not self.doubtful(n, now))
         self._asked += HELPERS
         turn = self._asked % len(heard) if heard else 0
         return (heard[turn:] + heard[:turn])[:HELPERS]
@@ -163,10 +181,11 @@ class Links:
     def deadline(self, node: NodeId, now: float) -> float:
         """When to look at a link again that nothing is heard of meanwhile."""
         link = self.of(node)
-        if not self.doubtful(node, now):
-            times = [link.heard_at + self.patience_seconds]
-            if link.lost_at is not None:
-                times.append(link.steady_since + self._proof_seconds(link))
+        if not self._doubtful(link, now):
+            if link.lost_at is None:
+                return max(link.heard_at, link.awaited_since) + self.patience_seconds
+            times = [max(link.heard_at, link.awaited_since) + self.patience_seconds]
+            times.append(link.steady_since + self._proof_seconds(link))
             return min([time for time in times if time > now], default=inf)
         if link.via is not None and self.relayed(node, now):
             return link.carried_at + RELAY_SECONDS

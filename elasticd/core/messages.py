@@ -229,6 +229,18 @@ class Heartbeat:
     counter: int
     primary: bool = True
     """Whether the view that the sender follows may train."""
+    asks: bool = True
+    """The sender listens to the receiver: it wants heartbeats, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The sender, which listens to that run of a node's daemon, has heard nothing for too long
+    (core/circle.py)."""
+
+    node: NodeId
+    boot: str
+    silent_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -727,6 +739,7 @@ Message = (
     | Probe
     | Vouch
     | Carry
+    | Missing
     | Obituary
     | Leaving
     | ViewPropose

@@ -9,7 +9,7 @@ No clock, socket, thread, file or random number inside: ``now`` and the source o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -105,10 +105,10 @@ class Node:
         for heard in self.stable.heard:
             self.ctx.hear(heard.job, heard.generation)
         self.reducers = SpareReducers(self.ctx)
-        self.jobs = JobTable(self.ctx, self.views.living, self._view_members)
+        self.jobs = JobTable(self.ctx, self._near, self._view_members)
         self.jobs.records = {record.id: record for record in self.stable.records}
         self.worlds = {world.job: world for world in self.stable.worlds}
-        self.nodes = NodeTable(self.ctx, self.views.living, self._view_members)
+        self.nodes = NodeTable(self.ctx, self.views.living, self._view_members, self._near_members)
         self.nodes.records = {record.node: record for record in self.stable.nodes}
         self.drivers = Drivers(self.ctx, self.jobs, self.nodes.unwanted)
         self.ctx.children = max((left.child for left in self.leftovers), default=0)
@@ -120,6 +120,13 @@ class Node:
 
     def _view_members(self) -> tuple[NodeId, ...]:
         return self.views.view.members if self.views.view is not None else ()
+
+    def _near(self) -> Sequence[NodeId]:
+        """Whom to tell news that they pass on."""
+        return self.views.close(self.views.living())
+
+    def _near_members(self) -> Sequence[NodeId]:
+        return self.views.close(self._view_members())
 
     @property
     def records(self) -> dict[JobId, m.JobRecord]:
@@ -325,6 +332,8 @@ class Node:
         match message:
             case m.Heartbeat():
                 views.on_heartbeat(node, message)
+            case m.Missing():
+                views.on_missing(node, message)
             case m.Obituary(dead, why):
                 views.confirm_dead(dead, f"{node} says: {why}")
             case m.Leaving():
@@ -434,9 +443,9 @@ class Node:
                 driver.on_view(view, reborn, self.views.missed)
         if not kept_lead:
             self.drivers.by_job.clear()
-        self.jobs.share([n for n in view.members if n != self.me])
+        self.jobs.share([n for n in self._near_members() if n != self.me])
         self._park()
-        self.nodes.share([n for n in view.members if n != self.me])
+        self.nodes.share([n for n in self._near_members() if n != self.me])
         self.nodes.departing &= {self.me, *view.members} - set(reborn)
         self._schedule()
         for member in self.members.values():

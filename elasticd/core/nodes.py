@@ -27,11 +27,13 @@ class Asked:
 
 @dataclass(slots=True)
 class NodeTable:
-    """``known`` gives every node that was ever heard of, ``members`` those of the view."""
+    """``known`` gives every node that was ever heard of, ``members`` those of the view, ``near``
+    those of them that news are sent to."""
 
     ctx: Context
     known: Callable[[], Sequence[NodeId]]
     members: Callable[[], Sequence[NodeId]]
+    near: Callable[[], Sequence[NodeId]]
     records: dict[NodeId, m.NodeRecord] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
     departing: set[NodeId] = field(default_factory=set)
@@ -104,6 +106,6 @@ class NodeTable:
         if merged != known:
             self.records[record.node] = merged
             self.ctx.persist("node", merged)
-            for node in self.members():
+            for node in self.near():
                 if node != self.ctx.me:
                     self.ctx.send(node, m.Nodes((merged,)))

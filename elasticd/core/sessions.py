@@ -103,6 +103,11 @@ class Session:
         return [self._frame(self._last, self._said, message)] if self.connected else []
 
     @property
+    def waits_since(self) -> float:
+        """When the oldest message was sent that is not acknowledged."""
+        return self._unacked[0].first_at if self._unacked else inf
+
+    @property
     def overflows(self) -> bool:
         """The peer takes nothing: whoever owns the session has to call :meth:`give_up`."""
         return len(self._unacked) > MAX_UNACKED

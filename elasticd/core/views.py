@@ -9,9 +9,11 @@ proposes while it is open whether a suspect lives.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
 
+from elasticd.core.circle import Circle
 from elasticd.core.context import Context
 from elasticd.core.damping import Damping
 from elasticd.core.detector import Bounds, Detector
@@ -19,6 +21,7 @@ from elasticd.core.messages import (
     Heard,
     Heartbeat,
     Leaving,
+    Missing,
     View,
     ViewAck,
     ViewForm,
@@ -84,6 +87,9 @@ class Membership:
     """Boot, address and session of every open connection, also to peers that fell silent."""
     damping: Damping = field(default_factory=Damping)
     detector: Detector = field(init=False)
+    circle: Circle = field(init=False)
+    heeded: frozenset[NodeId] | None = None
+    """The peers that this node listens to; None: all."""
     evidence: dict[NodeId, str] = field(default_factory=dict)
     """What third nodes say of a peer that is not heard."""
     buried: dict[NodeId, str] = field(default_factory=dict)
@@ -102,11 +108,18 @@ class Membership:
     beats: int = 0
     retry_at: float = 0.0
     changes: int = 0
-    """Rises with whatever changes about who lives and which view each follows."""
+    """Rises with whatever changes about whom this node listens to."""
     _look_at: float = -inf
     """Before that no peer can be silent for too long, or closed."""
     _idle_until: float = -inf
     """Until then, or the next change, there is no view to propose."""
+    _stale: bool = False
+    """Whom to listen to is to be found anew; if also ``_unsettled``, who is in the overlay."""
+    _unsettled: bool = False
+    _odd: set[NodeId] = field(default_factory=set)
+    """Peers that do not follow our view, for all that we know."""
+    _pressed: set[NodeId] = field(default_factory=set)
+    """Members that left a proposed view unanswered."""
     _living: tuple[NodeId, ...] | None = None
     _suspects: list[NodeId] | None = None
 
@@ -114,6 +127,7 @@ class Membership:
         timing = self.ctx.timing
         bounds = Bounds(timing.silent_floor_seconds, timing.silent_seconds)
         self.detector = Detector(bounds, timing.heartbeat_seconds)
+        self.circle = Circle(self.ctx.me)
 
     # --- what is heard --------------------------------------------------------------------------
 
@@ -130,16 +144,19 @@ class Membership:
             self._meet(node)
             return
         # The same run on another connection: nothing that was said is lost.
-        self._changed()
+        self._news()
+        self._suspects, self._look_at = None, -inf
         peer.address, peer.down_since, peer.down_reason = address, None, ""
         self.detector.meet(node, self.ctx.now)
         self.ctx.send(node, self._heartbeat())
 
     def _meet(self, node: NodeId) -> None:
         boot, address, session = self.links[node]
-        self._changed()
+        self._regrouped()
         self.peers[node] = Peer(boot, address, session)
+        self._odd.add(node)
         self.detector.meet(node, self.ctx.now)
+        self._look_at = min(self._look_at, self._soonest(node))
         self._note_return(node, boot)
         self.ctx.send(node, self._heartbeat())
 
@@ -160,8 +177,9 @@ class Membership:
             self._abandon(node)
         if peer is None or peer.boot != boot or peer.down_since is not None:
             return
-        self._changed()
+        self._news()
         peer.down_since, peer.down_reason = self.ctx.now, reason
+        self._suspects, self._look_at = None, min(self._look_at, self._soonest(node))
         if self.ctx.now - peer.accused_at < self.ctx.timing.return_seconds:
             self.confirm_dead(node, peer.accused_of)
 
@@ -175,6 +193,8 @@ class Membership:
         elif peer is not None and peer.down_since is None:
             self.evidence.pop(node, None)
             self.detector.heard(node, self.ctx.now)
+            if self.circle.charges:
+                self.circle.acquit(node)
 
     def confirm_dead(self, node: NodeId, why: str) -> bool:
         """A closed connection and a second witness: the peer is dead now. True if that is news."""
@@ -187,11 +207,11 @@ class Membership:
         self._bury(node, f"{peer.down_reason}; {why}")
         return True
 
-    def _bury(self, node: NodeId, why: str) -> None:
+    def _bury(self, node: NodeId, why: str, since: float | None = None) -> None:
         peer = self.peers[node]
         if more := self.evidence.pop(node, ""):
             why = f"{why}; {more}"
-        heard_at = self.detector.heard_at(node)
+        heard_at = self.detector.heard_at(node) if since is None else since
         self.ctx.lost[node] = heard_at if peer.down_since is None else peer.down_since
         self.ctx.lost_why[node] = why
         self.ctx.log("info", "node is dead", node=node, why=why)
@@ -221,7 +241,7 @@ class Membership:
 
     def _follow_none(self) -> None:
         """Be as a daemon that was just started: in no view, and sure of nobody."""
-        self._changed()
+        self._regrouped()
         self.view = self.ballot = None
         self.peers.clear()
         self.met = {}
@@ -234,7 +254,7 @@ class Membership:
         if self.view is None or seconds < timing.silent_floor_seconds - timing.heartbeat_seconds:
             return False
         self._step_down(f"it did not run for {seconds:.1f} s")
-        self._changed()
+        self._news()
         for peer in self.peers.values():
             peer.epoch = None
         return True
@@ -245,16 +265,106 @@ class Membership:
         if node in self.peers:
             self._bury(node, leaving.reason)
 
+    # --- a view that is too large for everyone to hear everyone --------------------------------
+
+    def _listen(self) -> None:
+        """Find out whom to listen to."""
+        if not self._stale:
+            return
+        self._stale = False
+        if self._unsettled:
+            self._unsettled = False
+            members = self.view.members if self.view is not None else ()
+            alive = (node for node in members if node == self.ctx.me or node in self.peers)
+            self.circle.settle(members, tuple(alive))
+        near, before = self.circle.near, self.heeded
+        if near is None:
+            self.heeded = None
+        else:
+            wanted = self.peers.keys() & (near | self._odd | self._pressed | self.ctx.deaf)
+            if before is None or wanted != before:
+                self.heeded = frozenset(wanted)
+        if self.heeded is before:
+            return
+        self.changes += 1
+        self._look_at = -inf
+        if before is None:
+            return
+        for node in (self.peers.keys() if self.heeded is None else self.heeded) - before:
+            self.detector.meet(node, self.ctx.now)
+
+    def close(self, nodes: Sequence[NodeId]) -> Sequence[NodeId]:
+        """Those of ``nodes`` that pass news on to the rest."""
+        if self.heeded is None:
+            return nodes
+        return [node for node in nodes if node == self.ctx.me or node in self.heeded]
+
+    def _silent(self, node: NodeId) -> None:
+        """Nothing came from a node that we listen to, for too long."""
+        now, seconds = self.ctx.now, self.ctx.now - self.detector.heard_at(node)
+        together = self.view is not None and node in self.view.members
+        if self.heeded is None or node in self._pressed or not together:
+            self._bury(node, f"silent for {seconds:.1f} s")
+            return
+        if now < self.circle.again_at(node):
+            return
+        self.circle.charge(node, self.ctx.me, now, seconds)
+        missing = Missing(node, self.peers[node].boot, seconds)
+        for peer in self.living():
+            if peer not in (self.ctx.me, node):
+                self.ctx.send(peer, missing)
+        self._weigh()
+
+    def on_missing(self, sender: NodeId, missing: Missing) -> None:
+        peer = self.peers.get(missing.node)
+        known = peer is not None and peer.boot == missing.boot and sender in self.peers
+        if known and self.circle.sparse and not self.leaving:
+            seconds = missing.silent_seconds
+            self.circle.charge(missing.node, sender, self.ctx.now, seconds)
+            self._weigh()
+
+    def _weigh(self) -> None:
+        """Bury who was charged by enough; if it is as in a cut, hear everyone ourselves."""
+        assert self.view is not None
+        moved = True
+        while moved:
+            moved = False
+            for node in sorted(self.circle.charges.keys() & self.peers.keys()):
+                verdict = self.circle.verdict(node, self.ctx.now)
+                if verdict is not None:
+                    self._bury(node, *verdict)
+                    self._listen()
+                    moved = True
+        if self.circle.cut(self.view.members, self.ctx.now):
+            self.ctx.log("info", "many are silent at once: everyone is listened to")
+            self.circle.wide = True
+            self._regrouped()
+            self._listen()
+
     # --- who lives --------------------------------------------------------------------------------
 
-    def _changed(self) -> None:
+    def _news(self) -> None:
+        """Something changed of who lives or of which view each follows."""
+        self._idle_until = -inf
+        self._stale = True
+
+    def _regrouped(self) -> None:
+        """Peers came or went, or the view did."""
+        self._news()
         self.changes += 1
-        self._look_at = self._idle_until = -inf
         self._living = self._suspects = None
+        self._unsettled = True
+
+    def hearing(self) -> None:
+        """Links were lost or have returned: whom we listen to may be others now."""
+        self._news()
 
     def _forget(self, node: NodeId) -> None:
-        self._changed()
+        self._regrouped()
         self.peers.pop(node, None)
+        self._odd.discard(node)
+        self._pressed.discard(node)
+        self.circle.drop(node)
         self._abandon(node)
 
     def _abandon(self, node: NodeId) -> None:
@@ -286,6 +396,7 @@ class Membership:
 
     def tick(self) -> None:
         now, timing = self.ctx.now, self.ctx.timing
+        self._listen()
         if self.leaving:
             return
         if self.started is None:
@@ -304,33 +415,54 @@ class Membership:
     def _look(self) -> None:
         """Bury who is silent for too long, or closed its connection and did not come back."""
         now, timing = self.ctx.now, self.ctx.timing
-        for node in sorted(self.peers):
-            peer = self.peers[node]
+        for node in sorted(self._minded()):
+            peer = self.peers.get(node)
+            if peer is None:
+                continue
             if peer.down_since is None:
                 if now >= self.detector.silent_at(node, now):
-                    self._bury(node, f"silent for {now - self.detector.heard_at(node):.1f} s")
+                    self._silent(node)
             elif now - peer.down_since >= timing.return_seconds:
                 self._bury(node, peer.down_reason)
-        self._look_at = min(map(self._soonest, self.peers), default=inf)
+        self._listen()
+        self._look_at = min(map(self._soonest, self._minded()), default=inf)
+
+    def _minded(self) -> Collection[NodeId]:
+        """The peers that may die by what this node sees itself."""
+        return self.peers if self.heeded is None else self.heeded.union(self.suspects())
 
     def _soonest(self, node: NodeId) -> float:
         """Before that its silence means nothing, whatever is learned of its pace meanwhile."""
         down_since = self.peers[node].down_since
         if down_since is not None:
             return down_since + self.ctx.timing.return_seconds
-        return self.detector.silent_at_soonest(node)
+        return max(self.detector.silent_at_soonest(node), self.circle.again_at(node))
 
     def _beat(self) -> None:
         """To all who may hear it; to those that we hold for dead seldom, so that both notice when
         they are not."""
         self.beats += 1
         beat = self._heartbeat()
-        for node, peer in self.peers.items():
-            if peer.down_since is None:
-                self.ctx.send(node, beat)
-        if self.beats % _SELDOM == 0:
+        if self.heeded is None:
+            for node, peer in self.peers.items():
+                if peer.down_since is None:
+                    self.ctx.send(node, beat)
+        else:
+            self._beat_around(beat, self.heeded)
+        if self.beats % _SELDOM == 0 and (self.heeded is None or self.leading):
             for node in sorted(self.links.keys() - self.peers.keys() - self.departed):
                 self.ctx.send(node, beat)
+
+    def _beat_around(self, beat: Heartbeat, heeded: frozenset[NodeId]) -> None:
+        """To those that we listen to and that listen to us; and to the leader of a newer view, to
+        which nobody else may say that we follow another."""
+        epochs = (self._epoch_of(node) for node in self._odd)
+        leaders = {epoch.leader for epoch in epochs if epoch > self.epoch}
+        listeners = {*self.circle.listening(self.ctx.now), *leaders}
+        for node in sorted(heeded | listeners):
+            peer = self.peers.get(node)
+            if peer is not None and peer.down_since is None:
+                self.ctx.send(node, beat if node in heeded else replace(beat, asks=False))
 
     def deadlines(self) -> list[float]:
         timing = self.ctx.timing
@@ -348,7 +480,7 @@ class Membership:
             times.append(self.started + 2 * timing.settle_seconds)
         times = [time for time in times if time > self.ctx.now]
         if self._look_at < min(times, default=inf):
-            times += [time for time in map(self._over_at, self.peers) if time > self.ctx.now]
+            times += [time for time in map(self._over_at, self._minded()) if time > self.ctx.now]
         return times
 
     def _over_at(self, node: NodeId) -> float:
@@ -356,7 +488,7 @@ class Membership:
         down_since = self.peers[node].down_since
         if down_since is not None:
             return down_since + self.ctx.timing.return_seconds
-        return self.detector.silent_at(node, self.ctx.now)
+        return max(self.detector.silent_at(node, self.ctx.now), self.circle.again_at(node))
 
     # --- agreement --------------------------------------------------------------------------------
 
@@ -402,7 +534,7 @@ class Membership:
     def _step_down(self, why: str) -> None:
         """Follow no view, and lead none, until one is formed again."""
         self.ctx.log("warning", "gives up its view", epoch=str(self.epoch), why=why)
-        self._changed()
+        self._regrouped()
         self.view = self.ballot = None
         self.adrift, self.next_heartbeat = why, self.ctx.now
 
@@ -420,8 +552,10 @@ class Membership:
         peer = self.peers.get(node)
         if peer is not None:
             if peer.primary != beat.primary or peer.epoch != beat.epoch:
-                self._changed()
+                self._news()
                 peer.epoch, peer.primary = beat.epoch, beat.primary
+                (self._odd.discard if beat.epoch == self.epoch else self._odd.add)(node)
+            self.circle.asked(node, beat.asks, self.ctx.now)
             self.detector.beat(node, self.ctx.now)
         self.consider()
 
@@ -429,10 +563,13 @@ class Membership:
         """Propose a view if one is due and it is ours to propose."""
         if self.ballot is not None or self.ctx.now < self.retry_at or self.started is None:
             return
-        if self.ctx.now < self._idle_until:
+        if self.ctx.now < self._idle_until or self._led():
             return
         self._idle_until = self._next_chance()
         if any(p.down_since is not None or p.epoch is None for p in self.peers.values()):
+            return
+        if self.circle.undecided(self.ctx.now):
+            self._idle_until = -inf
             return
         members = tuple(node for node in self.living() if not self._on_probation(node))
         if self.view is not None and members == self.view.members and not self._astray():
@@ -442,6 +579,13 @@ class Membership:
         if self._proposer(members) == self.ctx.me:
             self._idle_until = -inf
             self._propose(members)
+
+    def _led(self) -> bool:
+        """Another node leads, lives, and follows our view: the next one is for it to propose."""
+        if self.view is None or self.leading:
+            return False
+        leader = self.peers.get(self.view.leader)
+        return leader is not None and leader.down_since is None and leader.epoch == self.epoch
 
     def _next_chance(self) -> float:
         """When a view may be due although nothing changes until then."""
@@ -575,7 +719,7 @@ class Membership:
         if peer is not None:
             # Else it would seem to have left its own view until its next heartbeat, and every
             # member that misses somebody in the view would try to replace it.
-            self._changed()
+            self._news()
             peer.epoch, peer.primary = view.epoch, view.primary
         self._install(view)
         return True
@@ -606,16 +750,23 @@ class Membership:
             self.votes.gone(node)
             if node in self.peers:
                 self.ctx.log("warning", "node did not answer a proposed view", node=node)
+                self._pressed.add(node)
+                self._news()
+                self._listen()
                 self.detector.hasten(node, self.ctx.now)
                 self._look_at = -inf
         self.retry_at = self.ctx.now + self.ctx.timing.heartbeat_seconds
 
     def _install(self, view: View) -> None:
         self.ctx.saw(view.epoch.counter)
-        self._changed()
+        self._regrouped()
         old = self.epoch
         self.view, self.installed, self.adrift = view, view.epoch, ""
         self.formed_at = self.ctx.now
+        self.circle.form(view.members)
+        self._pressed.clear()
+        if self.circle.near is not None:
+            self._meet_members(view)
         before = self.met
         self.reborn = tuple(
             node for node in view.members
@@ -626,9 +777,26 @@ class Membership:
             if before.get(node) != (peer.boot, peer.session) or peer.epoch != old
         )  # fmt: skip
         self.met = {node: (peer.boot, peer.session) for node, peer in self.peers.items()}
+        if self.circle.near is not None:
+            self._trust_members(view)
+        self._odd = {node for node, peer in self.peers.items() if peer.epoch != view.epoch}
         self.votes.form(view)
         self._mind_the_absent(view)
         self.next_heartbeat = self.ctx.now
+        self._listen()
+
+    def _meet_members(self, view: View) -> None:
+        """All have promised the view just now, also those that we held for dead and do not
+        watch."""
+        for node in view.members:
+            if node in self.links and node not in self.peers and node not in self.departed:
+                self._meet(node)
+
+    def _trust_members(self, view: View) -> None:
+        """Who is not heard from follows the view that it has promised, until it says otherwise."""
+        for node in view.members:
+            if node in self.peers:
+                self.peers[node].epoch, self.peers[node].primary = view.epoch, view.primary
 
     def _mind_the_absent(self, view: View) -> None:
         """Who is cut off may train on until it notices, if no member of its world is here."""

@@ -85,8 +85,10 @@ def _drive(
     setup = cluster.setup
 
     def share_a_view() -> bool:
-        views = {str(h.node.views.epoch) if h.node else "" for h in cluster.hosts.values()}
-        return len(views) == 1 and "0@/" not in views and "" not in views
+        nodes = [host.node for host in cluster.hosts.values()]
+        if any(node is None or node.views.view is None for node in nodes):
+            return False
+        return len({node.views.epoch for node in nodes if node is not None}) == 1
 
     _expect(cluster, share_a_view, 10.0, "the nodes share no view")
     for shape in setup.jobs:
