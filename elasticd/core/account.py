@@ -76,6 +76,20 @@ class Account:
             self.recovery.counted = True
             self.recoveries += 1
 
+    def tell(self, node: NodeId, fault: str, reason: str, world: World) -> None:
+        """Of a fault that breaks nothing."""
+        self.ctx.emit(
+            "fault_detected",
+            f"{fault} on {node}: {reason}",
+            self.job,
+            world.generation.counter,
+            fault=fault,
+            rank=world.members.index(node),
+            culprit=node,
+            evidence=[reason],
+            seconds_to_detect=0.0,
+        )
+
     def open_restore(self, since: float, committed: int) -> None:
         """A state comes back from disk though nobody saw anything break."""
         self.recovery = Recovery(since, since, committed, counted=True)

@@ -73,8 +73,8 @@ class Drivers:
         """What the drivers decided goes into the jobs' records."""
         for job in list(self.by_job):
             driver, record = self.by_job[job], self.jobs.records[job]
-            if driver.relief > record.relief:
-                self.jobs.update(replace(record, relief=driver.relief))
+            if driver.relief.level > record.relief:
+                self.jobs.update(replace(record, relief=driver.relief.level))
             if driver.left != record.left:
                 self.jobs.update(replace(record, left=lineages.merged(record.left, driver.left)))
             if driver.outcome is not None and not record.ended:

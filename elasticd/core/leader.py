@@ -11,7 +11,6 @@ Rebuilt from what the members report whenever a leader is elected; nothing here 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,21 +18,19 @@ from elasticd.checkpoints.layout import placement
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.core import lineages, planning, routing, summary
 from elasticd.core.account import FRUITLESS_LIMIT, Account
+from elasticd.core.balance import Balance
 from elasticd.core.checkpointing import Checkpoints
 from elasticd.core.context import Context
+from elasticd.core.formation import Formation
 from elasticd.core.growth import Growth
 from elasticd.core.halting import Halting, Rest
 from elasticd.core.messages import (
     GOING_BACK,
-    Continue,
     Digest,
     Discharge,
     Fault,
-    Form,
     Formed,
     Freeze,
-    Go,
-    Heard,
     Holding,
     Hung,
     JobRecord,
@@ -43,7 +40,6 @@ from elasticd.core.messages import (
     ManifestStored,
     MemberStatus,
     Noted,
-    Notice,
     Prepared,
     Pressed,
     Progress,
@@ -59,14 +55,12 @@ from elasticd.core.messages import (
 )
 from elasticd.core.patience import Patience
 from elasticd.core.planning import Start
+from elasticd.core.relief import Relief
 from elasticd.core.roster import HOLDING, LEFT, Roster
 from elasticd.core.trust import Trust
 from elasticd.job import JobSpec
 from elasticd.recovery import faults, recheck
-from elasticd.recovery import relief as levels
 from elasticd.recovery.faults import RING_FAULTS
-from elasticd.recovery.quorum import holds
-from elasticd.recovery.speed import Speeds
 from elasticd.types import NO_TAG, NodeId, Tag
 
 
@@ -82,7 +76,9 @@ class Driver:
     trust: Trust
     growth: Growth
     halting: Halting
-    speeds: Speeds
+    formation: Formation
+    balance: Balance
+    relief: Relief
     phase: str = "waiting"
     phase_since: float = 0.0
     started_at: float = 0.0
@@ -95,28 +91,16 @@ class Driver:
     serial: str = ""
     asked: set[NodeId] = field(default_factory=set)
     holdings: dict[NodeId, Holding] = field(default_factory=dict)
-    listening: set[NodeId] = field(default_factory=set)
-    ready: set[NodeId] = field(default_factory=set)
-    noted: set[NodeId] = field(default_factory=set)
-    """Who knows of ``world``."""
     left: lineages.Left = ()
     """Histories that met one that was further."""
     opening: Start | None = None
     """What the world that forms starts from."""
-    ordered: bool = False
-    """Its members were told to form it."""
     progress: dict[NodeId, Progress] = field(default_factory=dict)
     committed: int = 0
     moved_at: float = 0.0
     """When a member last delivered, applied or committed something."""
     loss: float | None = None
     exact: bool = True
-    relief: int = 0
-    """The level of relief that the next world is formed with."""
-    foreseen: str = ""
-    """Why memory will run short somewhere, so that the next world is to need less."""
-    relieved_at: int = -1
-    """The committed step at which that was last raised."""
     judged: set[NodeId] = field(default_factory=set)
     released: set[NodeId] = field(default_factory=set)
     outcome: tuple[JobState, str] | None = None
@@ -134,22 +118,24 @@ class Driver:
     @classmethod
     def of(cls, ctx: Context, record: JobRecord, view: View) -> Driver:
         """The leader of ``view`` begins to drive a job."""
-        spec = JobSpec.from_dict(record.spec)
+        spec, job = JobSpec.from_dict(record.spec), record.id
+        account, trust = Account(ctx, job), Trust(ctx, job)
         return cls(
             ctx,
             record,
             spec,
             Roster(view),
-            Checkpoints(ctx, record.id, spec, view),
+            Checkpoints(ctx, job, spec, view),
             Patience(spec.recovery.user_code_seconds),
-            Account(ctx, record.id),
-            Trust(ctx, record.id),
-            Growth(ctx, record.id),
-            Halting(ctx, record.id),
-            Speeds(),
+            account,
+            trust,
+            Growth(ctx, job),
+            Halting(ctx, job),
+            Formation(ctx),
+            Balance(ctx, job, spec, account, trust),
+            Relief(ctx, job, spec.batch, record.relief),
             phase_since=ctx.now,
             started_at=ctx.now,
-            relief=record.relief,
             left=record.left,
         )
 
@@ -461,7 +447,7 @@ class Driver:
         self.account.adopt(world)
         self.trust.adopt(world)
         self.exact = world.exact
-        self.relief = max(self.relief, world.relief)
+        self.relief.level = max(self.relief.level, world.relief)
         self.patience.enter(world)
         self.growth.enter(world)
 
@@ -506,9 +492,8 @@ class Driver:
             text = f"{account.fruitless} recoveries in a row without one committed step"
             self._fail(f"{text}; {account.evidence()}")
             return
-        level = self.relief
-        relieved = self._relieve([piece for piece in account.pieces if piece.fault == "oom"])
-        relieved = relieved or self._relieve_in_time()
+        level = self.relief.level
+        relieved = self._relieve()
         if account.pieces and not relieved and not faults.from_outside(account.pieces):
             account.fruitless += 1
         if start.rung == "restore" and account.recovery is None and not self.resumed:
@@ -516,7 +501,7 @@ class Driver:
         account.diagnose(start.resume, self.world)
         self._part(start)
         if relieved:
-            self._tell_of_relief(level, relieved)
+            self.relief.tell(level, relieved, self.world)
             if start.rung in ("retry", "regroup"):
                 start = replace(start, rung="relieve")
         self._form(start)
@@ -612,69 +597,33 @@ class Driver:
         known = max((w.generation for w in self.roster.worlds(world)), default=NO_TAG)
         return self.ctx.heard.get(self.record.id, NO_TAG) > known
 
-    def cut(self, level: int) -> levels.Cut:
-        """The grains of a global batch at a level of relief."""
-        return levels.cut(self.spec.batch.global_, self.spec.batch.micro, level)
-
-    def _relieve(self, pieces: Sequence[faults.Evidence]) -> str:
-        """Memory was short: give up more, if there is something left. Says what, or nothing."""
-        batch, before = self.spec.batch, self.relief
-        last = levels.last_level(batch.global_, batch.micro, self.roster.least_micro())
-        if not pieces or before >= last:
-            return ""
-        shortages = [levels.shortage_of(piece.text) for piece in pieces]
-        again = self.relieved_at == self.committed
-        return self._give_up_to(levels.next_level(before, last, shortages, again))
-
-    def _relieve_in_time(self) -> str:
-        """Memory will be short: give up what changes no bit."""
-        why, self.foreseen = self.foreseen, ""
-        if not why or self.relief >= levels.RECOMPUTE_LEVEL:
-            return ""
-        return f"{why}: {self._give_up_to(levels.RECOMPUTE_LEVEL)}"
-
-    def _give_up_to(self, level: int) -> str:
-        before, self.relief = self.relief, level
-        self.relieved_at = self.committed
-        self.patience.forget()
-        self.speeds.forget()
-        if self.relief > levels.RECOMPUTE_LEVEL:
-            self.exact = False
-        return levels.describe(self.spec.batch.global_, self.spec.batch.micro, before, level)
+    def _relieve(self) -> str:
+        """What is given up for want of memory, if that was the fault or is foreseen."""
+        pieces = [piece for piece in self.account.pieces if piece.fault == "oom"]
+        text = self.relief.give_up(pieces, self.committed, self.roster.least_micro())
+        text = text or self.relief.give_up_in_time(self.committed)
+        if text:
+            # Steps take another time now.
+            self.patience.forget()
+            self.balance.speeds.forget()
+            self.exact = self.exact and not self.relief.rounds
+        return text
 
     def on_pressed(self, node: NodeId, told: Pressed) -> None:
         """A member foresees that its memory runs out: the whole job gives up more at the next
         step."""
         world = self.world
         if world is not None and told.generation == world.generation:
-            self.foreseen = f"on {node} {told.reason}"
+            self.relief.foreseen = f"on {node} {told.reason}"
 
     def _maybe_relieve(self) -> None:
         world = self.world
         if world is None or self.phase != "running" or self.account.recovery is not None:
             return
-        wanted = self.foreseen and self.relief < levels.RECOMPUTE_LEVEL
         left = self.committed < self.spec.train.steps and not self.record.paused
-        if wanted and left and (self.roster.warm(world.members) or len(world.members) == 1):
+        warm = self.roster.warm(world.members) or len(world.members) == 1
+        if self.relief.can_help and left and warm:
             self._freeze(list(world.members))
-
-    def _tell_of_relief(self, before: int, text: str) -> None:
-        generation = self.world.generation.counter if self.world is not None else None
-        was, now = self.cut(before).micro, self.cut(self.relief).micro
-        if was == now:
-            told = {"level": self.relief}
-            self.ctx.emit("memory_relieved", text, self.record.id, generation, **told)
-            return
-        self.ctx.emit(
-            "batch_shrunk",
-            text,
-            self.record.id,
-            generation,
-            micro_before=was,
-            micro_after=now,
-            global_batch=self.spec.batch.global_,
-            level=self.relief,
-        )
 
     def _waited_for_restore(self) -> bool:
         return self.ctx.now - self.restore_since() >= self.ctx.timing.restore_seconds
@@ -690,17 +639,17 @@ class Driver:
         return placement(domains, self.spec.checkpoint.replicas) if any(domains) else ()
 
     def _form(self, start: Start) -> None:
-        ctx, cut = self.ctx, self.cut(self.relief)
+        ctx, cut = self.ctx, self.relief.cut()
         resume, rung, point = start.resume, start.rung, start.resume.point
         ctx.counter += 1
         generation = Tag(ctx.counter, ctx.me, ctx.nonce())
         lost = max(0, self.committed - point.step) if rung in GOING_BACK else 0
         self.account.planned(rung, point.step, lost)
-        before = self.cut(self.world.relief) if self.world is not None else cut
+        before = self.relief.cut(self.world.relief) if self.world is not None else cut
         kept = planning.shares_kept(self.world, resume, before, cut)
         resume, hosts = routing.laid(self.roster, resume, self.holdings)
         shares_now, shares = planning.deal(
-            cut, kept, resume.members, self.speeds.weights(resume.members)
+            cut, kept, resume.members, self.balance.speeds.weights(resume.members)
         )
         count = self.checkpoints.cut_of(point)
         world = World(
@@ -725,56 +674,29 @@ class Driver:
             manifest=start.manifest,
             holders=start.holders,
             diverged=tuple(sorted(self.trust.diverged.items())),
-            relief=self.relief,
+            relief=self.relief.level,
             count=count,
             writers=() if count else self._writers(resume.members),
         )
         self.world = world
-        self.listening, self.ready, self.progress = set(), set(), {}
-        self.released, self.judged = set(), set()
+        self.progress, self.released, self.judged = {}, set(), set()
         self.patience.enter(world)
-        self.speeds.restart()
+        self.balance.speeds.restart()
         self.growth.enter(world)
         self.checkpoints.enter(world)
         self._enter("forming")
-        self.noted, self.ordered = set(world.members), False
-        self._order_world(world)
-        if not self.ordered:
-            heard = Heard(world.job, generation)
-            for node in self.view.members:
-                ctx.send(node, Notice(self.view.epoch, heard))
-
-    def _order_world(self, world: World) -> None:
-        """Have it formed, once the next primary view is sure to know of it."""
-        if not self.ctx.strict or holds(self.view.members, self.noted):
-            self.ordered = True
-            for node in world.members:
-                self.ctx.send(node, Form(world))
+        self.formation.begin(world, self.view)
 
     def on_noted(self, node: NodeId, noted: Noted) -> None:
-        world = self.world
-        if world is None or noted.generation != world.generation or self.ordered:
-            return
-        self.noted.add(node)
-        self._order_world(world)
+        self.formation.on_noted(node, noted, self.view)
 
     def on_listening(self, node: NodeId, message: Listening) -> None:
-        world = self.world
-        if world is None or message.generation != world.generation or self.phase != "forming":
-            return
-        self.listening.add(node)
-        *first, last = world.members
-        if node == last:
-            self.ctx.send(world.members[0], Continue(world.job, world.generation))
-        elif self.listening == set(first):
-            self.ctx.send(last, Go(world.job, world.generation))
+        if self.phase == "forming":
+            self.formation.on_listening(node, message)
 
     def on_ready(self, node: NodeId, message: Ready) -> None:
         world = self.world
-        if world is None or message.generation != world.generation or self.phase != "forming":
-            return
-        self.ready.add(node)
-        if self.ready != set(world.members):
+        if world is None or self.phase != "forming" or not self.formation.on_ready(node, message):
             return
         for member in world.members:
             self.ctx.send(member, Formed(world.job, world.generation))
@@ -809,7 +731,7 @@ class Driver:
             self.moved_at = self.ctx.now
         self.progress[node] = progress
         self.patience.saw(node, progress, self.ctx.now)
-        self.speeds.saw(node, progress.grain_seconds, progress.update_seconds)
+        self.balance.speeds.saw(node, progress.grain_seconds, progress.update_seconds)
         if progress.loss is not None:
             self.loss = progress.loss
         if progress.committed > self.committed:
@@ -855,7 +777,7 @@ class Driver:
         if found.odd is None:
             self.ctx.emit("recheck_differs", found.reason, world.job, world.generation.counter)
             return
-        self._tell_of(found.odd, "divergence", found.reason, world)
+        self.account.tell(found.odd, "divergence", found.reason, world)
         self.trust.quarantine(found.odd)
         fit = [n for n in world.members if self.trust.fit(n)]
         if len(fit) < len(world.members) and len(fit) >= max(1, spec.world.min):
@@ -928,53 +850,15 @@ class Driver:
             self._freeze(list(world.members))
 
     def _look_at_speeds(self) -> None:
-        """Let shares follow speed; tell of stragglers, and go on without one where that is
-        faster."""
         world = self.world
         if world is None or self.phase != "running" or self.account.recovery is not None:
             return
         if self.committed <= world.step or self.record.paused:
             return
-        grains = self.cut(world.relief).grains
-        for found in self.speeds.stragglers(world.members):
-            self._tell_of(found.node, "slow", found.reason, world)
-            why = self.speeds.better_without(found.node, world.members, grains)
-            spare = len(world.members) - 1 >= self.spec.world.min
-            if why and spare and self.spec.recovery.drop_slow:
-                self.trust.benched[found.node] = self.ctx.now + self.ctx.timing.slow_seconds
-                self.ctx.emit(
-                    "node_dropped",
-                    f"the job goes on without {found.node}, which is slow: {why}",
-                    self.record.id,
-                    world.generation.counter,
-                    culprit=found.node,
-                )
-                self._freeze([n for n in world.members if n != found.node])
-                return
-        left = self.spec.train.steps - self.committed
-        move = self.speeds.judge(world.members, grains, world.shares, left)
-        if move is not None and self.roster.warm(world.members):
-            counts = {
-                n: sum(end - start for start, end in share)
-                for n, share in zip(world.members, move.shares, strict=True)
-            }
-            generation = world.generation.counter
-            self.ctx.emit("shares_moved", move.reason, self.record.id, generation, grains=counts)
-            self._freeze(list(world.members))
-
-    def _tell_of(self, node: NodeId, fault: str, reason: str, world: World) -> None:
-        """Of a fault that breaks nothing."""
-        self.ctx.emit(
-            "fault_detected",
-            f"{fault} on {node}: {reason}",
-            self.record.id,
-            world.generation.counter,
-            fault=fault,
-            rank=world.members.index(node),
-            culprit=node,
-            evidence=[reason],
-            seconds_to_detect=0.0,
-        )
+        warm = self.roster.warm(world.members)
+        grains = self.relief.cut(world.relief).grains
+        if members := self.balance.look(world, grains, self.committed, warm):
+            self._freeze(members)
 
     def on_lent(self, node: NodeId, lent: Lent) -> None:
         self.growth.on_lent(node, lent)
@@ -1038,9 +922,8 @@ class Driver:
             for node in sorted(self.asked - self.holdings.keys()):
                 self.asked.discard(node)
                 self._blame(node, "hang", f"{node} did not say what it holds for {waited:.0f} s")
-        if self.phase == "forming" and now >= self._form_deadline():
-            assert self.world is not None
-            late = sorted(set(self.world.members) - self.ready)
+        if self.phase == "forming" and now >= self.phase_since + self.formation.seconds():
+            late = self.formation.late()
             self._blame(
                 late[0], "hang", f"the world did not form in {waited:.0f} s; waiting for {late}"
             )
@@ -1068,12 +951,6 @@ class Driver:
     def _reduce_seconds(self) -> float:
         return self.patience.reduce_limit(self.ctx.timing.hang_seconds)
 
-    def _form_deadline(self) -> float:
-        timing = self.ctx.timing
-        world = self.world
-        loading = world is not None and any(s not in ("keep", "init") for s in world.sources)
-        return self.phase_since + (timing.load_seconds if loading else timing.form_seconds)
-
     def _reduction_hangs(self) -> bool:
         world = self.world
         if world is None or len(world.members) < 2 or self.committed >= self.spec.train.steps:
@@ -1095,7 +972,7 @@ class Driver:
             case "freezing":
                 times.append(since + 3 * timing.holding_seconds)
             case "forming":
-                times.append(self._form_deadline())
+                times.append(since + self.formation.seconds())
             case "running":
                 times.append(self.moved_at + self._reduce_seconds())
                 times += self.patience.deadlines()

@@ -176,7 +176,7 @@ class Node:
         for driver in self.drivers.by_job.values():
             world = driver.world
             if world is not None:
-                grains = driver.cut(world.relief).grains
+                grains = driver.relief.cut(world.relief).grains
                 check_shares(grains, world.shares_now)
                 check_shares(grains, world.shares)
                 if len(set(world.members)) != len(world.members):
