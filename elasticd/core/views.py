@@ -782,7 +782,7 @@ class Membership:
         self._odd = {node for node, peer in self.peers.items() if peer.epoch != view.epoch}
         self.votes.form(view)
         self._mind_the_absent(view)
-        self.next_heartbeat = self.ctx.now
+        self.next_heartbeat, self._look_at = self.ctx.now, -inf
         self._listen()
 
     def _meet_members(self, view: View) -> None:

@@ -143,3 +143,29 @@ def test_a_few_that_are_cut_off_go_on_and_meet_the_others() -> None:
 def test_two_halves_go_on_and_meet() -> None:
     """Most nodes of the other half are watched by a few of this one, some by none."""
     cut_in_two(66, lambda names: names[::2])
+
+
+def test_a_dead_link_that_nobody_listens_to_delays_a_view_and_does_not_stop_it() -> None:
+    """Between the leader and a member that is no neighbour of its: its proposal goes through one
+    that is, once it was not answered for a moment."""
+    took: list[float] = []
+
+    def strike(cluster: Cluster, injector: Injector) -> None:
+        leader = led(cluster)
+        assert leader.node is not None and leader.node.views.heeded is not None
+        away = cluster.hosts.keys() - leader.node.views.heeded - {leader.name}
+        deaf, victim = min(away), max(away)
+        heal = cluster.network.cut([(leader.name, deaf), (deaf, leader.name)], close=False)
+        again = silence(cluster, [victim])
+
+        def agreed(seconds: float) -> None:
+            took.append(seconds)
+            heal()
+            again()
+
+        agree(cluster, cluster.hosts.keys() - {victim}, agreed)
+
+    result = run(strike, 68)
+    assert took[0] < 4.0
+    events = result.cluster.checkers.events
+    assert {e.kind for _, _, e in events} >= {"link_lost", "link_returned"}
