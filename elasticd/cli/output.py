@@ -190,6 +190,10 @@ def print_job(job: Mapping[str, Any]) -> None:
     if job.get("ranks"):
         print()
         _print_ranks(job)
+    if job.get("recent"):
+        print("\nlately:")
+        for event in job["recent"]:
+            print(event_line(event))
 
 
 def _print_ranks(job: Mapping[str, Any]) -> None:

@@ -112,6 +112,8 @@ class Driver:
     """Once a paused job is at rest; the node writes it into the job's record."""
     resumed: bool = False
     """The next world goes on from where the job was paused: no recovery."""
+    parked: bool = False
+    """It was told that too few members are there."""
     summary_at: float = 0.0
     summary_due: bool = True
 
@@ -278,7 +280,7 @@ class Driver:
         source = world.sources[world.members.index(culprit)]
         takes = source.startswith(("peer:", "updates:"))
         if takes and self.phase == "forming" and fault in ("state_unavailable", "hang"):
-            self.trust.bench(culprit)
+            self.trust.bench(culprit, text)
         self.account.count()
         if self.phase in ("running", "forming"):
             self._enter("waiting", "a member failed")
@@ -935,7 +937,7 @@ class Driver:
         if self.phase == "running" and self.world is not None:
             self._hurry(self.world)
             for node in self.growth.overdue():
-                self.trust.bench(node)
+                self.trust.bench(node, "it was prepared for too long")
         self.evaluate()
 
     def _hurry(self, world: World) -> None:
@@ -1000,9 +1002,17 @@ class Driver:
         if not self.summary_due or self.ctx.now < self.summary_at + self.ctx.timing.summary_seconds:
             return
         self.summary_due, self.summary_at = False, self.ctx.now
+        self._tell_if_parked()
         told = Summary(self.record.id, self.summary())
         for node in self.view.members:
             self.ctx.send(node, told)
+
+    def _tell_if_parked(self) -> None:
+        parked = self.state() == "parked" and self.outcome is None and self.rest is None
+        if parked and not self.parked:
+            why = self.why_waiting or f"fewer than {self.spec.world.min} members are there"
+            self.ctx.emit("job_parked", why, self.record.id)
+        self.parked = parked
 
     def summary(self) -> dict[str, Any]:
         world, newest = self.world, self.newest

@@ -42,9 +42,12 @@ class Trust:
         """Whether ``node`` may be in a world now."""
         return self.benched.get(node, 0.0) <= self.ctx.now
 
-    def bench(self, node: NodeId) -> None:
+    def bench(self, node: NodeId, why: str) -> None:
         """Leave a newcomer out for a while."""
-        self.benched[node] = self.ctx.now + self.ctx.timing.bench_seconds
+        seconds = self.ctx.timing.bench_seconds
+        self.benched[node] = self.ctx.now + seconds
+        text = f"{node} is not let in for {seconds:.0f} s: {why}"
+        self.ctx.emit("node_benched", text, self.job, culprit=node)
 
     def count(self, fault: Fault, step: int, members: tuple[NodeId, ...]) -> str:
         """Faults that come back with the same step are no bad luck. Why the job can't go on, or

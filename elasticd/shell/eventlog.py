@@ -23,6 +23,16 @@ from elasticd.shell.durable import PARTIAL_SUFFIX, write_all
 from elasticd.shell.journal import frame, salvage, scan
 from elasticd.types import JobId
 
+NOTABLE = frozenset(
+    (
+        "fault_detected", "recovery_started", "recovery_finished", "batch_shrunk",
+        "memory_relieved", "memory_pressure", "link_avoided", "node_dropped", "node_benched",
+        "node_quarantined", "recheck_differs", "shares_moved", "growth_finished", "lineages_met",
+        "lineage_opened", "step_skipped", "job_parked", "job_paused", "checkpoint_refused",
+    )
+)  # fmt: skip
+"""Faults, and what was decided: ``status`` shows the newest :data:`NOTABLE_EVENTS` of a job."""
+NOTABLE_EVENTS = 5
 KEPT_EVENTS = 20_000
 """Of each job, and of the cluster; a tenth more before the oldest are dropped."""
 BATCH_EVENTS = 200
@@ -87,6 +97,7 @@ class EventLog:
         self._progress = Progress()
         self._floors: dict[str, int] = {}
         self._jobs: dict[str | None, dict[tuple[str, int], Event]] = {}
+        self._notable: dict[str, list[Event]] = {}
         self._followers: set[asyncio.Queue[Event | None]] = set()
         folder.mkdir(parents=True, exist_ok=True)
         for leftover in folder.glob(f"*{PARTIAL_SUFFIX}"):
@@ -163,6 +174,10 @@ class EventLog:
         chosen = self._all() if job is None else self._jobs.get(job, {}).values()
         return [_public(event) for event in sorted(chosen, key=_order)]
 
+    def notable(self, job: JobId) -> list[Event]:
+        """The newest faults and decisions of a job, in the order of time."""
+        return [_public(event) for event in self._notable.get(job, ())]
+
     async def follow(self, job: JobId | None) -> AsyncIterator[Event]:
         """The history, then what comes, for ever.
 
@@ -194,6 +209,9 @@ class EventLog:
     def _keep(self, event: Event) -> dict[tuple[str, int], Event]:
         kept = self._jobs.setdefault(event.get("job"), {})
         kept[_key(event)] = event
+        if (job := event.get("job")) is not None and event.get("kind") in NOTABLE:
+            known = [*self._notable.get(job, ()), event]
+            self._notable[job] = sorted(known, key=_order)[-NOTABLE_EVENTS:]
         self._progress.note(*_key(event))
         return kept
 

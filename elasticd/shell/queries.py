@@ -107,8 +107,13 @@ class Queries:
                 }
                 for name in sorted(names)
             ],
-            "jobs": [node.job_status(job) for job in jobs],
+            "jobs": [{**node.job_status(job), "recent": self._recent(job)} for job in jobs],
         }
+
+    def _recent(self, job: JobId) -> list[dict[str, Any]]:
+        """The newest faults and decisions, each with its sentence."""
+        shown = ("time", "kind", "node", "reason")
+        return [{key: event.get(key) for key in shown} for event in self._events.notable(job)]
 
     def _links_to(self, name: NodeId) -> list[dict[str, Any]]:
         """How this daemon reaches another at each of its addresses."""

@@ -252,6 +252,8 @@ def test_the_odd_one_out_takes_the_others_state(cluster: Cluster, tmp_path: Path
     assert found["node"] == before["ranks"][1]["node"], cluster.report("another node", job)
     assert "differ from the majority's after step 24" in found["reason"]
     assert status["steps"] == 60 and expected
+    shown = [(event["kind"], event["reason"]) for event in status["recent"]]
+    assert ("fault_detected", found["reason"]) in shown, shown
 
 
 @pytest.mark.deep

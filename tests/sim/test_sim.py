@@ -206,6 +206,8 @@ def test_a_world_waits_for_its_least_members() -> None:
     result = passes(simulate(setup, script=script))
     assert result.seconds > 30.0
     assert {len(world.members) for world in result.cluster.checkers.forms.values()} == {2}
+    parked = [e.reason for _, _, e in result.cluster.checkers.events if e.kind == "job_parked"]
+    assert parked == ["1 of at least 2 members are ready"]
 
 
 @pytest.mark.parametrize("seed", [3, 8])

@@ -74,6 +74,14 @@ def test_steps_that_are_done_again_are_no_progress() -> None:
     assert made.fruitless == 0
 
 
+def test_a_node_that_is_not_let_in_is_told_with_the_reason() -> None:
+    ctx = account().ctx
+    Trust(ctx, JOB).bench(B, "it was prepared for too long")
+    (event,) = [effect for effect in ctx.effects if isinstance(effect, Emit)]
+    assert (event.kind, event.fields["culprit"]) == ("node_benched", B)
+    assert event.reason.endswith("s: it was prepared for too long")
+
+
 def test_a_quarantine_outlives_its_leader() -> None:
     first, second = (Trust(Context(n, "boot", lambda: "n", now=5.0), JOB) for n in (A, B))
     first.quarantine(B)

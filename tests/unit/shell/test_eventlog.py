@@ -55,6 +55,17 @@ def test_history_survives_a_restart_in_the_order_of_time(tmp_path: Path) -> None
     assert again.vector() == {"a/1": 3, "a/2": 1}
 
 
+def test_the_newest_faults_and_decisions_are_at_hand(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "a/1")
+    for number in range(8):
+        log.write(event(number, kind="fault_detected", reason=f"fault {number}"))
+        log.write(event(number, kind="checkpoint_committed"))
+    log.add({**event(-1, kind="oom"), "origin": "b/1", "number": 1})
+    for known in (log, EventLog(tmp_path, "a/2")):
+        assert [found["n"] for found in known.notable(JOB)] == [3, 4, 5, 6, 7]
+    assert log.notable(JobId("other")) == []
+
+
 def test_two_nodes_tell_one_another_what_is_missing(tmp_path: Path) -> None:
     a, b = EventLog(tmp_path / "a", "a/1"), EventLog(tmp_path / "b", "b/1")
     for number in range(0, 1000, 2):
