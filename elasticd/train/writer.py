@@ -26,6 +26,10 @@ from elasticd.train.world import World, tag_list
 
 MAX_STALL_SECONDS = 10.0
 """An update waits no longer for a state that is written in slices; the checkpoint is given up."""
+HUNG_SECONDS = 1.0
+"""A writer that has not noticed for so long that it was given up hangs in its disk."""
+RETRY_SECONDS = 5.0
+"""Between two attempts to write a checkpoint that must be and that the disk refuses."""
 _CHECK_SECONDS = 0.05
 _SHARE_OF_INTERVAL = 0.5
 """A writer that isn't done after this share of the time to the next checkpoint stops resting."""
@@ -55,6 +59,11 @@ class Task:
     must: bool = False
     metric: float | None = None
     abandoned: threading.Event = field(default_factory=threading.Event)
+    hangs: bool = False
+    worlds: int = 0
+    """How many the trainer had left when it was submitted."""
+    told: str = ""
+    """Why it was not written, as the daemon was told last."""
 
 
 class CheckpointWriter:
@@ -71,6 +80,9 @@ class CheckpointWriter:
         self._changed = threading.Condition()
         self._busy: Task | None = None
         self._next: Task | None = None
+        self._worlds = 0
+        self._again: Task | None = None
+        """One that must be written and that the disk has refused."""
         self._thread: threading.Thread | None = None
         self._manners = Manners()
         self._wrote_all_along = False
@@ -85,7 +97,8 @@ class CheckpointWriter:
                 return False
             if self._next is not None:
                 self._skip(self._next, "a newer one has to be written")
-            self._next = task
+            task.worlds = self._worlds
+            self._next, self._again = task, None
             self._changed.notify_all()
             if self._thread is None:
                 self._thread = threads.start("checkpoint", self._run)
@@ -97,12 +110,13 @@ class CheckpointWriter:
         For the training thread, before an update. ``check`` raises if there is no more update to
         wait for.
         """
-        if not self._holds_slices():
-            return
+        with self._changed:
+            if self._has_room():
+                return
         began = self._clock()
         while True:
             with self._changed:
-                if self._changed.wait_for(lambda: not self._holds_slices(), _CHECK_SECONDS):
+                if self._changed.wait_for(self._has_room, _CHECK_SECONDS):
                     return
                 waited = self._clock() - began
                 for task in (self._busy, self._next):
@@ -110,11 +124,15 @@ class CheckpointWriter:
                         task.stall_seconds += min(waited, _CHECK_SECONDS)
                         if waited > MAX_STALL_SECONDS and not task.must:
                             task.abandoned.set()
+                            task.hangs = waited > MAX_STALL_SECONDS + HUNG_SECONDS
             check()
 
-    def _holds_slices(self) -> bool:
+    def _has_room(self) -> bool:
+        """The caller holds the lock."""
+        if self._again is not None and self._again.mode == "slices":
+            self._again = None  # no update waits for a disk that may never take it
         tasks = (self._busy, self._next)
-        return any(task is not None and task.mode == "slices" for task in tasks)
+        return not any(t is not None and t.mode == "slices" and not t.hangs for t in tasks)
 
     def step_done(self) -> None:
         """The training thread has finished a step."""
@@ -130,23 +148,30 @@ class CheckpointWriter:
     def interrupt(self) -> None:
         """The training thread has left its world."""
         self._manners.interrupt()
+        self._worlds += 1
 
     def _run(self) -> None:
         if sys.platform == "linux":  # elsewhere a nice value is the whole process's
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 5)
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._next is not None)
-                task, self._next = self._next, None
+                pause = None if self._again is None else RETRY_SECONDS
+                self._changed.wait_for(lambda: self._next is not None, pause)
+                task, self._next, self._again = self._next or self._again, None, None
                 self._busy = task
-            assert task is not None
-            self._write(task)
-            del task  # whoever waits for its memory must find it free
+            refused = task is not None and self._write(task)
             with self._changed:
                 self._busy = None
+                if refused and task is not None and self._to_be_tried_again(task):
+                    self._again = task
+                del task  # whoever waits for its memory must find it free
                 self._changed.notify_all()
 
-    def _write(self, task: Task) -> None:
+    def _to_be_tried_again(self, task: Task) -> bool:
+        return task.must and self._next is None and task.worlds == self._worlds
+
+    def _write(self, task: Task) -> bool:
+        """Whether the disk refuses."""
         self._due = self._clock() + _SHARE_OF_INTERVAL * task.world.writes.every * (
             self._manners.idle_seconds or 0.0
         )
@@ -161,11 +186,16 @@ class CheckpointWriter:
             self._send({**report, **costs})
         except StateError as error:
             self._note({"checkpoint_error": str(error)})
-            self._skip(task, str(error), refused=isinstance(error, DiskError))
+            refused = isinstance(error, DiskError)
+            if str(error) != task.told:
+                task.told = str(error)
+                self._skip(task, task.told, refused=refused)
+            return refused
         except Abandoned:
             self._skip(task, f"the next update would have waited over {MAX_STALL_SECONDS:g} s")
         else:
             self._note({"checkpoint_duty": round(self._manners.duty, 3)})
+        return False
 
     def _pacer(self, task: Task) -> Callable[[int], None]:
         """Rests after each slice as long as manners want."""

@@ -313,7 +313,11 @@ class Cluster:
             nodes = own.request({"do": "status"})["nodes"]
             return any(one["id"] == node and one["pid"] == daemon.pid for one in nodes)
 
-        self.wait_for(f"{node} answers", answers)
+        self._starting = True
+        try:
+            self.wait_for(f"{node} answers", answers)
+        finally:
+            self._starting = False
         self.note()
 
     def kill_node(self, node: str) -> None:

@@ -50,3 +50,22 @@ def test_a_full_disk_stops_neither_training_nor_checkpoints(tmp_path: Path) -> N
         assert refused and {e["node"] for e in refused} == {"node-1"}
         assert any("No space left" in e["reason"] for e in refused)
         assert not [e for e in events if e["kind"] == "fault_detected"]
+
+
+@pytest.mark.deep
+def test_the_last_checkpoint_is_written_once_there_is_room(tmp_path: Path) -> None:
+    with Cluster(tmp_path, 1) as cluster:
+        folder = cluster.home / "node-0" / "checkpoints"
+        folder.mkdir(exist_ok=True)
+        with tiny_disk(folder):
+            job = cluster.submit("high.py", train__steps=10)
+
+            def refused() -> bool:
+                told = [e for e in cluster.events(job) if e["kind"] == "checkpoint_refused"]
+                return bool(told) and told[-1]["step"] == 10
+
+            cluster.wait_for("the last checkpoint is refused", refused)
+            assert cluster.status(job)["state"] == "running"
+        end = cluster.wait_end(job)
+        made = [e for e in cluster.events(job) if e["kind"] == "checkpoint_committed"]
+        assert [e["step"] for e in made] == [10] and end["digest_step"] == 10

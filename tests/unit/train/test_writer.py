@@ -130,6 +130,60 @@ def test_a_disk_that_refuses_is_named(
     assert said["t"] == "checkpoint_skipped" and "file" in said["reason"]
 
 
+@pytest.mark.parametrize("mode", ["reference", "slices"])
+def test_one_that_must_be_is_tried_again_until_the_disk_takes_it(
+    tmp_path: Path,
+    heard: Heard,
+    writer: CheckpointWriter,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+) -> None:
+    monkeypatch.setattr(writing, "RETRY_SECONDS", 0.001)
+    (tmp_path / "file").touch()
+    assert writer.submit(Task(world_of(tmp_path / "file"), snapshot_of(10), 0.0, mode, must=True))
+    assert heard.next()["t"] == "checkpoint_skipped"
+    (tmp_path / "file").unlink()
+    said = heard.next()
+    assert (said["t"], said["step"]) == ("shards", 10), "and its refusal is told once"
+
+
+def test_no_longer_once_a_newer_one_is_due(
+    tmp_path: Path, heard: Heard, writer: CheckpointWriter
+) -> None:
+    (tmp_path / "file").touch()
+    writer.submit(Task(world_of(tmp_path / "file"), snapshot_of(10), 0.0, must=True))
+    assert heard.next()["t"] == "checkpoint_skipped"
+    writer.submit(Task(world_of(tmp_path / "other"), snapshot_of(20), 0.0, must=True))
+    said = heard.next()
+    assert (said["t"], said["step"], writer._again) == ("shards", 20, None)
+
+
+def test_one_in_slices_that_is_refused_holds_up_no_update(
+    tmp_path: Path, heard: Heard, writer: CheckpointWriter
+) -> None:
+    (tmp_path / "file").touch()
+    writer.submit(Task(world_of(tmp_path / "file"), snapshot_of(10), 0.0, "slices", must=True))
+    assert heard.next()["t"] == "checkpoint_skipped"
+    writer.make_room(lambda: None)
+    assert writer._again is None
+
+
+def test_a_disk_that_hangs_holds_up_an_update_no_longer_than_another(
+    tmp_path: Path, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter(float(n) for n in range(1_000_000))
+    monkeypatch.setattr(writing, "MAX_STALL_SECONDS", 5.0)
+    writer = CheckpointWriter(heard.send, heard.notes.update, lambda: next(times))
+    heard.go.clear()  # it hangs at its end, which is as good as in the midst
+    writer.submit(Task(world_of(tmp_path), snapshot_of(10), 0.0, "slices"))
+    assert heard.next()["t"] == "shards"
+    checks: list[int] = []
+    writer.make_room(lambda: checks.append(len(checks)))
+    assert checks, "it waited"
+    writer.make_room(lambda: pytest.fail("it waited again"))
+    heard.go.set()
+
+
 def test_by_reference_an_update_never_waits(
     tmp_path: Path, heard: Heard, writer: CheckpointWriter
 ) -> None:

@@ -1,0 +1,73 @@
+"""Which nodes hold a checkpoint and which checkpoints are kept, as real daemons' disks say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticd.checkpoints import manifest
+from elasticd.checkpoints.manifest import Manifest
+from tests.integration.cluster import Cluster
+
+pytestmark = [pytest.mark.process, pytest.mark.deep]
+
+DOMAINS = {"node-0": "desk", "node-1": "desk", "node-2": "shelf", "node-3": "shelf"}
+
+
+def found(cluster: Cluster, job: str, node: str = "node-*") -> list[Manifest]:
+    """The manifests on the disks of final checkpoints, by step; the nodes that name them agree."""
+    known: dict[int, Manifest] = {}
+    for path in cluster.home.glob(f"{node}/checkpoints/{job}/*/manifest.msgpack"):
+        one = manifest.decode(path.read_bytes(), str(path))
+        assert known.setdefault(one.step, one) == one
+    return [known[step] for step in sorted(known)]
+
+
+def wait_kept(cluster: Cluster, job: str, steps: list[int]) -> None:
+    """Until each node's disk has the final checkpoints of these steps and no others."""
+
+    def look() -> bool:
+        return all([m.step for m in found(cluster, job, node)] == steps for node in DOMAINS)
+
+    cluster.wait_for(f"only the checkpoints of {steps}", look)
+
+
+def holders(cluster: Cluster, job: str, one: Manifest, shard: int) -> set[str]:
+    """The nodes on whose disks the shard is."""
+    name = f"{one.step:08d}-{one.stamp[:12]}/shard-{shard:05d}-of-{one.count:05d}.safetensors"
+    paths = cluster.home.glob(f"node-*/checkpoints/{job}/{name}")
+    return {path.relative_to(cluster.home).parts[0] for path in paths}
+
+
+def test_replicas_are_in_other_failure_domains_and_the_best_state_is_kept(tmp_path: Path) -> None:
+    with Cluster(tmp_path, 4) as cluster:
+        cluster.down()
+        for node, domain in DOMAINS.items():
+            config = cluster.home / node / "elasticd.toml"
+            config.write_text(f'failure_domain = "{domain}"\n{config.read_text()}')
+        cluster.up()
+
+        figures: dict[str, Any] = {
+            "train__steps": 30,
+            "checkpoint__every_steps": 5,
+            "checkpoint__keep_best": "loss",
+        }
+        job = cluster.submit("high.py", checkpoint__keep=100, **figures)
+        digest = cluster.wait_end(job)["digest"]
+        made = found(cluster, job)
+        assert [one.step for one in made] == [0, 5, 10, 15, 20, 25, 30]
+        # Without a word on domains the shard of rank 0 would be on ranks 0 and 1.
+        for one in made:
+            for shard in range(one.count):
+                where = holders(cluster, job, one, shard)
+                assert where == set(one.holders[shard])
+                assert {DOMAINS[node] for node in where} == {"desk", "shelf"}, (one.step, where)
+
+        scored = [(one.metric, one.step) for one in made if one.metric is not None]
+        assert len(scored) == 6, "nothing is known of the loss of step 0"
+        for which, best in (("lowest", min(scored)[1]), ("highest", max(scored)[1])):
+            again = cluster.submit("high.py", checkpoint__keep=1, checkpoint__best=which, **figures)
+            assert cluster.wait_end(again)["digest"] == digest
+            wait_kept(cluster, again, sorted({best, 30}))
