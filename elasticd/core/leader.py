@@ -475,9 +475,10 @@ class Driver:
     def _plan(self) -> None:
         able = self._who_stays({n: h for n, h in sorted(self.holdings.items()) if h.able})
         self.holdings = {n: self.trust.trusted(n, h) for n, h in able.items()}
+        distrusted = any(h.point != able[n].point for n, h in self.holdings.items())
         self._leave_out()
         account = self.account
-        start = self._start_point()
+        start = self._start_point(distrusted)
         if isinstance(start, str):
             self._enter("waiting", start)
             self.hold_off = self.ctx.now + self.ctx.timing.retry_seconds
@@ -529,7 +530,7 @@ class Driver:
             self.ctx.log("warning", "left out of the ring", nodes=list(without), why=why)
             self.ctx.emit("link_avoided", why, self.record.id, without=list(without))
 
-    def _start_point(self) -> Start | str:
+    def _start_point(self, distrusted: bool) -> Start | str:
         situation = planning.Situation(
             job=self.record.id,
             spec=self.spec,
@@ -542,7 +543,7 @@ class Driver:
             begun=self.checkpoints.lineages(),
             committed=self.committed,
             recovering=self.account.recovery is not None,
-            rollback=self.trust.rollback,
+            distrusted=distrusted,
             waited=self._waited_for_restore(),
             nonce=self.ctx.nonce,
             noisy=self._noisy(),
@@ -864,9 +865,9 @@ class Driver:
 
     def on_lent(self, node: NodeId, lent: Lent) -> None:
         self.growth.on_lent(node, lent)
-        if lent.never:
+        if lent.never and self.world is not None:
             # What they hold lacks what the script did between steps.
-            self.trust.tainted |= set(self.growth.newcomers)
+            self.trust.taint(self.growth.newcomers, self.world)
 
     def on_prepared(self, node: NodeId, prepared: Prepared) -> None:
         self.growth.on_prepared(node, prepared)
@@ -903,6 +904,9 @@ class Driver:
     def on_shards(self, node: NodeId, written: ShardsWritten) -> None:
         if node in self.view.members:
             self.checkpoints.on_shards(node, written)
+            # The digest of the model comes for nothing with its checkpoint.
+            state = written.generation, written.step, written.stamp, written.digest
+            self.on_digest(node, Digest(self.record.id, *state))
             self.evaluate()
 
     def on_shards_failed(self, node: NodeId, failed: ShardsFailed) -> None:

@@ -17,7 +17,7 @@ from elasticd.core.roster import Roster
 from elasticd.job import JobSpec
 from elasticd.recovery import regroup, restore
 from elasticd.recovery.relief import Cut
-from elasticd.types import JobId, Lineage, NodeId, Point, Range, first_stamp
+from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Point, Range, first_stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class Situation:
     committed: int
     recovering: bool
     """Something broke; else somebody is to be let in."""
-    rollback: bool
-    """No state that is held can be trusted."""
+    distrusted: bool
+    """Some state that is held can't be trusted."""
     waited: bool
     """Nodes that may hold something newer had their time to come back."""
     nonce: Callable[[], str]
@@ -79,6 +79,7 @@ def start_point(at: Situation) -> Start | str:
     """What the next world starts from, or why none can start now."""
     if at.noisy:
         return at.noisy
+    at = replace(at, holdings={n: _renamed(at, h) for n, h in at.holdings.items()})
     start = _start_point(at)
     if isinstance(start, str):
         return start
@@ -86,6 +87,21 @@ def start_point(at: Situation) -> Start | str:
     held = [h.point for h in at.holdings.values() if h.point is not None]
     held = held or [head.choice.manifest.point for head in _heads(at)]
     return replace(start, parted=tuple(partings(held, kept, lambda name: _parent_of(at, name))))
+
+
+def _renamed(at: Situation, holding: Holding) -> Holding:
+    """A state as the world calls it that a member has entered with it: a trainer that was frozen
+    before it took that world up does not know yet that a lineage opens there."""
+    point = holding.point
+    if point is None:
+        return holding
+    names = (
+        world.lineage
+        for world in at.roster.worlds(at.world)
+        if world.generation == holding.entered
+        and (world.step, world.stamp) == (point.step, point.stamp)
+    )
+    return replace(holding, point=replace(point, lineage=next(names, point.lineage)))
 
 
 def _start_point(at: Situation) -> Start | str:
@@ -103,7 +119,7 @@ def _start_point(at: Situation) -> Start | str:
         older = known
     if best is not None and step >= reach:
         return replace(_from_survivors(at, best), older=older)
-    if choice is None and at.rollback:
+    if choice is None and at.distrusted:
         return "there is no checkpoint to go back to"
     members = tuple(sorted(at.holdings))
     if at.spec.world.max:
@@ -180,10 +196,10 @@ def _from_survivors(at: Situation, best: restore.Held) -> Start:
     if best.point.step < at.committed:
         rung = "rescue"  # who holds it was in none of the worlds that went on
     lineage = best.point.lineage
-    last = at.roster.last_run(lineage, at.world)
+    last = at.roster.last_run(lineage, at.world) or at.roster.last_of(lineage, at.world)
     if (
         last is not None
-        and best.entered == last.generation
+        and (best.entered or NO_TAG) >= last.generation
         and not at.overtaken
         and not is_left(at.left, lineage, best.point.step)
         and (

@@ -101,6 +101,11 @@ class Roster:
                 return known
         return None
 
+    def last_of(self, lineage: Lineage, world: World | None) -> World | None:
+        """The newest world of a lineage, though no step was taken in it."""
+        found = [known for known in self.worlds(world) if known.lineage == lineage]
+        return max(found, key=lambda w: w.generation, default=None)
+
     # --- fingerprints -----------------------------------------------------------------------------
 
     def least_micro(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -10,9 +11,11 @@ from elasticd.core.messages import Digest, Fault, Holding, Rechecked, World
 from elasticd.recovery import divergence, recheck
 from elasticd.recovery.poison import Deaths
 from elasticd.recovery.recheck import Check, Finding
-from elasticd.types import JobId, NodeId, Tag
+from elasticd.types import NO_TAG, JobId, NodeId, Stamp, Tag
 
 _DIVERGENCES = 2
+_STATES = 4
+"""Of so many states digests are waited for at a time."""
 
 
 @dataclass(slots=True)
@@ -22,16 +25,18 @@ class Trust:
     ctx: Context
     job: JobId
     deaths: Deaths = field(default_factory=Deaths)
-    digests: dict[NodeId, Digest] = field(default_factory=dict)
+    digests: dict[Stamp, dict[NodeId, Digest]] = field(default_factory=dict)
+    """What members told of the newest states."""
     rechecking: tuple[int, int] = (-1, -1)
     """The newest step and grain that was computed by several."""
     rechecks: dict[NodeId, str] = field(default_factory=dict)
-    tainted: set[NodeId] = field(default_factory=set)
-    """Members whose state differs from the majority's: they take another's."""
+    tainted: dict[NodeId, Tag] = field(default_factory=dict)
+    """Members whose state differs from the majority's, by the world in which it did: until they
+    have entered a later one they take another's."""
     diverged: dict[NodeId, int] = field(default_factory=dict)
     """How often each node was the odd one out."""
-    rollback: bool = False
-    """No state that is held can be trusted: the next world starts from a checkpoint."""
+    rollback: Tag = NO_TAG
+    """The last world of which no state can be trusted: the next one starts from a checkpoint."""
     not_finite: dict[int, set[Tag]] = field(default_factory=dict)
     """By step, the generations in which its loss was not finite."""
     benched: dict[NodeId, float] = field(default_factory=dict)
@@ -57,7 +62,7 @@ class Trust:
             if poisoned := self.deaths.verdict(members):
                 return f"{poisoned}; {fault.evidence}"
         if fault.fault == "not_finite":
-            self.rollback = True
+            self.rollback = max(self.rollback, fault.generation)
             seen = self.not_finite.setdefault(step, set())
             seen.add(fault.generation)
             if len(seen) > 1:
@@ -66,13 +71,19 @@ class Trust:
 
     def compare(self, node: NodeId, told: Digest, world: World) -> divergence.Verdict | None:
         """Whom the parameters speak against, once all members have told of the same step."""
-        self.digests[node] = told
-        same = {n: d.digest for n, d in self.digests.items() if d.step == told.step}
+        same = self.digests.setdefault(told.stamp, {})
+        if node in same:
+            return None  # what it copies from another says nothing of its own
+        same[node] = told
+        if len(self.digests) > _STATES:
+            del self.digests[next(iter(self.digests))]
         if same.keys() != set(world.members):
             return None
-        found = divergence.compare(same, told.step)
+        found = divergence.compare({n: d.digest for n, d in same.items()}, told.step)
         if found is not None:
-            self.tainted, self.rollback = set(found.odd), not found.majority
+            self.taint(found.odd, world)
+            if not found.majority:
+                self.rollback = world.generation
         return found
 
     def recheck(self, node: NodeId, told: Rechecked, world: World, check: Check) -> Finding | None:
@@ -108,12 +119,17 @@ class Trust:
 
     def trusted(self, node: NodeId, holding: Holding) -> Holding:
         """What counts of what a member says it holds."""
-        if self.rollback or node in self.tainted:
+        worst = max(self.rollback, self.tainted.get(node, NO_TAG))
+        if worst != NO_TAG and (holding.entered or NO_TAG) <= worst:
             return replace(holding, point=None)
         return holding
 
+    def taint(self, nodes: Iterable[NodeId], world: World) -> None:
+        """What these hold since ``world``, or before, is not what the others hold."""
+        for node in nodes:
+            self.tainted[node] = world.generation
+
     def settled(self) -> None:
-        """A world was planned that takes care of the states that can't be trusted."""
-        self.tainted, self.rollback = set(), False
+        """The next world has others' digests."""
         self.digests.clear()
         self.rechecks.clear()

@@ -25,6 +25,7 @@ _TICKS_A_SECOND = 300
 _STEPS_A_SECOND = 6000
 _VIEWS_A_SECOND = 20
 _FORMED = ("view_formed", "primary_formed")
+_DIFFERS = "parameters differ"
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +229,8 @@ class Checkers:
 
     def loads(self, trainer: Trainer, world: World) -> None:
         held = trainer.point
+        if trainer.doubts:
+            return  # its state is another than its stamp says, or may be
         if held is not None and (held.step, held.stamp) == (world.step, world.stamp):
             self.broken(f"{trainer.name} is to load step {world.step}, which it holds")
 
@@ -259,6 +262,8 @@ class Checkers:
         self._require(pace.stepped(self.cluster.now, event, effects))
         for effect in effects:
             match effect:
+                case e.Emit(kind="fault_detected", reason=reason) if _DIFFERS in reason:
+                    self._doubted(host, effect)
                 case e.Send(to, message):
                     if not isinstance(message, Heartbeat):
                         self.order.sent(host.boot, host.session_boot(to), message)
@@ -272,8 +277,22 @@ class Checkers:
                 case e.Persist("primary_formed", view):
                     self._require(self.chain.formed(view))
 
+    def _doubted(self, host: Host, emit: e.Emit) -> None:
+        """A leader has found a member's state to differ."""
+        assert host.node is not None and emit.job is not None
+        child = self._trainer_of(self.cluster.hosts[emit.fields["culprit"]], emit.job)
+        if child is not None:
+            child.doubts.append(host.node.drivers.by_job[emit.job])
+
+    def _trainer_of(self, host: Host, job: JobId) -> Trainer | None:
+        """The one that its daemon counts on."""
+        serving = host.node.members.get(job) if host.node is not None else None
+        number = serving.trainer.child if serving is not None and serving.trainer else 0
+        return next((t for t in host.trainers() if t.child == number and t.alive), None)
+
     def _formed(self, host: Host, world: World) -> None:
-        """A leader made a world: nobody who could be asked held more."""
+        """A leader made a world: nobody who could be asked held more, and nobody keeps a state
+        which it knows to be another than the others'."""
         self._require(self.generations.formed(world))
         if str(world.generation) in self.forms or world.generation.leader != host.name:
             return
@@ -285,18 +304,21 @@ class Checkers:
         )
         node = host.node
         assert node is not None and node.views.view is not None
+        driver = node.drivers.by_job.get(world.job)
         # A restore must not overlook anybody; a regroup none of those that it takes along.
         asked = world.members if "keep" in world.sources else node.views.view.members
         for name in asked:
             member = self.cluster.hosts[name]
-            serving = member.node.members.get(world.job) if member.node is not None else None
-            if serving is None or serving.trainer is None or member.paused:
+            trainer = self._trainer_of(member, world.job)
+            if trainer is None or trainer.stops or member.paused:
                 continue
-            trainer = member.children.get(serving.trainer.child)
-            if trainer is None or not trainer.alive or trainer.stops:
-                continue
-            point = getattr(trainer, "point", None)
-            if point is not None and point.step > world.step:
+            point = trainer.point
+            if driver is not None and any(doubt is driver for doubt in trainer.doubts):
+                if dict(zip(world.members, world.sources, strict=True)).get(name) == "keep":
+                    self.broken(
+                        f"{name} keeps a state in {world.generation} that is not the others'"
+                    )
+            elif point is not None and point.step > world.step:
                 self.broken(
                     f"generation {world.generation} starts from step {world.step} although "
                     f"{name} holds step {point.step}"

@@ -17,6 +17,8 @@ from elasticd.core.node import Node
 from elasticd.job import JobSpec
 from elasticd.types import JobId, NodeId
 
+from .addresses import Addresses
+
 if TYPE_CHECKING:
     from .checkers import Checkers
     from .host import Host
@@ -39,6 +41,7 @@ class JobShape:
     world_max: int = 0
     spare: str = "script"
     user_code_seconds: float = 60.0
+    verify_every: int = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,8 @@ class Setup:
     """The scripts' own code changes the state between steps, so updates don't make it."""
     limit_seconds: float = 0.0
     """The jobs must have ended this long after the last fault; 0: see run.py."""
+    addresses: int = 1
+    """Of each node."""
     partition: str = "available"
     on_the_wire: bool = False
     """Encode and decode every message, as the daemons do."""
@@ -152,6 +157,7 @@ class Cluster:
         """The transcript, not yet put into words."""
         self.hosts: dict[NodeId, Host] = {}
         self.rings: dict[str, Ring] = {}
+        self.addresses = Addresses(self)
         self.specs: dict[JobId, JobSpec] = {}
         self.requests: dict[int, str] = {}
         """What operators asked for."""
@@ -231,6 +237,7 @@ def spec_of(name: str, shape: JobShape) -> JobSpec:
             "recovery": {
                 "spare": shape.spare,
                 "user_code_seconds": shape.user_code_seconds,
+                "verify_every": shape.verify_every,
             },
         }
     )

@@ -20,6 +20,8 @@ Key = tuple[JobId, int, Stamp]
 Files = dict[tuple[int, int], tuple[int, str]]
 """Bytes and digest of shards by (count, index)."""
 _TORN = (50, "torn")
+SPOILT = "c"
+"""How digests of what a trainer has computed wrongly begin."""
 _ROTTEN = "rotten"
 """Only a reader of the whole file finds that out."""
 
@@ -115,7 +117,9 @@ class Disk:
 
     # --- shards -----------------------------------------------------------------------------------
 
-    def write(self, job: JobId, point: Point, count: int, indices: list[int]) -> None:
+    def write(
+        self, job: JobId, point: Point, count: int, indices: list[int], spoilt: bool = False
+    ) -> None:
         """A trainer's shards, not synced yet. Their bytes name the lineage, as real ones do.
 
         Raises:
@@ -126,17 +130,18 @@ class Disk:
             raise DiskFull("no space left on device")
         files = self.unsynced.setdefault((job, point.step, point.stamp), {})
         for index in indices:
-            files[count, index] = (100, shard_digest(point.lineage, point.step, count, index))
+            digest = shard_digest(point.lineage, point.step, count, index, spoilt)
+            files[count, index] = (100, digest)
 
     def sync(
-        self, job: JobId, point: Point, count: int, indices: list[int]
+        self, job: JobId, point: Point, count: int, indices: list[int], spoilt: bool = False
     ) -> list[tuple[int, int, str]]:
         """Make them durable; (index, bytes, digest) of each."""
         key = (job, point.step, point.stamp)
         files = self.unsynced.get(key, {})
         rows = []
         for index in indices:
-            row = (100, shard_digest(point.lineage, point.step, count, index))
+            row = (100, shard_digest(point.lineage, point.step, count, index, spoilt))
             rows.append((index, *row))
             if not self.lies:
                 files.pop((count, index), None)
@@ -245,6 +250,6 @@ class Disk:
                     del files[key]
 
 
-def shard_digest(lineage: Lineage, step: int, count: int, index: int) -> str:
+def shard_digest(lineage: Lineage, step: int, count: int, index: int, spoilt: bool = False) -> str:
     seen = sum(ord(letter) * (position + 1) for position, letter in enumerate(lineage))
-    return f"{seen:032x}{step:016x}{count:08x}{index:08x}"
+    return f"{SPOILT if spoilt else '0'}{seen:031x}{step:016x}{count:08x}{index:08x}"

@@ -26,12 +26,13 @@ CHILD_KINDS = (
     "hang",
     "oom",
     "deadlock",
+    "diverge",
 )
 NODE_KINDS = (
     "node", "processes", "daemon", "daemons", "crash", "power_cut", "stop_node", "stop_daemon",
-    "sleep", "leave",
+    "sleep", "leave", "rolling",
 )  # fmt: skip
-LINK_KINDS = ("flap", "partition", "silence", "one_way", "clog")
+LINK_KINDS = ("flap", "partition", "silence", "one_way", "clog", "address")
 DISK_KINDS = ("disk_full", "disk_slow", "rot")
 CLOCK_KINDS = ("clock_step", "clock_drift")
 OPERATOR_KINDS = ("submit", "cancel", "pause", "drain")
@@ -207,6 +208,15 @@ class Injector:
         rings[0].deadlocked = True
         return True
 
+    def _diverge(self, host: Host) -> bool:
+        """A trainer computes wrongly, once: its state is not the others' any more."""
+        victims = [t for t in self._serving(host, Trainer) if isinstance(t, Trainer)]
+        if not victims or victims[0].spoilt:
+            return False
+        self.cluster.say("faults", f"the state of {victims[0].name} is spoilt")
+        victims[0].spoilt = True
+        return True
+
     # --- nodes ------------------------------------------------------------------------------------
 
     def _node(self, host: Host) -> bool:
@@ -248,7 +258,26 @@ class Injector:
 
     def _leave(self, host: Host) -> bool:
         """The daemon is stopped in order and started again: an upgrade."""
-        if host.paused:
+        return self._upgrade(host, self._chance.uniform(0.01, 0.2), self._chance.uniform(0.5, 4.0))
+
+    def _rolling(self, host: Host) -> bool:
+        """Every daemon is upgraded, one after the other."""
+        at = 0.0
+        for name in sorted(self.cluster.hosts):
+            wait, away = self._chance.uniform(0.01, 0.2), self._chance.uniform(0.3, 1.5)
+
+            def upgrade(
+                each: Host = self.cluster.hosts[name], wait: float = wait, away: float = away
+            ) -> None:
+                if not self.stopped:
+                    self._upgrade(each, wait, away)
+
+            self.cluster.after(at, upgrade)
+            at += away + self._chance.uniform(0.2, 3.0)
+        return True
+
+    def _upgrade(self, host: Host, wait: float, away: float) -> bool:
+        if host.paused or host.node is None:
             return False
         self.cluster.say("faults", f"{host.name} is upgraded")
         host.post(e.Leave("its daemon is being stopped"))
@@ -265,8 +294,8 @@ class Injector:
                 if self.stopped:  # while it was going
                     self.cluster.after(0.5, host.start)
 
-        self.cluster.after(self._chance.uniform(0.01, 0.2), stop)
-        self._later(self._chance.uniform(0.5, 4.0), host.start)
+        self.cluster.after(wait, stop)
+        self._later(away, host.start)
         return True
 
     def _stop_node(self, host: Host) -> bool:
@@ -352,6 +381,19 @@ class Injector:
         seconds = self._chance.choice((0.1, 0.5, 2.5))
         self.cluster.say("faults", f"{way[0]} to {way[1]} is clogged, up to {seconds} s")
         self._later(self._chance.uniform(0.5, 8.0), self.cluster.network.clog(way, seconds))
+        return True
+
+    def _address(self, host: Host) -> bool:
+        """One of a node's addresses dies; its connections are made again over another."""
+        alive = self.cluster.addresses.of(host.name)
+        if len(alive) < 2 or any(a in self.cluster.addresses.dead for a in alive):
+            return False
+        address = self._chance.choice(alive)
+        self.cluster.say("faults", f"{address} is dead")
+        self._later(self._chance.uniform(0.5, 8.0), self.cluster.addresses.lose(address))
+        for name in sorted(self.cluster.hosts):
+            if name != host.name and self._chance.random() < 0.5:
+                self.cluster.network.flap(host.name, name)
         return True
 
     def _break_rings(self, pairs: list[tuple[NodeId, NodeId]], close: bool) -> None:

@@ -13,7 +13,7 @@ from elasticd.types import JobId, NodeId, Stamp
 
 from .clock import Clock
 from .cluster import Cluster, Violation
-from .disk import Disk, DiskFull
+from .disk import SPOILT, Disk, DiskFull
 from .trainer import Brought, Process, Reducer, Trainer
 
 _FETCH_SECONDS = 60.0
@@ -88,11 +88,13 @@ class Host:
             stored={job: self.disk.stored(job) for job in jobs},
             leftovers=self._leftovers(),
             strict=self.cluster.setup.partition == "strict",
+            hosts=self.cluster.addresses.of(self.name),
         )
         self.endpoint = Watched(self, self.node)
         self.cluster.say(self.name, "starts")
         self.cluster.network.appeared(self.name)
         self.post(e.Tick())
+        self.cluster.addresses.notice(self)
         for child in list(self.children.values()):
             child.later(self.cluster.between((0.001, 0.06)), child.introduce)
 
@@ -324,6 +326,9 @@ class Host:
         place = None if reducer is None else self._reducer(reducer)
         self._trainer(trainer).enter(world, rank, place)
 
+    def trainers(self) -> list[Trainer]:
+        return [child for child in self.children.values() if isinstance(child, Trainer)]
+
     def _trainer(self, child: int) -> Trainer:
         process = self.children[child]
         assert isinstance(process, Trainer)
@@ -458,7 +463,9 @@ class Host:
         reason = self._copy_shards(
             found.job, found.step, found.stamp, found.count, rows, world.holders
         )
-        return reason or Brought(found.point)
+        return reason or Brought(
+            found.point, spoilt=any(s.digest[0] == SPOILT for s in found.shards)
+        )
 
     def _from_peers(self, job: JobId, wanted: Wanted) -> Brought | str:
         """A part from each holder; of those that are gone, from another."""
@@ -490,7 +497,8 @@ class Host:
         self._from_child(process, e.ChildSaid(process.child, message))
 
     def reducer_ready(self, process: Reducer) -> None:
-        ring_host = f"{self.name}:{process.child}.{self.boot}"
+        first = next(iter(self.cluster.addresses.of(self.name)), self.name)
+        ring_host = f"{first}:{process.child}.{self.boot}"
         self._from_child(process, e.ReducerReady(process.child, ring_host))
 
     def reducer_listens(self, process: Reducer) -> None:

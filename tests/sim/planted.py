@@ -27,6 +27,7 @@ from elasticd.core.checkpointing import Checkpoints
 from elasticd.core.member import Member
 from elasticd.core.node import Node
 from elasticd.core.sessions import Session
+from elasticd.core.trust import Trust
 from elasticd.core.views import Membership
 from elasticd.core.votes import Votes
 from elasticd.recovery import quorum, regroup, restore
@@ -258,6 +259,10 @@ def work_lost_with_leader(switches: Switches) -> None:
     switches.set(Checkpoints, "on_shards", on_shards)
 
 
+def odd_state_kept(switches: Switches) -> None:
+    switches.set(Trust, "trusted", lambda self, node, holding: holding)
+
+
 def never_resent(switches: Switches) -> None:
     switches.set(Session, "_resend", lambda self, now: self._wait(now) or [])
 
@@ -373,6 +378,13 @@ BUGS = (
         setup=_pair,
         bound=5,
         script=restart_leader_at_the_end,
+    ),
+    Bug(
+        "keep a state that is found to differ",
+        odd_state_kept,
+        ("not the others'",),
+        ("diverge",),
+        20,
     ),
     Bug("never resend", never_resent, ("within",), setup=_stormy, bound=10),
     Bug("deliver a duplicate", duplicate_delivered, ("twice, late",), setup=_stormy, bound=10),

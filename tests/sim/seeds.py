@@ -42,6 +42,7 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
     )
     if shape.world_max and shape.world_max < shape.world_min:
         shape = replace(shape, world_max=shape.world_min)
+    shape = replace(shape, verify_every=chance.choice((0, 4, 50)))
     jobs = (shape,) if chance.random() < 0.8 else (shape, replace(shape, steps=6))
     weather = chance.choice(_WEATHERS) if kinds is None else Weather()
     kinds = KINDS if kinds is None else kinds
@@ -63,5 +64,6 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
         log_limit=chance.choice((1, 12, 12, 40)),
         script_state=chance.random() < 0.15,
         slowness=(chance.choice((2.0, 5.0)),) if chance.random() < 0.3 else (),
+        addresses=chance.choice((1, 1, 2)),
         partition="strict" if chance.random() < _STRICT else "available",
     )

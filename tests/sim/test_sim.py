@@ -185,6 +185,16 @@ def test_a_cancel_at_any_phase_ends_everything(seconds: float) -> None:
     assert any(99 in host.replies for host in result.cluster.hosts.values())
 
 
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_a_state_that_differs_is_found_by_its_checkpoint(nodes: int) -> None:
+    """Also where no parameters are compared between checkpoints."""
+    setup = Setup(seed=1, nodes=nodes, jobs=(JobShape(steps=40, every=5, verify_every=0),))
+    strike = at_step(8, lambda cluster, injector: injector.inject("diverge"))
+    result = passes(simulate(setup, script=strike))
+    (finished,) = job_events(result, "recovery_finished")
+    assert finished["rung"] == ("restore" if nodes == 2 else "regroup")
+
+
 def test_jobs_run_one_after_the_other() -> None:
     setup = Setup(seed=2, nodes=2, jobs=(JobShape(steps=6), JobShape(steps=6), JobShape(steps=6)))
     result = passes(simulate(setup))

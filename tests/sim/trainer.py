@@ -13,7 +13,7 @@ from elasticd.job import JobSpec
 from elasticd.train.voice import Voice
 from elasticd.types import JobId, Point, Tag, first_stamp, next_stamp
 
-from .disk import DiskFull
+from .disk import SPOILT, DiskFull
 
 if TYPE_CHECKING:
     from .cluster import Cluster
@@ -180,6 +180,9 @@ class Ring:
         whole = len(self.places) == size and not self.gone
         if not whole or self.deadlocked or any(r.stops for r in self.places.values()):
             return
+        if self.cluster.addresses.severs(self.world):
+            self.deadlocked = True
+            return
         if not self.up:
             self.up = True
             for rank in range(size):
@@ -256,6 +259,7 @@ class Brought:
 
     point: Point
     updates: tuple[Update, ...] = ()
+    spoilt: bool = False
 
 
 @dataclass(slots=True)
@@ -311,6 +315,10 @@ class Trainer(Process):
         self.short = False
         """Its next grain does not fit into memory."""
         self.spare = spare
+        self.spoilt = False
+        """Its state is not what the others have at this step."""
+        self.doubts: list[object] = []
+        """The leaders' drivers that have found that out."""
         self.halt = -1
         start = self.cluster.between(self.cluster.setup.trainer_start_seconds)
         if spare and spec.recovery.spare == "interpreter":
@@ -462,7 +470,7 @@ class Trainer(Process):
             return Brought(updates[-1].after, tuple(updates))
         for held in (self.lent, None if self.updating else self.point):
             if held is not None and (held.step, held.stamp) == (wanted.step, wanted.stamp):
-                return Brought(held)
+                return Brought(held, spoilt=self.spoilt)
         return None
 
     def deliver(self, serial: int, brought: Brought) -> None:
@@ -488,6 +496,7 @@ class Trainer(Process):
 
         def done() -> None:
             self.committed = None
+            self._take_over(brought)
             self._update_done(point)
             self._say_prepared(serial, point, "")
             self._maybe_take()
@@ -511,6 +520,11 @@ class Trainer(Process):
                 return None
             held = update.after
         return held
+
+    def _take_over(self, brought: Brought) -> None:
+        if not brought.updates:
+            self.spoilt = brought.spoilt
+            self.doubts.clear()
 
     def _leave(self) -> None:
         self.turn += 1
@@ -603,6 +617,7 @@ class Trainer(Process):
 
         def loaded() -> None:
             self.committed = None
+            self._take_over(files.brought)
             self._update_done(Point(world.lineage, point.step, point.stamp))
             if self.seat is seat:
                 self.tell_daemon(
@@ -647,6 +662,7 @@ class Trainer(Process):
         self.cluster.checkers.committed(self, point)
         self._progress("user")
         self._maybe_write(point)
+        self._maybe_verify(point)
         if point.step == self.spec.train.steps:
             self._progress("idle")
             self.tell_daemon(
@@ -767,6 +783,14 @@ class Trainer(Process):
             }
         )
 
+    def _maybe_verify(self, point: Point) -> None:
+        every = self.spec.recovery.verify_every
+        if self.seat is not None and every and point.step % every == 0:
+            said = {"step": point.step, "stamp": point.stamp}
+            digest = state_digest(point.step, self.spoilt)
+            generation = plain(self.seat.generation)
+            self.tell_daemon({"t": "digest", "generation": generation, **said, "digest": digest})
+
     # --- checkpoints and reports ------------------------------------------------------------------
 
     def _maybe_write(self, point: Point) -> None:
@@ -792,12 +816,12 @@ class Trainer(Process):
             self.tell_daemon({**skipped, "reason": "late", "refused": False})
             return
         self.writing = True
-        disk, count = self.host.disk, world.shards
+        disk, count, spoilt = self.host.disk, world.shards, self.spoilt
         indices = writes(rank, size, count, checkpoint.replicas)
 
         def written() -> None:
             try:
-                disk.write(self.job, point, count, indices)
+                disk.write(self.job, point, count, indices, spoilt)
             except DiskFull as error:
                 self.tell_daemon({**skipped, "reason": str(error), "refused": True})
                 self.writing = must
@@ -809,12 +833,12 @@ class Trainer(Process):
 
         def synced() -> None:
             self.writing = False
-            rows = disk.sync(self.job, point, count, indices)
+            rows = disk.sync(self.job, point, count, indices, spoilt)
             message = {
                 "t": "shards",
                 **named,
                 "shards": [{"index": i, "bytes": b, "digest": d} for i, b, d in rows],
-                "digest": state_digest(point.step),
+                "digest": state_digest(point.step, spoilt),
                 "stall_seconds": 0.0,
                 "write_seconds": 0.1,
             }
@@ -873,5 +897,5 @@ def plain(tag: Tag) -> list[Any]:
     return [tag.counter, tag.leader, tag.nonce]
 
 
-def state_digest(step: int) -> str:
-    return f"{step:064x}"
+def state_digest(step: int, spoilt: bool) -> str:
+    return f"{SPOILT if spoilt else '0'}{step:063x}"
