@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,10 @@ from elasticd.types import JobId, NodeId
 _THREADS = 8
 """Nodes that are asked at once; not the threads that answer such questions."""
 
+_LOOKS = 3
+"""How often a replica that seems to be missing is looked for, in all."""
+_LOOK_SECONDS = 1.0
+
 T = TypeVar("T")
 
 
@@ -39,6 +43,21 @@ class Known:
     @property
     def rows(self) -> list[Row]:
         return summary.rows(self.stored)
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """A replica that seems damaged; ``result`` says how."""
+
+    node: NodeId
+    row: Row
+    index: int
+    result: dict[str, Any]
+
+    @property
+    def was_there(self) -> bool:
+        """It was read; otherwise it was missing."""
+        return self.node in self.row.present[self.index]
 
 
 class Inventory:
@@ -85,17 +104,23 @@ class Inventory:
         total = sum(len(nodes) for row in rows for nodes in row.present)
         await stream.send({"replicas": total, "silent": known.silent})
         results: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(100)
+        doubts: list[_Doubt] = []
 
         async def check(node: NodeId) -> None:
             for row in rows:
                 for index in range(row.manifest.count):
                     if node in row.present[index]:
-                        await results.put(await self._check(node, row, index))
-                for problem in self._not_there(node, row):
-                    await results.put(problem)
+                        result = await self._check(node, row, index)
+                        if result["ok"]:
+                            await results.put(result)
+                        else:
+                            doubts.append(_Doubt(node, row, index, result))
+                doubts.extend(self._not_there(node, row))
 
         async def check_all() -> None:
             await asyncio.gather(*(check(node) for node in known.stored))
+            async for result in self._settled(job, doubts):
+                await results.put(result)
             await results.put(None)
 
         work = asyncio.create_task(check_all())
@@ -196,11 +221,35 @@ class Inventory:
             reason = str(error)
         return _result(node, row, index, reason)
 
-    def _not_there(self, node: NodeId, row: Row) -> Iterator[dict[str, Any]]:
+    def _not_there(self, node: NodeId, row: Row) -> Iterator[_Doubt]:
         """Shards that a node that lives was to hold."""
         for index in row.manifest.held_by(node):
             if node not in row.present[index]:
-                yield _result(node, row, index, "is missing or has the wrong size")
+                result = _result(node, row, index, "is missing or has the wrong size")
+                yield _Doubt(node, row, index, result)
+
+    async def _settled(self, job: JobId, doubts: list[_Doubt]) -> AsyncIterator[dict[str, Any]]:
+        """What becomes of doubts: beside a job that trains a checkpoint may have been on its way to
+        a node that was asked early, or may be gone by now."""
+        for look in range(_LOOKS):
+            if not doubts:
+                return
+            await asyncio.sleep(_LOOK_SECONDS if look else 0.0)
+            rows = {_key(row): row for row in (await self._gather(job)).rows}
+            waiting: list[_Doubt] = []
+            for doubt in doubts:
+                row = rows.get(_key(doubt.row))
+                if row is None:
+                    continue  # removed everywhere
+                if doubt.was_there and doubt.node in row.nodes:
+                    yield doubt.result
+                elif not doubt.was_there and doubt.node in row.present[doubt.index]:
+                    yield await self._check(doubt.node, row, doubt.index)
+                else:
+                    waiting.append(doubt)
+            doubts = waiting
+        for doubt in doubts:
+            yield doubt.result
 
     @contextlib.contextmanager
     def _scratch(self) -> Iterator[Path]:
@@ -269,6 +318,10 @@ def _useless(known: Known) -> list[Row]:
         and not known.silent
         and not set(row.absent) - set(known.stored)
     ]
+
+
+def _key(row: Row) -> tuple[object, ...]:
+    return row.manifest.point, row.manifest.shards
 
 
 def _result(node: NodeId, row: Row, index: int, reason: str) -> dict[str, Any]:
