@@ -27,6 +27,8 @@ REPEAT_SECONDS = 1.0
 STABLE_SECONDS = 0.5
 """No view is proposed for so long after a first charge that is not decided: those that fail
 together go together."""
+WIDE_SECONDS = 10.0
+"""Who listens to everyone does so for so long, unless a view is formed before."""
 LISTENER_SECONDS = 1.0
 """Who asked for heartbeats gets them for so long."""
 
@@ -48,15 +50,15 @@ class Circle:
     """The members that it listens to; None: everybody."""
     alive: tuple[NodeId, ...] = ()
     """Of whom the overlay is made: members that are not known to be dead."""
-    wide: bool = False
-    """Too many are silent at once: it listens to everyone, and judges alone."""
+    widened_at: float = inf
+    """When too many were silent at once: since then it listens to everyone, and judges alone."""
     listeners: dict[NodeId, float] = field(default_factory=dict)
     """Who asked for heartbeats, and when."""
     charges: dict[NodeId, Charges] = field(default_factory=dict)
 
     def form(self, members: tuple[NodeId, ...]) -> None:
         """Another view is ours; with () none is."""
-        self.wide = False
+        self.widened_at = inf
         self.charges.clear()
         self.settle(members, members)
 
@@ -67,6 +69,17 @@ class Circle:
         self.near = overlay(alive).neighbours(self.me) if sparse else None
         if not sparse:
             self.listeners.clear()
+
+    @property
+    def wide(self) -> bool:
+        return self.widened_at < inf
+
+    def narrow(self, now: float) -> bool:
+        """Nothing came of it: the overlay will do again. True if that is news."""
+        over = now - self.widened_at >= WIDE_SECONDS
+        if over:
+            self.widened_at = inf
+        return over
 
     @property
     def sparse(self) -> bool:

@@ -255,7 +255,8 @@ class Endpoint:
         """Who may hear a peer besides us."""
         if self.node.views.heeded is None:
             return self.links.links
-        return self.node.views.circle.watchers(node) & self.links.links.keys()
+        watchers = self.node.views.circle.watchers(node) & self.links.links.keys()
+        return watchers or self.links.links
 
     def _answer(self, now: float, asker: NodeId, about: NodeId) -> list[e.Outward]:
         session = self.sessions.get(about)

@@ -337,7 +337,7 @@ class Membership:
                     moved = True
         if self.circle.cut(self.view.members, self.ctx.now):
             self.ctx.log("info", "many are silent at once: everyone is listened to")
-            self.circle.wide = True
+            self.circle.widened_at = self.ctx.now
             self._regrouped()
             self._listen()
 
@@ -442,6 +442,9 @@ class Membership:
         """To all who may hear it; to those that we hold for dead seldom, so that both notice when
         they are not."""
         self.beats += 1
+        if self.circle.narrow(self.ctx.now):
+            self._regrouped()
+            self._listen()
         beat = self._heartbeat()
         if self.heeded is None:
             for node, peer in self.peers.items():

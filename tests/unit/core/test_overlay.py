@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from elasticd.core.circle import CHARGE_SECONDS, CONFIRM, Circle
+from elasticd.core.circle import CHARGE_SECONDS, CONFIRM, WIDE_SECONDS, Circle
 from elasticd.core.overlay import FULL_MESH_NODES, RINGS, overlay
 from elasticd.types import NodeId
 
@@ -149,3 +149,14 @@ def test_heartbeats_go_to_those_that_asked_lately() -> None:
     place.asked(subject, True, 12.0)
     place.asked(subject, False, 12.1)
     assert list(place.listening(12.2)) == []
+
+
+def test_who_listened_to_everyone_in_vain_listens_to_a_few_again() -> None:
+    place, _, _ = circle()
+    place.widened_at = 10.0
+    place.settle(place.alive, place.alive)
+    assert place.near is None and place.sparse
+    assert not place.narrow(10.0 + WIDE_SECONDS - 1)
+    assert place.narrow(10.0 + WIDE_SECONDS)
+    place.settle(place.alive, place.alive)
+    assert place.near is not None
