@@ -18,8 +18,14 @@ Plain = Any
 """None, bool, int, float, str, bytes, list and dict: what msgpack carries."""
 
 
+_ATOMS = frozenset({str, int, float, bool, bytes, types.NoneType})
+"""What is the same on both sides. A view has a thousand names."""
+
+
 def to_plain(value: Any) -> Plain:
     """Turn dataclasses and tuples, nested at will, into what msgpack carries."""
+    if type(value) in _ATOMS:
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, (list, tuple)):
@@ -79,6 +85,9 @@ def _from_tuple(hint: Any, plain: Plain) -> Any:
     if not isinstance(plain, (list, tuple)):
         raise ProtocolError(f"expected a list, got {type(plain).__name__}")
     if len(arguments) == 2 and arguments[1] is Ellipsis:
+        kind = getattr(arguments[0], "__supertype__", arguments[0])
+        if kind in _ATOMS and all(type(item) is kind for item in plain):
+            return tuple(plain)
         return tuple(from_plain(arguments[0], item) for item in plain)
     if len(plain) != len(arguments):
         raise ProtocolError(f"expected {len(arguments)} items, got {len(plain)}")
