@@ -35,7 +35,7 @@ from elasticd.supervision.roster import Roster, kill_group
 
 DEFAULT_NODES = 3
 MAX_LOCAL_NODES = 64
-UP_SECONDS = 30.0
+UP_SECONDS = 60.0
 AGREE_SECONDS = 3.0
 """How long a daemon may take to agree to a shutdown; one that doesn't is killed."""
 DOWN_SECONDS = 20.0
