@@ -312,6 +312,8 @@ class Checkers:
             trainer = self._trainer_of(member, world.job)
             if trainer is None or trainer.stops or member.paused:
                 continue
+            if member.node is None or member.node.views.epoch != node.views.epoch:
+                continue  # it has gone over to another view, and takes no order of this one
             point = trainer.point
             if driver is not None and any(doubt is driver for doubt in trainer.doubts):
                 if dict(zip(world.members, world.sources, strict=True)).get(name) == "keep":
