@@ -228,6 +228,16 @@ class Inventory:
                 result = _result(node, row, index, "is missing or has the wrong size")
                 yield _Doubt(node, row, index, result)
 
+    async def _coming(self, doubt: _Doubt) -> bool:
+        """The shard is there, and the checkpoint not final on that node yet."""
+        m = doubt.row.manifest
+        with contextlib.suppress(ElasticdError):
+            held = await self._in_thread(
+                self._store(doubt.node).held, m.job, m.step, m.stamp, m.count
+            )
+            return doubt.index in held
+        return False
+
     async def _settled(self, job: JobId, doubts: list[_Doubt]) -> AsyncIterator[dict[str, Any]]:
         """What becomes of doubts: beside a job that trains a checkpoint may have been on its way to
         a node that was asked early, or may be gone by now."""
@@ -245,7 +255,7 @@ class Inventory:
                     yield doubt.result
                 elif not doubt.was_there and doubt.node in row.present[doubt.index]:
                     yield await self._check(doubt.node, row, doubt.index)
-                else:
+                elif not await self._coming(doubt):
                     waiting.append(doubt)
             doubts = waiting
         for doubt in doubts:

@@ -146,32 +146,34 @@ def test_one_node_of_three_restores_what_it_holds(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
-def test_verified_exported_and_pruned_while_it_trains(cluster: Cluster, tmp_path: Path) -> None:
-    job = cluster.submit(
-        "high.py", train__steps=2000, checkpoint__every_steps=5, checkpoint__keep=50,
-        job__args=["--pace-seconds", "0.02"],
-    )  # fmt: skip
-    cluster.wait_for("checkpoints", lambda: len(rows(cluster, job)) >= 4)
+def test_verified_exported_and_pruned_while_it_trains(tmp_path: Path) -> None:
+    with Cluster(tmp_path, 3) as cluster:
+        job = cluster.submit(
+            "high.py", train__steps=2000, checkpoint__every_steps=5, checkpoint__keep=50,
+            job__args=["--pace-seconds", "0.02"],
+        )  # fmt: skip
+        cluster.wait_for("checkpoints", lambda: len(rows(cluster, job)) >= 4)
 
-    said = cluster.command("checkpoints", "verify", job, "--json").splitlines()
-    replicas, total = [json.loads(line) for line in said[:-1]], json.loads(said[-1])
-    assert all(frame["ok"] for frame in replicas) and len(replicas) >= 4 * 4 * 2
-    assert total == {"verified": len(replicas), "damaged": 0, "silent": {}}
+        done = cluster.run("checkpoints", "verify", job, "--json")
+        *replicas, total = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [frame for frame in replicas if not frame["ok"]] == [] and done.returncode == 0
+        assert len(replicas) >= 4 * 3 * 2
+        assert total == {"verified": len(replicas), "damaged": 0, "silent": {}}
 
-    out = tmp_path / "out.safetensors"
-    exported = json.loads(cluster.command("checkpoints", "export", job, "--out", out, "--json"))
-    assert exported["files"] == [str(out)] and digest_of(out) == exported["digest"]
+        out = tmp_path / "out.safetensors"
+        exported = json.loads(cluster.command("checkpoints", "export", job, "--out", out, "--json"))
+        assert exported["files"] == [str(out)] and digest_of(out) == exported["digest"]
 
-    gone = json.loads(cluster.command("checkpoints", "prune", job, "--keep", "1", "--json"))
-    removed, kept = ([row["step"] for row in gone[name]] for name in ("removed", "kept"))
-    assert 0 in removed and gone["failures"] == [] and len(kept) == 1
-    missing = cluster.run("checkpoints", "verify", job, "--step", "0", "--json")
-    assert missing.returncode == 1 and len(missing.stderr.splitlines()) == 1
+        gone = json.loads(cluster.command("checkpoints", "prune", job, "--keep", "1", "--json"))
+        removed, kept = ([row["step"] for row in gone[name]] for name in ("removed", "kept"))
+        assert 0 in removed and gone["failures"] == [] and len(kept) == 1
+        missing = cluster.run("checkpoints", "verify", job, "--step", "0", "--json")
+        assert missing.returncode == 1 and len(missing.stderr.splitlines()) == 1
 
-    after = cluster.wait_step(job, kept[0] + 11)
-    assert after["state"] == "running"
-    assert rows(cluster, job)[-1]["step"] > kept[0]
-    cluster.command("cancel", job)
+        after = cluster.wait_step(job, kept[0] + 11)
+        assert after["state"] == "running"
+        assert rows(cluster, job)[-1]["step"] > kept[0]
+        cluster.command("cancel", job)
 
 
 def test_starts_from_an_export_in_slices_at_its_own_interval(tmp_path: Path) -> None:

@@ -32,6 +32,10 @@ class FakeStore:
 
     looks: list[tuple[Stored, ...]]
     rotten: bool = False
+    coming: tuple[int, ...] = ()
+
+    def held(self, *_: Any) -> tuple[int, ...]:
+        return self.coming
 
     def stored(self, job: JobId) -> tuple[Stored, ...]:
         return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
@@ -72,6 +76,10 @@ def verify(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, boo
 def test_one_that_was_just_being_made_is_sound(verify: Any) -> None:
     late = FakeStore([(), (), (WHOLE,)])
     assert verify(FakeStore([(WHOLE,)]), late) == [("one", True), ("two", True)]
+
+
+def test_one_that_is_still_being_made_is_neither(verify: Any) -> None:
+    assert verify(FakeStore([(WHOLE,)]), FakeStore([()], coming=(0,))) == [("one", True)]
 
 
 def test_one_that_was_removed_meanwhile_is_no_damage(verify: Any) -> None:
