@@ -29,7 +29,7 @@ from elasticd.shell.transfer import Serve
 from elasticd.shell.wires import PING_SECONDS, SELDOM_PING_SECONDS, SETTLE_SECONDS, Peer, Wire
 from elasticd.types import NodeId
 
-VERSION = 2
+VERSION = 3
 MAX_QUEUED_BYTES = 4 * MAX_FRAME_BYTES
 """What may wait for a peer that does not read; beyond it the connection is closed."""
 MAX_ADDRESSES = 1024
