@@ -209,7 +209,8 @@ class Passing:
         """``elasticctl chaos``; False if it can't be done now."""
         try:
             self.cluster.client.request({"do": "chaos", "seconds": self.blow.seconds, **request})
-        except (OperationError, NoDaemonError):
+        except (OperationError, NoDaemonError) as error:
+            print(f"          {self.blow.process} of {self.node} was refused: {error}", flush=True)
             return False
         return True
 
