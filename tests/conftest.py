@@ -4,6 +4,12 @@ import signal
 import sys
 from pathlib import Path
 
+from hypothesis import HealthCheck, settings
+
+# On a busy machine an example takes as long as it takes.
+settings.register_profile("elasticd", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("elasticd")
+
 ROOT = str(Path(__file__).parents[1])
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)

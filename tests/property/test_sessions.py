@@ -91,4 +91,4 @@ class Channel(RuleBasedStateMachine):
 
 
 TestChannel = Channel.TestCase
-TestChannel.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestChannel.settings = settings(max_examples=60, stateful_step_count=60)

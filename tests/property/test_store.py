@@ -226,9 +226,7 @@ def serving(store: Store) -> Call:
     return call
 
 
-StoreMachine.TestCase.settings = settings(
-    max_examples=30, stateful_step_count=30, deadline=None, derandomize=True
-)
+StoreMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=30, derandomize=True)
 PeerMachine.TestCase.settings = settings(StoreMachine.TestCase.settings, max_examples=15)
 TestStore = StoreMachine.TestCase
 TestPeerStore = PeerMachine.TestCase
