@@ -59,7 +59,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_a_message_survives_the_wire(kind: type[Any]) -> None:
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=15)
     @given(values(kind))
     def survives(message: m.Message) -> None:
         carried = msgpack.unpackb(msgpack.packb(m.encode(message)), strict_map_key=False)

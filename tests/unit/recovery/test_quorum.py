@@ -278,7 +278,7 @@ _MOVES = st.tuples(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(count=st.integers(2, 5), moves=st.lists(_MOVES, max_size=60))
 def test_two_views_never_train_however_ballots_overlap(
     count: int, moves: list[tuple[str, int, int]]

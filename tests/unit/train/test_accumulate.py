@@ -31,7 +31,7 @@ def compute(sums: GrainSums, given: list[Vector], limit: int | None = None) -> l
     return done
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 20), st.data())
 def test_shares_change_no_bit_even_halfway(grains: int, data: st.DataObject) -> None:
     given_vectors = vectors(grains)
