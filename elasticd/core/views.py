@@ -519,7 +519,7 @@ class Membership:
             return ""
         if self.bound and self.ctx.now - self.promised_at >= 2 * self.ctx.timing.ballot_seconds:
             return "a newer view was attempted and is not known to have formed"
-        return self.votes.lost(self.view, [n for n in self.living() if not self._deserted(n)])
+        return self.votes.lost(self.view, {n for n in self.living() if not self._deserted(n)})
 
     def _deserted(self, node: NodeId) -> bool:
         """It follows a newer view than ours, and none that we were asked about."""
