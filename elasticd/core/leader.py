@@ -11,6 +11,7 @@ Rebuilt from what the members report whenever a leader is elected; nothing here 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -479,6 +480,8 @@ class Driver:
         self._leave_out()
         account = self.account
         start = self._start_point(distrusted)
+        if isinstance(start, str) and distrusted and self._waited_for_restore():
+            start = self._from_one(able)
         if isinstance(start, str):
             self._enter("waiting", start)
             self.hold_off = self.ctx.now + self.ctx.timing.retry_seconds
@@ -529,6 +532,15 @@ class Driver:
         if without:
             self.ctx.log("warning", "left out of the ring", nodes=list(without), why=why)
             self.ctx.emit("link_avoided", why, self.record.id, without=list(without))
+
+    def _from_one(self, held: Mapping[NodeId, Holding]) -> Start | str:
+        """States differ, nobody can tell whose is right, and no checkpoint comes back: all go on
+        with one."""
+        first = next((n for n in self.holdings if held[n].point is not None), None)
+        if first is not None:
+            self.ctx.log("warning", "no checkpoint to go back to: one state has to do", node=first)
+            self.holdings[first] = held[first]
+        return self._start_point(distrusted=False)
 
     def _start_point(self, distrusted: bool) -> Start | str:
         situation = planning.Situation(

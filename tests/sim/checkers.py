@@ -282,7 +282,8 @@ class Checkers:
         assert host.node is not None and emit.job is not None
         child = self._trainer_of(self.cluster.hosts[emit.fields["culprit"]], emit.job)
         if child is not None:
-            child.doubts.append(host.node.drivers.by_job[emit.job])
+            alone = "no majority" not in emit.reason
+            child.doubts.append((host.node.drivers.by_job[emit.job], alone))
 
     def _trainer_of(self, host: Host, job: JobId) -> Trainer | None:
         """The one that its daemon counts on."""
@@ -305,6 +306,7 @@ class Checkers:
         node = host.node
         assert node is not None and node.views.view is not None
         driver = node.drivers.by_job.get(world.job)
+        sources = dict(zip(world.members, world.sources, strict=True))
         # A restore must not overlook anybody; a regroup none of those that it takes along.
         asked = world.members if "keep" in world.sources else node.views.view.members
         for name in asked:
@@ -315,11 +317,16 @@ class Checkers:
             if member.node is None or member.node.views.epoch != node.views.epoch:
                 continue  # it has gone over to another view, and takes no order of this one
             point = trainer.point
-            if driver is not None and any(doubt is driver for doubt in trainer.doubts):
-                if dict(zip(world.members, world.sources, strict=True)).get(name) == "keep":
+            doubts = [alone for doubt, alone in trainer.doubts if doubt is driver]
+            if doubts:
+                keeps = sources.get(name) == "keep"
+                # Of states of which nobody knows who is right one may have to do.
+                if keeps and (any(doubts) or list(sources.values()).count("keep") > 1):
                     self.broken(
                         f"{name} keeps a state in {world.generation} that is not the others'"
                     )
+                elif keeps:
+                    trainer.doubts.clear()
             elif point is not None and point.step > world.step:
                 self.broken(
                     f"generation {world.generation} starts from step {world.step} although "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from elasticd.core import effects as e
@@ -19,6 +20,8 @@ class Operator:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self.pausing: Counter[JobId] = Counter()
+        """How many pauses of a job are to end yet."""
 
     def submit(self, shape: JobShape, host: Host | None = None) -> JobId:
         number = len(self.cluster.specs) + 1
@@ -63,8 +66,19 @@ class Operator:
         """Pause it, and resume it so long after that was answered."""
         cluster, request = self.cluster, self.pause(job, host)
 
+        self.pausing[job] += 1
+
         def again() -> None:
+            self.pausing[job] -= 1
             self.resume(job)
+            cluster.after(_PATIENCE_SECONDS, insist)
+
+        def insist() -> None:
+            """A cut-off side that had missed orders took this one: theirs may have won."""
+            record = cluster.record_of(job)
+            if record is not None and record.paused and not record.ended and not self.pausing[job]:
+                self.resume(job)
+                cluster.after(_PATIENCE_SECONDS, insist)
 
         def look() -> None:
             if request in cluster.answers:

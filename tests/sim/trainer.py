@@ -317,8 +317,8 @@ class Trainer(Process):
         self.spare = spare
         self.spoilt = False
         """Its state is not what the others have at this step."""
-        self.doubts: list[object] = []
-        """The leaders' drivers that have found that out."""
+        self.doubts: list[tuple[object, bool]] = []
+        """The leaders' drivers that have found that out; whether the others were of one mind."""
         self.halt = -1
         start = self.cluster.between(self.cluster.setup.trainer_start_seconds)
         if spare and spec.recovery.spare == "interpreter":
