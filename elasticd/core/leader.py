@@ -430,9 +430,17 @@ class Driver:
             self.ctx.log("info", text, job=self.record.id)
             for node in world.members:
                 self.ctx.send(node, Formed(world.job, world.generation))
+            self._compare_models()
         elif not self.roster.trainers(*LEFT):
             self._inherit(world)
         return True
+
+    def _compare_models(self) -> None:
+        """By what members have told of checkpoints before we knew of their world."""
+        for entry in list(self.checkpoints.entries.values()):
+            for node, digest in sorted(entry.models.items()):
+                told = Digest(self.record.id, entry.generation, entry.step, entry.stamp, digest)
+                self.on_digest(node, told)
 
     def _inherit(self, world: World) -> None:
         """Take over a world that its leader's loss, or another's, has broken or left unfinished."""
