@@ -20,8 +20,8 @@ class Operator:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.pausing: Counter[JobId] = Counter()
-        """How many pauses of a job are to end yet."""
+        self.lasting: Counter[str] = Counter()
+        """How often each order is to be taken back yet."""
 
     def submit(self, shape: JobShape, host: Host | None = None) -> JobId:
         number = len(self.cluster.specs) + 1
@@ -49,35 +49,45 @@ class Operator:
 
     def drain_for(self, node: NodeId, seconds: float, host: Host | None = None) -> None:
         """Drain it, and undrain it so long after that was answered."""
-        cluster, request = self.cluster, self.drain(node, host)
 
-        def again() -> None:
-            self.undrain(node)
+        def drained() -> bool:
+            nodes = (each.node for each in self.cluster.living())
+            return any(each is not None and each.nodes.draining(node) for each in nodes)
 
-        def look() -> None:
-            if request in cluster.answers:
-                cluster.after(seconds, again)
-            else:
-                cluster.after(0.05, look)
-
-        look()
+        request = self.drain(node, host)
+        self._undo(request, f"drain {node}", seconds, lambda: self.undrain(node), drained)
 
     def pause_for(self, job: JobId, seconds: float, host: Host | None = None) -> None:
         """Pause it, and resume it so long after that was answered."""
-        cluster, request = self.cluster, self.pause(job, host)
 
-        self.pausing[job] += 1
+        def paused() -> bool:
+            record = self.cluster.record_of(job)
+            return record is not None and record.paused and not record.ended
+
+        request = self.pause(job, host)
+        self._undo(request, f"pause {job}", seconds, lambda: self.resume(job), paused)
+
+    def _undo(
+        self,
+        request: int,
+        what: str,
+        seconds: float,
+        undo: Callable[[], object],
+        lasts: Callable[[], bool],
+    ) -> None:
+        """Take back an order that long after it was answered, until it does not last any more: a
+        cut-off side that has missed orders takes one whose version loses when sides meet."""
+        cluster = self.cluster
+        self.lasting[what] += 1
 
         def again() -> None:
-            self.pausing[job] -= 1
-            self.resume(job)
+            self.lasting[what] -= 1
+            undo()
             cluster.after(_PATIENCE_SECONDS, insist)
 
         def insist() -> None:
-            """A cut-off side that had missed orders took this one: theirs may have won."""
-            record = cluster.record_of(job)
-            if record is not None and record.paused and not record.ended and not self.pausing[job]:
-                self.resume(job)
+            if lasts() and not self.lasting[what]:
+                undo()
                 cluster.after(_PATIENCE_SECONDS, insist)
 
         def look() -> None:
