@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from elasticd.core.context import Context
 from elasticd.core.messages import Halt, Progress, World
-from elasticd.types import JobId, NodeId
+from elasticd.types import JobId, NodeId, Tag
 
 HALTED = "paused"
 """The phase of a trainer that goes no further."""
@@ -36,10 +36,12 @@ class Halting:
     world: World | None = None
     step: int = -1
     """Where the members of ``world`` were told to halt; -1: nowhere."""
+    lifted: Tag | None = None
+    """The world whose members stand still, though they were told to go on."""
 
     def reset(self) -> None:
         """Messages may have been lost: say it again."""
-        self.world, self.step = None, -1
+        self.world, self.step, self.lifted = None, -1, None
 
     def order(self, world: World, progress: Mapping[NodeId, Progress], last_step: int) -> None:
         """Name a step, if none is named or somebody is beyond it. Close to the end none is: the job
@@ -48,21 +50,28 @@ class Halting:
         same = self.world is not None and self.world.generation == world.generation
         if not known or (same and not any(self._beyond(p) for p in progress.values())):
             return
-        step = max(p.step for p in progress.values()) + _AHEAD_STEPS
-        if step < last_step:
-            self.world, self.step = world, step
-            self._tell(world, step)
+        newest = max(p.step for p in progress.values())
+        if all(p.phase == HALTED and p.step == newest for p in progress.values()):
+            self.world, self.step = world, newest  # an earlier leader has told them
+        elif newest + _AHEAD_STEPS < last_step:
+            self.world, self.step = world, newest + _AHEAD_STEPS
+            self._tell(world, self.step)
+        else:
+            self.lift(world, progress)
 
     def _beyond(self, progress: Progress) -> bool:
         if progress.step != self.step:
             return progress.step > self.step
         return progress.committed == self.step and progress.phase in _BEYOND
 
-    def lift(self, world: World) -> None:
-        """Let the members go on."""
-        if self.world is not None and self.world.generation == world.generation:
+    def lift(self, world: World, progress: Mapping[NodeId, Progress]) -> None:
+        """Let the members go on, whoever told them to halt."""
+        ours = self.world is not None and self.world.generation == world.generation
+        stand = any(p.phase == HALTED for p in progress.values())
+        if ours or (stand and self.lifted != world.generation):
             self._tell(world, -1)
         self.reset()
+        self.lifted = world.generation if stand else None
 
     def _tell(self, world: World, step: int) -> None:
         for node in world.members:

@@ -324,7 +324,7 @@ class Driver:
         world, newest = self.world, self.newest
         assert world is not None
         if not self.record.paused:
-            self.halting.lift(world)
+            self.halting.lift(world, self.progress)
         elif not self.halting.reached(world, self.progress):
             self.halting.order(world, self.progress, self.spec.train.steps)
         elif newest is not None and (newest.lineage, newest.step) == (
