@@ -546,8 +546,14 @@ class Driver:
         with one."""
         first = next((n for n in self.holdings if held[n].point is not None), None)
         if first is not None:
-            self.ctx.log("warning", "no checkpoint to go back to: one state has to do", node=first)
-            self.holdings[first] = held[first]
+            self.holdings[first], self.exact = held[first], False
+            self.ctx.emit(
+                "state_chosen",
+                f"states differ and no checkpoint is there to go back to: all take that of {first},"
+                " which may be the wrong one",
+                self.record.id,
+                culprit=first,
+            )
         return self._start_point(distrusted=False)
 
     def _start_point(self, distrusted: bool) -> Start | str:
