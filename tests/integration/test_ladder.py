@@ -27,7 +27,9 @@ def kinds(cluster: Cluster, job: str, kind: str) -> list[dict[str, Any]]:
 
 
 def faults(cluster: Cluster, job: str) -> list[str]:
-    return [event["fault"] for event in kinds(cluster, job, "fault_detected")]
+    """All that broke something; that a node of a busy machine is slow may well be true."""
+    found = [event["fault"] for event in kinds(cluster, job, "fault_detected")]
+    return [fault for fault in found if fault != "slow"]
 
 
 def the_fault(cluster: Cluster, job: str, fault: str) -> dict[str, Any]:
@@ -86,7 +88,7 @@ def test_a_slowed_trainer_is_given_fewer_grains(cluster: Cluster, undisturbed: U
 
     assert cluster.wait_for("fewer grains", moved) == before[2]["pid"], "its trainer stays"
     check(cluster, job, "high.py", expected)
-    assert set(faults(cluster, job)) <= {"slow"}, cluster.report("that breaks nothing", job)
+    assert faults(cluster, job) == [], cluster.report("that breaks nothing", job)
     assert cluster.status(job)["recoveries"] == 0
 
 
