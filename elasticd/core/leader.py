@@ -64,6 +64,9 @@ from elasticd.recovery import faults, recheck
 from elasticd.recovery.faults import RING_FAULTS
 from elasticd.types import NO_TAG, NodeId, Tag
 
+_LONGEST_PAUSE = 5
+"""Doublings of the pause between tries to read a checkpoint."""
+
 
 @dataclass(slots=True)
 class Driver:
@@ -86,6 +89,9 @@ class Driver:
     why_waiting: str = "trainers are starting"
     hold_off: float = 0.0
     """Before this time nothing can have changed that made the last plan impossible."""
+    unread: int = 0
+    """Checkpoints in a row that a member could not read, nor have from another."""
+    read_again_at: float = 0.0
     oriented: bool = False
     """We know what world the members are in, which an earlier leader may have formed."""
     world: World | None = None
@@ -234,6 +240,7 @@ class Driver:
         self.checkpoints.on_view(view, (*lost, *reborn))
         self.statuses.clear()
         self.judged, self.released, self.hold_off = set(), set(), 0.0
+        self.read_again_at = 0.0
         self.growth.reset()
         self.halting.reset()
         self.discharged.clear()
@@ -282,6 +289,10 @@ class Driver:
         takes = source.startswith(("peer:", "updates:"))
         if takes and self.phase == "forming" and fault in ("state_unavailable", "hang"):
             self.trust.bench(culprit, text)
+        if fault == "state_unavailable" and source == "checkpoint":
+            # Who has a copy may be away: until a node comes, trying at once again helps nobody.
+            seconds = self.ctx.timing.retry_seconds * 2 ** min(self.unread, _LONGEST_PAUSE)
+            self.unread, self.read_again_at = self.unread + 1, self.ctx.now + seconds
         self.account.count()
         if self.phase in ("running", "forming"):
             self._enter("waiting", "a member failed")
@@ -359,7 +370,7 @@ class Driver:
         return self.roster.silent() if waits else []
 
     def _maybe_freeze(self) -> None:
-        if self.ctx.now < self.hold_off:
+        if self.ctx.now < max(self.hold_off, self.read_again_at):
             return
         if silent := self._silent():
             self.why_waiting = f"waiting to hear from {', '.join(silent)}"
@@ -508,7 +519,8 @@ class Driver:
             return
         level = self.relief.level
         relieved = self._relieve()
-        if account.pieces and not relieved and not faults.from_outside(account.pieces):
+        outside = faults.from_outside(account.pieces) or self.unread > 0
+        if account.pieces and not relieved and not outside:
             account.fruitless += 1
         if start.rung == "restore" and account.recovery is None and not self.resumed:
             account.open_restore(self.started_at, self.committed)
@@ -730,6 +742,7 @@ class Driver:
         for member in world.members:
             self.ctx.send(member, Formed(world.job, world.generation))
         seconds = self._waited()
+        self.unread = 0
         self.committed = world.step if world.goes_back else max(self.committed, world.step)
         self.moved_at = self.ctx.now
         self._enter("running")
@@ -993,7 +1006,7 @@ class Driver:
 
     def deadlines(self) -> list[float]:
         timing, since = self.ctx.timing, self.phase_since
-        times = [self.hold_off, *self.checkpoints.deadlines()]
+        times = [self.hold_off, self.read_again_at, *self.checkpoints.deadlines()]
         match self.phase:
             case "waiting":
                 times += [

@@ -205,7 +205,8 @@ def _from_survivors(at: Situation, best: restore.Held) -> Start:
         and (
             at.strict
             or _is_over(at, best.point)
-            or restore.keeps_lineage(last.members, at.roster.view.members)
+            # The members, not the view: a view may part before the rest of it hears of this world.
+            or restore.keeps_lineage(last.members, resume.members)
         )
     ):
         return Start(resume, rung, _parent_of(at, lineage))

@@ -82,6 +82,7 @@ def test_one_that_falls_silent_is_left_out_by_all(leads: bool) -> None:
     assert any("silent for" in reason and ", say " in reason for reason in reasons)
 
 
+@pytest.mark.deep
 def test_several_that_fall_silent_at_once_are_left_out_together() -> None:
     """The leader, the next one by name, and five others."""
     took: list[float] = []
@@ -134,6 +135,7 @@ def cut_in_two(nodes: int, here: Callable[[list[NodeId]], list[NodeId]]) -> None
     assert max(took[:2]) < 5.0
 
 
+@pytest.mark.deep
 def test_a_few_that_are_cut_off_go_on_and_meet_the_others() -> None:
     """They hear nobody of the overlay but one another: they listen to everyone."""
     cut_in_two(72, lambda names: names[::15])
@@ -145,6 +147,7 @@ def test_two_halves_go_on_and_meet() -> None:
     cut_in_two(66, lambda names: names[::2])
 
 
+@pytest.mark.deep
 def test_a_dead_link_that_nobody_listens_to_delays_a_view_and_does_not_stop_it() -> None:
     """Between the leader and a member that is no neighbour of its: its proposal goes through one
     that is, once it was not answered for a moment."""
