@@ -764,8 +764,8 @@ class Driver:
 
     def on_progress(self, node: NodeId, progress: Progress) -> None:
         world = self.world
-        if world is None and not self.oriented:
-            self.progress[node] = progress
+        if not self.oriented:
+            self.progress[node] = progress  # of a world, perhaps, that we have yet to hear of
         if world is None or progress.generation != world.generation:
             return
         before = self.progress.get(node)
