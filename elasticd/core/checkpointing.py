@@ -206,7 +206,12 @@ class Checkpoints:
                         entry.holders.setdefault(index, set()).add(node)
                 continue
             self.ctx.log("warning", "manifest not stored", node=node, reason=stored.reason)
-            if stored.refused:
+            if stored.refused and entry.needs(node):
+                if node not in entry.again:
+                    self._tell_refused(entry, node, stored.reason)
+                del entry.asked[node]
+                entry.again[node] = self.ctx.now + self.ctx.timing.retry_seconds
+            elif stored.refused:
                 self._without(entry, node, stored.reason)
             else:
                 entry.forget(node)
@@ -219,15 +224,18 @@ class Checkpoints:
         entry.heard.add(node)
         entry.failed[node] = reason
         if not told:
-            self.ctx.emit(
-                "checkpoint_refused",
-                f"{node} does not store its part of step {entry.step}: {reason}",
-                self.job,
-                entry.generation.counter,
-                step=entry.step,
-                culprit=node,
-                cause=reason,
-            )
+            self._tell_refused(entry, node, reason)
+
+    def _tell_refused(self, entry: Entry, node: NodeId, reason: str) -> None:
+        self.ctx.emit(
+            "checkpoint_refused",
+            f"{node} does not store its part of step {entry.step}: {reason}",
+            self.job,
+            entry.generation.counter,
+            step=entry.step,
+            culprit=node,
+            cause=reason,
+        )
 
     def lineages(self) -> frozenset[Lineage]:
         """Those of which a checkpoint is known, be it an unfinished one."""
@@ -327,7 +335,7 @@ class Checkpoints:
                 times.append(entry.began + limit)
             if not self._durable(entry):
                 waited = (n for n in entry.asked if n not in (*entry.stored, *entry.failed))
-                times += [entry.asked[n] + limit for n in waited]
+                times += [*(entry.asked[n] + limit for n in waited), *entry.again.values()]
             short = entry.complete and entry.fewest(self._lasting(entry)) < self._wanted(entry)
             if short and not entry.pulling and self._able(entry):
                 times.append(self.retry_at)
@@ -400,7 +408,8 @@ class Checkpoints:
             if entry is self.home:
                 self.newest = manifest
         for node in self.view.members:
-            if node not in (*entry.asked, *entry.rejected, *entry.failed):
+            waits = entry.again.get(node, 0.0) > self.ctx.now
+            if not waits and node not in (*entry.asked, *entry.rejected, *entry.failed):
                 entry.asked[node] = self.ctx.now
                 self.ctx.send(node, ManifestStore(self.job, manifest))
 

@@ -30,6 +30,8 @@ class Entry:
     manifest: Manifest | None = None
     asked: dict[NodeId, float] = field(default_factory=dict)
     """Nodes that were told to store the manifest, and when."""
+    again: dict[NodeId, float] = field(default_factory=dict)
+    """Nodes that have refused the manifest, alone with what they hold, and when to ask again."""
     stored: set[NodeId] = field(default_factory=set)
     heard: set[NodeId] = field(default_factory=set)
     """Nodes that have written their shards."""
@@ -79,6 +81,10 @@ class Entry:
         final = nodes & self.stored
         return min(len({*names} & self.holders.get(i, set()) & final) for names, i in rows)
 
+    def needs(self, node: NodeId) -> bool:
+        """Whether ``node`` is the only one that has some shard."""
+        return any(held == {node} for held in self.holders.values())
+
     def full(self, node: NodeId) -> bool:
         """Whether ``node`` has all shards that anybody has."""
         return all(node in nodes for nodes in self.holders.values())
@@ -118,6 +124,7 @@ class Entry:
         for nodes in (self.stored, self.heard, self.pulling, self.rejected):
             nodes.discard(node)
         self.asked.pop(node, None)
+        self.again.pop(node, None)
         self.failed.pop(node, None)
 
     def odd(self, index: int, node: NodeId) -> NodeId:

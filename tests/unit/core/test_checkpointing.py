@@ -283,6 +283,23 @@ def test_a_disk_that_refuses_the_manifest_is_done_without() -> None:
     assert desk.announced() == [10]
 
 
+def test_a_full_disk_that_alone_has_a_shard_is_asked_again_for_its_manifest() -> None:
+    desk = Desk(A, B, replicas=1)
+    desk.wrote(A, 0)
+    desk.wrote(B, 1)
+    desk.asked(ManifestStore)
+    desk.stored(A)
+    for _ in range(3):
+        desk.stored(B, refusal=FULL)
+        assert desk.asked(ManifestStore) == [], "not at once"
+        assert min(t for t in desk.made.deadlines() if t > desk.ctx.now) < desk.ctx.now + 2
+        desk.later(1.5)
+        assert desk.asked(ManifestStore) == [B]
+    assert len(desk.emitted("checkpoint_refused")) == 1
+    desk.stored(B)
+    assert desk.announced() == [10]
+
+
 def test_a_late_writer_that_skips_gets_a_copy() -> None:
     desk = Desk(A, B)
     desk.form(A, B)
