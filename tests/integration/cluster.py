@@ -23,11 +23,10 @@ from typing import Any, Self, TypeVar
 
 import psutil
 
+from elasticd import config
 from elasticd.cli.client import Client
 from elasticd.cli.daemons import DAEMON
 from elasticd.cli.homes import node_homes
-from elasticd.config import load as load_config
-from elasticd.config import split_address
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
 from elasticd.supervision.roster import kill_group
 from elasticd.train.sampling import indices
@@ -141,6 +140,12 @@ class Cluster:
         """Of commands and daemons: their temporary files are in a folder of their own."""
         return {**os.environ, "TMPDIR": str(self.temporary)}
 
+    def configure(self, node: str, **settings: Any) -> None:
+        """Give ``node`` these keys of elasticd.toml, before it is started for the first time."""
+        folder = self.home / node
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / config.FILE_NAME).write_text(config.dump(config.NodeConfig(**settings)))
+
     def up(self) -> None:
         """Start the nodes that don't run; returns once all share a view."""
         if self._kernels is not None:
@@ -177,7 +182,7 @@ class Cluster:
     @property
     def addresses(self) -> list[str]:
         """Where the daemons listen."""
-        return [load_config(folder).listen for folder in node_homes(self.home)]
+        return [config.load(folder).listen for folder in node_homes(self.home)]
 
     def submit(self, entrypoint: str, at: str = "", **settings: object) -> str:
         """Submit a script of jobs/, to the node ``at`` if one is named; returns the job's id.
@@ -433,7 +438,7 @@ def _processes_of(home: Path) -> list[tuple[int, str]]:
 def _accepts(address: str) -> bool:
     with contextlib.closing(socket.socket()) as probe:
         probe.settimeout(1.0)
-        return probe.connect_ex(split_address(address)) == 0
+        return probe.connect_ex(config.split_address(address)) == 0
 
 
 def _shared_memory() -> set[str]:

@@ -16,9 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from elasticd import config
 from elasticd.cli.client import Client
-from elasticd.config import NodeConfig
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
 from tests.integration.cluster import Cluster
 
@@ -70,7 +68,7 @@ class NetCluster(Cluster):
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._hub = f"{self._prefix}-hub"
         self._wire()
-        self._configure()
+        self._furnish()
 
     # The network.
 
@@ -148,7 +146,7 @@ class NetCluster(Cluster):
         """What goes before the daemon's command."""
         return ["ip", "netns", "exec", self.space(node)]
 
-    def _configure(self) -> None:
+    def _furnish(self) -> None:
         identity = secrets.token_hex(16)
         for node in self.nodes:
             folder = self.home / node
@@ -157,14 +155,14 @@ class NetCluster(Cluster):
                 _run(
                     "mount", "-t", "tmpfs", "-o", f"size={self._disk_mib}m", "elasticd", str(folder)
                 )
-            settings = NodeConfig(
+            self.configure(
+                node,
                 node_id=node,
                 listen=self.listens(node),
                 advertise=tuple(self.answers(node)),
                 peers=tuple(self.answers(n)[0] for n in self.nodes if n != node),
                 **self._settings,
             )
-            (folder / config.FILE_NAME).write_text(config.dump(settings))
             (folder / "cluster_id").write_text(identity + "\n")
             if self._kernels is not None:
                 shutil.copytree(self._kernels, folder / "cache", dirs_exist_ok=True)

@@ -13,7 +13,7 @@ from tests.integration.test_digest import check
 
 pytestmark = pytest.mark.process
 
-PATIENT = "return_seconds = 60\n"
+RETURN_SECONDS = 60
 """A machine that runs tests is busy: how long a daemon takes to start is not the question here."""
 SLOW = ["--pace-seconds", "0.15"]
 
@@ -30,8 +30,7 @@ def test_rolling_restarts_interrupt_no_step(
     expected = undisturbed("high.py")
     made = make_cluster(tmp_path, 3)
     for node in made.nodes:
-        (made.home / node).mkdir(parents=True)
-        (made.home / node / "elasticd.toml").write_text(PATIENT)
+        made.configure(node, return_seconds=RETURN_SECONDS)
     with made as cluster:
         job = cluster.submit("high.py", job__args=SLOW)
         before = cluster.wait_whole(job, 3)

@@ -42,13 +42,10 @@ def holders(cluster: Cluster, job: str, one: Manifest, shard: int) -> set[str]:
 
 
 def test_replicas_are_in_other_failure_domains_and_the_best_state_is_kept(tmp_path: Path) -> None:
-    with Cluster(tmp_path, 4) as cluster:
-        cluster.down()
-        for node, domain in DOMAINS.items():
-            config = cluster.home / node / "elasticd.toml"
-            config.write_text(f'failure_domain = "{domain}"\n{config.read_text()}')
-        cluster.up()
-
+    cluster = Cluster(tmp_path, 4)
+    for node, domain in DOMAINS.items():
+        cluster.configure(node, failure_domain=domain)
+    with cluster:
         figures: dict[str, Any] = {
             "train__steps": 30,
             "checkpoint__every_steps": 5,

@@ -21,8 +21,7 @@ def test_one_of_three_waits_until_another_is_back(
     expected = undisturbed("high.py")
     made = make_cluster(tmp_path, 3)
     for node in made.nodes:
-        (made.home / node).mkdir(parents=True)
-        (made.home / node / "elasticd.toml").write_text('partition = "strict"\n')
+        made.configure(node, partition="strict")
     with made as cluster:
         job = cluster.submit("high.py", job__args=["--pace-seconds", "0.02"])
         cluster.wait_whole(job, 5)
