@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from elasticd.shell.durable import write_whole
 from elasticd.supervision.roster import CREATE_TIME_TOLERANCE_SECONDS
 
 # -P: nothing in the working folder, which is the node's home, shall be imported.
@@ -28,6 +29,12 @@ def find(record: Path) -> psutil.Process | None:
     except (OSError, ValueError, TypeError, KeyError, OverflowError, psutil.Error):
         return None
     return process if alive and abs(gap) < CREATE_TIME_TOLERANCE_SECONDS else None
+
+
+def name(record: Path, process: psutil.Process) -> None:
+    """Have :func:`find` find ``process`` in the file."""
+    found = {"pid": process.pid, "create_time": process.create_time()}
+    write_whole(record, json.dumps(found).encode())
 
 
 def find_daemon(home: Path) -> psutil.Process | None:
@@ -51,3 +58,8 @@ def start(command: Sequence[str], folder: Path, log: Path) -> subprocess.Popen[b
             cwd=folder,
             start_new_session=True,
         )
+
+
+def let_live(process: subprocess.Popen[bytes]) -> None:
+    """It is to outlive us: Popen shall not wait for it, nor complain."""
+    process.returncode = 0

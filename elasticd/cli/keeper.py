@@ -9,7 +9,6 @@ away.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -21,15 +20,16 @@ from pathlib import Path
 
 import psutil
 
-from elasticd.cli.daemons import DAEMON_FILE, find, find_daemon, start, start_daemon
+from elasticd.cli.daemons import DAEMON_FILE, find, find_daemon, let_live, name, start, start_daemon
 from elasticd.cli.homes import node_homes
+from elasticd.errors import UsageError
 from elasticd.shell.clock import monotonic_seconds
 
 KEEPER_FILE = "keeper.json"
 KEEPER_LOG = "keeper.log"
 POLL_SECONDS = 0.1
 END_SECONDS = 5.0
-WRONG_SETTING = 2
+WRONG_SETTING = UsageError.exit_code
 """The exit code that no restart cures."""
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 10.0
@@ -110,11 +110,8 @@ def start_keeper(home: Path, program: Sequence[str]) -> None:
     """Start the keeper of ``home``, where there must be none. It starts daemons as ``program``."""
     command = [sys.executable, "-P", "-m", "elasticd.cli.keeper", str(home), *program]
     keeper = start(command, home, home / KEEPER_LOG)
-    process = psutil.Process(keeper.pid)
-    beside = home / f".{KEEPER_FILE}.partial"
-    beside.write_text(json.dumps({"pid": keeper.pid, "create_time": process.create_time()}))
-    beside.replace(home / KEEPER_FILE)
-    keeper.returncode = 0  # it is to outlive us: Popen shall not wait for it, nor complain
+    name(home / KEEPER_FILE, psutil.Process(keeper.pid))
+    let_live(keeper)
 
 
 def end_keeper(home: Path) -> bool:

@@ -25,11 +25,12 @@ import psutil
 
 from elasticd import config
 from elasticd.cli.client import Connection, probe
-from elasticd.cli.daemons import DAEMON, DAEMON_FILE, LOG_FILE, find_daemon, start_daemon
+from elasticd.cli.daemons import DAEMON, DAEMON_FILE, LOG_FILE, find_daemon, let_live, start_daemon
 from elasticd.cli.homes import SOCKET_NAME, node_homes
 from elasticd.cli.keeper import end_keeper, start_keeper
 from elasticd.config import NodeConfig
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError, UsageError
+from elasticd.shell.durable import write_whole
 from elasticd.shell.firewall import firewall
 from elasticd.supervision.roster import Roster, kill_group
 
@@ -183,9 +184,9 @@ def _configure(
             peers=tuple(address for at, address in enumerate(addresses) if at != number),
         )
         folder.mkdir(mode=0o700, exist_ok=True)
-        _write(folder / CLUSTER_ID_FILE, cluster_id + "\n")
+        write_whole(folder / CLUSTER_ID_FILE, f"{cluster_id}\n".encode())
         if kept.get(folder) != settings or not (folder / config.FILE_NAME).exists():
-            _write(folder / config.FILE_NAME, config.dump(settings))
+            write_whole(folder / config.FILE_NAME, config.dump(settings).encode())
         nodes.append(Node(folder, settings))
     return nodes
 
@@ -229,12 +230,6 @@ def _cluster_id(folders: Sequence[Path]) -> str:
     return secrets.token_hex(16)
 
 
-def _write(path: Path, text: str) -> None:
-    beside = path.with_name(f".{path.name}.partial")
-    beside.write_text(text)
-    beside.replace(path)
-
-
 # --- processes ----------------------------------------------------------------------------------
 
 
@@ -261,7 +256,7 @@ def _await_view(
             raise OperationError(f"the daemons share no view after {UP_SECONDS:g} s: {shown}")
         time.sleep(POLL_SECONDS)
     for process in started.values():
-        process.returncode = 0  # it is to outlive us: Popen shall not wait for it, nor complain
+        let_live(process)
 
 
 def _view(node: Node) -> tuple[Any, ...] | None:

@@ -71,6 +71,13 @@ def write_durable(path: Path, data: bytes, mode: int = 0o600) -> None:
     sync_folder(path.parent)
 
 
+def write_whole(path: Path, data: bytes) -> None:
+    """As :func:`write_durable` where a crash is of the process alone: nothing is synced."""
+    partial = path.with_name(path.name + PARTIAL_SUFFIX)
+    partial.write_bytes(data)
+    partial.replace(path)
+
+
 def unwritable(folder: Path) -> OSError | None:
     """What goes wrong when a few bytes are written in ``folder``; None: nothing."""
     probe = folder / f".probe{PARTIAL_SUFFIX}"

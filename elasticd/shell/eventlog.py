@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticd.errors import OperationError
-from elasticd.shell.durable import PARTIAL_SUFFIX, write_all
+from elasticd.shell.durable import PARTIAL_SUFFIX, write_all, write_whole
 from elasticd.shell.journal import frame, salvage, scan
 from elasticd.types import JobId
 
@@ -251,10 +251,7 @@ class EventLog:
             os.close(fd)
 
     def _replace(self, name: str, data: bytes) -> None:
-        path = self._folder / (name + _SUFFIX)
-        beside = path.with_name(path.name + PARTIAL_SUFFIX)
-        beside.write_bytes(data)
-        beside.replace(path)
+        write_whole(self._folder / (name + _SUFFIX), data)
 
     def _read(self, path: Path) -> None:
         data = path.read_bytes()
