@@ -90,9 +90,13 @@ class Cutter:
         """Cut the link for ``seconds``."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        log.warning("link cut on purpose", node=cut.node, how=cut.how, seconds=seconds)
         try:
             self._peers.shun(cut.node)
+            await self._cut_what_is_new(cut)
+            cuts = len(cut.done)
+            log.warning(
+                "link cut on purpose", node=cut.node, how=cut.how, seconds=seconds, connections=cuts
+            )
             while (left := end - loop.time()) > 0:
                 await self._cut_what_is_new(cut)
                 await asyncio.sleep(min(LOOK_SECONDS, left))

@@ -45,7 +45,14 @@ from elasticd.cli import local, submit
 from elasticd.cli.client import Client
 from elasticd.cli.demo_watch import Watch
 from elasticd.cli.watch import ENDED
+from elasticd.errors import OperationError
 from elasticd.job import JobSpec
+from elasticd.shell.watch import LOOK_SECONDS
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.integration import memorygroup
+from tests.integration.memorygroup import MemoryGroup
 
 NODES = 3
 FIRST = "node-0"
@@ -63,7 +70,6 @@ SHORT_SETTINGS = (
     "batch.micro=4",
     "train.steps=1000000",
 )
-GROUP = Path("/sys/fs/cgroup/memory/elasticd-bench")
 WAIT_SECONDS = 120.0
 POLL_SECONDS = 0.01
 TARGETS = {
@@ -251,41 +257,21 @@ def _limit(pid: int, more_bytes: int) -> None:
 
 
 def _strike_group(pid: int) -> Iterator[float]:
-    """Put a trainer into a cgroup that has less memory than it uses."""
-    GROUP.mkdir(exist_ok=True)
-    try:
-        (GROUP / "memory.limit_in_bytes").write_text("-1")
-        (GROUP / "cgroup.procs").write_text(str(pid))
-        time.sleep(1.2)  # its daemon looks once a second where its children are
-        yield _tighten(40 * MIB)
-    finally:
-        for left in (GROUP / "cgroup.procs").read_text().split():
-            with contextlib.suppress(OSError):
-                (GROUP.parent / "cgroup.procs").write_text(left)
-        GROUP.rmdir()
-
-
-def _tighten(limit_bytes: int) -> float:
-    """Limit the group, which it refuses while more is in use that can't be taken away: between two
-    grains. Returns when that was."""
-    deadline = time.monotonic() + 10
-    while True:
+    """Put a trainer into a memory cgroup, and let another process take what that has left."""
+    with MemoryGroup() as group:
+        group.add(pid)
+        time.sleep(2 * LOOK_SECONDS)  # its daemon looks now and then where its children are
         now = time.time()
-        try:
-            (GROUP / "memory.limit_in_bytes").write_text(str(limit_bytes))
-            return now
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
+        if not group.exhaust(pid):
+            raise OperationError("the kernel has not killed")
+        yield now
 
 
 def possible(kind: str) -> str:
     """Why a kind can't be measured here, or nothing."""
     if kind in ("oom", "oom-kill") and sys.platform != "linux":
         return "only Linux can limit a running process's memory"
-    if kind == "oom-kill" and not os.access(GROUP.parent, os.W_OK):
-        return f"{GROUP.parent} is not writable"
-    return ""
+    return memorygroup.why_not() if kind == "oom-kill" else ""
 
 
 def measure(kind: str, options: argparse.Namespace) -> list[Sample]:

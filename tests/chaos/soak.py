@@ -7,8 +7,10 @@ are killed, stopped and paused while it runs, links are cut, cables pulled, clus
 filled, memory taken away: some at once, some during a recovery, some for good and some to come
 back, now and then all of them. As root on Linux the nodes have networks and disks of their own.
 Afterwards its digest must be that of an undisturbed run, every sample of every step used exactly
-once, and no committed step lost unless nobody was left who held it or two sides went on. The last
-line is ``faults N violations M``; the exit status is 1 if M is not 0. ``--seed S --job N`` runs one
+once, and no committed step lost unless nobody was left who held it or two sides went on. Counted is
+what was seen to strike while the job ran: what lived when it was killed, cuts that met connections,
+memory that was told to be short. The last line is
+``faults N violations M``; the exit status is 1 if M is not 0. ``--seed S --job N`` runs one
 job again.
 """
 
@@ -24,6 +26,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +37,8 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.chaos import schedule
+from elasticd.errors import ElasticdError
+from tests.chaos import schedule, strikes
 from tests.integration.cluster import Cluster, compile_kernels
 from tests.integration.netns import NetCluster, why_not
 
@@ -57,10 +61,15 @@ class Tally:
 
     began: float = field(default_factory=time.monotonic)
     jobs: int = 0
-    faults: int = 0
+    struck: Counter[str] = field(default_factory=Counter)
+    """Faults of each kind that struck."""
     violations: list[str] = field(default_factory=list)
     seconds: dict[str, list[float]] = field(default_factory=dict)
     """Per rung, how long each recovery took."""
+
+    @property
+    def faults(self) -> int:
+        return self.struck.total()
 
     def say(self, text: str) -> None:
         print(f"{time.monotonic() - self.began:8.1f}  {text}", flush=True)
@@ -76,6 +85,7 @@ class Tally:
             figures = min(seconds), statistics.median(seconds), max(seconds)
             shown = ", ".join(f"{figure:.2f}" for figure in figures)
             print(f"{len(seconds):5d} x {rung:8s} min, median, max: {shown} s")
+        print(", ".join(f"{count} x {kind}" for kind, count in sorted(self.struck.items())))
         for violation in self.violations:
             print(f"violation: {violation}")
         print(f"faults {self.faults} violations {len(self.violations)}", flush=True)
@@ -98,7 +108,7 @@ class Soak:
         self._clusters = 0
         self._digests: dict[str, str] = {}
         self._sizes: dict[int, int] = {}
-        self._revival: schedule.Revival | None = None
+        self._revival: strikes.Revival | None = None
         self.cluster: Cluster | None = None
 
     def undisturbed(self, script: str) -> str:
@@ -150,24 +160,44 @@ class Soak:
         )  # fmt: skip
         faults = schedule.draw(dice, STEPS, dice.randint(1, MAX_FAULTS), harsh=True)
         self._tally.say(f"job {name} {script} {job}: {schedule.shown(faults)}")
-        revival = self._revival = schedule.Revival(cluster)
+        revival = self._revival = strikes.Revival(cluster)
+        struck: list[strikes.Struck] = []
         try:
-            self._break(cluster, job, faults, revival)
+            self._break(cluster, job, faults, revival, struck)
             self._judge(cluster, job, script, expected, faults)
-            schedule.undo(cluster, revival)
+            strikes.undo(cluster, revival)
             self._check_processes(cluster)
         except AssertionError as error:
             self._failed(cluster, job, error)
+            self._count(cluster, job, struck)
             self.close()
+        else:
+            self._count(cluster, job, struck)
 
     def _break(
-        self, cluster: Cluster, job: str, faults: list[schedule.Fault], revival: schedule.Revival
+        self,
+        cluster: Cluster,
+        job: str,
+        faults: list[schedule.Fault],
+        revival: strikes.Revival,
+        struck: list[strikes.Struck],
     ) -> None:
         for fault in faults:
-            done = schedule.inflict(cluster, job, fault, revival)
-            self._tally.faults += len(done)
+            done = strikes.inflict(cluster, job, fault, revival)
+            struck += done
             if done:
-                self._tally.say(f"step {fault.step}: {', '.join(done)}")
+                self._tally.say(f"step {fault.step}: {', '.join(map(str, done))}")
+
+    def _count(self, cluster: Cluster, job: str, struck: list[strikes.Struck]) -> None:
+        """Only what is seen to have hit the job while it ran."""
+        events: list[dict[str, Any]] = []
+        with contextlib.suppress(ElasticdError):
+            events = cluster.events(job)
+        for one in struck:
+            if one.hit(events):
+                self._tally.struck[one.kind] += 1
+            else:
+                self._tally.say(f"did not strike: {one}")
 
     def _judge(
         self, cluster: Cluster, job: str, script: str, expected: str, faults: list[schedule.Fault]
@@ -217,7 +247,7 @@ class Soak:
             for number in range(count):
                 status = cluster.wait_whole(job, cluster.status(job)["step"] + 1)
                 if cluster.kill_reducer(job, number % len(status["ranks"])) is not None:
-                    self._tally.faults += 1
+                    self._tally.struck["reducer"] += 1
                 if number == min(WARM_GENERATIONS, count // 4):
                     early = self._samples(cluster, job)
             cluster.wait_whole(job, cluster.status(job)["step"] + 1)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.chaos import schedule
+from tests.chaos import schedule, strikes
 from tests.integration.cluster import Cluster
 
 pytestmark = pytest.mark.process
@@ -59,12 +59,12 @@ def test_random_kills_change_no_bit(
     expected = undisturbed(script)
     faults = schedule.draw(random.Random(seed), steps=60, count=3)
     job = cluster.submit(script, world__max=size, job__args=["--pace-seconds", "0.01"])
-    revival = schedule.Revival(cluster)
-    done = [schedule.inflict(cluster, job, fault, revival) for fault in faults]
-    what = f"seed {seed}: {schedule.shown(faults)}; done: {done}"
+    revival = strikes.Revival(cluster)
+    done = [one for fault in faults for one in strikes.inflict(cluster, job, fault, revival)]
+    what = f"seed {seed}: {schedule.shown(faults)}; done: {', '.join(map(str, done))}"
     check(cluster, job, script, expected, what)
-    schedule.undo(cluster, revival)
-    assert any(done), what
+    strikes.undo(cluster, revival)
+    assert done, what
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

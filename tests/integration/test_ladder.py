@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.integration import memorygroup
 from tests.integration.cluster import Cluster
+from tests.integration.memorygroup import MemoryGroup
 from tests.integration.test_digest import check
 
 pytestmark = pytest.mark.process
@@ -176,29 +178,22 @@ def test_allocations_that_fail_halve_the_grain_in_place(cluster: Cluster) -> Non
     assert len(writers) == 2, "a trainer was replaced"
 
 
-GROUPS = Path("/sys/fs/cgroup/memory")
-
-
 @pytest.fixture
-def group(request: pytest.FixtureRequest) -> Any:
-    """A memory cgroup of version 1 of our own."""
-    folder = GROUPS / f"elasticd-test-{request.node.name}"
-    try:
-        folder.mkdir()
-    except OSError as error:
-        pytest.skip(f"no memory cgroup can be made here: {error}")
-    yield folder
-    folder.rmdir()
+def group() -> Iterator[MemoryGroup]:
+    """A memory cgroup of our own."""
+    if why := memorygroup.why_not():
+        pytest.skip(why)
+    with MemoryGroup() as made:
+        yield made
 
 
-def test_the_kernel_kills_for_want_of_memory(cluster: Cluster, group: Path) -> None:
-    arguments = [*SLOW, "--sample-bytes", str(24 * MIB)]
-    job = cluster.submit("ladder.py", job__args=arguments, world__max=2, recovery__spare="none")
+def test_the_kernel_kills_for_want_of_memory(cluster: Cluster, group: MemoryGroup) -> None:
+    job = cluster.submit("ladder.py", job__args=SLOW, world__max=2, recovery__spare="none")
     before = cluster.wait_whole(job, 5)
     pid = before["ranks"][1]["pid"]
-    (group / "cgroup.procs").write_text(str(pid))
+    group.add(pid)
     cluster.wait_step(job, before["step"] + 12)  # its daemon has seen where it is now
-    (group / "memory.limit_in_bytes").write_text(str(40 * MIB))
+    assert group.exhaust(pid)
     cluster.wait_end(job)
     found = the_fault(cluster, job, "oom")
     assert "the kernel killed for want of memory" in found["reason"]
