@@ -152,7 +152,7 @@ def _prepare(home: Path, count: int | None, partition: str | None) -> list[Node]
     running = [node.name for node in existing if find_daemon(node.home) is not None]
     if running and total > len(existing):
         raise UsageError(
-            f"{home} has {len(existing)} nodes and {', '.join(running)} runs; nodes can be added"
+            f"{home} has {len(existing)} nodes, of which {len(running)} run; nodes can be added"
             " after 'elasticctl local down'"
         )
     if running and partition not in (None, existing[0].config.partition):

@@ -281,12 +281,16 @@ class Checkers:
                     self._require(self.chain.formed(view))
 
     def _doubted(self, host: Host, emit: e.Emit) -> None:
-        """A leader has found a member's state to differ."""
+        """A leader has found a member's state to differ. Where nobody knows who is right it trusts
+        no state of that time, whoever has it."""
         assert host.node is not None and emit.job is not None
-        child = self._trainer_of(self.cluster.hosts[emit.fields["culprit"]], emit.job)
-        if child is not None:
-            alone = "no majority" not in emit.reason
-            child.doubts.append((host.node.drivers.by_job[emit.job], alone))
+        driver = host.node.drivers.by_job[emit.job]
+        alone = "no majority" not in emit.reason
+        named = self.cluster.hosts[emit.fields["culprit"]]
+        for each in [named] if alone else self.cluster.hosts.values():
+            child = self._trainer_of(each, emit.job)
+            if child is not None:
+                child.doubts.append((driver, alone))
 
     def _trainer_of(self, host: Host, job: JobId) -> Trainer | None:
         """The one that its daemon counts on."""
