@@ -67,8 +67,8 @@ class Endpoint:
         if now >= due:
             effects += self._mind_links(now)
             self._links_due = -inf
-        if self.node.views.changes != self._changes:
-            self._changes, self._links_due = self.node.views.changes, -inf
+        if self.node.liveness.changes != self._changes:
+            self._changes, self._links_due = self.node.liveness.changes, -inf
         self._stepped_at = now
         self._await_answers(now)
         self._set_alarms()
@@ -76,7 +76,7 @@ class Endpoint:
 
     def _await_answers(self, now: float) -> None:
         """Over a link to a peer that we do not listen to nothing comes but what it owes us."""
-        heeded, before = self.node.views.heeded, self._heeded
+        heeded, before = self.node.liveness.heeded, self._heeded
         self._heeded = heeded
         if heeded is not before:
             every = frozenset(self.sessions)
@@ -225,11 +225,11 @@ class Endpoint:
 
     def _wanted(self, node: NodeId) -> bool:
         """Whether it matters if a peer can be reached."""
-        views = self.node.views
-        if views.heeded is not None:
+        peers, view = self.node.liveness.peers, self.node.views.view
+        if self.node.liveness.heeded is not None:
             link = self.links.of(node)
-            return node in views.peers and (link.awaited_since < inf or not link.up)
-        return node in views.peers or (views.view is not None and node in views.view.members)
+            return node in peers and (link.awaited_since < inf or not link.up)
+        return node in peers or (view is not None and node in view.members)
 
     def _mind_links(self, now: float) -> list[e.Outward]:
         """Ask about peers that are not heard directly; let go of relays that are not needed."""
@@ -240,12 +240,12 @@ class Endpoint:
                 seconds = now - link.lost_at
                 link.lost_at = link.via = None
                 self.node.ctx.deaf.discard(node)
-                self.node.views.hearing()
+                self.node.liveness.rewired()
                 effects += self._tell_ways(now)
                 why = f"{node} is heard directly again; for {seconds:.1f} s it was not"
                 effects.append(e.Emit(None, "link_returned", why, None, {"culprit": node}))
             if self._wanted(node) and self.links.due(node, now):
-                known = node in self.node.views.peers
+                known = node in self.node.liveness.peers
                 link.ask_at = now + (ASK_SECONDS if known else SELDOM_ASK_SECONDS)
                 for helper in self.links.helpers(node, now, self._third(node)):
                     effects += self._say(now, helper, m.Probe(node))
@@ -253,9 +253,9 @@ class Endpoint:
 
     def _third(self, node: NodeId) -> Collection[NodeId]:
         """Who may hear a peer besides us."""
-        if self.node.views.heeded is None:
+        if self.node.liveness.heeded is None:
             return self.links.links
-        watchers = self.node.views.circle.watchers(node) & self.links.links.keys()
+        watchers = self.node.liveness.circle.watchers(node) & self.links.links.keys()
         return watchers or self.links.links
 
     def _answer(self, now: float, asker: NodeId, about: NodeId) -> list[e.Outward]:
@@ -273,7 +273,7 @@ class Endpoint:
         self._links_due = -inf
         if vouch.age_seconds is None or vouch.boot != session.boot:
             link.denials[helper] = now
-            self.node.views.evidence[node] = self.links.evidence(node, now)
+            self.node.liveness.evidence[node] = self.links.evidence(node, now)
             return []
         link.denials.pop(helper, None)
         if link.via is None or not self.links.relayed(node, now):
@@ -322,7 +322,7 @@ class Endpoint:
         link.lost_at = now
         link.losses += 1
         self.node.ctx.deaf.add(node)
-        self.node.views.hearing()
+        self.node.liveness.rewired()
         sign = f"{now - link.heard_at:.1f} s of silence" if link.up else link.down_reason
         why = f"{node} is not heard directly ({sign}), but through {carrier}: the link is lost"
         fields = {"culprit": node, "via": carrier, "evidence": sign}

@@ -21,6 +21,7 @@ from elasticd.core.adoption import Adoption
 from elasticd.core.context import Context, Timing
 from elasticd.core.drivers import Drivers, ToLeader
 from elasticd.core.jobs import JobTable
+from elasticd.core.liveness import Liveness
 from elasticd.core.member import Member
 from elasticd.core.nodes import NodeTable
 from elasticd.core.spares import SpareReducers
@@ -81,6 +82,7 @@ class Node:
     """This node's addresses, without ports, best first."""
     ctx: Context = field(init=False)
     views: Membership = field(init=False)
+    liveness: Liveness = field(init=False)
     reducers: SpareReducers = field(init=False)
     jobs: JobTable = field(init=False)
     nodes: NodeTable = field(init=False)
@@ -100,6 +102,7 @@ class Node:
             domain=self.domain, strict=self.strict, hosts=self.hosts,
         )  # fmt: skip
         self.views = Membership(self.ctx, self._votes(), self.expected_peers)
+        self.liveness = self.views.liveness
         if self.stable.promised is not None:
             self.views.promised = self.stable.promised
         for heard in self.stable.heard:
@@ -108,7 +111,9 @@ class Node:
         self.jobs = JobTable(self.ctx, self._near, self._view_members)
         self.jobs.records = {record.id: record for record in self.stable.records}
         self.worlds = {world.job: world for world in self.stable.worlds}
-        self.nodes = NodeTable(self.ctx, self.views.living, self._view_members, self._near_members)
+        self.nodes = NodeTable(
+            self.ctx, self.liveness.living, self._view_members, self._near_members
+        )
         self.nodes.records = {record.node: record for record in self.stable.nodes}
         self.drivers = Drivers(self.ctx, self.jobs, self.nodes.unwanted)
         self.ctx.children = max((left.child for left in self.leftovers), default=0)
@@ -123,10 +128,10 @@ class Node:
 
     def _near(self) -> Sequence[NodeId]:
         """Whom to tell news that they pass on."""
-        return self.views.close(self.views.living())
+        return self.liveness.close(self.liveness.living())
 
     def _near_members(self) -> Sequence[NodeId]:
-        return self.views.close(self._view_members())
+        return self.liveness.close(self._view_members())
 
     @property
     def records(self) -> dict[JobId, m.JobRecord]:
@@ -143,7 +148,7 @@ class Node:
         """Take in one event and return what is to be done, in order."""
         ctx = self.ctx
         ctx.now, ctx.wall, ctx.effects = now, self.wall(), []
-        if self.views.wake(self.views.detector.running(now, self.due)):
+        if self.views.wake(self.liveness.detector.running(now, self.due)):
             self._park()
         self.due = inf
         self._take(event)
@@ -195,7 +200,7 @@ class Node:
             case e.Tick():
                 pass
             case e.PeerUp(node, boot, address, session):
-                self.views.peer_up(node, boot, address, session)
+                self.liveness.peer_up(node, boot, address, session)
                 self.jobs.share([node])
                 self.nodes.share([node])
             case e.PeerDown(node, boot, reason):
@@ -208,7 +213,7 @@ class Node:
                 self.ctx.paths[node] = paths
                 self.tell_ways()
             case e.Received(node, message):
-                self.views.heard(node)
+                self.liveness.heard(node)
                 self._receive(node, message)
             case e.Submit(request, record):
                 self.jobs.submit(request, record)
@@ -310,7 +315,7 @@ class Node:
     def _witness(self) -> None:
         """A ring that broke just now speaks against every suspect that is in the same world."""
         window = self.ctx.timing.return_seconds
-        for node in self.views.suspects():
+        for node in self.liveness.suspects():
             for member in self.members.values():
                 world = member.world
                 if world is None or node not in world.members:
@@ -320,8 +325,8 @@ class Node:
                     break
 
     def _confirm_dead(self, node: NodeId, why: str) -> None:
-        if self.views.confirm_dead(node, why):
-            for peer in self.views.living():
+        if self.liveness.confirm_dead(node, why):
+            for peer in self.liveness.living():
                 if peer != self.me:
                     self.ctx.send(peer, m.Obituary(node, why))
 
@@ -333,9 +338,9 @@ class Node:
             case m.Heartbeat():
                 views.on_heartbeat(node, message)
             case m.Missing():
-                views.on_missing(node, message)
+                self.liveness.on_missing(node, message)
             case m.Obituary(dead, why):
-                views.confirm_dead(dead, f"{node} says: {why}")
+                self.liveness.confirm_dead(dead, f"{node} says: {why}")
             case m.Leaving():
                 views.on_leaving(node, message)
             case m.ViewPropose(view):
@@ -434,13 +439,13 @@ class Node:
         before = self.followed
         self.followed = view.epoch
         kept_lead = before is not None and before.leader == self.me == view.leader
-        reborn = self.views.reborn
+        reborn = self.liveness.reborn
         self.ctx.log("info", "view", epoch=str(view.epoch), members=list(view.members))
         if self.views.leading:
             self._announce(before, view)
             self._tell_of_parking(view)
             for driver in self.drivers.by_job.values() if kept_lead else ():
-                driver.on_view(view, reborn, self.views.missed)
+                driver.on_view(view, reborn, self.liveness.missed)
         if not kept_lead:
             self.drivers.by_job.clear()
         self.jobs.share([n for n in self._near_members() if n != self.me])
@@ -572,7 +577,7 @@ class Node:
 
     def state_of(self, node: NodeId) -> str:
         """``alive``, ``suspect``, ``dead`` or ``draining``."""
-        state = self.views.state_of(node)
+        state = self.liveness.state_of(node)
         return "draining" if state == "alive" and self.nodes.draining(node) else state
 
     def may_stop(self) -> bool:

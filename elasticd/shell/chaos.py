@@ -172,7 +172,7 @@ class Chaos:
             raise UsageError(f"a link can't be cut by {how!r}, only by {', '.join(HOW)}")
         if not 0 < seconds <= MAX_CUT_SECONDS:
             raise UsageError(f"seconds must be more than 0 and at most {MAX_CUT_SECONDS:g}")
-        known = {self._node.me, *self._node.views.living()}
+        known = {self._node.me, *self._node.liveness.living()}
         for node in (node for group in groups for node in group):
             if node not in known:
                 raise OperationError(f"there is no living node {node}")

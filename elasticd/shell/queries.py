@@ -85,7 +85,7 @@ class Queries:
         jobs = [record.id for record in node.queue()]
         if request.get("job") is not None:
             jobs = [self._known(request)]
-        names = set(node.views.living()) | set(view.members if view is not None else ())
+        names = set(node.liveness.living()) | set(view.members if view is not None else ())
         names |= set(self._infos)
         return {
             "cluster": self._cluster,
@@ -186,7 +186,7 @@ class Queries:
             if rank not in ranks.values():
                 raise OperationError(f"job {job} has no rank {rank} now")
             return [node for node, own in ranks.items() if own == rank]
-        return [self._node.me, *(n for n in self._node.views.living() if n != self._node.me)]
+        return [self._node.me, *(n for n in self._node.liveness.living() if n != self._node.me)]
 
     def _rank_of(self, job: JobId, node: NodeId) -> int | None:
         return self._last_ranks(job).get(node)

@@ -22,9 +22,9 @@ from pathlib import Path
 from time import process_time
 
 from elasticd.core import effects as e
+from elasticd.core.liveness import Peer
 from elasticd.core.messages import View
 from elasticd.core.node import Node
-from elasticd.core.views import Peer
 from elasticd.types import NodeId, Tag
 
 SIZES = (2, 8, 32, 64, 128, 512, 1000)
@@ -75,19 +75,19 @@ class Mesh:
 
     def _settle(self, name: NodeId, node: Node, view: View) -> None:
         """As it is a while after the view was formed: beats are spread over the interval."""
-        views = node.views
+        views, liveness = node.views, node.liveness
         node.step(self.now, e.Tick())
         others = [other for other in self.names if other != name]
-        views.links = {other: self._links[other] for other in others}
-        views.peers = {n: Peer(self._links[n][0], "", 0, view.epoch) for n in others}
+        liveness.links = {other: self._links[other] for other in others}
+        liveness.peers = {n: Peer(self._links[n][0], "", 0, view.epoch) for n in others}
         views.promised = view.epoch
         node.ctx.saw(view.epoch.counter)
         node.ctx.effects = []
         views._install(view)
-        for peer in views.peers if views.heeded is None else views.heeded:
-            views.detector.meet(peer, self.now)
+        for peer in liveness.peers if liveness.heeded is None else liveness.heeded:
+            liveness.detector.meet(peer, self.now)
         node.followed = view.epoch
-        views.next_heartbeat = self.now + self.chance.uniform(0.0, node.timing.heartbeat_seconds)
+        liveness.next_heartbeat = self.now + self.chance.uniform(0.0, node.timing.heartbeat_seconds)
         self._arm(name)
 
     def run(self, until: float) -> None:

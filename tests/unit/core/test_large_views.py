@@ -76,7 +76,7 @@ def test_two_large_halves_part_and_meet() -> None:
     half = frozenset(sorted(everybody)[::2])
     crowd.cut = half
     assert crowd.run(lambda: crowd.agree(half) and crowd.agree(everybody - half), 6.0)
-    assert all(node.views.circle.sparse for node in crowd.nodes.values())
+    assert all(node.liveness.circle.sparse for node in crowd.nodes.values())
     crowd.cut = frozenset()
     assert crowd.run(lambda: crowd.agree(everybody), 6.0)
 

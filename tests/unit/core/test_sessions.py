@@ -138,7 +138,7 @@ def test_a_peer_that_takes_nothing_is_told_of_as_gone(monkeypatch: pytest.Monkey
     assert session.restarts == 1, "the view that is proposed now was one too many"
     sent = [f.frame for f in first if isinstance(f, e.Transmit)]
     assert {frame.stream for frame in sent} == {1, 2}
-    assert endpoint.node.views.peers[peer].session == 1
+    assert endpoint.node.liveness.peers[peer].session == 1
 
 
 def test_a_frame_of_an_unknown_peer_is_counted() -> None:
