@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
@@ -108,6 +109,41 @@ class Memory:
         if now - self._asked > _MEMORY_INTERVAL_SECONDS:
             self._asked, self._bytes = now, int(self._process.memory_info().rss)
         return self._bytes
+
+
+@dataclass
+class Report:
+    """What a trainer shows of its work."""
+
+    phase: str = "idle"
+    loss: float | None = None
+    metrics: dict[str, float | str] = field(default_factory=dict)
+    grain_seconds: float = 0.0
+    update_seconds: float = 0.0
+    pace: Pace = field(default_factory=Pace)
+    memory: Memory = field(default_factory=Memory)
+
+    def log(self, values: Mapping[str, float | str]) -> None:
+        """The script's own figures; only the newest names are kept."""
+        self.metrics.update({name: metric(value) for name, value in values.items()})
+        while len(self.metrics) > MAX_METRICS:
+            del self.metrics[next(iter(self.metrics))]
+
+    def figure(self, name: str) -> float | None:
+        """The loss or one of the metrics, if it is a number."""
+        value = self.loss if name == "loss" else self.metrics.get(name)
+        return float(value) if isinstance(value, int | float) else None
+
+    def shown(self) -> dict[str, Any]:
+        return {
+            "loss": self.loss,
+            "phase": self.phase,
+            "steps_per_second": self.pace.steps_per_second,
+            "grain_seconds": self.grain_seconds,
+            "update_seconds": self.update_seconds,
+            "memory_bytes": self.memory.bytes,
+            "metrics": dict(self.metrics),
+        }
 
 
 def metric(value: Any) -> float | str:

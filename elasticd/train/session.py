@@ -20,7 +20,6 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,9 +36,10 @@ from elasticd.ipc.chunks import ReducerLink
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.job import JobSpec
 from elasticd.train import threads
+from elasticd.train.arrivals import Arrivals, close
 from elasticd.train.layout import vector_digest
 from elasticd.train.lending import Given, Lending, Request
-from elasticd.train.progress import MAX_METRICS, Memory, Pace, Reporter, metric
+from elasticd.train.progress import Report, Reporter
 from elasticd.train.relief import allocate, trim
 from elasticd.train.seat import Delivery, Files, Parts, ProbeResult
 from elasticd.train.state import Snapshot
@@ -50,19 +50,6 @@ from elasticd.train.writer import CheckpointWriter, Task, mode_of
 from elasticd.types import Point, Stamp, Tag
 
 _LEFT = "this world has ended"
-
-
-@dataclass
-class _Report:
-    """What ``progress`` shows."""
-
-    phase: str = "idle"
-    loss: float | None = None
-    metrics: dict[str, float | str] = field(default_factory=dict)
-    grain_seconds: float = 0.0
-    update_seconds: float = 0.0
-    pace: Pace = field(default_factory=Pace)
-    memory: Memory = field(default_factory=Memory)
 
 
 class Session:
@@ -79,8 +66,7 @@ class Session:
         os.set_blocking(self._wake_write_fd, False)
         self._world: World | None = None
         self._reducer: ReducerLink | None = None  # the training thread's
-        self._next: tuple[World, list[int]] | None = None
-        self._files: tuple[Tag, Files] | None = None
+        self._arrivals = Arrivals()
         self._verdict: tuple[Tag, bool, str] | None = None
         self._probed: Tag | None = None
         self._updating = False
@@ -90,7 +76,6 @@ class Session:
         """The step to go no further than; -1: none."""
         self._exports: list[Request] = []
         self._lending = Lending()
-        self._delivery: Delivery | None = None
         self._takes_updates = self._short = False
         self._point: Point | None = None
         self._committed: int | None = None
@@ -98,7 +83,7 @@ class Session:
         self._run = self._released = False
         self._strain_bytes = 0
         self._verifier: threading.Thread | None = None
-        self._report = _Report()
+        self._report = Report()
         self._reporter = Reporter(self._lock, self._send_progress)
         self._writer = CheckpointWriter(self._voice.send, self.log)
 
@@ -193,10 +178,7 @@ class Session:
             self._frozen = serial
             self._voice.frozen()
             self._voice.asked(serial)
-            if self._next is not None:
-                _close(self._next[1])
-                self._next = None
-            self._drop_delivery()
+            self._arrivals.freeze()
             if self._updating:
                 self._freezes.append(serial)
             else:
@@ -220,16 +202,10 @@ class Session:
         with self._changed:
             self._voice.asked(delivery.serial)
             if delivery.serial < self._frozen:
-                _close(delivery.fds)  # what we hold was told since, and must not change
+                close(delivery.fds)  # what we hold was told since, and must not change
                 return
-            self._drop_delivery()
-            self._delivery = delivery
+            self._arrivals.deliver(delivery)
             self._changed.notify_all()
-
-    def _drop_delivery(self) -> None:
-        if self._delivery is not None:
-            _close(self._delivery.fds)
-            self._delivery = None
 
     def _lend(self, generation: Tag, step: int | None, log: bool) -> None:
         """The caller holds the lock."""
@@ -274,20 +250,13 @@ class Session:
             raise ProtocolError(f"{len(fds)} descriptors came with a world of {world.size}")
         with self._changed:
             self._leave()
-            if self._next is not None:
-                _close(self._next[1])
-            self._next = world, fds
+            self._arrivals.offer(world, fds)
             self._voice.given(world.generation, world.state != "load")
             self._changed.notify_all()
 
     def _bring(self, generation: Tag, files: Files) -> None:
         with self._changed:
-            if self._files is not None:
-                if generation < self._files[0]:
-                    _close(files.fds)  # late: a newer world's state is here already
-                    return
-                _close(self._files[1].fds)
-            self._files = generation, files
+            self._arrivals.bring(generation, files)
             self._changed.notify_all()
 
     def _serve_exports(self) -> None:
@@ -338,13 +307,11 @@ class Session:
         self._drop_reducer()
         self.phase("idle")
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._next is not None or self._released or self._delivery is not None
-            )
-            if self._next is None:
-                delivery, self._delivery = self._delivery, None
-                return delivery
-            (world, fds), self._next = self._next, None
+            self._changed.wait_for(lambda: self._arrivals.waiting or self._released)
+            taken = self._arrivals.take_world()
+            if taken is None:
+                return self._arrivals.take_delivery()
+            world, fds = taken
             self._world, self._halt = world, -1
             self._short = world.relief > 0
             self._drain()
@@ -377,15 +344,11 @@ class Session:
         return self._world
 
     def files(self, world: World) -> Files:
-        def brought() -> bool:
-            return self._files is not None and self._files[0] == world.generation
-
+        generation, arrivals = world.generation, self._arrivals
         with self._changed:
-            self._changed.wait_for(lambda: self._world is None or brought())
+            self._changed.wait_for(lambda: self._world is None or arrivals.brought(generation))
             self._current()
-            assert self._files is not None
-            (_, files), self._files = self._files, None
-            return files
+            return arrivals.take_files()
 
     def spoilt(self, reason: str) -> None:
         with self._lock:
@@ -446,7 +409,8 @@ class Session:
 
     def idle_since(self, delivery: Delivery) -> bool:
         with self._lock:
-            return delivery.serial >= self._frozen and self._next is None and not self._released
+            called = self._arrivals.world is not None or self._released
+            return delivery.serial >= self._frozen and not called
 
     def unloaded(self, reason: str) -> None:
         self._say_and_leave({"t": "unloaded", "reason": reason})
@@ -565,8 +529,7 @@ class Session:
         if not name:
             return None
         with self._lock:
-            value = self._report.loss if name == "loss" else self._report.metrics.get(name)
-        return float(value) if isinstance(value, int | float) else None
+            return self._report.figure(name)
 
     def refuse(self, reason: str) -> None:
         self._voice.send({"t": "refused", "reason": reason})
@@ -662,9 +625,7 @@ class Session:
 
     def log(self, values: Mapping[str, float | str]) -> None:
         with self._lock:
-            self._report.metrics.update({name: metric(v) for name, v in values.items()})
-            while len(self._report.metrics) > MAX_METRICS:
-                del self._report.metrics[next(iter(self._report.metrics))]
+            self._report.log(values)
             self._reporter.touch()
 
     def _send_progress(self) -> None:
@@ -675,7 +636,7 @@ class Session:
 
     def _progress(self) -> dict[str, Any] | None:
         """The caller holds the lock."""
-        world, point, report = self._world, self._point, self._report
+        world, point = self._world, self._point
         if world is None or point is None:
             return None
         return {
@@ -684,16 +645,5 @@ class Session:
             "step": point.step,
             "stamp": point.stamp,
             "committed": self._committed,
-            "loss": report.loss,
-            "phase": report.phase,
-            "steps_per_second": report.pace.steps_per_second,
-            "grain_seconds": report.grain_seconds,
-            "update_seconds": report.update_seconds,
-            "memory_bytes": report.memory.bytes,
-            "metrics": dict(report.metrics),
+            **self._report.shown(),
         }
-
-
-def _close(fds: Sequence[int]) -> None:
-    for fd in fds:
-        os.close(fd)
