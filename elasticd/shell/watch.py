@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import resource
 import sys
 from collections.abc import Callable, Iterable
@@ -17,18 +16,13 @@ from pathlib import Path
 import psutil
 
 from elasticd.recovery.signatures import Memory
+from elasticd.shell import room
 from elasticd.shell.children import Child
 
 LOOK_SECONDS = 0.4
 STOPPED_SECONDS = 1.6
 """A child that is stopped for so long is hung; slices of a slowed one are far shorter."""
 PRESSED_SECONDS = 2.0
-_LEAST_AVAILABLE = 0.04
-_CRITICAL_LEVEL = 4
-"""Of macOS's kern.memorystatus_vm_pressure_level, which is 1, 2 or 4."""
-_UNLIMITED_BYTES = 1 << 60
-"""Version 1 of memory cgroups writes no limit as a number about as large as can be."""
-_V1, _V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +47,8 @@ class _Seen:
 
 class ChildWatch:
     """``children`` lists the living; ``stopped(child, seconds)`` is called once for each stop,
-    ``pressed(reason, left_bytes)`` now and then while the machine is about to run out of memory."""
+    ``pressed(reason, left_bytes)`` now and then while the machine, or a memory cgroup that one of
+    them is in, is about to run out of memory."""
 
     def __init__(
         self,
@@ -83,7 +78,7 @@ class ChildWatch:
         if seen is None:
             return None
         machine = psutil.virtual_memory()
-        kills = _kills(seen.group) - seen.kills_before
+        kills = room.kills(seen.group) - seen.kills_before
         return replace(
             seen.memory,
             group_kills=max(0, kills),
@@ -101,9 +96,10 @@ class ChildWatch:
             before = now
             for child in list(self._children()):
                 self.look(child, now)
-            if now - self._pressed_at > PRESSED_SECONDS and (reason := pressure()):
+            groups = (seen.group for seen in self._seen.values() if seen.group is not None)
+            if now - self._pressed_at > PRESSED_SECONDS and (short := room.pressure(groups)):
                 self._pressed_at = now
-                self._pressed(reason, psutil.virtual_memory().available)
+                self._pressed(short.reason, short.left_bytes)
 
     def _forget_time(self, now: float) -> None:
         for seen in self._seen.values():
@@ -116,34 +112,19 @@ class ChildWatch:
             return
         known = self._seen.get(child.pid)
         if known is None:
-            group = _group_of(child.pid)
-            known = _Seen(found, now, group, _kills(group), Memory())
+            group = room.group_of(child.pid)
+            known = _Seen(found, now, group, room.kills(group), Memory())
             self._seen[child.pid] = known
         elif not found.stopped or found.switches != known.look.switches:
             known.still_since = now
             self._told.discard(child.pid)
-        if (group := _group_of(child.pid)) not in (None, known.group):
-            known.group, known.kills_before = group, _kills(group)
+        if (group := room.group_of(child.pid)) not in (None, known.group):
+            known.group, known.kills_before = group, room.kills(group)
         known.look, known.memory = found, _memory(child.pid, found, known.group)
         still = now - known.still_since
         if found.stopped and still >= STOPPED_SECONDS and child.pid not in self._told:
             self._told.add(child.pid)
             self._stopped(child, still)
-
-
-def pressure() -> str:
-    """Why this machine is about to run out of memory, or nothing."""
-    if sys.platform == "darwin":
-        level = ctypes.c_int(0)
-        size = ctypes.c_size_t(ctypes.sizeof(level))
-        name = b"kern.memorystatus_vm_pressure_level"
-        ctypes.CDLL(None).sysctlbyname(name, ctypes.byref(level), ctypes.byref(size), None, 0)
-        critical = level.value >= _CRITICAL_LEVEL
-        return f"macOS reports memory pressure {level.value} of 4" if critical else ""
-    machine = psutil.virtual_memory()
-    if machine.available > _LEAST_AVAILABLE * machine.total:
-        return ""
-    return f"{machine.available >> 20} of {machine.total >> 20} MiB of memory are left"
 
 
 def _look(pid: int) -> Look | None:
@@ -180,7 +161,7 @@ def _memory(pid: int, look: Look, group: Path | None) -> Memory:
             soft, _ = resource.prlimit(pid, resource.RLIMIT_AS)
             limit = soft if soft != resource.RLIM_INFINITY else None
     machine = psutil.virtual_memory()
-    used, most = _use(group)
+    used, most = room.use(group)
     return Memory(
         resident_bytes=look.resident_bytes,
         virtual_bytes=look.virtual_bytes,
@@ -190,47 +171,3 @@ def _memory(pid: int, look: Look, group: Path | None) -> Memory:
         available_bytes=machine.available,
         total_bytes=machine.total,
     )
-
-
-def _group_of(pid: int) -> Path | None:
-    """The folder of a process's memory cgroup; None for the root's, or where there are none."""
-    try:
-        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        for root, mine in ((_V1, "memory" in controllers.split(",")), (_V2, not controllers)):
-            folder = root / path.lstrip("/")
-            if mine and path != "/" and folder.is_dir():
-                return folder
-    return None
-
-
-def _use(group: Path | None) -> tuple[int, int | None]:
-    """(bytes used, limit) of a memory cgroup, version 1 or 2."""
-    if group is None:
-        return 0, None
-    for used, limit in (
-        ("memory.usage_in_bytes", "memory.limit_in_bytes"),
-        ("memory.current", "memory.max"),
-    ):
-        with contextlib.suppress(OSError, ValueError):
-            now = int((group / used).read_text())
-            text = (group / limit).read_text().strip()
-            most = None if text == "max" or int(text) >= _UNLIMITED_BYTES else int(text)
-            return now, most
-    return 0, None
-
-
-def _kills(group: Path | None) -> int:
-    """How often the kernel has killed in this cgroup for want of memory."""
-    if group is None:
-        return 0
-    for name in ("memory.events", "memory.oom_control"):
-        with contextlib.suppress(OSError, ValueError):
-            for line in (group / name).read_text().splitlines():
-                key, _, value = line.partition(" ")
-                if key == "oom_kill":
-                    return int(value)
-    return 0

@@ -11,9 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from elasticd.shell import room
+
 _CLOSE_SECONDS = 10.0
 _EXHAUST_SECONDS = 10.0
 _LEFT_BYTES = 16 << 20
+_HOG = """
+import sys
+kept = []
+for line in sys.stdin:
+    kept.append(b"x" * int(line))
+    print("taken", flush=True)
+"""
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,34 @@ class MemoryGroup:
                     if time.monotonic() > deadline:
                         raise
                 time.sleep(0.01)
+
+
+class Hog:
+    """A process in a group that takes memory when it is told to, and ends as a context manager."""
+
+    def __init__(self, group: MemoryGroup) -> None:
+        self._group = group
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _HOG], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        group.add(self._process.pid)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.kill()
+        with self._process:
+            pass
+
+    def leave(self, left_bytes: int) -> None:
+        """Take what is left of the group's limit but for so much."""
+        left = room.left(self._group.folder)
+        assert left is not None, "the group has no limit"
+        assert self._process.stdin is not None and self._process.stdout is not None
+        if left[0] > left_bytes:
+            print(left[0] - left_bytes, file=self._process.stdin, flush=True)
+            self._process.stdout.readline()
 
 
 def why_not() -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration import memorygroup
 from tests.integration.cluster import Cluster
-from tests.integration.memorygroup import MemoryGroup
+from tests.integration.memorygroup import Hog, MemoryGroup
 from tests.integration.test_digest import check
 
 pytestmark = pytest.mark.process
@@ -198,6 +198,62 @@ def test_the_kernel_kills_for_want_of_memory(cluster: Cluster, group: MemoryGrou
     found = the_fault(cluster, job, "oom")
     assert "the kernel killed for want of memory" in found["reason"]
     cluster.check_ledger(job, 60, cumulative=True)
+
+
+def trainers_of(cluster: Cluster, node: str) -> list[int]:
+    return [one.pid for one in cluster.processes(node) if one.role == "trainer"]
+
+
+def left_mib(sign: dict[str, Any]) -> int:
+    """From "57 of 1536 MiB of memory of its cgroup are left: …"."""
+    assert f"of {PRESSED_LIMIT_MIB} MiB of memory of its cgroup are left" in sign["reason"]
+    return int(sign["reason"].split()[0])
+
+
+PRESSED_LIMIT_MIB = 1536  # of which 4 % are 61
+ROOM_MIB, FIRST_LEFT_MIB = 420, 57  # for what a node starts for a job; at the first sign
+GIFTS = (
+    "its spare trainer ends",
+    "its trainer gives its caches back",
+    "it asks the job to need less",
+)
+
+
+def test_memory_is_given_back_before_it_runs_out(
+    cluster: Cluster, group: MemoryGroup, undisturbed: Undisturbed
+) -> None:
+    """On a node where a neighbour in its cgroup takes more and more."""
+    expected = undisturbed("high.py")
+    node = cluster.nodes[-1]
+    group.add(cluster.processes(node)[0].pid)  # what it starts from now on is in there, too
+    group.limit(PRESSED_LIMIT_MIB * MIB)
+    with Hog(group) as hog:
+        hog.leave(ROOM_MIB * MIB)
+        job = cluster.submit("high.py", job__args=["--pace-seconds", "0.08"])
+        before = cluster.wait_whole(job, 1)
+        cluster.wait_for("a spare", lambda: len(trainers_of(cluster, node)) == 2)
+        signs: list[dict[str, Any]] = []
+
+        def another() -> bool:
+            # Less than nine tenths of what was left at the last sign.
+            left = 0.85 * left_mib(signs[-1]) if signs else FIRST_LEFT_MIB
+            hog.leave(int(left * MIB))
+            signs[:] = kinds(cluster, job, "memory_pressure")
+            return len(signs) == len(GIFTS) or cluster.status(job)["state"] == "finished"
+
+        cluster.wait_for("memory to be given back", another)
+        check(cluster, job, "high.py", expected)
+    told = [event["reason"] for event in signs]
+    assert all(gift in reason for gift, reason in zip(GIFTS, told, strict=True)), told
+    assert {event["node"] for event in signs} == {node}
+    found = kinds(cluster, job, "memory_relieved")
+    assert len(found) == 1, cluster.report("no relief, or more than was needed", job)
+    assert "activations are computed again" in found[0]["reason"] and found[0]["level"] == 2
+    assert f"on {node} " in found[0]["reason"]
+    assert faults(cluster, job) == [], cluster.report("memory ran out", job)
+    assert kinds(cluster, job, "batch_shrunk") == [] and group.kills == 0
+    writers = {path.name for path in cluster.home.glob(f"*/output/{job}/ledger-*.jsonl")}
+    assert writers == {f"ledger-{rank['pid']}.jsonl" for rank in before["ranks"]}, "in place"
 
 
 # The script's own trouble.

@@ -1,0 +1,126 @@
+"""How much memory is left: of the machine, and of the memory cgroups that processes are in."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+LEAST_LEFT = 0.04
+"""Of the whole; with less, memory is about to run out."""
+_CRITICAL_LEVEL = 4
+"""Of macOS's kern.memorystatus_vm_pressure_level, which is 1, 2 or 4."""
+_UNLIMITED_BYTES = 1 << 60
+"""Version 1 of memory cgroups writes no limit as a number about as large as can be."""
+_V1, _V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+_CACHE = ("active_file", "inactive_file")
+"""Contents of files, which the kernel gives up before it kills."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    reason: str
+    left_bytes: int
+
+
+def pressure(groups: Iterable[Path]) -> Shortage | None:
+    """Why memory is about to run out, on the machine or in one of these cgroups, if it is."""
+    machine = psutil.virtual_memory()
+    if sys.platform == "darwin":
+        level = _macos_level()
+        text = f"macOS reports memory pressure {level} of 4"
+        return Shortage(text, machine.available) if level >= _CRITICAL_LEVEL else None
+    found = [_shortage(machine.available, machine.total, "memory")]
+    for one in {one for group in groups for one in _with_parents(group)}:
+        if (room := left(one)) is not None:
+            found.append(_shortage(*room, "memory of its cgroup"))
+    return min((one for one in found if one), key=lambda one: one.left_bytes, default=None)
+
+
+def _shortage(left_bytes: int, total_bytes: int, what: str) -> Shortage | None:
+    if left_bytes > LEAST_LEFT * total_bytes:
+        return None
+    text = f"{left_bytes >> 20} of {total_bytes >> 20} MiB of {what} are left"
+    return Shortage(text, left_bytes)
+
+
+def _macos_level() -> int:
+    level = ctypes.c_int(0)
+    size = ctypes.c_size_t(ctypes.sizeof(level))
+    name = b"kern.memorystatus_vm_pressure_level"
+    ctypes.CDLL(None).sysctlbyname(name, ctypes.byref(level), ctypes.byref(size), None, 0)
+    return level.value
+
+
+def group_of(pid: int) -> Path | None:
+    """The folder of a process's memory cgroup; None for the root's, or where there are none."""
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        for root, mine in ((_V1, "memory" in controllers.split(",")), (_V2, not controllers)):
+            folder = root / path.lstrip("/")
+            if mine and path != "/" and folder.is_dir():
+                return folder
+    return None
+
+
+def use(group: Path | None) -> tuple[int, int | None]:
+    """(bytes used, limit) of a memory cgroup, version 1 or 2."""
+    if group is None:
+        return 0, None
+    for used, limit in (
+        ("memory.usage_in_bytes", "memory.limit_in_bytes"),
+        ("memory.current", "memory.max"),
+    ):
+        with contextlib.suppress(OSError, ValueError):
+            now = int((group / used).read_text())
+            text = (group / limit).read_text().strip()
+            most = None if text == "max" or int(text) >= _UNLIMITED_BYTES else int(text)
+            return now, most
+    return 0, None
+
+
+def left(group: Path) -> tuple[int, int] | None:
+    """(bytes that can still be had, limit) of a memory cgroup; None if it has no limit."""
+    used, most = use(group)
+    return None if most is None else (max(0, most - used + _cache_bytes(group)), most)
+
+
+def kills(group: Path | None) -> int:
+    """How often the kernel has killed in this cgroup for want of memory."""
+    if group is None:
+        return 0
+    for name in ("memory.events", "memory.oom_control"):
+        with contextlib.suppress(OSError, ValueError):
+            return _fields(group / name)["oom_kill"]
+    return 0
+
+
+def _with_parents(group: Path) -> Iterator[Path]:
+    """What limits a group: its own limit and those of the groups that it is in."""
+    for one in (group, *group.parents):
+        if one in (_V1, _V2):
+            return
+        yield one
+
+
+def _cache_bytes(group: Path) -> int:
+    """Of the group and those in it: version 1 counts them apart, under another name."""
+    with contextlib.suppress(OSError, ValueError):
+        fields = _fields(group / "memory.stat")
+        return sum(fields.get(f"total_{name}", fields.get(name, 0)) for name in _CACHE)
+    return 0
+
+
+def _fields(path: Path) -> dict[str, int]:
+    """A file of lines with a name and a number each."""
+    lines = (line.partition(" ") for line in path.read_text().splitlines())
+    return {name: int(value) for name, _, value in lines}
