@@ -22,13 +22,6 @@ class Choice:
     sources: tuple[tuple[NodeId, ...], ...]
     reason: str
 
-    def asked_by(self, node: NodeId) -> tuple[tuple[NodeId, ...], ...]:
-        """``sources`` as ``node`` goes through them: itself first wherever it holds the shard."""
-        return tuple(
-            (node, *(n for n in nodes if n != node)) if node in nodes else nodes
-            for nodes in self.sources
-        )
-
 
 def newest(
     stored: Mapping[NodeId, Iterable[Stored]],

@@ -177,11 +177,6 @@ class JobSpec:
         """Grains in a global batch; the last may be smaller."""
         return -(-self.batch.global_ // self.batch.micro)
 
-    def grain_sizes(self) -> tuple[int, ...]:
-        """Samples in each grain of a global batch, in order."""
-        whole, rest = divmod(self.batch.global_, self.batch.micro)
-        return (self.batch.micro,) * whole + ((rest,) if rest else ())
-
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Plain tables, lists, strings and numbers under the file's names."""
         return {

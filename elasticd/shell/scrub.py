@@ -58,7 +58,7 @@ class Scrubber:
     ) -> None:
         """``nodes``: the other nodes that answer now. ``quota_bytes`` 0: as much as there is."""
         self._states, self._nodes, self._quota_bytes = states, nodes, quota_bytes
-        self._round_seconds, self._bytes_per_second = round_seconds, bytes_per_second
+        self._round_seconds = round_seconds
         self._touched = asyncio.Event()
         self._changed: set[Path] = set()
         self._tasks: list[asyncio.Task[None]] = []

@@ -193,23 +193,6 @@ def test_a_received_spec_is_checked_like_a_file(folder: Path) -> None:
         JobSpec.from_dict({"batches": {}})
 
 
-@given(st.integers(1, 5000), st.integers(1, 5000))
-def test_grains_cover_the_global_batch(a: int, b: int) -> None:
-    total, micro = max(a, b), min(a, b)
-    spec = JobSpec.from_dict(
-        {
-            "job": {"name": "a", "entrypoint": "t.py"},
-            "batch": {"global": total, "micro": micro},
-            "train": {"steps": 1},
-        }
-    )
-    sizes = spec.grain_sizes()
-    assert sum(sizes) == total
-    assert len(sizes) == spec.grains
-    assert set(sizes[:-1]) <= {micro}
-    assert 1 <= sizes[-1] <= micro
-
-
 def test_every_key_has_the_line_it_was_written_on() -> None:
     text = """\
 a.b . c = 1 # [x]
