@@ -1,6 +1,8 @@
 """What checkpoints cost training, and how fast they are written, sent and restored, beside others.
 
 Ours and the others take turns, so that all see the same machine; ratios are medians over rounds.
+Before each turn as much memory is used and freed: a virtual machine that gives free pages back to
+its host pays for fresh ones, up to 2 CPU seconds a GB, and which turn that hits is chance.
 Run: ``python tests/benchmarks/bench_checkpoint.py [--megabytes 300 1200] [--rounds 7]
 [--torch-python PATH]``, the latter an interpreter that has torch.
 """
@@ -11,6 +13,7 @@ import argparse
 import asyncio
 import functools
 import gc
+import mmap
 import os
 import queue
 import shutil
@@ -225,7 +228,8 @@ def _writes(folder: Path, training: Training, rounds: int) -> None:
     def shard() -> int:
         return write_shard(folder / "shard", snapshot.tensors, snapshot.metadata()).bytes
 
-    _compare("write", {"plain write and fsync": plain, "elasticd shard": shard}, rounds, folder)
+    ways = {"plain write and fsync": plain, "elasticd shard": shard}
+    _compare("write", ways, rounds, folder, before=lambda: _warm(snapshot.bytes))
 
 
 def _peers(size: int, rounds: int) -> None:
@@ -238,7 +242,7 @@ def _peers(size: int, rounds: int) -> None:
             "raw loopback socket": lambda: _raw_copy(source, size),
             "elasticd fetch": lambda: _fetch(address),
         }
-        _compare("peer", sources, rounds)
+        _compare("peer", sources, rounds, before=lambda: _warm(size))
     os.close(source)
 
 
@@ -334,6 +338,7 @@ def _restores(folder: Path, training: Training, rounds: int) -> None:
     def forget() -> None:
         for path, _ in files:
             _forget(path)
+        _warm(snapshot.bytes)
 
     ways = {"plain read": plain, "elasticd, verified": restore}
     _compare("restore", ways, rounds, before=forget)
@@ -435,6 +440,13 @@ def _throughput(folder: Path, training: Training, rounds: int) -> None:
             f"CPU {statistics.median(turns.cpu):.2f} s",
         )
     print(f"  checkpoints that took longer than ten steps: {unfinished} of {rounds + 1}")
+
+
+def _warm(size: int) -> None:
+    """Leave so much memory free that the machine has used a moment ago."""
+    with mmap.mmap(-1, size) as memory:
+        for page in range(0, size, mmap.PAGESIZE):
+            memory[page] = 1
 
 
 def _forget(path: Path) -> None:
