@@ -14,6 +14,8 @@ from elasticd.types import Stamp
 
 PARTIAL = ".partial"
 MANIFEST_NAME = "manifest.msgpack"
+DAMAGED = ".damaged"
+"""How the name of a shard ends that is not what was written and that no peer could replace."""
 STAMP_DIGITS = 12
 """Of a stamp, in a folder's name: for people and for uniqueness; the manifest holds the whole."""
 

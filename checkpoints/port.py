@@ -22,6 +22,8 @@ class Problem:
     path: Path
     shard: int | None
     reason: str
+    rotten: bool = False
+    """Its bytes were read, and they are not those that were written."""
 
 
 class Store(Protocol):

@@ -194,12 +194,19 @@ class LocalStore:
         for shard in (i for i in _present(final, found) if i in wanted):
             path = final / layout.shard_name(shard, found.count)
             try:
-                reason = _rot(path, found.shards[shard].digest, pace)
+                if reason := _rot(path, found.shards[shard].digest, pace):
+                    problems.append(Problem(path, shard, reason, rotten=True))
             except StateError as error:
-                reason = str(error)
-            if reason:
-                problems.append(Problem(path, shard, reason))
+                problems.append(Problem(path, shard, str(error)))
         return problems
+
+    def set_aside(self, problem: Problem) -> None:
+        """Let a rotten shard, as :meth:`verify` found it, be held no more: a checkpoint that nobody
+        can restore must not keep anybody from an older one. The bytes stay, for people."""
+        path = problem.path
+        with refusing(path):
+            self._disk.rename(path, path.with_name(path.name + layout.DAMAGED))
+            self._disk.sync_folder(path.parent)
 
     def remove(self, job: JobId, step: int, stamp: Stamp) -> None:
         """Remove a checkpoint, final or not, at once; a crash may leave bytes for the sweep."""

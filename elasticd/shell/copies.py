@@ -38,7 +38,8 @@ class Copies:
         trust: bool = False,
     ) -> None:
         """Have the ``wanted`` shards here, right in every byte: what isn't comes from peers. With
-        ``trust`` files of the right size are taken for right.
+        ``trust`` files of the right size are taken for right. What is rotten and can't be replaced
+        is set aside, so that this node is no holder of it any more.
 
         Raises:
             OperationError: naming the shard that nobody has.
@@ -52,20 +53,27 @@ class Copies:
         held = self._store.held(found.job, found.step, found.stamp)
         here = [index for index in wanted if index in held and not trust]
         reports = await asyncio.gather(*(check(index) for index in here))
-        rotten = {p.shard: p.reason for report in reports for p in report if p.shard is not None}
+        wrong = {p.shard: p for report in reports for p in report if p.shard is not None}
         missing = [i for i in wanted if i not in held]
-        await asyncio.gather(
-            *(
-                self._pull_one(
+
+        async def have(index: int) -> None:
+            try:
+                await self._pull_one(
                     found.job, found.step, found.stamp, found.count, index,
                     found.shards[index].digest, sources[index],
-                )
-                for index in (*rotten, *missing)
-            )
-        )  # fmt: skip
+                )  # fmt: skip
+            except OperationError:
+                if index in wrong and wrong[index].rotten:
+                    await asyncio.to_thread(self._store.set_aside, wrong[index])
+                raise
+
+        results = await asyncio.gather(*map(have, (*wrong, *missing)), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
         own = found.held_by(self._neighbours.me)
         lost = {index: "was missing" for index in missing if index in own}
-        for index, reason in sorted({**lost, **rotten}.items()):
+        for index, reason in sorted({**lost, **{i: p.reason for i, p in wrong.items()}}.items()):
             self.tell_repaired(found, index, reason)
 
     def tell_repaired(self, found: Manifest, index: int, reason: str) -> None:

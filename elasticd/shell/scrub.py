@@ -155,7 +155,9 @@ class Scrubber:
         for job in store.jobs():
             for item in store.stored(job):
                 for shard in set(item.manifest.held_by(me)) - set(item.held):
-                    found.append(Damage(item.manifest, shard, "was removed or cut"))
+                    found.append(
+                        Damage(item.manifest, shard, "was removed, cut or set aside as damaged")
+                    )
         return found
 
     # --- mending --------------------------------------------------------------------------------

@@ -217,7 +217,13 @@ class States:
         if found is None:
             raise StateError("the world names no checkpoint")
         with self.pins.held(found.job, found.step, found.stamp):
-            await self.copies.repair(found, range(found.count), world.holders, trust=not careful)
+            try:
+                await self.copies.repair(
+                    found, range(found.count), world.holders, trust=not careful
+                )
+            except OperationError:
+                await self.changed(found.job)  # what was set aside is nothing to restore from
+                raise
             fds: list[int] = []
             try:
                 for shard in found.shards:

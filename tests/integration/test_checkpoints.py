@@ -26,6 +26,12 @@ def replicas(cluster: Cluster, job: str, step: int) -> list[Path]:
     return sorted(cluster.home.glob(f"node-*/checkpoints/{job}/{step:08d}-*/shard-*"))
 
 
+def finals(cluster: Cluster, job: str) -> list[Path]:
+    """The manifests of final checkpoints."""
+    found = cluster.home.glob(f"node-*/checkpoints/{job}/*/manifest.msgpack")
+    return [path for path in found if not path.parent.name.endswith(".partial")]
+
+
 def flip_last_byte(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 0x10
@@ -125,6 +131,25 @@ def test_all_is_lost_but_disks_one_of_them_rotten(tmp_path: Path) -> None:
         assert any(e["step"] == step and "not what was written" in e["cause"] for e in repaired)
         restored = [e for e in events if e["kind"] == "recovery_finished"]
         assert restored[-1]["rung"] == "restore" and restored[-1]["resume_step"] == step
+
+
+@pytest.mark.deep
+def test_all_copies_of_the_newest_rotten_an_older_one_is_restored(tmp_path: Path) -> None:
+    with Cluster(tmp_path, 2) as cluster:
+        settings: dict[str, Any] = {"train__steps": 40, "checkpoint__every_steps": 5}
+        digest = cluster.wait_end(cluster.submit("high.py", **settings))["digest"]
+        job = cluster.submit("high.py", job__args=["--pace-seconds", "0.02"], **settings)
+        cluster.wait_step(job, 17)
+        cluster.kill_nodes(cluster.nodes)
+        steps = {int(path.parent.name[:8]) for path in finals(cluster, job)}
+        assert len(steps) > 1
+        for spoilt in replicas(cluster, job, max(steps)):
+            flip_last_byte(spoilt)
+        cluster.revive()
+        assert cluster.wait_end(job)["digest"] == digest
+        restored = [e for e in cluster.events(job) if e["kind"] == "recovery_finished"]
+        assert restored[-1]["rung"] == "restore"
+        assert restored[-1]["resume_step"] in steps - {max(steps)}
 
 
 @pytest.mark.deep

@@ -208,6 +208,21 @@ def test_a_rotten_shard_is_found_by_verify_and_repaired(store: LocalStore, tmp_p
     assert store.verify(JOB, 10, stamp_of(10)) == []
 
 
+def test_a_rotten_shard_that_is_set_aside_is_held_no_more(
+    store: LocalStore, tmp_path: Path
+) -> None:
+    commit(store, 10)
+    path = path_of(tmp_path, 10, 0)
+    path.write_bytes(b"x" + content(10, 0)[1:])
+    (problem,) = store.verify(JOB, 10, stamp_of(10))
+    assert problem.rotten
+    store.set_aside(problem)
+    assert 0 not in store.held(JOB, 10, stamp_of(10))
+    assert path.with_name(path.name + layout.DAMAGED).read_bytes()[:1] == b"x"
+    put(store, 10, 0)
+    assert store.verify(JOB, 10, stamp_of(10)) == []
+
+
 def test_a_rotten_manifest_is_reported_and_can_be_committed_again(
     store: LocalStore, tmp_path: Path
 ) -> None:

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
+import pytest
+
 from elasticd.checkpoints import layout
 from elasticd.checkpoints.disk import write_all
 from elasticd.checkpoints.manifest import Manifest, Shard
@@ -156,6 +158,21 @@ def test_what_no_peer_has_is_said_once(tmp_path: Path) -> None:
             node.path(5, 1).unlink()
             kind, fields = await node.event()
             assert (kind, fields["shard"]) == ("checkpoint_damaged", 1)
+
+    run(tmp_path, story)
+
+
+def test_what_is_rotten_and_whole_nowhere_is_no_copy_to_restore_from(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        node.make(10)
+        node.peer_answers = False
+        node.path(10, 0).write_bytes(bytes(len(content(10, 0))))
+        with pytest.raises(OperationError, match="shard 0 of step 10 could not be had"):
+            await node.states.copies.repair(manifest_of(10), range(COUNT), ((ME, PEER),) * COUNT)
+        assert node.store.held(JOB, 10, stamp_of(10)) == (1,)
+        node.peer_answers = True
+        await node.states.copies.repair(manifest_of(10), range(COUNT), ((PEER,),) * COUNT)
+        assert node.store.held(JOB, 10, stamp_of(10)) == (0, 1)
 
     run(tmp_path, story)
 
