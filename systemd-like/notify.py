@@ -8,8 +8,6 @@ from collections.abc import Mapping
 
 SOCKET_VARIABLE = "NOTIFY_SOCKET"
 WATCHDOG_VARIABLES = ("WATCHDOG_USEC", "WATCHDOG_PID")
-VARIABLES = (SOCKET_VARIABLE, *WATCHDOG_VARIABLES)
-"""To be left out of the environment of children: they are the daemon's own business."""
 
 
 class Notifier:
