@@ -733,6 +733,13 @@ class PullShards:
     shards: tuple[tuple[int, int, str], ...]
     sources: tuple[tuple[NodeId, ...], ...]
 
+    def undone(self, reason: str) -> ShardsFailed:
+        """The answer of a node that may do it another time."""
+        return ShardsFailed(
+            self.job, self.generation, self.lineage, self.step, self.stamp, self.count, reason,
+            refused=False,
+        )  # fmt: skip
+
 
 Message = (
     Heartbeat

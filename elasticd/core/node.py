@@ -387,6 +387,9 @@ class Node:
         job = message.world.job if isinstance(message, m.Form) else message.job
         member = self.members.get(job)
         if member is None:
+            if isinstance(message, m.PullShards):
+                # Children of the daemon before us are still adopted: we are to be asked again.
+                self.ctx.send(node, message.undone("nothing of the job is here yet"))
             return
         match message:
             case m.Report():
