@@ -107,19 +107,22 @@ class Links:
         if not link.up:
             return True
         # Of what is heard all the time the first is enough.
-        if now - link.heard_at < self.patience_seconds:
-            return False
-        return now - link.awaited_since >= self.patience_seconds
+        return now >= self._doubtful_at(link)
+
+    def _doubtful_at(self, link: Link) -> float:
+        return max(link.heard_at, link.awaited_since) + self.patience_seconds
 
     def deaf(self, node: NodeId, now: float) -> bool:
         """We don't hear it directly, or not for long enough again after we did not."""
         link = self.of(node)
         if self.doubtful(node, now):
             return True
-        return link.lost_at is not None and now - link.steady_since < self._proof_seconds(link)
+        return link.lost_at is not None and now < self._proved_at(link)
 
-    def _proof_seconds(self, link: Link) -> float:
-        return float(min(PROOF_SECONDS * 2 ** max(0, link.losses - 1), LONGEST_PROOF_SECONDS))
+    def _proved_at(self, link: Link) -> float:
+        # A time, not a span: of a deadline that has come the difference may still be too small.
+        seconds = min(PROOF_SECONDS * 2.0 ** max(0, link.losses - 1), LONGEST_PROOF_SECONDS)
+        return link.steady_since + seconds
 
     def relay(self, node: NodeId, now: float) -> NodeId | None:
         """Who else shall carry a frame to it now; None: the link is enough, or all there is."""
@@ -130,7 +133,7 @@ class Links:
 
     def relayed(self, node: NodeId, now: float) -> bool:
         """Frames of it come through a third node."""
-        return now - self.of(node).carried_at < RELAY_SECONDS
+        return now < self.of(node).carried_at + RELAY_SECONDS
 
     def age_seconds(self, node: NodeId, now: float) -> float | None:
         """How long ago it was heard directly; None if not lately."""
@@ -183,9 +186,8 @@ class Links:
         link = self.of(node)
         if not self._doubtful(link, now):
             if link.lost_at is None:
-                return max(link.heard_at, link.awaited_since) + self.patience_seconds
-            times = [max(link.heard_at, link.awaited_since) + self.patience_seconds]
-            times.append(link.steady_since + self._proof_seconds(link))
+                return self._doubtful_at(link)
+            times = self._doubtful_at(link), self._proved_at(link)
             return min([time for time in times if time > now], default=inf)
         if link.via is not None and self.relayed(node, now):
             return link.carried_at + RELAY_SECONDS

@@ -11,6 +11,7 @@ import pytest
 from elasticd.core import effects as e
 from elasticd.core.endpoint import Endpoint
 from elasticd.core.frames import decode_frame, encode_frame
+from elasticd.core.links import Links
 from elasticd.core.node import Node
 from elasticd.types import NodeId
 
@@ -182,6 +183,20 @@ def test_a_link_that_returns_is_used_again_after_it_has_proved_itself() -> None:
     assert sorted((who, f["culprit"]) for who, f in mesh.told("link_returned")) == [(A, B), (B, A)]
     assert mesh.endpoints[A].links.relay(B, mesh.now) is None
     assert set(mesh.views().values()) == {(A, B, C)}
+
+
+def test_a_link_has_proved_itself_at_the_time_that_was_named_for_it() -> None:
+    links, since = Links(0.75), 15.947832786869208
+    assert since + 1.0 - since < 1.0, "rounded"
+    links.up(B, since)
+    link = links.of(B)
+    link.lost_at, link.losses = since - 2.0, 1
+    for seconds in (0.5, 0.9):
+        links.heard(B, since + seconds)
+    due = links.deadline(B, since + 0.9)
+    assert due == since + 1.0
+    assert links.deaf(B, since + 0.9)
+    assert not links.deaf(B, due)
 
 
 def test_a_link_that_flaps_is_trusted_more_and_more_slowly() -> None:
