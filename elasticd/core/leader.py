@@ -181,8 +181,9 @@ class Driver:
             if status.world.generation == world.generation:
                 self.committed = max(self.committed, status.committed)
             elif status.world.generation > world.generation and self.phase == "waiting":
-                # The other side of a partition went on while we waited.
-                self.oriented = False
+                # The other side of a partition went on while we waited. What is told of its
+                # checkpoints before we take its world over counts.
+                self.oriented, self.checkpoints.world = False, None
         if self.phase == "running" and world is not None and node in world.members:
             self._look_for_faults(node, status, world)
         self.evaluate()
