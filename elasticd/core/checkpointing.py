@@ -113,17 +113,27 @@ class Checkpoints:
             if world is None
             else choose.newest(reports, world.lineage, world.parent)
         )
-        newest = self.newest.step if self.newest is not None else -1
-        if choice is None or choice.manifest.step <= newest:
-            return
         ours = set(self.entries)
-        entry = self._of_manifest(choice.manifest)
-        if entry is None:
-            return
-        self._compare(entry)
+        entry = self._found(choice.manifest) if choice is not None else None
         # One that an earlier leader has finished, it has announced; ours is announced by advance().
-        if entry.key not in ours and entry.complete and self._durable(entry):
+        if entry is not None and entry.key not in ours and entry.complete and self._durable(entry):
             self._know(entry)
+        if world is None:
+            return
+        whole = choice.manifest.step if choice is not None else -1
+        for manifest in [item.manifest for items in reports.values() for item in items]:
+            # What is missing of it may be on nodes that have written it and have no manifest yet.
+            if manifest.step > whole and self._in_line(manifest.point):
+                self._found(manifest)
+
+    def _found(self, manifest: Manifest) -> Entry | None:
+        """Take a checkpoint in that disks have, if it is newer than the newest."""
+        if self.newest is not None and manifest.step <= self.newest.step:
+            return None
+        entry = self._of_manifest(manifest)
+        if entry is not None:
+            self._compare(entry)
+        return entry
 
     def _compare(self, entry: Entry) -> None:
         """Take over from the reports where a final checkpoint is."""

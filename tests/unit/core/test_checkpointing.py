@@ -181,6 +181,19 @@ def test_what_an_earlier_leader_has_begun_is_finished() -> None:
     assert second.announced() == [10]
 
 
+def test_what_one_disk_has_and_what_another_node_has_written_make_a_checkpoint() -> None:
+    first = Desk(replicas=1)
+    first.wrote(A, 0)
+    first.wrote(B, 1)
+    desk = Desk(replicas=1)
+    desk.form(A)
+    desk.made.learn({A: (Stored(first.manifest(), (0,)),), B: (), C: ()})
+    desk.wrote(B, 1)
+    assert desk.asked(ManifestStore) == [B, C], "A has it"
+    desk.stored(B)
+    assert desk.announced() == [10]
+
+
 def test_what_is_announced_is_on_the_disks_under_the_same_generation() -> None:
     """The world after the one that made a checkpoint wrote it again, then its leader went."""
     first = Desk()
