@@ -163,6 +163,11 @@ class Checkpoints:
         entry = self._entry(written)
         if entry is None:
             return
+        if entry.manifest is None and entry.generation != written.generation:
+            if written.generation < entry.generation:
+                return
+            # A later world writes all of it again: of a member that had diverged nothing may stay.
+            entry = self.entries[entry.key] = Entry(*entry.key, written.generation, self.ctx.now)
         entry.generation = written.generation
         entry.take(written)
         entry.pulling.discard(node)

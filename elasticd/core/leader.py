@@ -448,7 +448,7 @@ class Driver:
         return True
 
     def _compare_models(self) -> None:
-        """By what members have told of checkpoints before we knew of their world."""
+        """By what members have told of checkpoints before their world counted as running."""
         for entry in list(self.checkpoints.entries.values()):
             for node, digest in sorted(entry.models.items()):
                 told = Digest(self.record.id, entry.generation, entry.step, entry.stamp, digest)
@@ -759,6 +759,7 @@ class Driver:
         )
         self._tell_of_lineage(world)
         self._recovered()
+        self._compare_models()
         self.evaluate()
 
     # --- running ----------------------------------------------------------------------------------

@@ -67,11 +67,12 @@ class Desk:
         count: int = 2,
         lineage: Lineage = LINE,
         generation: Tag = GENERATION,
+        digest: str = "0" * 64,
     ) -> None:
         rows = tuple((index, 100, f"{index:064x}") for index in indices)
         self.made.on_shards(
             node,
-            ShardsWritten(JOB, generation, lineage, step, STAMP, count, rows, "0" * 64, 0.1, 0.2),
+            ShardsWritten(JOB, generation, lineage, step, STAMP, count, rows, digest, 0.1, 0.2),
         )
         self.made.advance()
 
@@ -190,6 +191,20 @@ def test_what_one_disk_has_and_what_another_node_has_written_make_a_checkpoint()
     desk.made.learn({A: (Stored(first.manifest(), (0,)),), B: (), C: ()})
     desk.wrote(B, 1)
     assert desk.asked(ManifestStore) == [B, C], "A has it"
+    desk.stored(B)
+    assert desk.announced() == [10]
+
+
+def test_a_world_that_writes_a_state_again_needs_nothing_of_what_was_written_before() -> None:
+    desk, later = Desk(), replace(GENERATION, counter=3)
+    desk.wrote(A, 0, 1, digest="1" * 64)
+    desk.wrote(B, 0, 1)
+    assert len(desk.emitted("fault_detected")) == 2, "A's shards differ from B's"
+    desk.wrote(A, 0, 1, generation=later)
+    desk.wrote(C, 0, 1, digest="1" * 64)
+    desk.wrote(B, 0, 1, generation=later)
+    assert len(desk.emitted("fault_detected")) == 2
+    desk.stored(A)
     desk.stored(B)
     assert desk.announced() == [10]
 
