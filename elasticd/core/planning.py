@@ -126,9 +126,8 @@ def _start_point(at: Situation) -> Start | str:
         members = members[: at.spec.world.max]
     if choice is not None:
         return replace(_from_checkpoint(at, choice, members), older=older)
-    if at.roster.has_stored():
-        whose = "of histories that were left" if at.left else "that miss a shard"
-        return f"only checkpoints {whose} are within reach"
+    if at.left and at.roster.has_stored():
+        return "only checkpoints of histories that were left are within reach"
     lineage = Lineage(at.nonce())
     point = Point(lineage, 0, first_stamp(at.job, lineage))
     sources = ("init", *(f"peer:{members[0]}" for _ in members[1:]))
