@@ -76,7 +76,8 @@ class Trust:
             return None  # what it copies from another says nothing of its own
         same[node] = told
         if len(self.digests) > _STATES:
-            del self.digests[next(iter(self.digests))]
+            # Slow disks tell of old states after new ones: those must not drive these out.
+            del self.digests[min(self.digests, key=self._step_of)]
         if same.keys() != set(world.members):
             return None
         found = divergence.compare({n: d.digest for n, d in same.items()}, told.step)
@@ -85,6 +86,9 @@ class Trust:
             if not found.majority:
                 self.rollback = world.generation
         return found
+
+    def _step_of(self, stamp: Stamp) -> int:
+        return next(iter(self.digests[stamp].values())).step
 
     def recheck(self, node: NodeId, told: Rechecked, world: World, check: Check) -> Finding | None:
         """What is found once all who computed one grain have told of it."""
