@@ -11,8 +11,8 @@ from elasticd.recovery import faults, restore
 from elasticd.types import JobId, NodeId
 
 FRUITLESS_LIMIT = 8
-"""This many recoveries without one committed step between them, and the job fails with its
-evidence."""
+"""After this many recoveries without one committed step between them a job rests before every
+further try."""
 
 _DEARER = ("", "start", "grow", "retry", "regroup", "relieve", "rescue", "restore")
 
@@ -50,6 +50,8 @@ class Account:
     recoveries: int = 0
     lost_steps: int = 0
     fruitless: int = 0
+    rested: int = 0
+    """At which of these it has rested."""
     furthest: int = 0
     """The newest step that was ever committed: doing again what a restore lost is no progress."""
 
@@ -75,6 +77,13 @@ class Account:
         if self.recovery is not None and not self.recovery.counted:
             self.recovery.counted = True
             self.recoveries += 1
+
+    def tired(self) -> int:
+        """By how many fruitless recoveries the limit is exceeded, once for each of them; else 0."""
+        if self.fruitless <= max(FRUITLESS_LIMIT, self.rested):
+            return 0
+        self.rested = self.fruitless
+        return self.fruitless - FRUITLESS_LIMIT
 
     def tell(self, node: NodeId, fault: str, reason: str, world: World) -> None:
         """Of a fault that breaks nothing."""
@@ -142,7 +151,7 @@ class Account:
     def close(self, world: World, committed: int) -> None:
         """A step is committed in ``world``, or none is left to do."""
         if committed > self.furthest:
-            self.furthest, self.fruitless = committed, 0
+            self.furthest, self.fruitless, self.rested = committed, 0, 0
         recovery, self.recovery = self.recovery, None
         if recovery is None or not recovery.counted:
             return

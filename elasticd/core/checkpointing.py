@@ -180,6 +180,7 @@ class Checkpoints:
             known = entry.sizes.setdefault(index, (size, digest))
             if known != (size, digest) or entry.digest != written.digest:
                 self._diverged(entry, node, index)
+                entry.disputed = entry.disputed or entry.manifest is not None
             else:
                 entry.holders.setdefault(index, set()).add(node)
 
@@ -203,11 +204,12 @@ class Checkpoints:
         if entry is None:
             return
         entry.heard.add(node)
-        if node in entry.pulling:
+        copies = node in entry.pulling
+        if copies:
             entry.pulling.discard(node)
             self.retry_at = self.ctx.now + self.ctx.timing.retry_seconds
         if failed.refused:
-            self._without(entry, node, failed.reason)
+            self._without(entry, node, failed.reason, keeps=copies)
 
     def on_stored(self, node: NodeId, stored: ManifestStored) -> None:
         key = (stored.lineage, stored.step, stored.stamp, stored.count)
@@ -216,7 +218,7 @@ class Checkpoints:
                 continue
             if stored.ok:
                 entry.stored.add(node)
-                if entry.failed.pop(node, None) is not None:
+                if not entry.has(node) and entry.failed.pop(node, None) is not None:
                     for index in entry.manifest.held_by(node):
                         entry.holders.setdefault(index, set()).add(node)
                 continue
@@ -230,12 +232,15 @@ class Checkpoints:
                 self._without(entry, node, stored.reason)
             else:
                 entry.forget(node)
+                entry.heard.add(node)
                 entry.rejected.add(node)
 
-    def _without(self, entry: Entry, node: NodeId, reason: str) -> None:
-        """A node can't store its part: others do, or the checkpoint has fewer replicas."""
+    def _without(self, entry: Entry, node: NodeId, reason: str, keeps: bool = False) -> None:
+        """A node can't store its part, or more than what it ``keeps``: others do, or the checkpoint
+        has fewer replicas."""
         told = node in entry.failed
-        entry.forget(node)
+        if not keeps:
+            entry.forget(node)
         entry.heard.add(node)
         entry.failed[node] = reason
         if not told:
@@ -270,8 +275,15 @@ class Checkpoints:
             if item.manifest.point == point
         ]
         name = (point.lineage, point.step, point.stamp)
-        counts += [e.count for e in self._all() if e.asked and e.key[:3] == name]
+        # Word of a manifest may still be on its way to a disk.
+        counts += [e.count for e in self._all() if e.manifest is not None and e.key[:3] == name]
         return max(counts, default=0)
+
+    def disputed(self, step: int) -> bool:
+        """Whether a disk has a part of the state after ``step`` that nobody can complete: all
+        members of the world have written theirs, which is another."""
+        found = [e for e in self.entries.values() if e.step == step and e.disputed]
+        return any(not e.complete and not self._writing(e) for e in found)
 
     def covers(self, point: Point) -> bool:
         """Whether this state's checkpoint is made, or will be without anybody writing it again."""
@@ -424,7 +436,8 @@ class Checkpoints:
                 self.newest = manifest
         for node in self.view.members:
             waits = entry.again.get(node, 0.0) > self.ctx.now
-            if not waits and node not in (*entry.asked, *entry.rejected, *entry.failed):
+            waits = waits or (node in entry.failed and not entry.has(node))
+            if not waits and node not in (*entry.asked, *entry.rejected):
                 entry.asked[node] = self.ctx.now
                 self.ctx.send(node, ManifestStore(self.job, manifest))
 

@@ -37,6 +37,8 @@ class Entry:
     """Nodes that have written their shards."""
     failed: dict[NodeId, str] = field(default_factory=dict)
     """Nodes that can't store their part, and why."""
+    disputed: bool = False
+    """The world that writes it has written something else than what a disk has of it already."""
     rejected: set[NodeId] = field(default_factory=set)
     """Nodes whose disks work and that did not take the manifest."""
     pulling: set[NodeId] = field(default_factory=set)
@@ -84,6 +86,10 @@ class Entry:
     def needs(self, node: NodeId) -> bool:
         """Whether ``node`` is the only one that has some shard."""
         return any(held == {node} for held in self.holders.values())
+
+    def has(self, node: NodeId) -> bool:
+        """Whether ``node`` has any shard."""
+        return any(node in held for held in self.holders.values())
 
     def full(self, node: NodeId) -> bool:
         """Whether ``node`` has all shards that anybody has."""

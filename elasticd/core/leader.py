@@ -18,7 +18,7 @@ from typing import Any
 from elasticd.checkpoints.layout import placement
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.core import lineages, planning, routing, summary
-from elasticd.core.account import FRUITLESS_LIMIT, Account
+from elasticd.core.account import Account
 from elasticd.core.balance import Balance
 from elasticd.core.checkpointing import Checkpoints
 from elasticd.core.context import Context
@@ -65,7 +65,7 @@ from elasticd.recovery.faults import RING_FAULTS
 from elasticd.types import NO_TAG, NodeId, Tag
 
 _LONGEST_PAUSE = 5
-"""Doublings of the pause between tries to read a checkpoint."""
+"""Doublings of the pause between tries."""
 
 
 @dataclass(slots=True)
@@ -92,6 +92,8 @@ class Driver:
     unread: int = 0
     """Checkpoints in a row that a member could not read, nor have from another."""
     read_again_at: float = 0.0
+    rests_until: float = 0.0
+    """Recovery after recovery had come to nothing."""
     oriented: bool = False
     """We know what world the members are in, which an earlier leader may have formed."""
     world: World | None = None
@@ -241,7 +243,7 @@ class Driver:
         self.checkpoints.on_view(view, (*lost, *reborn))
         self.statuses.clear()
         self.judged, self.released, self.hold_off = set(), set(), 0.0
-        self.read_again_at = 0.0
+        self.read_again_at = self.rests_until = 0.0
         self.growth.reset()
         self.halting.reset()
         self.discharged.clear()
@@ -292,8 +294,8 @@ class Driver:
             self.trust.bench(culprit, text)
         if fault == "state_unavailable" and source == "checkpoint":
             # Who has a copy may be away: until a node comes, trying at once again helps nobody.
-            seconds = self.ctx.timing.retry_seconds * 2 ** min(self.unread, _LONGEST_PAUSE)
-            self.unread, self.read_again_at = self.unread + 1, self.ctx.now + seconds
+            self.read_again_at = self.ctx.now + self._pause(self.unread)
+            self.unread += 1
         self.account.count()
         if self.phase in ("running", "forming"):
             self._enter("waiting", "a member failed")
@@ -330,6 +332,7 @@ class Driver:
                 self._judge()
                 self._maybe_halt()
                 self._discharge()
+                self._leave_disputed()
 
     def _maybe_halt(self) -> None:
         """Stop a job that shall be paused at a step whose checkpoint is consistent."""
@@ -365,13 +368,17 @@ class Driver:
         self.phase, self.phase_since, self.why_waiting = phase, self.ctx.now, why
         self.summary_due = True
 
+    def _pause(self, times: int) -> float:
+        """Seconds before something is tried again that has failed so often: longer each time."""
+        return self.ctx.timing.retry_seconds * float(2 ** min(times, _LONGEST_PAUSE))
+
     def _silent(self) -> list[NodeId]:
         """Members that have not said yet how they are, while it is worth waiting for them."""
         waits = self._waited() < self.ctx.timing.holding_seconds
         return self.roster.silent() if waits else []
 
     def _maybe_freeze(self) -> None:
-        if self.ctx.now < max(self.hold_off, self.read_again_at):
+        if self.ctx.now < max(self.hold_off, self.read_again_at, self.rests_until):
             return
         if silent := self._silent():
             self.why_waiting = f"waiting to hear from {', '.join(silent)}"
@@ -514,9 +521,11 @@ class Driver:
         if mismatch := self.roster.mismatch(start.resume.members):
             self._fail(mismatch)
             return
-        if account.fruitless > FRUITLESS_LIMIT:
+        if times := account.tired():
+            seconds = self._pause(times)
+            self.rests_until = self.ctx.now + seconds
             text = f"{account.fruitless} recoveries in a row without one committed step"
-            self._fail(f"{text}; {account.evidence()}")
+            self._enter("waiting", f"{text}; the next in {seconds:g} s; {account.evidence()}")
             return
         level = self.relief.level
         relieved = self._relieve()
@@ -804,6 +813,20 @@ class Driver:
             self.trust.quarantine(node)
         self.evaluate()
 
+    def _leave_disputed(self) -> None:
+        """Go back if a disk has the job's last state otherwise than all members: it takes no second
+        one of that name, and nobody can complete what it has."""
+        world = self.world
+        assert world is not None
+        disputed = self.newest is not None and self.checkpoints.disputed(self.spec.train.steps)
+        if disputed and self.trust.rollback < world.generation:
+            self.trust.rollback = world.generation
+            text = (
+                f"parameters differ after step {self.committed} from what a disk has, no majority"
+            )
+            for node in world.members:
+                self._blame(node, "divergence", text)
+
     def on_rechecked(self, node: NodeId, told: Rechecked) -> None:
         """A grain that several have computed. The step goes on: its bits are everybody's by now."""
         world, spec = self.world, self.spec
@@ -1008,7 +1031,7 @@ class Driver:
 
     def deadlines(self) -> list[float]:
         timing, since = self.ctx.timing, self.phase_since
-        times = [self.hold_off, self.read_again_at, *self.checkpoints.deadlines()]
+        times = [self.hold_off, self.read_again_at, self.rests_until, *self.checkpoints.deadlines()]
         match self.phase:
             case "waiting":
                 times += [
@@ -1035,7 +1058,8 @@ class Driver:
             return "running"
         if self.world is None and self.account.recovery is None:
             return "parked" if self._short() else "running"
-        return "parked" if self.phase == "waiting" and self._short() else "recovering"
+        rests = self._short() or self.ctx.now < self.rests_until
+        return "parked" if self.phase == "waiting" and rests else "recovering"
 
     def _short(self) -> bool:
         able = self.roster.trainers("active", "finished", "ready", "starting")

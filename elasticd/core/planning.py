@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from elasticd.checkpoints import choose
+from elasticd.checkpoints.line import descends
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.lineages import Left, Parting, is_left, partings, remaining
 from elasticd.core.messages import Holding, World
@@ -79,7 +80,7 @@ def start_point(at: Situation) -> Start | str:
     """What the next world starts from, or why none can start now."""
     if at.noisy:
         return at.noisy
-    at = replace(at, holdings={n: _renamed(at, h) for n, h in at.holdings.items()})
+    at = replace(at, holdings={n: _in_turn(at, _renamed(at, h)) for n, h in at.holdings.items()})
     start = _start_point(at)
     if isinstance(start, str):
         return start
@@ -102,6 +103,19 @@ def _renamed(at: Situation, holding: Holding) -> Holding:
         and (world.step, world.stamp) == (point.step, point.stamp)
     )
     return replace(holding, point=replace(point, lineage=next(names, point.lineage)))
+
+
+def _in_turn(at: Situation, holding: Holding) -> Holding:
+    """Where one side trains at a time, a state that the last history did not go through is over."""
+    worlds = at.roster.worlds(at.world)
+    last = max(worlds, key=lambda w: w.generation, default=None)
+    if not at.strict or holding.point is None or last is None:
+        return holding
+    parents = dict(at.parents) | {w.lineage: w.parent for w in worlds}
+    # A history of which no disk has anything has left nothing to go on with.
+    if descends(last.lineage, holding.point, parents) or not _has_checkpoints(at, last.lineage):
+        return holding
+    return replace(holding, point=None)
 
 
 def _start_point(at: Situation) -> Start | str:

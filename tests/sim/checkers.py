@@ -5,7 +5,7 @@ The numbers are those of DESIGN.md's invariants.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -110,21 +110,23 @@ class Commits:
 @dataclass(slots=True)
 class OneSide:
     """Invariant 4: with ``partition = "strict"`` no world trains once a later one does, no lineage
-    once another has taken its place, and primary views are one chain, each with a majority of the
-    one before."""
+    once another has taken its place of which something is left, and primary views are one chain,
+    each with a majority of the one before."""
 
     training: World | None = None
     over: set[Lineage] = field(default_factory=set)
     primary: View | None = None
 
-    def reduced(self, world: World) -> str:
+    def reduced(self, world: World, stored: Collection[Lineage]) -> str:
+        """``stored`` are the lineages of which living nodes have checkpoints."""
         last = self.training
         if last is not None and world.generation < last.generation:
             return f"{world.generation} trains although {last.generation} does"
-        if world.lineage in self.over:
-            return f"lineage {world.lineage} trains again after {last and last.lineage}"
+        if world.lineage in self.over and last is not None and last.lineage in stored:
+            return f"lineage {world.lineage} trains again after {last.lineage}"
         if last is not None and world.lineage != last.lineage:
             self.over.add(last.lineage)
+            self.over.discard(world.lineage)
         self.training = world
         return ""
 
@@ -223,7 +225,9 @@ class Checkers:
 
     def _alone(self, world: World) -> None:
         if self.cluster.setup.partition == "strict":
-            self._require(self.sides.setdefault(world.job, OneSide()).reduced(world))
+            disks = (host.disk.finals.values() for host in self.cluster.living())
+            stored = {manifest.lineage for finals in disks for manifest in finals}
+            self._require(self.sides.setdefault(world.job, OneSide()).reduced(world, stored))
 
     def committed(self, trainer: Trainer, point: Point) -> None:
         commits = self.commits.setdefault(trainer.job, Commits())

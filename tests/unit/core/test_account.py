@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from elasticd.core.account import Account
+from elasticd.core.account import FRUITLESS_LIMIT, Account
 from elasticd.core.context import Context
 from elasticd.core.effects import Emit
 from elasticd.core.trust import Trust
@@ -72,6 +72,18 @@ def test_steps_that_are_done_again_are_no_progress() -> None:
     assert made.fruitless == 3
     made.close(replace(EMPTY, step=6), 10)
     assert made.fruitless == 0
+
+
+def test_a_job_rests_once_for_each_recovery_too_many() -> None:
+    made = account()
+    made.fruitless = FRUITLESS_LIMIT
+    assert made.tired() == 0
+    made.fruitless += 1
+    assert [made.tired(), made.tired()] == [1, 0]
+    made.fruitless += 1
+    assert [made.tired(), made.tired()] == [2, 0]
+    made.close(EMPTY, 1)
+    assert made.tired() == 0
 
 
 def test_a_node_that_is_not_let_in_is_told_with_the_reason() -> None:

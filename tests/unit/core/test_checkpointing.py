@@ -515,3 +515,18 @@ def test_a_new_leader_drops_a_restored_job_s_abandoned_checkpoints_too() -> None
     assert desk.made.newest is None
     desk.wrote(A, 0, 1, step=20)
     assert desk.made.entries == {}
+
+
+def test_a_node_whose_disk_takes_no_copy_keeps_what_it_has_written() -> None:
+    desk = Desk(replicas=2)
+    desk.form(A, B)
+    desk.wrote(A, 0)
+    desk.wrote(B, 1)
+    for node in (C, A):
+        assert desk.asked(PullShards) == [node]
+        desk.failed(node)
+        desk.later(1.1)
+    assert desk.asked(ManifestStore) == [A, B]
+    desk.stored(A)
+    desk.stored(B)
+    assert desk.announced() == [10]
