@@ -163,6 +163,8 @@ class LocalStore:
             raise StateError(f"{final}: another state is committed there")
         at = self._folder(job, step, stamp)
         make_folders(self._disk, at)
+        if at == final:
+            self._take_in(partial, final, new)
         self._require_own(at, new)
         if old != new:
             write_beside(self._disk, at / layout.MANIFEST_NAME, [data])
@@ -292,6 +294,14 @@ class LocalStore:
                 continue
             problems.append(Problem(path, shard.index, reason))
         return problems
+
+    def _take_in(self, partial: Path, final: Path, new: Manifest) -> None:
+        """Move in what is missing of what a later world has written again; the rest stays."""
+        written = _present(partial, new)
+        for shard in (n.shard for n in self._missing(final, new) if n.shard in written):
+            name = layout.shard_name(shard, new.count)
+            with refusing(final):
+                self._disk.rename(partial / name, final / name)
 
     def _require_own(self, folder: Path, new: Manifest) -> None:
         mine = () if self._node is None else new.held_by(self._node)

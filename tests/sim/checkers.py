@@ -235,7 +235,7 @@ class Checkers:
 
     def loads(self, trainer: Trainer, world: World) -> None:
         held = trainer.point
-        if trainer.doubts:
+        if trainer.doubts or trainer.fresh:
             return  # its state is another than its stamp says, or may be
         if held is not None and (held.step, held.stamp) == (world.step, world.stamp):
             self.broken(f"{trainer.name} is to load step {world.step}, which it holds")

@@ -139,13 +139,15 @@ class Disk:
         """Make them durable; (index, bytes, digest) of each."""
         key = (job, point.step, point.stamp)
         files = self.unsynced.get(key, {})
+        final = self.shards.get(key, {}) if key in self.finals else {}
         rows = []
         for index in indices:
             row = (100, shard_digest(point.lineage, point.step, count, index, spoilt))
             rows.append((index, *row))
             if not self.lies:
                 files.pop((count, index), None)
-                self.keep(key, count, index, row)
+                if (count, index) not in final:  # nothing final is written over
+                    self.keep(key, count, index, row)
         return rows
 
     def keep(self, key: Key, count: int, index: int, row: tuple[int, str]) -> None:
@@ -179,6 +181,14 @@ class Disk:
         key, name = chance.choice(names)
         self.rotten.append((key, name, self.shards[key][name]))
         self.shards[key][name] = (100, _ROTTEN)
+        return True
+
+    def set_aside(self, key: Key, count: int, index: int) -> bool:
+        """A final shard that was read, and is damaged, is held no more."""
+        found = self.shards.get(key, {}).get((count, index))
+        if key not in self.finals or found is None or found[1] != _ROTTEN:
+            return False
+        del self.shards[key][count, index]
         return True
 
     # --- manifests --------------------------------------------------------------------------------

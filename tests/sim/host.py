@@ -415,6 +415,8 @@ class Host:
                     self.disk.keep(key, count, index, (size, digest))
                     break
             else:
+                if self.disk.set_aside(key, count, index):
+                    self.post(e.StoreChanged(job, self.disk.stored(job)))
                 return f"shard {index} of step {step} could not be had"
         return ""
 

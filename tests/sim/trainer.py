@@ -319,6 +319,8 @@ class Trainer(Process):
         """Its state is not what the others have at this step."""
         self.doubts: list[tuple[object, bool]] = []
         """The leaders' drivers that have found that out; whether the others were of one mind."""
+        self.fresh = False
+        """It has taken another's state, of which its daemon may not know yet."""
         self.halt = -1
         start = self.cluster.between(self.cluster.setup.trainer_start_seconds)
         if spare and spec.recovery.spare == "interpreter":
@@ -525,6 +527,7 @@ class Trainer(Process):
         if not brought.updates:
             self.spoilt = brought.spoilt
             self.doubts.clear()
+            self.fresh = True
 
     def _leave(self) -> None:
         self.turn += 1
@@ -638,10 +641,14 @@ class Trainer(Process):
         assert self.seat is not None and self.point is not None
         point = self.point
         if self.seat.reducer is None:
-            self._commit(point)
+            self._begin(point)
             return
         self._progress("reduce")
-        self._join(("barrier", point.step), frozenset(), lambda: self._commit(point))
+        self._join(("barrier", point.step), frozenset(), lambda: self._begin(point))
+
+    def _begin(self, point: Point) -> None:
+        self.fresh = False
+        self._commit(point)
 
     def _join(self, key: tuple[str, int], share: frozenset[int], done: Callable[[], None]) -> None:
         assert self.seat is not None and self.point is not None

@@ -109,6 +109,20 @@ def test_commit_again_and_with_more_holders(store: LocalStore) -> None:
     assert store.stored(JOB) == [Stored(more, (0, 1))]
 
 
+def test_commit_again_takes_in_what_was_written_again(store: LocalStore, tmp_path: Path) -> None:
+    commit(store, 10)
+    kept, lost = content(10, 0), content(10, 1)
+    partial = tmp_path / JOB / layout.partial_name(10, stamp_of(10))
+    partial.mkdir()
+    (partial / layout.shard_name(0, COUNT)).write_bytes(b"?" * len(kept))
+    (partial / layout.shard_name(1, COUNT)).write_bytes(lost)
+    more = manifest_of(10, ((ME, PEER), (ME, PEER)))
+    store.commit(more)
+    assert store.stored(JOB) == [Stored(more, (0, 1))]
+    assert path_of(tmp_path, 10, 0).read_bytes() == kept
+    assert path_of(tmp_path, 10, 1).read_bytes() == lost
+
+
 def test_a_node_without_a_shard_keeps_the_manifest(store: LocalStore) -> None:
     elsewhere = manifest_of(10, ((PEER,), (PEER,)))
     store.commit(elsewhere)
