@@ -435,9 +435,9 @@ class Checkpoints:
             if entry is self.home:
                 self.newest = manifest
         for node in self.view.members:
-            waits = entry.again.get(node, 0.0) > self.ctx.now
-            waits = waits or (node in entry.failed and not entry.has(node))
-            if not waits and node not in (*entry.asked, *entry.rejected):
+            unable = node in entry.rejected or (node in entry.failed and not entry.has(node))
+            waits = node in entry.asked or entry.again.get(node, 0.0) > self.ctx.now
+            if not unable and not waits:
                 entry.asked[node] = self.ctx.now
                 self.ctx.send(node, ManifestStore(self.job, manifest))
 

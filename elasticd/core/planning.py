@@ -107,11 +107,10 @@ def _renamed(at: Situation, holding: Holding) -> Holding:
 
 def _in_turn(at: Situation, holding: Holding) -> Holding:
     """Where one side trains at a time, a state that the last history did not go through is over."""
-    worlds = at.roster.worlds(at.world)
-    last = max(worlds, key=lambda w: w.generation, default=None)
-    if not at.strict or holding.point is None or last is None:
+    last = at.roster.newest_world(at.world) if at.strict else None
+    if last is None or holding.point is None:
         return holding
-    parents = dict(at.parents) | {w.lineage: w.parent for w in worlds}
+    parents = dict(at.parents) | {w.lineage: w.parent for w in at.roster.worlds(at.world)}
     # A history of which no disk has anything has left nothing to go on with.
     if descends(last.lineage, holding.point, parents) or not _has_checkpoints(at, last.lineage):
         return holding
@@ -151,8 +150,7 @@ def _start_point(at: Situation) -> Start | str:
 
 def _newest_in_line(at: Situation) -> int:
     """The step of the newest known checkpoint; -1 if what is trained now began before it."""
-    newest, worlds = at.newest, at.roster.worlds(at.world)
-    last = max(worlds, key=lambda w: w.generation) if worlds else None
+    newest, last = at.newest, at.roster.newest_world(at.world)
     parent = last.parent if last is not None else None
     away = -1
     if last is not None:

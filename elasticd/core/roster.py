@@ -91,6 +91,10 @@ class Roster:
         known = [s.world for s in self.statuses.values() if s.world is not None]
         return known if world is None else [*known, world]
 
+    def newest_world(self, world: World | None) -> World | None:
+        """Of all that are known of, as :meth:`worlds`."""
+        return max(self.worlds(world), key=lambda w: w.generation, default=None)
+
     def last_run(self, lineage: Lineage, world: World | None) -> World | None:
         """The newest world of a lineage that may have taken a step: no member is known not to be
         in it."""

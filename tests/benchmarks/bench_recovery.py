@@ -87,6 +87,8 @@ TARGETS = {
     "oom-kill": 2.0,
     "join": 0.5,
 }
+FIGURES = {"trainer": ("trainer", "join"), "join": ()}
+"""What faults of a kind give besides, or instead of, the figure of their name."""
 MEANING = {
     "hang": "beyond its deadline",
     "join": "pause of the others",
@@ -396,9 +398,9 @@ def main() -> None:
 def _samples(options: argparse.Namespace, load: float) -> dict[str, list[float]]:
     samples: Samples = {}
     for kind in TARGETS:
-        wanted = not options.only or {kind, "join" if kind == "trainer" else kind} & {*options.only}
-        if kind == "join" or not wanted:
-            continue  # the first comes with the trainers
+        figures = FIGURES.get(kind, (kind,))
+        if not {*figures} & {*(options.only or TARGETS)}:
+            continue
         if why := possible(kind):
             print(f"{kind}: not measured: {why}")
             continue
@@ -407,7 +409,7 @@ def _samples(options: argparse.Namespace, load: float) -> dict[str, list[float]]
         except KeyboardInterrupt:
             print("interrupted", flush=True)
             break
-        for one in (kind, "join") if kind == "trainer" else (kind,):
+        for one in figures:
             print(_row(one, samples.get(one, [])), "\n", flush=True)
     print(f"\nSeconds, in a world of {NODES}; load of this machine before: {load:.1f}")
     print(f"{'':10}{'n':>4}{'min':>8}{'median':>8}{'max':>8}{'target':>9}  most often by")

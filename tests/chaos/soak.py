@@ -9,9 +9,8 @@ back, now and then all of them. As root on Linux the nodes have networks and dis
 Afterwards its digest must be that of an undisturbed run, every sample of every step used exactly
 once, and no committed step lost unless nobody was left who held it or two sides went on. Counted is
 what was seen to strike while the job ran: what lived when it was killed, cuts that met connections,
-memory that was told to be short. The last line is
-``faults N violations M``; the exit status is 1 if M is not 0. ``--seed S --job N`` runs one
-job again.
+memory that was told to be short. The last line is ``faults N violations M``; the exit status is 1
+if M is not 0. ``--seed S --job N`` runs one job again.
 """
 
 from __future__ import annotations

@@ -304,8 +304,6 @@ def _starve(one: Seen, revival: Revival) -> bool:
     except OSError as error:
         print(f"          no memory kill: {error}", flush=True)
         return False
-    # Its daemon, which reads the group's count after the death, still has to see it there.
-
     try:
         group.add(one.pid)
         time.sleep(2 * LOOK_SECONDS)
@@ -313,6 +311,7 @@ def _starve(one: Seen, revival: Revival) -> bool:
     except OSError:
         return False  # it has just ended
     finally:
+        # Its daemon reads the group's count after the death, and has to find it there.
         revival.later(_GROUP_SECONDS, group.close)
 
 
