@@ -173,7 +173,8 @@ class Checkpoints:
         entry.pulling.discard(node)
         entry.failed.pop(node, None)
         entry.heard.add(node)
-        entry.models[node] = written.digest
+        if written.check:
+            entry.models[node] = written.check
         for (index, _, _), tensors in zip(written.shards, written.tensors, strict=False):
             entry.tensors.setdefault(index, {})[node] = dict(tensors)
         for index, size, digest in written.shards:
@@ -540,7 +541,9 @@ class Checkpoints:
             fault="divergence",
             rank=rank,
             culprit=odd,
-            evidence=[f"{n} has model digest {d[:16]}" for n, d in sorted(entry.models.items())],
+            evidence=[
+                f"{n} has a model of check {d[:16]}" for n, d in sorted(entry.models.items())
+            ],
             seconds_to_detect=0.0,
             tensor=tensor,
             shard=index,

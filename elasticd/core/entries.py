@@ -51,7 +51,7 @@ class Entry:
     tensors: dict[int, dict[NodeId, dict[str, str]]] = field(default_factory=dict)
     """Per shard, as its writers said: the beginning of each tensor's digest."""
     models: dict[NodeId, str] = field(default_factory=dict)
-    """The model's digest, as each writer found it."""
+    """The check of the model, as each writer found it."""
 
     @property
     def key(self) -> Key:
@@ -139,7 +139,7 @@ class Entry:
         tensors = self.tensors.get(index, {})
 
         def alone(one: NodeId) -> tuple[int, int]:
-            models = sum(d != self.models.get(one) for d in self.models.values())
+            models = sum(d != self.models.get(one, d) for d in self.models.values())
             return models, sum(own != tensors.get(one) for own in tensors.values())
 
         return max(sorted({*tensors, node}), key=lambda one: (alone(one), one == node))

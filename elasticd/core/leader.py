@@ -968,9 +968,8 @@ class Driver:
     def on_shards(self, node: NodeId, written: ShardsWritten) -> None:
         if node in self.view.members:
             self.checkpoints.on_shards(node, written)
-            # The digest of the model comes for nothing with its checkpoint.
-            state = written.generation, written.step, written.stamp, written.digest
-            self.on_digest(node, Digest(self.record.id, *state))
+            if (told := written.own()) is not None:
+                self.on_digest(node, told)
             self.evaluate()
 
     def on_shards_failed(self, node: NodeId, failed: ShardsFailed) -> None:

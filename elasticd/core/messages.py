@@ -548,6 +548,14 @@ class ShardsWritten:
     """Of a step beside which nothing is written; 0: not known."""
     tensors: tuple[tuple[tuple[str, str], ...], ...] = ()
     """Of each of ``shards``, if known: its tensors and the beginning of their digests."""
+    check: str = ""
+    """Of the parameters that the sender has itself; none where it has copied the shards."""
+
+    def own(self) -> Digest | None:
+        """What it says of the sender's own parameters."""
+        if not self.check:
+            return None
+        return Digest(self.job, self.generation, self.step, self.stamp, self.check)
 
 
 @dataclass(frozen=True, slots=True)

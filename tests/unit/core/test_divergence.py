@@ -37,6 +37,7 @@ def wrote(shard: int, model: str, **tensors: str) -> ShardsWritten:
         *(JOB, GENERATION, Lineage("l"), 5, Stamp("ab"), 3, ((shard, 100, digest),)),
         *(model, 0.0, 0.0, "reference"),
         tensors=(tuple(tensors.items()),),
+        check=model,
     )
 
 
