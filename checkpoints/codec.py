@@ -71,11 +71,11 @@ Pace = Callable[[int], object]
 """Called with the size of each slice that was written; may wait, and may raise to give up."""
 
 
-def _unpaced(written: int) -> None:
+def unpaced(written: int) -> None:
     """As fast as the disk."""
 
 
-def model_digest(params: Mapping[str, mx.array], pace: Pace = _unpaced) -> str:
+def model_digest(params: Mapping[str, mx.array], pace: Pace = unpaced) -> str:
     """The ``digest`` of ``status --json``, in hex, over parameters by dotted path.
 
     blake2b of 32 bytes over the parameters in the order of their paths' UTF-8 bytes. Each adds
@@ -83,14 +83,28 @@ def model_digest(params: Mapping[str, mx.array], pace: Pace = _unpaced) -> str:
     """
     digest = hashlib.blake2b(digest_size=32)
     for path in sorted(params, key=lambda path: path.encode()):
-        array = params[path]
-        dtype = str(array.dtype).rpartition(".")[2]
-        shape = ",".join(str(length) for length in array.shape)
-        digest.update(f"{path}\0{dtype}\0{shape}\0".encode())
-        for piece in _slices(_bytes_of(array)):
-            digest.update(piece)
+        digest.update(_kind(path, params[path]))
+        for piece in _hashed(params[path], digest):
             pace(len(piece))
     return digest.hexdigest()
+
+
+def model_check(
+    params: Mapping[str, mx.array], known: Mapping[str, str], pace: Pace = unpaced
+) -> str:
+    """As :func:`model_digest`, of the same content, at a quarter of its cost: only members of one
+    world compare it. ``known`` are digests of tensors, by path, as :func:`write_shard` found them.
+    """
+    check = integrity.tensor_hasher()
+    for path in sorted(params):
+        digest = known.get(path)
+        if digest is None:
+            hasher = integrity.tensor_hasher()
+            for piece in _hashed(params[path], hasher):
+                pace(len(piece))
+            digest = hasher.hexdigest()
+        check.update(_kind(path, params[path]) + digest.encode())
+    return check.hexdigest()
 
 
 def write_shard(
@@ -99,7 +113,7 @@ def write_shard(
     metadata: Mapping[str, str],
     *,
     disk: Disk = LOCAL_DISK,
-    pace: Pace = _unpaced,
+    pace: Pace = unpaced,
 ) -> ShardFile:
     """Write a safetensors file straight from the arrays' buffers; durable, name and all, on return.
 
@@ -120,8 +134,7 @@ def write_shard(
         yield memoryview(text)
         for entry in layout.entries:
             hasher = integrity.tensor_hasher()
-            for piece in _slices(_bytes_of(tensors[entry.name])):
-                hasher.update(piece)
+            for piece in _hashed(tensors[entry.name], hasher):
                 yield piece
                 pace(len(piece))
             digests[entry.name] = hasher.hexdigest()
@@ -198,6 +211,19 @@ def _pieces(tensors: Mapping[str, mx.array], metadata: Mapping[str, str]) -> Ite
     yield memoryview(text)
     for entry in head.entries:
         yield from _slices(_bytes_of(tensors[entry.name]))
+
+
+def _kind(path: str, array: mx.array) -> bytes:
+    dtype = str(array.dtype).rpartition(".")[2]
+    shape = ",".join(str(length) for length in array.shape)
+    return f"{path}\0{dtype}\0{shape}\0".encode()
+
+
+def _hashed(array: mx.array, hasher: integrity.Hasher) -> Iterator[memoryview]:
+    """The array's bytes in slices, each hashed before it is handed on."""
+    for piece in _slices(_bytes_of(array)):
+        hasher.update(piece)
+        yield piece
 
 
 def _slices(view: memoryview) -> Iterator[memoryview]:

@@ -177,9 +177,10 @@ class Checkpoints:
             entry.models[node] = written.check
         for (index, _, _), tensors in zip(written.shards, written.tensors, strict=False):
             entry.tensors.setdefault(index, {})[node] = dict(tensors)
+        agrees = entry.agrees(written)
         for index, size, digest in written.shards:
             known = entry.sizes.setdefault(index, (size, digest))
-            if known != (size, digest) or entry.digest != written.digest:
+            if known != (size, digest) or not agrees:
                 self._diverged(entry, node, index)
                 entry.disputed = entry.disputed or entry.manifest is not None
             else:

@@ -47,6 +47,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
         "count": int,
         "shards": tuple[dict[str, Any], ...],
         "digest": str,
+        "check": str,
         "stall_seconds": float,
         "write_seconds": float,
     },

@@ -25,6 +25,9 @@ class Entry:
     began: float
     """When the first word of it came, in monotonic seconds."""
     digest: str = ""
+    """The model's; who writes the first shard tells it."""
+    check: str = ""
+    """Of the model, as the first writer found it."""
     sizes: dict[int, tuple[int, str]] = field(default_factory=dict)
     holders: dict[int, set[NodeId]] = field(default_factory=dict)
     manifest: Manifest | None = None
@@ -63,8 +66,8 @@ class Entry:
 
     @property
     def complete(self) -> bool:
-        """Every shard is on some node."""
-        return all(self.holders.get(index) for index in range(self.count))
+        """Every shard is on some node, and the model's digest known."""
+        return bool(self.digest) and all(self.holders.get(index) for index in range(self.count))
 
     def fewest(self, nodes: Set[NodeId]) -> int:
         """On how many of ``nodes`` even the least held shard is."""
@@ -108,6 +111,14 @@ class Entry:
         self.mode = written.mode or self.mode
         self.metric = written.metric if self.metric is None else self.metric
         self.digest = self.digest or written.digest
+        self.check = self.check or written.check
+
+    def agrees(self, written: ShardsWritten) -> bool:
+        """Whether a writer's model is the first one's, as far as it says. With a manifest it is
+        that one's model which counts."""
+        if written.digest and written.digest != self.digest:
+            return False
+        return self.manifest is not None or written.check in ("", self.check)
 
     def found(self, node: NodeId, item: Stored | None) -> None:
         """``node`` says what it has of it, final; None: nothing any more."""

@@ -495,7 +495,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """The digest of the model of a committed step, as the sender holds it."""
+    """The check of the model of a committed step, as the sender holds it."""
 
     job: JobId
     generation: Tag
@@ -536,6 +536,7 @@ class ShardsWritten:
     count: int
     shards: tuple[tuple[int, int, str], ...]
     digest: str
+    """The model's, from those who have the first shard at least; else empty."""
     stall_seconds: float
     write_seconds: float
     mode: str = ""

@@ -97,7 +97,7 @@ def shards_of(job: JobId, message: dict[str, Any]) -> ShardsWritten:
         step_seconds=message.get("step_seconds", 0.0),
         metric=message.get("metric"),
         tensors=tuple(tuple(s.get("tensors", {}).items()) for s in message["shards"]),
-        check=message["digest"],
+        check=message["check"],
     )
 
 

@@ -573,7 +573,7 @@ class Session:
                 "generation": tag_list(world.generation),
                 "step": snapshot.point.step,
                 "stamp": snapshot.point.stamp,
-                "digest": snapshot.digest(),
+                "digest": snapshot.check(),
             }
         )
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import mlx.core as mx
 import mlx.optimizers as optim
 from mlx.nn.layers.base import Module
 
-from elasticd.checkpoints.codec import METADATA_KEY, model_digest
+from elasticd.checkpoints.codec import METADATA_KEY, Pace, model_check, model_digest, unpaced
 from elasticd.errors import MismatchError, UsageError
 from elasticd.train.trees import array_slots, arrays, check_alike, from_plain, slots, to_plain
 from elasticd.types import Lineage, Point, Stamp
@@ -66,9 +67,18 @@ class Snapshot:
         model = [name[size:] for name in self.tensors if name.startswith(MODEL)]
         return sorted(path for path in model if path not in shown)
 
-    def digest(self, pace: Callable[[int], object] = lambda count: None) -> str:
+    def digest(self, pace: Pace = unpaced) -> str:
         """The model's digest, as ``status --json`` shows it; ``pace`` as for ``write_shard``."""
-        return model_digest({path: self.tensors[MODEL + path] for path in self.parameters}, pace)
+        return model_digest(self._model(), pace)
+
+    def check(self, known: Mapping[str, str] = MappingProxyType({}), pace: Pace = unpaced) -> str:
+        """What members compare of the model; ``known`` are digests of tensors by name."""
+        size = len(MODEL)
+        model = {name[size:]: d for name, d in known.items() if name.startswith(MODEL)}
+        return model_check(self._model(), model, pace)
+
+    def _model(self) -> dict[str, mx.array]:
+        return {path: self.tensors[MODEL + path] for path in self.parameters}
 
 
 @dataclass(frozen=True)

@@ -845,7 +845,8 @@ class Trainer(Process):
                 "t": "shards",
                 **named,
                 "shards": [{"index": i, "bytes": b, "digest": d} for i, b, d in rows],
-                "digest": state_digest(point.step, spoilt),
+                "digest": state_digest(point.step, spoilt) if must or 0 in indices else "",
+                "check": state_digest(point.step, spoilt),
                 "stall_seconds": 0.0,
                 "write_seconds": 0.1,
             }

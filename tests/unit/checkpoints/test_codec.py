@@ -18,6 +18,7 @@ from safetensors.numpy import load_file
 
 from elasticd.checkpoints.codec import (
     METADATA_KEY,
+    model_check,
     model_digest,
     read_tensors,
     write_memory,
@@ -273,3 +274,19 @@ def test_digests_are_checked_while_a_state_is_read(tmp_path: Path) -> None:
             read_tensors([path], [digest])
         with pytest.raises(RotError, match="its digest is"):
             read_tensors([path], [old])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"w": mx.array([1.0, 2.0, 3.5])},
+        {"v": mx.array([1.0, 2.0, 3.0])},
+        {"w": mx.array([[1.0, 2.0, 3.0]])},
+        {"w": mx.array([1.0, 2.0, 3.0]).view(mx.uint32)},
+        {"w": mx.array([1.0, 2.0, 3.0]), "x": mx.array([])},
+    ],
+)
+def test_a_check_tells_models_apart_where_the_digest_does(other: dict[str, mx.array]) -> None:
+    model = {"w": mx.array([1.0, 2.0, 3.0])}
+    assert model_digest(model) != model_digest(other)
+    assert model_check(model, {}) != model_check(other, {})

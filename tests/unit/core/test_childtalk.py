@@ -18,7 +18,7 @@ PROGRESS: dict[str, Any] = {
 SHARDS: dict[str, Any] = {
     "t": "shards", "generation": [1, "a", "x"], "lineage": "l", "step": 3, "stamp": "s", "count": 1,
     "shards": [{"index": 0, "bytes": 9, "digest": "d", "tensors": {"w": "e"}}], "digest": "d",
-    "stall_seconds": 0.0, "write_seconds": 1,
+    "check": "c", "stall_seconds": 0.0, "write_seconds": 1,
 }  # fmt: skip
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),

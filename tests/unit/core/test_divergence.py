@@ -32,10 +32,11 @@ def checkpoints() -> tuple[Checkpoints, Context]:
 
 
 def wrote(shard: int, model: str, **tensors: str) -> ShardsWritten:
+    """The model's digest comes with shard 0 alone."""
     digest = f"{hash(tuple(sorted(tensors.items()))) & 0xFFFF:064x}"
     return ShardsWritten(
         *(JOB, GENERATION, Lineage("l"), 5, Stamp("ab"), 3, ((shard, 100, digest),)),
-        *(model, 0.0, 0.0, "reference"),
+        *(model if shard == 0 else "", 0.0, 0.0, "reference"),
         tensors=(tuple(tensors.items()),),
         check=model,
     )
@@ -74,3 +75,14 @@ def test_equal_shards_are_no_fault() -> None:
     for node in (A, B):
         found.on_shards(node, wrote(0, "aa", w="1"))
     assert faults(ctx) == []
+
+
+def test_a_model_that_differs_where_shards_do_not_keeps_its_shards_out() -> None:
+    found, ctx = checkpoints()
+    found.on_shards(A, wrote(0, "aa", w="1"))
+    found.on_shards(B, wrote(1, "bb", v="1"))
+    found.on_shards(C, wrote(1, "aa", v="1"))
+    (entry,) = found.entries.values()
+    assert entry.holders == {0: {A}, 1: {C}}
+    (fault,) = faults(ctx)
+    assert fault["culprit"] == B

@@ -104,6 +104,23 @@ def test_each_shard_is_on_two_ranks_with_equal_digests(tmp_path: Path) -> None:
     assert (one["mode"], one["stall_seconds"]) == ("reference", 1e-6)
 
 
+def test_the_digest_comes_from_who_has_the_first_shard_and_a_check_from_all(tmp_path: Path) -> None:
+    snapshot = snapshot_of(10)
+    for must in (False, True):
+        digests, checks = [], set()
+        for rank in range(3):
+            heard = Heard()
+            world = replace(world_of(tmp_path / str(rank), rank, 3), writes=Writes(10, 4, 1))
+            CheckpointWriter(heard.send, heard.notes.update).submit(
+                Task(world, snapshot, 0.0, must=must)
+            )
+            said = heard.next()
+            digests.append(said["digest"])
+            checks.add(said["check"])
+        assert digests == [snapshot.digest(), *[snapshot.digest() if must else ""] * 2]
+        assert checks == {snapshot.check()}, "with digests of its shards' tensors or without"
+
+
 def test_a_late_writer_skips_one_and_says_so(
     tmp_path: Path, heard: Heard, writer: CheckpointWriter
 ) -> None:
