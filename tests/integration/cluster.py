@@ -27,6 +27,7 @@ from elasticd import config
 from elasticd.cli.client import Client
 from elasticd.cli.daemons import DAEMON
 from elasticd.cli.homes import node_homes
+from elasticd.cli.submit import prepare
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
 from elasticd.supervision.roster import kill_group
 from elasticd.train.sampling import indices
@@ -192,10 +193,12 @@ class Cluster:
         name = entrypoint.partition(".")[0].replace("_", "-")
         words = [f"job.entrypoint={entrypoint}", f"job.name={name}"]
         words += [f"{k.replace('__', '.')}={json.dumps(v)}" for k, v in settings.items()]
-        options = [part for word in words for part in ("--set", word)]
-        where = ("--home", self.home / at) if at else ()
-        answer = json.loads(self.command("submit", JOBS / "job.toml", *options, "--json", *where))
-        return str(answer["id"])
+        client = Client(self.home / at) if at else self.client
+        return client.submit(*prepare(JOBS / "job.toml", words))
+
+    def hurry(self, job: str) -> None:
+        """Let a job keep no pace any more: what it is slow for is over."""
+        (self.home / f"hurry-{job}").touch()
 
     def status(self, job: str) -> dict[str, Any]:
         """The job's entry of ``status --json``, from whichever daemon answers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from elasticd.checkpoints.codec import model_digest
 from tests.integration.cluster import Cluster
 
 pytestmark = pytest.mark.process
+
+Make = Callable[[Path, int], Cluster]
 
 
 def rows(cluster: Cluster, job: str) -> list[dict[str, Any]]:
@@ -50,92 +53,95 @@ def digest_of(path: Path) -> str:
     return model_digest(loaded)
 
 
-def test_looked_at_exported_and_pruned(tmp_path: Path) -> None:
-    with Cluster(tmp_path, 3) as cluster:
-        job = cluster.submit("high.py", train__steps=30, checkpoint__every_steps=5)
-        digest = cluster.wait_end(job)["digest"]
-        found = rows(cluster, job)
-        assert [row["step"] for row in found] == [20, 25, 30]
-        assert all(row["consistent"] and row["replicas"] == 2 for row in found)
-        assert found[-1]["digest"] == digest
-        assert "18 replicas" in cluster.command("checkpoints", "verify", job)
+def test_looked_at_exported_and_pruned(cluster: Cluster, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"world__max": 3, "train__steps": 30, "checkpoint__every_steps": 5}
+    job = cluster.submit("high.py", **settings)
+    digest = cluster.wait_end(job)["digest"]
+    found = rows(cluster, job)
+    assert [row["step"] for row in found] == [20, 25, 30]
+    assert all(row["consistent"] and row["replicas"] == 2 for row in found)
+    assert found[-1]["digest"] == digest
+    assert "18 replicas" in cluster.command("checkpoints", "verify", job)
 
-        out = tmp_path / "out.safetensors"
-        cluster.command("checkpoints", "export", job, "--out", out, "--optimizer")
-        assert digest_of(out) == digest
-        said = json.loads(cluster.command(
-            "checkpoints", "export", job, "--out", tmp_path / "set", "--shard-bytes", "1000",
-            "--step", "20", "--json",
-        ))  # fmt: skip
-        assert said["digest"] == found[0]["digest"] and len(said["files"]) > 2
+    out = tmp_path / "out.safetensors"
+    cluster.command("checkpoints", "export", job, "--out", out, "--optimizer")
+    assert digest_of(out) == digest
+    said = json.loads(cluster.command(
+        "checkpoints", "export", job, "--out", tmp_path / "set", "--shard-bytes", "1000",
+        "--step", "20", "--json",
+    ))  # fmt: skip
+    assert said["digest"] == found[0]["digest"] and len(said["files"]) > 2
 
-        dry = json.loads(
-            cluster.command("checkpoints", "prune", job, "--keep", "1", "--dry-run", "--json")
-        )
-        assert [row["step"] for row in dry["removed"]] == [20, 25]
-        assert len(rows(cluster, job)) == 3
-        cluster.command("checkpoints", "prune", job, "--keep", "0")
-        assert [row["step"] for row in rows(cluster, job)] == [30]
+    dry = json.loads(
+        cluster.command("checkpoints", "prune", job, "--keep", "1", "--dry-run", "--json")
+    )
+    assert [row["step"] for row in dry["removed"]] == [20, 25]
+    assert len(rows(cluster, job)) == 3
+    cluster.command("checkpoints", "prune", job, "--keep", "0")
+    assert [row["step"] for row in rows(cluster, job)] == [30]
 
-        # By hand, beneath running daemons: they notice, and each shard has another replica.
-        flip_last_byte(replicas(cluster, job, 30)[0])
-        wait_event(cluster, job, "checkpoint_repaired", 1)
-        replicas(cluster, job, 30)[1].unlink()
-        wait_event(cluster, job, "checkpoint_repaired", 2)
-        assert "6 replicas" in cluster.command("checkpoints", "verify", job)
+    # By hand, beneath running daemons: they notice, and each shard has another replica.
+    flip_last_byte(replicas(cluster, job, 30)[0])
+    wait_event(cluster, job, "checkpoint_repaired", 1)
+    replicas(cluster, job, 30)[1].unlink()
+    wait_event(cluster, job, "checkpoint_repaired", 2)
+    assert "6 replicas" in cluster.command("checkpoints", "verify", job)
 
-        spoilt = [path for path in replicas(cluster, job, 30) if "shard-00000" in path.name]
-        for path in spoilt:
-            path.write_bytes(path.read_bytes()[:-1])
-        wait_event(cluster, job, "checkpoint_damaged", 2)
-        done = cluster.run("checkpoints", "verify", job)
-        assert done.returncode == 1 and "has the wrong size" in done.stdout
-        assert cluster.run("checkpoints", "export", job, "--out", out).returncode == 1
-        assert digest_of(out) == digest
+    spoilt = [path for path in replicas(cluster, job, 30) if "shard-00000" in path.name]
+    for path in spoilt:
+        path.write_bytes(path.read_bytes()[:-1])
+    wait_event(cluster, job, "checkpoint_damaged", 2)
+    done = cluster.run("checkpoints", "verify", job)
+    assert done.returncode == 1 and "has the wrong size" in done.stdout
+    assert cluster.run("checkpoints", "export", job, "--out", out).returncode == 1
+    assert digest_of(out) == digest
 
-        assert cluster.run("checkpoints", "list", "no-such-job").returncode == 1
-        assert cluster.run("checkpoints", "export", job, "--out", "/no/such").returncode == 2
-        assert cluster.run("checkpoints", "verify", job, "--step", "7").returncode == 1
+    assert cluster.run("checkpoints", "list", "no-such-job").returncode == 1
+    assert cluster.run("checkpoints", "export", job, "--out", "/no/such").returncode == 2
+    assert cluster.run("checkpoints", "verify", job, "--step", "7").returncode == 1
 
 
-def test_all_is_lost_but_disks_one_of_them_rotten(tmp_path: Path) -> None:
-    with Cluster(tmp_path, 3) as cluster:
-        settings: dict[str, Any] = {"train__steps": 60, "checkpoint__every_steps": 5}
-        undisturbed = cluster.submit("high.py", **settings)
-        digest = cluster.wait_end(undisturbed)["digest"]
+def test_all_is_lost_but_disks_one_of_them_rotten(
+    cluster: Cluster, undisturbed: Callable[[str], str]
+) -> None:
+    digest = undisturbed("high.py")
+    job = cluster.submit(
+        "high.py", world__max=3, checkpoint__every_steps=5, job__args=["--pace-seconds", "0.01"]
+    )
 
-        job = cluster.submit("high.py", job__args=["--pace-seconds", "0.01"], **settings)
+    def newest() -> int | None:
+        made = [e for e in cluster.events(job) if e["kind"] == "checkpoint_committed"]
+        return made[-1]["step"] if made and made[-1]["step"] >= 15 else None
 
-        def newest() -> int | None:
-            made = [e for e in cluster.events(job) if e["kind"] == "checkpoint_committed"]
-            return made[-1]["step"] if made and made[-1]["step"] >= 15 else None
-
-        cluster.wait_for("a checkpoint", newest)
-        shown = cluster.status(job)["step"]
-        cluster.kill_nodes(cluster.nodes)
-        marks = cluster.home.glob(f"node-*/reached/{job}")
-        reached = max(json.loads(path.read_text())[-1] for path in marks)
-        assert reached >= shown
-        step = max(
-            int(path.name[:8])
-            for path in cluster.home.glob(f"node-*/checkpoints/{job}/*")
-            if not path.name.endswith(".partial")
-        )
-        spoilt = replicas(cluster, job, step)[0]
-        flip_last_byte(spoilt)
-        cluster.revive()
-        end = cluster.wait_end(job)
-        assert (end["digest"], end["lost_steps"]) == (digest, reached - step)
-        events = cluster.events(job)
-        repaired = [e for e in events if e["kind"] == "checkpoint_repaired"]
-        assert any(e["step"] == step and "not what was written" in e["cause"] for e in repaired)
-        restored = [e for e in events if e["kind"] == "recovery_finished"]
-        assert restored[-1]["rung"] == "restore" and restored[-1]["resume_step"] == step
+    cluster.wait_for("a checkpoint", newest)
+    shown = cluster.status(job)["step"]
+    cluster.kill_nodes(cluster.nodes)
+    marks = cluster.home.glob(f"node-*/reached/{job}")
+    reached = max(json.loads(path.read_text())[-1] for path in marks)
+    assert reached >= shown
+    step = max(
+        int(path.name[:8])
+        for path in cluster.home.glob(f"node-*/checkpoints/{job}/*")
+        if not path.name.endswith(".partial")
+    )
+    spoilt = replicas(cluster, job, step)[0]
+    flip_last_byte(spoilt)
+    cluster.hurry(job)
+    cluster.revive()
+    end = cluster.wait_end(job)
+    assert (end["digest"], end["lost_steps"]) == (digest, reached - step)
+    events = cluster.events(job)
+    repaired = [e for e in events if e["kind"] == "checkpoint_repaired"]
+    assert any(e["step"] == step and "not what was written" in e["cause"] for e in repaired)
+    restored = [e for e in events if e["kind"] == "recovery_finished"]
+    assert restored[-1]["rung"] == "restore" and restored[-1]["resume_step"] == step
 
 
 @pytest.mark.deep
-def test_all_copies_of_the_newest_rotten_an_older_one_is_restored(tmp_path: Path) -> None:
-    with Cluster(tmp_path, 2) as cluster:
+def test_all_copies_of_the_newest_rotten_an_older_one_is_restored(
+    make_cluster: Make, tmp_path: Path
+) -> None:
+    with make_cluster(tmp_path, 2) as cluster:
         settings: dict[str, Any] = {"train__steps": 40, "checkpoint__every_steps": 5}
         digest = cluster.wait_end(cluster.submit("high.py", **settings))["digest"]
         job = cluster.submit("high.py", job__args=["--pace-seconds", "0.02"], **settings)
@@ -153,8 +159,8 @@ def test_all_copies_of_the_newest_rotten_an_older_one_is_restored(tmp_path: Path
 
 
 @pytest.mark.deep
-def test_one_node_of_three_restores_what_it_holds(tmp_path: Path) -> None:
-    with Cluster(tmp_path, 3) as cluster:
+def test_one_node_of_three_restores_what_it_holds(make_cluster: Make, tmp_path: Path) -> None:
+    with make_cluster(tmp_path, 3) as cluster:
         settings: dict[str, Any] = {"train__steps": 30, "checkpoint__every_steps": 5}
         digest = cluster.wait_end(cluster.submit("high.py", **settings))["digest"]
         job = cluster.submit(
@@ -171,8 +177,8 @@ def test_one_node_of_three_restores_what_it_holds(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
-def test_verified_exported_and_pruned_while_it_trains(tmp_path: Path) -> None:
-    with Cluster(tmp_path, 3) as cluster:
+def test_verified_exported_and_pruned_while_it_trains(make_cluster: Make, tmp_path: Path) -> None:
+    with make_cluster(tmp_path, 3) as cluster:
         job = cluster.submit(
             "high.py", train__steps=2000, checkpoint__every_steps=5, checkpoint__keep=50,
             job__args=["--pace-seconds", "0.02"],
@@ -201,26 +207,27 @@ def test_verified_exported_and_pruned_while_it_trains(tmp_path: Path) -> None:
         cluster.command("cancel", job)
 
 
-def test_starts_from_an_export_in_slices_at_its_own_interval(tmp_path: Path) -> None:
-    with Cluster(tmp_path, 2) as cluster:
-        first = cluster.submit("high.py", train__steps=10)
-        digest = cluster.wait_end(first)["digest"]
-        out = tmp_path / "start.safetensors"
-        cluster.command("checkpoints", "export", first, "--out", out)
-        job = cluster.submit(
-            "high.py", train__steps=40, train__init_from=str(out),
-            checkpoint__every_steps="auto", checkpoint__snapshot="slices", checkpoint__keep=100,
-        )  # fmt: skip
-        cluster.wait_end(job)
-        found = rows(cluster, job)
-        assert found[0]["step"] == 0 and found[0]["digest"] == digest
-        events = cluster.events(job)
-        committed = [e for e in events if e["kind"] == "checkpoint_committed"]
-        assert {e["snapshot"] for e in committed} == {"slices"}
-        chosen = [e for e in events if e["kind"] == "checkpoint_interval"]
-        assert chosen and chosen[0]["every_steps"] > 10
-        assert "costs least" in chosen[0]["reason"]
+def test_starts_from_an_export_in_slices_at_its_own_interval(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    first = cluster.submit("high.py", world__max=2, train__steps=10)
+    digest = cluster.wait_end(first)["digest"]
+    out = tmp_path / "start.safetensors"
+    cluster.command("checkpoints", "export", first, "--out", out)
+    job = cluster.submit(
+        "high.py", world__max=2, train__steps=40, train__init_from=str(out),
+        checkpoint__every_steps="auto", checkpoint__snapshot="slices", checkpoint__keep=100,
+    )  # fmt: skip
+    cluster.wait_end(job)
+    found = rows(cluster, job)
+    assert found[0]["step"] == 0 and found[0]["digest"] == digest
+    events = cluster.events(job)
+    committed = [e for e in events if e["kind"] == "checkpoint_committed"]
+    assert {e["snapshot"] for e in committed} == {"slices"}
+    chosen = [e for e in events if e["kind"] == "checkpoint_interval"]
+    assert chosen and chosen[0]["every_steps"] > 10
+    assert "costs least" in chosen[0]["reason"]
 
-        other = cluster.submit("low.py", train__steps=10, train__init_from=str(out))
-        failed = cluster.wait_end(other, "failed")
-        assert "start.safetensors: 'norm.bias' is absent here" in failed["reason"]
+    other = cluster.submit("low.py", world__max=2, train__steps=10, train__init_from=str(out))
+    failed = cluster.wait_end(other, "failed")
+    assert "start.safetensors: 'norm.bias' is absent here" in failed["reason"]

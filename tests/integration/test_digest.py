@@ -18,6 +18,7 @@ Undisturbed = Callable[[str], str]
 
 def check(cluster: Cluster, job: str, script: str, expected: str, what: str = "") -> None:
     """Finished with the expected bits, no step lost, every sample used exactly once."""
+    cluster.hurry(job)
     status = cluster.wait_end(job)
     assert status["digest"] == expected, cluster.report(f"another digest; {what}", job)
     assert status["digest_step"] == status["steps"] == status["step"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,8 +33,10 @@ def tiny_disk(folder: Path) -> Iterator[None]:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-def test_a_full_disk_stops_neither_training_nor_checkpoints(tmp_path: Path) -> None:
-    with Cluster(tmp_path, 3) as cluster:
+def test_a_full_disk_stops_neither_training_nor_checkpoints(
+    make_cluster: Callable[[Path, int], Cluster], tmp_path: Path
+) -> None:
+    with make_cluster(tmp_path, 3) as cluster:
         alone = cluster.submit("high.py", world__max=1, train__steps=20)
         digest = cluster.wait_end(alone)["digest"]
         folder = cluster.home / "node-1" / "checkpoints"
@@ -53,8 +55,10 @@ def test_a_full_disk_stops_neither_training_nor_checkpoints(tmp_path: Path) -> N
 
 
 @pytest.mark.deep
-def test_the_last_checkpoint_is_written_once_there_is_room(tmp_path: Path) -> None:
-    with Cluster(tmp_path, 1) as cluster:
+def test_the_last_checkpoint_is_written_once_there_is_room(
+    make_cluster: Callable[[Path, int], Cluster], tmp_path: Path
+) -> None:
+    with make_cluster(tmp_path, 1) as cluster:
         folder = cluster.home / "node-0" / "checkpoints"
         folder.mkdir(exist_ok=True)
         with tiny_disk(folder):

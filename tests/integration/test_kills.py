@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ pytestmark = pytest.mark.process
 
 
 @pytest.mark.deep
-def test_kills_and_power_cuts_lose_no_checkpoint(tmp_path: Path) -> None:
+def test_kills_and_power_cuts_lose_no_checkpoint(
+    make_cluster: Callable[[Path, int], Cluster], tmp_path: Path
+) -> None:
     tally = Tally()
-    with Cluster(tmp_path, 3) as cluster:
+    with make_cluster(tmp_path, 3) as cluster:
         Soak(cluster, "short", tally).job(["power", "every trainer", "one trainer"])
     assert not tally.violations, tally.violations
     assert tally.judged == 1 and tally.restores >= 1

@@ -49,6 +49,7 @@ def kinds(net: NetCluster, job: str | None, kind: str, node: str | None = None) 
 
 
 def check(net: NetCluster, job: str, expected: str) -> dict[str, Any]:
+    net.hurry(job)
     status = net.wait_end(job)
     assert status["digest"] == expected, net.report("another digest", job)
     assert status["lost_steps"] == 0, net.report("lost steps", job)

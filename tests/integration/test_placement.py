@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,10 @@ def holders(cluster: Cluster, job: str, one: Manifest, shard: int) -> set[str]:
     return {path.relative_to(cluster.home).parts[0] for path in paths}
 
 
-def test_replicas_are_in_other_failure_domains_and_the_best_state_is_kept(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path, 4)
+def test_replicas_are_in_other_failure_domains_and_the_best_state_is_kept(
+    make_cluster: Callable[[Path, int], Cluster], tmp_path: Path
+) -> None:
+    cluster = make_cluster(tmp_path, 4)
     for node, domain in DOMAINS.items():
         cluster.configure(node, failure_domain=domain)
     with cluster:

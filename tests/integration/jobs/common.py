@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -22,16 +23,23 @@ INPUTS, HIDDEN, CLASSES = 12, 32, 4
 
 
 class Samples:
-    """``{"x": float32[12], "y": class, "index": int}``; fetching one takes a given time."""
+    """``{"x": float32[12], "y": class, "index": int}``; fetching one takes a given time.
+
+    It takes none once there is a file for this job beside the nodes' homes.
+    """
 
     def __init__(self, pace_seconds: float) -> None:
         self._pace_seconds = pace_seconds
+        folder = Path.cwd()  # HOME/node-0/work/JOB
+        self._hurry = folder / "../../.." / f"hurry-{folder.name}"
         self._x = np.random.default_rng(5).normal(size=(SAMPLES, INPUTS)).astype(np.float32)
 
     def __len__(self) -> int:
         return SAMPLES
 
     def __getitem__(self, index: int) -> dict[str, Any]:
+        if self._pace_seconds and self._hurry.exists():
+            self._pace_seconds = 0.0
         time.sleep(self._pace_seconds)
         x = self._x[index]
         return {"x": x, "y": int(np.abs(x[:CLASSES]).argmax()), "index": index}
