@@ -501,8 +501,8 @@ class Driver:
     # --- planning ---------------------------------------------------------------------------------
 
     def _plan(self) -> None:
-        able = self._who_stays({n: h for n, h in sorted(self.holdings.items()) if h.able})
-        self.holdings = {n: self.trust.trusted(n, h) for n, h in able.items()}
+        able = {n: h for n, h in sorted(self.holdings.items()) if h.able}
+        self.holdings = self._who_stays({n: self.trust.trusted(n, h) for n, h in able.items()})
         distrusted = any(h.point != able[n].point for n, h in self.holdings.items())
         self._leave_out()
         account = self.account
