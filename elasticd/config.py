@@ -73,6 +73,8 @@ class NodeConfig:
     return_seconds: int = field(default=2, metadata=rule(integer(1, 600)))
     """How long a peer's daemon may be away before its node counts as dead: a restarted daemon takes
     over its running children, and costs nothing."""
+    grace_seconds: int = field(default=30, metadata=rule(integer(6, 600)))
+    """How long trainers and reducers outlive a daemon that died, and wait for its successor."""
     roles: tuple[str, ...] = field(default=(), metadata=rule(list_of(_name, 64)))
 
     @property

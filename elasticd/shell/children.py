@@ -34,8 +34,9 @@ from elasticd.supervision.roster import Entry, Roster
 
 SOCKET_NAME = "children.sock"
 ROSTER_NAME = "children.json"
-ALIVE_SECONDS = 5.0
 GRACE_SECONDS = 30.0
+ALIVE_A_GRACE = 6
+"""How often a child hears of its daemon within its grace, so that a busy machine costs no child."""
 HELLO_SECONDS = 10.0
 MAX_STRANGERS = 64
 """Connections that have not said hello; a new one beyond it costs the oldest its place, since a
@@ -183,13 +184,13 @@ class ChildServer:
         on_message: OnMessage,
         on_exit: OnExit,
         *,
-        alive_seconds: float = ALIVE_SECONDS,
+        alive_seconds: float | None = None,
         grace_seconds: float = GRACE_SECONDS,
     ) -> None:
         self._home = home.absolute()
         self._on_message = on_message
         self._on_exit = on_exit
-        self._alive_seconds = alive_seconds
+        self._alive_seconds = alive_seconds or grace_seconds / ALIVE_A_GRACE
         self._grace_seconds = grace_seconds
         self._roster = Roster(self._home / ROSTER_NAME)
         self._children: dict[str, Child] = {}

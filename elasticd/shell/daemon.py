@@ -85,7 +85,9 @@ class Daemon:
         self._marks = Marks(home / "reached")
         remembered = self._memory.stable
         running = {record.id for record in remembered.records if not record.ended}
-        self._children = ChildServer(home, self._child_said, self._child_exited)
+        self._children = ChildServer(
+            home, self._child_said, self._child_exited, grace_seconds=settings.grace_seconds
+        )
         self._peers = self._make_peers(insecure)
         hosts = tuple(dict.fromkeys(a.rpartition(":")[0] for a in settings.addresses))
         self._ranks = Ranks(home, hosts, self._children, self._record, self._post)

@@ -15,12 +15,15 @@ pytestmark = pytest.mark.process
 
 Make = Callable[[Path, int], Cluster]
 SLOW = ["--pace-seconds", "0.02"]
-DEAD_MAN_SECONDS = 40.0
+GRACE_SECONDS = 8
 
 
 def test_down_and_sigterm_and_the_dead_man(make_cluster: Make, tmp_path: Path) -> None:
     """One cluster, ended in each way in turn; the job goes on each time that it is back."""
-    with make_cluster(tmp_path, 2) as cluster:
+    made = make_cluster(tmp_path, 2)
+    for node in made.nodes:
+        made.configure(node, grace_seconds=GRACE_SECONDS)
+    with made as cluster:
         job = cluster.submit("high.py", job__args=SLOW)
         cluster.wait_whole(job, 4)
         assert cluster.down() == []
@@ -39,10 +42,9 @@ def test_down_and_sigterm_and_the_dead_man(make_cluster: Make, tmp_path: Path) -
         for node in cluster.nodes:
             cluster.kill_daemon(node)
         assert any(one.alive for one in cluster.seen), "nothing was orphaned"
-        cluster.wait_for(
-            "the orphans' end", lambda: not cluster.leftovers(), seconds=DEAD_MAN_SECONDS
-        )
+        cluster.wait_for("the orphans' end", lambda: not cluster.leftovers())
 
+        cluster.hurry(job)
         cluster.up()
         ended = cluster.wait_end(job)
         assert cluster.down() == []
