@@ -52,16 +52,14 @@ class Drivers:
 
     def schedule(self, view: m.View) -> None:
         """Run the first job of the queue that may run, if none does."""
-        running = [record for record in self.jobs.queue() if record.state == "running"]
-        waiting = self.jobs.runnable()
-        if not running and waiting:
-            self.jobs.update(replace(waiting[0], state="running", turn=waiting[0].turn + 1))
-            running = [self.jobs.records[waiting[0].id]]
-        for record in running[:1]:
-            if record.id not in self.by_job:
-                self.by_job[record.id] = Driver.of(self.ctx, record, view)
-                for node in view.members:
-                    self.ctx.send(node, m.Report(record.id))
+        first = next((r for r in self.jobs.queue() if r.state == "running"), None)
+        if first is None and (waiting := self.jobs.runnable()):
+            first = replace(waiting[0], state="running", turn=waiting[0].turn + 1)
+            self.jobs.update(first)
+        if first is not None and first.id not in self.by_job:
+            self.by_job[first.id] = Driver.of(self.ctx, first, view)
+            for node in view.members:
+                self.ctx.send(node, m.Report(first.id))
 
     def tick(self) -> None:
         for job, driver in self.by_job.items():

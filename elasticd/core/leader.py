@@ -312,11 +312,13 @@ class Driver:
         """Go on as far as what is known allows."""
         if self.outcome is not None or self.rest is not None:
             return
+        if not self._orient():
+            return
         self.checkpoints.leaving = self.unwanted
         self.checkpoints.advance()
         if self.checkpoints.changed:
             self.checkpoints.changed, self.summary_due = False, True
-        if not self._orient() or self._close():
+        if self._close():
             return
         match self.phase:
             case "waiting" if self.record.paused and not self.roster.trainers(*HOLDING):
