@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import mmap
 import os
 import secrets
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
+from elasticd.checkpoints.disk import write_all
 from elasticd.config import split_address
 from elasticd.errors import ElasticdError, OperationError, ProtocolError
 from elasticd.ipc.frames import Decoder, encode
+from elasticd.shell import stream
 
 CONNECT_SECONDS = 3.0
 IDLE_SECONDS = 30.0
@@ -27,7 +28,6 @@ IDLE_SECONDS = 30.0
 SILENT_SECONDS = 5
 """After so long without an acknowledgement the kernel gives a connection up: a cut cable, a dead
 host."""
-SLICE_BYTES = 1 << 20
 ANSWER_BYTES = 64 * 1024
 """Longest frame before the bytes."""
 _FRAME_HEAD_BYTES = 4
@@ -137,16 +137,22 @@ async def fetch(
             than ``limit_bytes``. ``sink`` may then hold a part.
     """
     loop = asyncio.get_running_loop()
-    receiver = _Receiver(sink, limit_bytes, loop)
+    head = _Head(limit_bytes, loop)
     try:
         host, port = split_address(address)
         async with asyncio.timeout(CONNECT_SECONDS):
-            transport, _ = await loop.create_connection(lambda: receiver, host, port)
+            transport, _ = await loop.create_connection(lambda: head, host, port)
         try:
             tune(transport)
-            receiver.prove = transport.write
             transport.write(encode({**request, "t": "fetch"}))
-            return await receiver.received()
+            size, first = await head.received()
+            write_all(sink, first)
+            if left := size - len(first):
+                connection = transport.get_extra_info("socket")
+                await stream.aside(
+                    connection, lambda own: stream.receive(own, sink, left, IDLE_SECONDS)
+                )
+            return size
         finally:
             transport.abort()
     except (OSError, ValueError, ProtocolError) as error:
@@ -154,24 +160,23 @@ async def fetch(
         raise OperationError(f"{what} from {address}: {error or 'no answer in time'}") from error
 
 
-class _Receiver(asyncio.BufferedProtocol):
-    """Receives one answer and its bytes; half the copies of a StreamReader, twice its speed."""
+class _Head(asyncio.BufferedProtocol):
+    """Receives an answer's frame and what comes with it of the bytes; the rest stays unread."""
 
-    def __init__(self, sink: int, limit_bytes: int | None, loop: asyncio.AbstractEventLoop) -> None:
-        self._sink = sink
+    def __init__(self, limit_bytes: int | None, loop: asyncio.AbstractEventLoop) -> None:
         self._limit = limit_bytes
         self._loop = loop
-        self._buffer = memoryview(bytearray(SLICE_BYTES))
+        self._buffer = memoryview(bytearray(ANSWER_BYTES))
         self._head = bytearray()
-        self._size: int | None = None
-        self._left = 0
         self._moved_at = loop.time()
-        self._done: asyncio.Future[int] = loop.create_future()
-        self.prove: Callable[[bytes], None] = lambda frame: None
-        """Sends a frame back; set once there is a connection."""
+        self._done: asyncio.Future[tuple[int, bytes]] = loop.create_future()
+        self._transport: asyncio.Transport | None = None
 
-    async def received(self) -> int:
-        """The size, when all has come. Raises ProtocolError, OSError or TimeoutError."""
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    async def received(self) -> tuple[int, bytes]:
+        """The size and the first bytes. Raises ProtocolError, OSError or TimeoutError."""
         while not self._done.done():
             quiet = self._loop.time() - self._moved_at
             if quiet >= IDLE_SECONDS:
@@ -186,19 +191,13 @@ class _Receiver(asyncio.BufferedProtocol):
         self._moved_at = self._loop.time()
         if self._done.done():
             return
-        data = self._buffer[:nbytes]
+        self._head += self._buffer[:nbytes]
         try:
-            if self._size is None:
-                self._take_head(data)
-            else:
-                self._take(data)
-            if self._size is not None and self._left == 0:
-                self._done.set_result(self._size)
-        except (ProtocolError, OSError) as error:
+            self._take()
+        except ProtocolError as error:
             self._done.set_exception(error)
 
-    def _take_head(self, data: memoryview) -> None:
-        self._head += data
+    def _take(self) -> None:
         if len(self._head) < _FRAME_HEAD_BYTES:
             return
         end = _FRAME_HEAD_BYTES + int.from_bytes(self._head[:_FRAME_HEAD_BYTES], "big")
@@ -207,32 +206,27 @@ class _Receiver(asyncio.BufferedProtocol):
         if len(self._head) < end:
             return
         (answer,) = Decoder().feed(bytes(self._head[:end]))
+        assert self._transport is not None
         if "error" in answer:
             raise ProtocolError(str(answer["error"]))
         if "challenge" in answer:
             self._head.clear()
-            self.prove(proof(answer["challenge"]))
+            self._transport.write(proof(answer["challenge"]))
             return
-        size = answer.get("bytes")
+        size, first = answer.get("bytes"), bytes(self._head[end:])
         if type(size) is not int or size < 0:
             raise ProtocolError("its answer has no size")
         if self._limit is not None and size > self._limit:
             raise ProtocolError(f"it has {size} bytes, more than {self._limit}")
-        self._size = self._left = size
-        self._take(memoryview(self._head)[end:])
-
-    def _take(self, data: memoryview) -> None:
-        if len(data) > self._left:
-            raise ProtocolError(f"it sent more than the {self._size} bytes that it had")
-        self._left -= len(data)
-        while data:
-            data = data[os.write(self._sink, data) :]
+        if len(first) > size:
+            raise ProtocolError(f"it sent more than the {size} bytes that it had")
+        self._transport.pause_reading()
+        self._done.set_result((size, first))
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._done.done():
             return
-        missing = f"it ended {self._left} bytes early" if self._size is not None else "it hung up"
-        self._done.set_exception(error or ProtocolError(missing))
+        self._done.set_exception(error or ProtocolError("it hung up"))
         # Whoever waited may have been cancelled.
         self._done.exception()
 
@@ -251,26 +245,11 @@ async def answer(request: dict[str, Any], writer: asyncio.StreamWriter, serve: S
         return
     try:
         size = os.fstat(fd).st_size
+        writer.transport.set_write_buffer_limits(0)
         writer.write(encode({"bytes": size}))
-        for offset in range(0, size, SLICE_BYTES):
-            async with asyncio.timeout(IDLE_SECONDS):
-                await _send(writer, fd, offset, min(SLICE_BYTES, size - offset))
+        async with asyncio.timeout(IDLE_SECONDS):
+            await writer.drain()  # to the last byte: what follows goes past the transport
+        connection = writer.get_extra_info("socket")
+        await stream.aside(connection, lambda own: stream.send(own, fd, size, IDLE_SECONDS))
     finally:
         os.close(fd)
-
-
-async def _send(writer: asyncio.StreamWriter, fd: int, offset: int, count: int) -> None:
-    loop = asyncio.get_running_loop()
-    try:
-        with os.fdopen(fd, "rb", closefd=False) as file:
-            sent = await loop.sendfile(writer.transport, file, offset, count, fallback=False)
-    except (RuntimeError, ConnectionError) as error:
-        raise OSError(f"the other side went away: {error}") from error
-    except (asyncio.SendfileNotAvailableError, OSError):
-        # macOS can neither send nor read shared memory, only map it.
-        with mmap.mmap(fd, offset + count, access=mmap.ACCESS_READ) as view:
-            writer.write(view[offset : offset + count])
-        await writer.drain()
-        return
-    if sent != count:
-        raise OSError("the file shrank while it was sent")

@@ -1,0 +1,129 @@
+"""Bulk bytes between a socket and a file, in a thread of their own.
+
+An event loop that moved them would hold up heartbeats while a disk reads, and spends a third more
+processor time on them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+
+from elasticd.checkpoints.disk import write_all
+from elasticd.errors import ProtocolError
+
+_RECEIVED_BYTES = 1 << 20
+_SENT_BYTES = 4 << 20
+"""Moved by one system call at most."""
+
+
+async def aside(connection: socket.socket, work: Callable[[socket.socket], None]) -> None:
+    """Do ``work`` with a connection that does not block, and raise what it raises.
+
+    The thread has ended on return, also when this is cancelled: descriptors may then be closed.
+    """
+    outcome: Future[None] = Future()
+    waiting = asyncio.wrap_future(outcome)
+    stopped: asyncio.CancelledError | None = None
+    with connection.dup() as own:  # its number stays ours when the loop closes the other
+        name = "elasticd-stream"
+        threading.Thread(target=_run, args=(outcome, work, own), name=name, daemon=True).start()
+        while not waiting.done():
+            try:
+                await asyncio.wait([waiting])
+            except asyncio.CancelledError as error:
+                stopped = error
+                with suppress(OSError):
+                    own.shutdown(socket.SHUT_RDWR)
+    failure = waiting.exception()
+    if stopped or failure:
+        raise stopped or failure  # type: ignore[misc]
+
+
+def _run(
+    outcome: Future[None], work: Callable[[socket.socket], None], connection: socket.socket
+) -> None:
+    try:
+        work(connection)
+    except BaseException as error:
+        outcome.set_exception(error)
+    else:
+        outcome.set_result(None)
+
+
+def receive(connection: socket.socket, sink: int, count: int, idle_seconds: float) -> None:
+    """Write the next ``count`` bytes to the descriptor ``sink``; no more may follow.
+
+    Raises:
+        ProtocolError: there are more or fewer.
+        OSError: the connection or ``sink`` fails; TimeoutError: nothing comes for so long.
+    """
+    buffer, left = memoryview(bytearray(_RECEIVED_BYTES)), count
+    while left:
+        try:
+            got = connection.recv_into(buffer)
+        except BlockingIOError:
+            _wait(connection, select.POLLIN, "nothing came", idle_seconds)
+            continue
+        if got == 0:
+            raise ProtocolError(f"it ended {left} bytes early")
+        if got > left:
+            raise ProtocolError("it sent more than the bytes that it had")
+        write_all(sink, buffer[:got])
+        left -= got
+
+
+def send(connection: socket.socket, fd: int, count: int, idle_seconds: float) -> None:
+    """Send the first ``count`` bytes of a file.
+
+    Raises:
+        OSError: the other side goes away, or the file can't be read or is shorter; TimeoutError: it
+            takes nothing for so long.
+    """
+    offset = 0
+    while offset < count:
+        try:
+            sent = os.sendfile(connection.fileno(), fd, offset, min(_SENT_BYTES, count - offset))
+        except BlockingIOError:
+            _wait(connection, select.POLLOUT, "it took nothing", idle_seconds)
+        except ConnectionError:
+            raise
+        except OSError:
+            # macOS can neither send nor read shared memory, only map it.
+            send_mapped(connection, fd, offset, count, idle_seconds)
+            return
+        else:
+            if sent == 0:
+                raise OSError("the file shrank while it was sent")
+            offset += sent
+
+
+def send_mapped(
+    connection: socket.socket, fd: int, offset: int, count: int, idle_seconds: float
+) -> None:
+    """As :func:`send`, from ``offset`` to ``count``, for files that can only be mapped."""
+    try:
+        mapped = mmap.mmap(fd, count, access=mmap.ACCESS_READ)
+    except ValueError:
+        raise OSError("the file shrank while it was sent") from None
+    with mapped, memoryview(mapped) as view:
+        while offset < count:
+            with view[offset : offset + _SENT_BYTES] as piece:
+                try:
+                    offset += connection.send(piece)
+                except BlockingIOError:
+                    _wait(connection, select.POLLOUT, "it took nothing", idle_seconds)
+
+
+def _wait(connection: socket.socket, event: int, what: str, idle_seconds: float) -> None:
+    poll = select.poll()
+    poll.register(connection, event)
+    if not poll.poll(idle_seconds * 1000):
+        raise TimeoutError(f"{what} for {idle_seconds:g} s")
