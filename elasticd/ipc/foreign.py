@@ -1,4 +1,4 @@
-"""Another process's sockets: shut down from outside, as a cut link would end them. Linux only."""
+"""Another process's sockets, borrowed, or shut down as a cut link would end them. Linux only."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import ctypes
 import os
 import socket
 import sys
+from collections.abc import Iterator
 
 import psutil
 
@@ -24,15 +25,32 @@ def shut_down(pid: int, local: Address, remote: Address) -> bool:
     Raises:
         OperationError: this system can't, or doesn't allow it.
     """
+    with borrowed(pid, local, remote) as copy:
+        if copy is not None:
+            with contextlib.suppress(OSError):
+                copy.shutdown(socket.SHUT_RDWR)
+        return copy is not None
+
+
+@contextlib.contextmanager
+def borrowed(pid: int, local: Address, remote: Address) -> Iterator[socket.socket | None]:
+    """A copy of that TCP connection of the process, None if it hasn't it. While the copy is open,
+    the process can't close the connection.
+
+    Raises:
+        OperationError: this system can't, or doesn't allow it.
+    """
     if sys.platform != "linux":
-        raise OperationError("only Linux lets us end a socket of another process")
+        raise OperationError("only Linux lends us a socket of another process")
     number = _number(pid, local, remote)
     if number is None:
-        return False
+        yield None
+        return
     try:
         process = os.pidfd_open(pid)
     except ProcessLookupError:
-        return False
+        yield None
+        return
     try:
         libc = ctypes.CDLL(None, use_errno=True)
         fd = libc.syscall(_PIDFD_GETFD, process, number, 0)
@@ -41,9 +59,8 @@ def shut_down(pid: int, local: Address, remote: Address) -> bool:
             raise OperationError(f"process {pid}: its socket can't be had ({reason})")
     finally:
         os.close(process)
-    with socket.socket(fileno=fd) as copy, contextlib.suppress(OSError):
-        copy.shutdown(socket.SHUT_RDWR)
-    return True
+    with socket.socket(fileno=fd) as copy:
+        yield copy
 
 
 def _number(pid: int, local: Address, remote: Address) -> int | None:

@@ -26,6 +26,7 @@ parser.add_argument("--at", type=int, default=20)
 parser.add_argument("--folder", type=Path, help="where processes tell one another what was done")
 parser.add_argument("--sample-bytes", type=int, default=0, help="taken for each sample of a grain")
 parser.add_argument("--node", default="", help="whose hardware computes wrongly")
+parser.add_argument("--compile-seconds", type=float, default=0.0, help="of a process's first grain")
 options = parser.parse_args()
 
 
@@ -100,6 +101,8 @@ here = run.output_dir.parts
 for step in run.steps():
     data.step = step
     for batch in step.micro_batches():
+        time.sleep(options.compile_seconds)
+        options.compile_seconds = 0.0
         value, gradients = loss_and_grad(model, batch)
         if options.trouble == "flip" and step.number >= options.at and options.node in here:
             gradients = tree_map(flipped, gradients)
