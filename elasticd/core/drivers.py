@@ -73,8 +73,8 @@ class Drivers:
             driver, record = self.by_job[job], self.jobs.records[job]
             if driver.relief.level > record.relief:
                 self.jobs.update(replace(record, relief=driver.relief.level))
-            if driver.left != record.left:
-                self.jobs.update(replace(record, left=lineages.merged(record.left, driver.left)))
+            if (left := driver.histories.left) != record.left:
+                self.jobs.update(replace(record, left=lineages.merged(record.left, left)))
             if driver.outcome is not None and not record.ended:
                 self._end(job, driver, *driver.outcome)
             if driver.rest is not None and not record.ended:

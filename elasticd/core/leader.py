@@ -17,14 +17,16 @@ from typing import Any
 
 from elasticd.checkpoints.layout import placement
 from elasticd.checkpoints.manifest import Manifest
-from elasticd.core import lineages, planning, routing, summary
+from elasticd.core import planning, routing, summary
 from elasticd.core.account import Account
 from elasticd.core.balance import Balance
 from elasticd.core.checkpointing import Checkpoints
 from elasticd.core.context import Context
+from elasticd.core.exactness import Exactness
 from elasticd.core.formation import Formation
 from elasticd.core.growth import Growth
 from elasticd.core.halting import Halting, Rest
+from elasticd.core.histories import Histories
 from elasticd.core.messages import (
     GOING_BACK,
     Digest,
@@ -50,7 +52,6 @@ from elasticd.core.messages import (
     ShardsFailed,
     ShardsWritten,
     Summary,
-    Verdict,
     View,
     World,
 )
@@ -83,6 +84,8 @@ class Driver:
     formation: Formation
     balance: Balance
     relief: Relief
+    exactness: Exactness
+    histories: Histories
     phase: str = "waiting"
     phase_since: float = 0.0
     started_at: float = 0.0
@@ -100,17 +103,11 @@ class Driver:
     serial: str = ""
     asked: set[NodeId] = field(default_factory=set)
     holdings: dict[NodeId, Holding] = field(default_factory=dict)
-    left: lineages.Left = ()
-    """Histories that met one that was further."""
-    opening: Start | None = None
-    """What the world that forms starts from."""
     progress: dict[NodeId, Progress] = field(default_factory=dict)
     committed: int = 0
     moved_at: float = 0.0
     """When a member last delivered, applied or committed something."""
     loss: float | None = None
-    exact: bool = True
-    judged: set[NodeId] = field(default_factory=set)
     released: set[NodeId] = field(default_factory=set)
     outcome: tuple[JobState, str] | None = None
     """(state, reason) once the job has ended; the node writes it into the job's record."""
@@ -145,9 +142,10 @@ class Driver:
             Formation(ctx),
             Balance(ctx, job, spec, account, trust),
             Relief(ctx, job, spec.batch, record.relief),
+            Exactness(ctx, fast=spec.world.reduction != "exact"),
+            Histories(ctx, job, record.left),
             phase_since=ctx.now,
             started_at=ctx.now,
-            left=record.left,
         )
 
     @property
@@ -242,7 +240,8 @@ class Driver:
         self.roster.view = view
         self.checkpoints.on_view(view, (*lost, *reborn))
         self.statuses.clear()
-        self.judged, self.released, self.hold_off = set(), set(), 0.0
+        self.released, self.hold_off = set(), 0.0
+        self.exactness.judged.clear()
         self.read_again_at = self.rests_until = 0.0
         self.growth.reset()
         self.halting.reset()
@@ -331,7 +330,8 @@ class Driver:
                 if self.asked <= self.holdings.keys():
                     self._plan()
             case "running":
-                self._judge()
+                assert self.world is not None
+                self.exactness.judge(self.world, self.statuses)
                 self._maybe_halt()
                 self._discharge()
                 self._leave_disputed()
@@ -478,7 +478,7 @@ class Driver:
         self.checkpoints.enter(world)
         self.account.adopt(world)
         self.trust.adopt(world)
-        self.exact = world.exact
+        self.exactness.kept = world.exact
         self.relief.level = max(self.relief.level, world.relief)
         self.patience.enter(world)
         self.growth.enter(world)
@@ -537,7 +537,7 @@ class Driver:
         if start.rung == "restore" and account.recovery is None and not self.resumed:
             account.open_restore(self.started_at, self.committed)
         account.diagnose(start.resume, self.world)
-        self._part(start)
+        self.histories.chosen(start)
         if relieved:
             self.relief.tell(level, relieved, self.world)
             if start.rung in ("retry", "regroup"):
@@ -570,7 +570,7 @@ class Driver:
         with one."""
         first = next((n for n in self.holdings if held[n].point is not None), None)
         if first is not None:
-            self.holdings[first], self.exact = held[first], False
+            self.holdings[first], self.exactness.kept = held[first], False
             self.ctx.emit(
                 "state_chosen",
                 f"states differ and no checkpoint is there to go back to: all take that of {first},"
@@ -599,40 +599,9 @@ class Driver:
             noisy=self._noisy(),
             strict=self.ctx.strict,
             overtaken=self._overtaken(),
-            left=self.left,
+            left=self.histories.left,
         )
         return planning.start_point(situation)
-
-    def _part(self, start: Start) -> None:
-        """Lineages meet, or one begins: both histories stay to be seen in the events."""
-        for parting in start.parted:
-            before = self.left
-            self.left = lineages.merged(before, ((parting.left, parting.after),))
-            if self.left != before:
-                self.ctx.emit(
-                    "lineages_met",
-                    parting.reason,
-                    self.record.id,
-                    kept=parting.kept.lineage,
-                    kept_step=parting.kept.step,
-                    left=parting.left,
-                    left_step=parting.step,
-                    parent_step=parting.since,
-                )
-        self.opening = start
-
-    def _tell_of_lineage(self, world: World) -> None:
-        start, self.opening = self.opening, None
-        if start is not None and start.opened and start.resume.point.lineage == world.lineage:
-            self.ctx.emit(
-                "lineage_opened",
-                start.opened,
-                world.job,
-                world.generation.counter,
-                lineage=world.lineage,
-                parent=start.origin.lineage if start.origin is not None else None,
-                parent_step=world.step,
-            )
 
     def _noisy(self) -> str:
         left = self.ctx.quiet_at - self.ctx.now
@@ -659,7 +628,7 @@ class Driver:
             # Steps take another time now.
             self.patience.forget()
             self.balance.speeds.forget()
-            self.exact = self.exact and not self.relief.rounds
+            self.exactness.kept = self.exactness.kept and not self.relief.rounds
         return text
 
     def on_pressed(self, node: NodeId, told: Pressed) -> None:
@@ -722,7 +691,7 @@ class Driver:
             reason=resume.reason,
             recoveries=self.account.recoveries,
             lost_steps=self.account.lost_steps,
-            exact=self.exact,
+            exact=self.exactness.kept,
             checkpointed=point.step if self.checkpoints.covers(point) else -1,
             manifest=start.manifest,
             holders=start.holders,
@@ -732,7 +701,8 @@ class Driver:
             writers=() if count else self._writers(resume.members),
         )
         self.world = world
-        self.progress, self.released, self.judged = {}, set(), set()
+        self.progress, self.released = {}, set()
+        self.exactness.judged.clear()
         self.patience.enter(world)
         self.balance.speeds.restart()
         self.growth.enter(world)
@@ -768,7 +738,7 @@ class Driver:
             seconds=round(seconds, 4),
             rung=world.rung,
         )
-        self._tell_of_lineage(world)
+        self.histories.entered(world)
         self._recovered()
         self._compare_models()
         self.evaluate()
@@ -838,7 +808,7 @@ class Driver:
         every = spec.recovery.recheck_every
         check = recheck.choose(spec.train.seed, told.step, every, shares)
         # Where grains don't repeat, different bits say nothing.
-        if check is None or not self.exact:
+        if check is None or not self.exactness.kept:
             return
         found = self.trust.recheck(node, told, world, check)
         if found is None:
@@ -860,30 +830,6 @@ class Driver:
         ):
             self.account.close(world, self.committed)
             self.growth.entered(world)
-
-    def _judge(self) -> None:
-        """Tell the members whether their probes agree, before the first step of fresh processes."""
-        world = self.world
-        assert world is not None
-        fresh: list[tuple[NodeId, dict[str, Any]]] = []
-        for node in world.members:
-            status = self.statuses.get(node)
-            if status is None or status.trainer is None or status.world is None:
-                return
-            if status.trainer.judged or node in self.judged:
-                continue
-            if status.trainer.probe is None or status.world.generation != world.generation:
-                return
-            fresh.append((node, status.trainer.probe))
-        if not fresh:
-            return
-        exact, reason = summary.verdict(fresh)
-        if self.spec.world.reduction != "exact":
-            exact, reason = False, 'reduction is "fast"'
-        self.exact = self.exact and exact
-        for node, _ in fresh:
-            self.judged.add(node)
-            self.ctx.send(node, Verdict(world.job, world.generation, exact, reason))
 
     def _maybe_grow(self) -> None:
         world = self.world
@@ -1101,7 +1047,7 @@ class Driver:
             "steps_per_second": round(min(speeds), 3) if speeds else 0.0,
             "recoveries": self.account.recoveries,
             "lost_steps": self.account.lost_steps,
-            "exact": self.exact and self.spec.world.reduction == "exact",
+            "exact": self.exactness.kept and not self.exactness.fast,
             "bytes_per_step": max(traffic, default=0),
             "digest": newest.digest if newest is not None and self.committed else None,
             "digest_step": newest.step if newest is not None and self.committed else None,

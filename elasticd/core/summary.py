@@ -1,4 +1,4 @@
-"""What ``status`` shows of a running job, as its leader knows it; and the verdict over probes."""
+"""What ``status`` shows of a running job, as its leader knows it."""
 
 from __future__ import annotations
 
@@ -32,24 +32,3 @@ def ranks(
             }
         )
     return result
-
-
-def verdict(probes: list[tuple[NodeId, dict[str, Any]]]) -> tuple[bool, str]:
-    """Whether fresh members compute the same bits, and what differs.
-
-    Newcomers were prepared one by one, and only what was computed from one state can be compared.
-    """
-    for node, probe in probes:
-        if not probe["repeats"]:
-            return False, f"on {node} one grain computed twice gave different bits"
-    firsts: dict[str, tuple[NodeId, dict[str, Any]]] = {}
-    for node, probe in probes:
-        first_node, first = firsts.setdefault(probe["state"], (node, probe))
-        for key, what in (
-            ("gradient", "gradients"),
-            ("update", "updates"),
-            ("layout", "state leaves"),
-        ):
-            if probe[key] != first[key]:
-                return False, f"{what} differ between {first_node} and {node}"
-    return True, ""

@@ -138,11 +138,9 @@ class CheckpointWriter:
         """The training thread has finished a step."""
         writing = self._busy is not None
         # A step beside which writing began or ended tells nothing.
-        if writing == self._wrote_all_along:
-            self._manners.step(self._clock(), writing=writing)
-        else:
+        if writing != self._wrote_all_along:
             self._manners.interrupt()
-            self._manners.step(self._clock(), writing=writing)
+        self._manners.step(self._clock(), writing=writing)
         self._wrote_all_along = writing
 
     def interrupt(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from elasticd.core.summary import verdict
+from elasticd.core.exactness import verdict
 from elasticd.types import NodeId
 
 A, B, C = (NodeId(name) for name in "abc")
