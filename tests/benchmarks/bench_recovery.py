@@ -11,21 +11,23 @@ asked every 10 ms says that it is committed, which ``status`` knows 0.1 s late a
     oom                an allocation that fails in a grain (RLIMIT_AS), in a job of its own each;
                        counted from when the rank's daemon heard of it
     oom-kill           the kernel kills for want of memory (cgroup of version 1), likewise
+    link               the address that all use goes dead, on nodes with two (needs root)
     join               the others' pause when the successors of killed trainers enter
 
     python tests/benchmarks/bench_recovery.py [--samples 20] [--only trainer join] [--json FILE]
     python tests/benchmarks/bench_recovery.py --goodput MINUTES
 
 ``trainer`` and ``join`` are two figures of one fault. A sample that fails is said and made again on
-another cluster. ``--goodput``: steps in so many minutes with a fault a minute, and in ten with one,
-against a quarter as long undisturbed before and as long after. Nothing is asserted; the exit code
-is 0 when it measured.
+another cluster. ``--goodput`` (goodput.py): steps in so many minutes with a fault a minute, and in
+ten with one, against the undisturbed pace; that takes 13 minutes more than it is given. Nothing is
+asserted; the exit code is 0 when it measured.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import random
@@ -39,7 +41,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import psutil
 
@@ -54,8 +56,10 @@ from elasticd.shell.watch import LOOK_SECONDS
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.integration import memorygroup
+from tests.benchmarks import goodput
+from tests.integration import memorygroup, twoways
 from tests.integration.memorygroup import MemoryGroup
+from tests.integration.twoways import Cut
 
 NODES = 3
 FIRST = "node-0"
@@ -85,6 +89,7 @@ TARGETS = {
     "silent": 3.0,
     "oom": 1.0,
     "oom-kill": 2.0,
+    "link": 2.0,
     "join": 0.5,
 }
 FIGURES = {"trainer": ("trainer", "join"), "join": ()}
@@ -132,6 +137,7 @@ class Bench:
 
     def settle(self) -> None:
         """Until the world has been whole for a while, so that spares are warm, and a bit longer."""
+        self.watch.until("links", self._linked, WAIT_SECONDS)
         calm = self.settle_seconds + self.dice.random()
         since, generation, deadline = time.monotonic(), -1, time.monotonic() + WAIT_SECONDS
         while time.monotonic() - since < calm:
@@ -144,6 +150,12 @@ class Bench:
         self.watch.until(
             "a step", lambda: self.watch.step > before, WAIT_SECONDS, poll_seconds=0.01
         )
+
+    def _linked(self) -> bool:
+        """Every address lives, and the ring has taken the first ones again."""
+        states = [link["state"] for node in self.watch.nodes for link in node["links"]]
+        worlds = [e for e in self.watch.job_events() if e["kind"] == "world_formed"]
+        return {*states} <= {"up"} and "instead of" not in str(worlds[-1:])
 
     def _whole(self) -> bool:
         ranks = self.watch.ranks
@@ -237,6 +249,9 @@ def _strike(bench: Bench, kind: str, number: int) -> Iterator[float]:
         case "oom":
             _limit(int(bench.rank()["pid"]), 30 * MIB)
             yield time.time()
+        case "link":
+            with Cut(twoways.hosts()[0]):
+                yield time.time()
         case _:
             yield from _strike_group(int(bench.rank()["pid"]))
 
@@ -291,6 +306,8 @@ def possible(kind: str) -> str:
     """Why a kind can't be measured here, or nothing."""
     if kind in ("oom", "oom-kill") and sys.platform != "linux":
         return "only Linux can limit a running process's memory"
+    if kind == "link":
+        return twoways.why_not()
     return memorygroup.why_not() if kind == "oom-kill" else ""
 
 
@@ -301,7 +318,7 @@ def measure(kind: str, options: argparse.Namespace, samples: Samples) -> None:
     end = time.monotonic() + options.kind_seconds
     while made < options.samples and failed < MAX_FAILED and time.monotonic() < end:
         try:
-            with _cluster(options) as bench:
+            with _cluster(options, two_ways=kind == "link") as bench:
                 if kind not in ("oom", "oom-kill"):
                     bench.submit_long()
                 while made < options.samples and time.monotonic() < end:
@@ -316,70 +333,56 @@ def measure(kind: str, options: argparse.Namespace, samples: Samples) -> None:
 
 
 @contextlib.contextmanager
-def _cluster(options: argparse.Namespace) -> Iterator[Bench]:
+def _cluster(options: argparse.Namespace, two_ways: bool = False) -> Iterator[Bench]:
     with tempfile.TemporaryDirectory(prefix="elasticd-bench-") as folder:
         bench = Bench(Path(folder), random.Random(options.seed), options.settle_seconds)
         try:
             local.up(bench.home, NODES)
+            if two_ways:
+                local.down(bench.home)
+                twoways.furnish(bench.home)
+                local.up(bench.home, None)
             yield bench
         finally:
             bench.watch.close()
             local.down(bench.home)
 
 
-def goodput(options: argparse.Namespace) -> dict[str, float]:
-    """Steps that were made, with faults, of those that the same time brings undisturbed."""
-    made: dict[str, tuple[int, float]] = {}
-    seconds = 60.0 * options.goodput
+def left(options: argparse.Namespace) -> dict[str, float]:
+    """Shares of the undisturbed progress that faults leave."""
     with _cluster(options) as bench:
         bench.submit_long()
-        for name, period, long in (
-            ("undisturbed before", 0.0, seconds / 4),
-            ("one fault a minute", 60.0, seconds),
-            ("one in ten minutes", 600.0, 600.0),
-            ("undisturbed after", 0.0, seconds / 4),
-        ):
-            bench.settle()
-            made[name] = _steps(bench, long, period), long
-            print(f"{name:20}{made[name][0]:9} steps in {long:.0f} s", flush=True)
-    calm = [made.pop(name) for name in list(made) if name.startswith("undisturbed")]
-    pace = sum(steps for steps, _ in calm) / sum(long for _, long in calm)
-    shares = {name: steps / (pace * long) for name, (steps, long) in made.items()}
-    for name, share in shares.items():
-        print(f"{name:20}{share:.1%} of the undisturbed progress", flush=True)
-    return shares
+        subject = goodput.Subject(
+            bench.watch, bench.dice, bench.settle, functools.partial(_strike, bench)
+        )
+        return goodput.measure(subject, options.goodput)
 
 
-def _steps(bench: Bench, seconds: float, period: float) -> int:
-    """Steps committed in so many seconds, with a fault somewhere in each ``period`` of them."""
-    start, first = time.monotonic(), bench.watch.step
-    kinds = ("trainer", "reducer", "node")
-    blows = (
-        [
-            (number * period + bench.dice.uniform(0.2, 0.6) * period, kinds[number % len(kinds)])
-            for number in range(int(seconds / period))
-        ]
-        if period
-        else []
-    )
-    while (passed := time.monotonic() - start) < seconds:
-        bench.watch.look(0.1)
-        if blows and passed >= blows[0][0] and bench.watch.ranks:
-            _, kind = blows.pop(0)
-            with _strike(bench, kind, len(blows)):
-                pass
-    return bench.watch.step - first
+def _minutes(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 1.0 <= found < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of minutes from 1 on")
+    return found
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = _Parser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--samples", type=int, default=20, help="of each kind")
     parser.add_argument("--only", nargs="+", choices=list(TARGETS), metavar="KIND", default=[],
                         help=", ".join(TARGETS))  # fmt: skip
     parser.add_argument("--kind-seconds", type=float, default=float("inf"),
                         help="begin no sample of a kind after so long")  # fmt: skip
-    parser.add_argument("--goodput", type=float, metavar="MINUTES", help="measure that instead")
+    parser.add_argument("--goodput", type=_minutes, metavar="MINUTES",
+                        help="measure that instead; at least 1")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--settle-seconds", type=float, default=2.0, help="peace before each fault")
     parser.add_argument("--json", type=Path, help="also write every figure to this file")
@@ -387,8 +390,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # daemons must not stay
     load = os.getloadavg()[0]
     found: dict[str, Any] = {"load": load}
-    if options.goodput:
-        found["goodput"] = goodput(options)
+    if options.goodput is not None:
+        found["goodput"] = left(options)
     else:
         found["seconds"] = _samples(options, load)
     if options.json is not None:

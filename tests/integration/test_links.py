@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from elasticd.cli.homes import node_homes
-from elasticd.config import FILE_NAME, dump, load, split_address
 from tests.integration.cluster import Cluster
 from tests.integration.test_digest import check
+from tests.integration.twoways import Cut, furnish, hosts, why_not
 
 pytestmark = pytest.mark.process
 
-filtered = pytest.mark.skipif(
-    sys.platform != "linux" or os.geteuid() != 0 or shutil.which("iptables") is None,
-    reason="the packet filter needs Linux, root and iptables",
-)
+filtered = pytest.mark.skipif(bool(why_not()), reason=why_not() or "packet filter")
 Undisturbed = Callable[[str], str]
-
-
-def hosts() -> tuple[str, str]:
-    """Two loopback addresses that nobody else on this machine uses."""
-    own = os.getpid()
-    return tuple(f"127.{64 + own % 128}.{own // 128 % 256}.{n}" for n in (1, 2))  # type: ignore[return-value]
 
 
 @pytest.fixture
@@ -38,34 +23,9 @@ def cluster(tmp_path: Path, make_cluster: Callable[[Path, int], Cluster]) -> Ite
     """Three nodes, each with two addresses."""
     with make_cluster(tmp_path, 3) as made:
         made.command("local", "down")
-        folders = node_homes(made.home)
-        ports = [split_address(load(folder).listen)[1] for folder in folders]
-        first, second = hosts()
-        for folder, port in zip(folders, ports, strict=True):
-            settings = replace(
-                load(folder),
-                listen=f"{first}:{port}",
-                advertise=(f"{first}:{port}", f"{second}:{port}"),
-                peers=tuple(f"{first}:{other}" for other in ports if other != port),
-            )
-            (folder / FILE_NAME).write_text(dump(settings))
+        furnish(made.home)
         made.up()
         yield made
-
-
-class Cut:
-    """Everything to and from an address is dropped, without a word to anybody."""
-
-    def __init__(self, address: str) -> None:
-        self._rules = [("-d", address), ("-s", address)]
-
-    def __enter__(self) -> None:
-        for rule in self._rules:
-            subprocess.run(["iptables", "-w", "-I", "INPUT", *rule, "-j", "DROP"], check=True)
-
-    def __exit__(self, *_: object) -> None:
-        for rule in self._rules:
-            subprocess.run(["iptables", "-w", "-D", "INPUT", *rule, "-j", "DROP"], check=True)
 
 
 def links(cluster: Cluster) -> list[dict[str, Any]]:
