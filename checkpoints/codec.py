@@ -22,13 +22,12 @@ import mlx.core as mx
 from elasticd.checkpoints import header, integrity
 from elasticd.checkpoints.disk import (
     LOCAL_DISK,
-    SLICE_BYTES,
     Disk,
     make_folders,
     refusing,
-    write_all,
     write_beside,
 )
+from elasticd.checkpoints.sequential import SLICE_BYTES, write_all
 from elasticd.errors import RotError, StateError
 
 METADATA_KEY = "elasticd"

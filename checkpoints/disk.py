@@ -6,7 +6,6 @@ any of them.
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import shutil
@@ -16,16 +15,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
+from elasticd.checkpoints.sequential import Chunk, Writer, write_all
 from elasticd.errors import DiskError
 
-Chunk = bytes | bytearray | memoryview
 Head = Callable[[], bytes]
-
-SLICE_BYTES = 1 << 20
-"""Read, hashed and written at once: few calls, and what was just hashed is still in the processor's
-cache when it is copied."""
-_AHEAD_BYTES = 8 << 20
-"""Written before the disk is told to begin with it, instead of at the flush, when all waits."""
 
 TEMPORARY = ".tmp"
 """How a name ends that a crash may leave behind and that means nothing."""
@@ -60,13 +53,10 @@ class LocalDisk:
     def write(self, path: Path, chunks: Iterable[Chunk], head: Head | None = None) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
-            started = written = 0
+            out = Writer(fd)
             for chunk in chunks:
-                write_all(fd, chunk)
-                written += memoryview(chunk).nbytes
-                if written - started >= _AHEAD_BYTES:
-                    _start_writing(fd, started, written - started)
-                    started = written
+                out.take(chunk)
+            out.finish()
             if head is not None:
                 os.lseek(fd, 0, os.SEEK_SET)
                 write_all(fd, head())
@@ -96,13 +86,6 @@ class LocalDisk:
 
 
 LOCAL_DISK: Disk = LocalDisk()
-
-
-def write_all(fd: int, data: Chunk) -> None:
-    """Write every byte of ``data`` at the descriptor's position, in slices."""
-    view = memoryview(data).cast("B")
-    while view:
-        view = view[os.write(fd, view[:SLICE_BYTES]) :]
 
 
 def make_folders(disk: Disk, folder: Path) -> None:
@@ -148,24 +131,6 @@ def refusing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise DiskError(f"{error.filename or path}: {error.strerror or error}") from error
-
-
-def _start_writing(fd: int, offset: int, size: int) -> None:
-    """Let the disk begin with bytes that are flushed later; a hint, on which nothing depends."""
-    if _SYNC_FILE_RANGE is not None:
-        _SYNC_FILE_RANGE(fd, offset, size, _SYNC_FILE_RANGE_WRITE)
-
-
-def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    """Linux's system call, see sync_file_range(2); Python has no name for it."""
-    call = getattr(ctypes.CDLL(None), "sync_file_range", None) if sys.platform == "linux" else None
-    if call is not None:
-        call.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
-    return call
-
-
-_SYNC_FILE_RANGE = _sync_file_range()
-_SYNC_FILE_RANGE_WRITE = 2
 
 
 def _flush(fd: int) -> None:

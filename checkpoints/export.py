@@ -15,12 +15,12 @@ from pathlib import Path
 from elasticd.checkpoints import header, integrity
 from elasticd.checkpoints.disk import (
     LOCAL_DISK,
-    SLICE_BYTES,
     TEMPORARY,
     Disk,
     refusing,
     write_beside,
 )
+from elasticd.checkpoints.sequential import SLICE_BYTES
 from elasticd.errors import StateError, UsageError
 
 MODEL, OPTIMIZER = "model/", "optimizer/"

@@ -17,9 +17,7 @@ from typing import BinaryIO
 from elasticd.checkpoints import layout, manifest
 from elasticd.checkpoints.disk import (
     LOCAL_DISK,
-    SLICE_BYTES,
     TEMPORARY,
-    Chunk,
     Disk,
     make_folders,
     refusing,
@@ -28,6 +26,7 @@ from elasticd.checkpoints.disk import (
 from elasticd.checkpoints.integrity import Verifier, verified
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.checkpoints.port import Problem
+from elasticd.checkpoints.sequential import SLICE_BYTES, Chunk
 from elasticd.errors import StateError
 from elasticd.types import JobId, NodeId, Stamp
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 
-from elasticd.checkpoints.disk import write_all
+from elasticd.checkpoints.sequential import write_all
 from elasticd.errors import ProtocolError
 
 _RECEIVED_BYTES = 1 << 20

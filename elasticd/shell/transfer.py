@@ -16,7 +16,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
-from elasticd.checkpoints.disk import write_all
+from elasticd.checkpoints.sequential import write_all
 from elasticd.config import split_address
 from elasticd.errors import ElasticdError, OperationError, ProtocolError
 from elasticd.ipc.frames import Decoder, encode

@@ -35,8 +35,8 @@ import mlx.optimizers as optim
 import psutil
 
 from elasticd.checkpoints.codec import read_tensors, write_shard
-from elasticd.checkpoints.disk import write_all
 from elasticd.checkpoints.layout import split
+from elasticd.checkpoints.sequential import write_all
 from elasticd.shell import transfer
 from elasticd.train.state import Snapshot, TrainingState
 from elasticd.train.world import World, Writes

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from elasticd.checkpoints import layout
-from elasticd.checkpoints.disk import Chunk, Head, LocalDisk
+from elasticd.checkpoints.disk import Head, LocalDisk
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.checkpoints.peer import Call, PeerStore, answer
 from elasticd.checkpoints.port import Store
+from elasticd.checkpoints.sequential import Chunk
 from elasticd.checkpoints.store import LocalStore
 from elasticd.errors import StateError
 from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Stamp

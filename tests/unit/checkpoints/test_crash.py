@@ -19,9 +19,10 @@ import pytest
 
 from elasticd.checkpoints import choose
 from elasticd.checkpoints.codec import model_digest, read_tensors, write_shard
-from elasticd.checkpoints.disk import Chunk, Head, write_all
+from elasticd.checkpoints.disk import Head
 from elasticd.checkpoints.manifest import Manifest, Shard
 from elasticd.checkpoints.retention import KeepLast, prunable
+from elasticd.checkpoints.sequential import Chunk, write_all
 from elasticd.checkpoints.store import LocalStore
 from elasticd.errors import StateError
 from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Stamp

@@ -13,8 +13,8 @@ from typing import Any, NoReturn, cast
 import pytest
 
 from elasticd.checkpoints import layout
-from elasticd.checkpoints.disk import write_all
 from elasticd.checkpoints.manifest import Manifest, Shard
+from elasticd.checkpoints.sequential import write_all
 from elasticd.checkpoints.store import LocalStore
 from elasticd.core import effects as e
 from elasticd.errors import OperationError

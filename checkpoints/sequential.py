@@ -1,0 +1,115 @@
+"""Writes a new file from its beginning to its end, past the page cache where that can be done.
+
+A checkpoint is hardly ever read again soon, so cached pages of it only take the place of others;
+and to fill them costs more processor time than all else about a write.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import sys
+from collections.abc import Callable
+
+Chunk = bytes | bytearray | memoryview
+
+SLICE_BYTES = 1 << 20
+"""Read, hashed and written at once: few calls, and what was just hashed is still in the processor's
+cache when it is copied."""
+BLOCK_BYTES = 4 << 20
+"""Written at once past the cache. Smaller files are cached: they are no loss there."""
+_AHEAD_BYTES = 8 << 20
+"""Written before the disk is told to begin with it, instead of at the flush, when all waits."""
+_O_DIRECT = getattr(os, "O_DIRECT", 0)
+
+
+class Writer:
+    """Takes the bytes of the empty file ``fd`` in order; all raise :class:`OSError`.
+
+    Direct writes need aligned memory, so that bytes are gathered in a block, which replaces the
+    copy into the cache. A file system that refuses them gets ordinary ones.
+    """
+
+    def __init__(self, fd: int, block_bytes: int = BLOCK_BYTES) -> None:
+        self._fd = fd
+        self._block = memoryview(mmap.mmap(-1, block_bytes)) if _O_DIRECT else None
+        self._filled = 0
+        self._direct = False
+        self._written = self._started = 0
+
+    def take(self, chunk: Chunk) -> None:
+        """Write the next bytes, now or with later ones."""
+        view = memoryview(chunk).cast("B")
+        while view:
+            if self._block is None:
+                self._write_cached(view)
+                return
+            room = self._block[self._filled : self._filled + len(view)]
+            room[:] = view[: len(room)]
+            self._filled += len(room)
+            view = view[len(room) :]
+            if self._filled == len(self._block):
+                self._write_block(self._block)
+
+    def finish(self) -> None:
+        """Write what is left. The file's position is then its end, and its writes are cached."""
+        self._set_direct(False)
+        if self._block is not None:
+            self._write_cached(self._block[: self._filled])
+            self._block = None
+
+    def _write_block(self, block: memoryview) -> None:
+        rest, self._filled = block, 0
+        try:
+            self._set_direct(True)
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+                raise
+            self._set_direct(False)
+            self._block = None
+        self._written += len(block) - len(rest)
+        self._started = self._written
+        self._write_cached(rest)
+
+    def _set_direct(self, wanted: bool) -> None:
+        if wanted != self._direct:
+            flags = fcntl.fcntl(self._fd, fcntl.F_GETFL)
+            fcntl.fcntl(self._fd, fcntl.F_SETFL, flags ^ _O_DIRECT)
+            self._direct = wanted
+
+    def _write_cached(self, data: memoryview) -> None:
+        write_all(self._fd, data)
+        self._written += len(data)
+        if self._written - self._started >= _AHEAD_BYTES:
+            _start_writing(self._fd, self._started, self._written - self._started)
+            self._started = self._written
+
+
+def write_all(fd: int, data: Chunk) -> None:
+    """Write every byte of ``data`` at the descriptor's position, in slices."""
+    view = memoryview(data).cast("B")
+    while view:
+        view = view[os.write(fd, view[:SLICE_BYTES]) :]
+
+
+def _start_writing(fd: int, offset: int, size: int) -> None:
+    """Let the disk begin with bytes that are flushed later; a hint, on which nothing depends."""
+    if _SYNC_FILE_RANGE is not None:
+        _SYNC_FILE_RANGE(fd, offset, size, _SYNC_FILE_RANGE_WRITE)
+
+
+def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    """Linux's system call, see sync_file_range(2); Python has no name for it."""
+    call = getattr(ctypes.CDLL(None), "sync_file_range", None) if sys.platform == "linux" else None
+    if call is not None:
+        call.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    return call
+
+
+_SYNC_FILE_RANGE = _sync_file_range()
+_SYNC_FILE_RANGE_WRITE = 2
