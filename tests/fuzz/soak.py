@@ -65,6 +65,7 @@ def besieged(
     ]
     if "connection refused" not in (home / "daemon.log").read_text(errors="replace"):
         wrong.append("no line in the log says that anything was refused")
+    cluster.hurry(job)
     status = cluster.wait_end(job, None)
     if (status["state"], status["digest"]) != ("finished", expected):
         wrong.append(f"{status['state']} with digest {status['digest']}, not {expected}")

@@ -40,7 +40,7 @@ WAIT_SECONDS = 120.0
 """Generous, because machines that run tests are busy; nothing is asserted about it."""
 POLL_SECONDS = 0.02
 ENDED = ("finished", "failed", "cancelled")
-GLOBAL, SAMPLES, SEED = 16, 96, 11
+GLOBAL, SAMPLES, SEED, STEPS = 16, 96, 11, 40
 """Of the jobs in jobs/."""
 
 _SHOWN_EVENTS = 40
@@ -71,7 +71,11 @@ def compile_kernels(folder: Path) -> Path:
     cache.mkdir(parents=True)
     shutil.copytree(JOBS, folder / "job")
     description = folder / "job" / "job.toml"
-    text = description.read_text().replace("high.py", "low.py").replace("steps = 60", "steps = 2")
+    text = (
+        description.read_text()
+        .replace("high.py", "low.py")
+        .replace(f"steps = {STEPS}", "steps = 2")
+    )
     description.write_text(text)
     subprocess.run(
         [sys.executable, folder / "job" / "low.py", "--pace-seconds", "0"],

@@ -106,7 +106,7 @@ def test_all_is_lost_but_disks_one_of_them_rotten(
 ) -> None:
     digest = undisturbed("high.py")
     job = cluster.submit(
-        "high.py", world__max=3, checkpoint__every_steps=5, job__args=["--pace-seconds", "0.01"]
+        "high.py", world__max=3, checkpoint__every_steps=5, job__args=["--pace-seconds", "0.02"]
     )
 
     def newest() -> int | None:

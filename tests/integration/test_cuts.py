@@ -13,13 +13,13 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.integration.cluster import Cluster
+from tests.integration.cluster import STEPS, Cluster
 from tests.integration.test_digest import check
 
 pytestmark = pytest.mark.process
 
 Undisturbed = Callable[[str], str]
-SLOW = ["--pace-seconds", "0.02"]
+SLOW = ["--pace-seconds", "0.05"]
 filtered = pytest.mark.skipif(
     sys.platform != "linux" or os.geteuid() != 0 or shutil.which("iptables") is None,
     reason="the packet filter needs Linux, root and iptables",
@@ -69,7 +69,7 @@ def test_a_cluster_is_cut_in_halves(cluster: Cluster, undisturbed: Undisturbed) 
     cluster.wait_for("both halves to go on", parted)
     status = cluster.wait_end(job)
     assert status["digest"] == expected, cluster.report("another digest", job)
-    cluster.check_ledger(job, 60, cumulative=True)
+    cluster.check_ledger(job, STEPS, cumulative=True)
     cluster.wait_for("the halves to meet", lambda: len(cluster.view()["members"]) == 4)
     assert len(kinds(cluster, None, "node_joined")) > before
     cluster.wait_for("the rules to go", lambda: "elasticd-" not in rules())

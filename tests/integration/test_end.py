@@ -14,7 +14,7 @@ from tests.integration.cluster import Cluster
 pytestmark = pytest.mark.process
 
 Make = Callable[[Path, int], Cluster]
-SLOW = ["--pace-seconds", "0.02"]
+SLOW = ["--pace-seconds", "0.03"]
 GRACE_SECONDS = 8
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.fuzz.soak import besieged
-from tests.integration.cluster import Cluster
+from tests.integration.cluster import STEPS, Cluster
 
 pytestmark = pytest.mark.process
 
@@ -18,5 +18,5 @@ def test_frames_that_nobody_sends_change_nothing(
     cluster: Cluster, undisturbed: Callable[[str], str]
 ) -> None:
     expected = undisturbed("high.py")
-    wrong = besieged(cluster, expected, FRAMES, seed=3, steps=60)
+    wrong = besieged(cluster, expected, FRAMES, seed=3, steps=STEPS, pace_seconds=0.05)
     assert not wrong, cluster.report("; ".join(wrong))

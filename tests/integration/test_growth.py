@@ -13,7 +13,7 @@ from tests.integration.test_digest import check
 pytestmark = pytest.mark.process
 
 Undisturbed = Callable[[str], str]
-SLOW = ["--pace-seconds", "0.02"]
+SLOW = ["--pace-seconds", "0.06"]
 
 
 def kinds(cluster: Cluster, job: str, kind: str) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 Undisturbed = Callable[[str], str]
-SLOW = ["--pace-seconds", "0.01"]
+SLOW = ["--pace-seconds", "0.05"]
 
 
 def kinds(cluster: Cluster, job: str, kind: str) -> list[dict[str, Any]]:

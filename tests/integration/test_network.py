@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.cluster import STEPS
 from tests.integration.netns import NetCluster, why_not
 
 pytestmark = [
@@ -19,8 +20,8 @@ pytestmark = [
 ]
 
 Undisturbed = Callable[[str], str]
-SLOW = ["--pace-seconds", "0.012"]
-SLOWER = ["--pace-seconds", "0.04"]
+SLOW = ["--pace-seconds", "0.04"]
+SLOWER = ["--pace-seconds", "0.06"]
 DISK_MIB = 96
 
 
@@ -98,7 +99,7 @@ def test_two_halves_go_on_meet_and_are_one_lineage(
     net.wait_view(net.nodes)
     check(net, job, expected)
     rows = net.client.request({"do": "checkpoints", "job": job})["checkpoints"]
-    final = {row["lineage"] for row in rows if row["step"] == 60 and row["consistent"]}
+    final = {row["lineage"] for row in rows if row["step"] == STEPS and row["consistent"]}
     assert len(final) == 1, net.report(f"lineages at the end: {rows}", job)
     formed = kinds(net, job, "world_formed")
     assert {1, 2} & {len(event["members"]) for event in formed}, net.report("no half", job)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.integration.cluster import Cluster
+from tests.integration.cluster import STEPS, Cluster
 from tests.integration.test_digest import check
 
 pytestmark = pytest.mark.process
 
-SLOW = ["--pace-seconds", "0.03"]
+SLOW = ["--pace-seconds", "0.06"]
 
 
 def test_a_paused_job_goes_on_with_the_same_bits(
@@ -31,7 +31,7 @@ def test_a_paused_job_goes_on_with_the_same_bits(
         return status if status["state"] == "paused" and gone else None
 
     status = cluster.wait_for("rest", rests)
-    assert 7 <= status["step"] < 60 and status["ranks"] == []
+    assert 7 <= status["step"] < STEPS and status["ranks"] == []
     assert cluster.command("resume", job).startswith(f"{job} ")
     check(cluster, job, "high.py", expected)
     assert cluster.status(job)["recoveries"] == 0, cluster.report("recoveries", job)
@@ -43,7 +43,7 @@ def test_a_drained_node_leaves_and_comes_back(
     cluster: Cluster, undisturbed: Callable[[str], str]
 ) -> None:
     expected = undisturbed("high.py")
-    job = cluster.submit("high.py", job__args=["--pace-seconds", "0.1"])
+    job = cluster.submit("high.py", job__args=["--pace-seconds", "0.15"])
     before = cluster.wait_whole(job, 4)
     assert cluster.command("drain", "node-2") == "node-2 draining\n"
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.integration.cluster import Cluster
+from tests.integration.cluster import STEPS, Cluster
 from tests.integration.test_digest import check
 
 pytestmark = pytest.mark.process
 
 Undisturbed = Callable[[str], str]
-SLOW = ["--pace-seconds", "0.01"]
+SLOW = ["--pace-seconds", "0.02"]
 
 
 def kinds(cluster: Cluster, job: str, kind: str) -> list[dict[str, Any]]:
@@ -73,6 +73,7 @@ def test_all_trainers_at_once_resume_from_the_checkpoint(
     job = cluster.submit("low.py", job__args=SLOW)
     cluster.wait_whole(job, 24)
     assert len(cluster.kill_trainers(job)) == 4
+    cluster.hurry(job)
     status = cluster.wait_end(job)
     assert status["digest"] == expected, cluster.report("another digest", job)
     restored = [e for e in kinds(cluster, job, "world_formed") if e["rung"] == "restore"]
@@ -92,10 +93,11 @@ def test_a_world_of_one_goes_on_from_its_checkpoint(
         assert cluster.kill_trainer(job, 0) == rank["pid"]
     else:
         cluster.kill_node(rank["node"])
+    cluster.hurry(job)
     assert cluster.wait_end(job)["digest"] == expected, cluster.report("another digest", job)
     restored = [e for e in kinds(cluster, job, "world_formed") if e["rung"] == "restore"]
     assert len(restored) == 1 and restored[0]["resume_step"] >= 10, cluster.report("restore", job)
-    cluster.check_ledger(job, 60, cumulative=True)
+    cluster.check_ledger(job, STEPS, cumulative=True)
 
 
 def test_power_cut_of_everything(cluster: Cluster, undisturbed: Undisturbed) -> None:
@@ -105,6 +107,7 @@ def test_power_cut_of_everything(cluster: Cluster, undisturbed: Undisturbed) -> 
     cluster.kill_nodes(cluster.nodes)
     assert cluster.leftovers() == []
     cluster.revive()
+    cluster.hurry(job)
     status = cluster.wait_end(job)
     assert status["digest"] == expected, cluster.report("another digest", job)
     restored = [e for e in kinds(cluster, job, "world_formed") if e["rung"] == "restore"]

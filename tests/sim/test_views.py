@@ -241,8 +241,8 @@ def test_strict_an_attempt_that_may_have_formed_is_not_passed_over() -> None:
     assert len(lineages(result)) == 1
 
 
-@pytest.mark.parametrize("first", range(0, 60, 20))
+@pytest.mark.parametrize("first", range(0, 40, 10))
 def test_strict_corpus(first: int) -> None:
-    for seed in range(first, first + 20):
+    for seed in range(first, first + 10):
         setup = replace(setup_of(seed, VIEW_KINDS), partition="strict")
         passes(simulate(setup))

@@ -35,7 +35,7 @@ def loss(model: Net, batch: dict[str, mx.array]) -> mx.array:
 model = Net()
 run = elasticd.Run(
     model=model,
-    optimizer=optim.AdamW(learning_rate=optim.cosine_decay(1e-2, 60)),
+    optimizer=optim.AdamW(learning_rate=optim.cosine_decay(1e-2, 40)),
     loss=loss,
     data=Samples(options().pace_seconds),
     clip_norm=0.5,

@@ -36,7 +36,7 @@ def loss(model: Net, batch: dict[str, mx.array]) -> mx.array:
 
 
 model = Net()
-optimizer = optim.AdamW(learning_rate=optim.cosine_decay(1e-2, 60))
+optimizer = optim.AdamW(learning_rate=optim.cosine_decay(1e-2, 40))
 state = [model.state, mx.random.state]
 
 
