@@ -53,10 +53,10 @@ class LocalDisk:
     def write(self, path: Path, chunks: Iterable[Chunk], head: Head | None = None) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
-            out = Writer(fd)
-            for chunk in chunks:
-                out.take(chunk)
-            out.finish()
+            with Writer(fd) as out:
+                for chunk in chunks:
+                    out.take(chunk)
+                out.finish()
             if head is not None:
                 os.lseek(fd, 0, os.SEEK_SET)
                 write_all(fd, head())

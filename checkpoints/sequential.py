@@ -13,6 +13,8 @@ import mmap
 import os
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Self
 
 Chunk = bytes | bytearray | memoryview
 
@@ -30,39 +32,74 @@ class Writer:
     """Takes the bytes of the empty file ``fd`` in order; all raise :class:`OSError`.
 
     Direct writes need aligned memory, so that bytes are gathered in a block, which replaces the
-    copy into the cache. A file system that refuses them gets ordinary ones.
+    copy into the cache; a thread writes it while the next one fills. A file system that refuses
+    them gets ordinary ones.
     """
 
     def __init__(self, fd: int, block_bytes: int = BLOCK_BYTES) -> None:
         self._fd = fd
-        self._block = memoryview(mmap.mmap(-1, block_bytes)) if _O_DIRECT else None
+        self._blocks = [memoryview(mmap.mmap(-1, block_bytes)) for _ in range(2 * bool(_O_DIRECT))]
+        """The one that fills, and the one that is written; none if writes are ordinary."""
         self._filled = 0
         self._direct = False
         self._written = self._started = 0
+        self._pool: ThreadPoolExecutor | None = None
+        self._writing: Future[bool] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        """Until it is left a thread may write to ``fd``."""
+        if self._pool is not None:
+            self._pool.shutdown()
 
     def take(self, chunk: Chunk) -> None:
         """Write the next bytes, now or with later ones."""
         view = memoryview(chunk).cast("B")
         while view:
-            if self._block is None:
+            if not self._blocks:
                 self._write_cached(view)
                 return
-            room = self._block[self._filled : self._filled + len(view)]
+            room = self._blocks[0][self._filled : self._filled + len(view)]
             room[:] = view[: len(room)]
             self._filled += len(room)
             view = view[len(room) :]
-            if self._filled == len(self._block):
-                self._write_block(self._block)
+            if self._filled == len(self._blocks[0]):
+                self._hand_over()
 
     def finish(self) -> None:
         """Write what is left. The file's position is then its end, and its writes are cached."""
+        self._wait()
         self._set_direct(False)
-        if self._block is not None:
-            self._write_cached(self._block[: self._filled])
-            self._block = None
+        self._empty_block()
+        self._blocks.clear()
 
-    def _write_block(self, block: memoryview) -> None:
-        rest, self._filled = block, 0
+    def _hand_over(self) -> None:
+        """The block is full: have it written once the one before it is."""
+        self._wait()
+        if not self._blocks:
+            return
+        self._pool = self._pool or ThreadPoolExecutor(1, "elasticd-disk")
+        self._writing = self._pool.submit(self._write_direct, self._blocks[0])
+        self._blocks.reverse()
+        self._filled = 0
+
+    def _wait(self) -> None:
+        """What was handed over is written, or is refused by now and for ever."""
+        writing, self._writing = self._writing, None
+        if writing is not None and not writing.result():
+            self._empty_block()
+            self._blocks.clear()
+
+    def _empty_block(self) -> None:
+        if self._filled:
+            self._write_cached(self._blocks[0][: self._filled])
+            self._filled = 0
+
+    def _write_direct(self, block: memoryview) -> bool:
+        """Write a block; False if the file system writes past the cache no more."""
+        rest = block
         try:
             self._set_direct(True)
             while rest:
@@ -71,10 +108,10 @@ class Writer:
             if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
                 raise
             self._set_direct(False)
-            self._block = None
         self._written += len(block) - len(rest)
         self._started = self._written
         self._write_cached(rest)
+        return self._direct
 
     def _set_direct(self, wanted: bool) -> None:
         if wanted != self._direct:

@@ -37,9 +37,22 @@ def test_every_byte_is_written_and_the_head_last(tmp_path: Path, size: int, chun
 def test_what_a_file_system_refuses_is_written_the_ordinary_way(tmp_path: Path) -> None:
     """No disk takes direct writes of a thousand bytes."""
     fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
-    out = Writer(fd, block_bytes=1000)
-    for at in range(0, len(DATA), 1_000_003):
-        out.take(memoryview(DATA)[at : at + 1_000_003])
-    out.finish()
+    with Writer(fd, block_bytes=1000) as out:
+        for at in range(0, len(DATA), 1_000_003):
+            out.take(memoryview(DATA)[at : at + 1_000_003])
+        out.finish()
     assert os.pread(fd, len(DATA) + 1, 0) == DATA
     os.close(fd)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_what_the_disk_refuses_is_raised() -> None:
+    """A block is refused in the thread that writes it, the last bytes in finish()."""
+    for size in (len(DATA), 10):
+        fd = os.open("/dev/full", os.O_WRONLY)
+        try:
+            with pytest.raises(OSError, match="No space left"), Writer(fd) as out:
+                out.take(memoryview(DATA)[:size])
+                out.finish()
+        finally:
+            os.close(fd)
