@@ -101,6 +101,8 @@ class Driver:
     """We know what world the members are in, which an earlier leader may have formed."""
     world: World | None = None
     serial: str = ""
+    cause: str = ""
+    """Why a world is left that nothing has broken."""
     asked: set[NodeId] = field(default_factory=set)
     holdings: dict[NodeId, Holding] = field(default_factory=dict)
     progress: dict[NodeId, Progress] = field(default_factory=dict)
@@ -483,8 +485,9 @@ class Driver:
         self.patience.enter(world)
         self.growth.enter(world)
 
-    def _freeze(self, nodes: list[NodeId]) -> None:
-        self.serial = self.ctx.nonce()
+    def _freeze(self, nodes: list[NodeId], why: str = "") -> None:
+        """Stop the members to form the next world; ``why``, if nothing has failed."""
+        self.serial, self.cause = self.ctx.nonce(), why
         self.growth.stopped_at = self.ctx.now
         self.asked = set(nodes)
         self.holdings = {}
@@ -645,7 +648,7 @@ class Driver:
         left = self.committed < self.spec.train.steps and not self.record.paused
         warm = self.roster.warm(world.members) or len(world.members) == 1
         if self.relief.can_help and left and warm:
-            self._freeze(list(world.members))
+            self._freeze(list(world.members), "memory is to be given back")
 
     def _waited_for_restore(self) -> bool:
         return self.ctx.now - self.restore_since() >= self.ctx.timing.restore_seconds
@@ -688,7 +691,7 @@ class Driver:
             shares_now=shares_now,
             shares=shares,
             rung=rung,
-            reason=resume.reason,
+            reason=f"{resume.reason}; {self.cause}" if self.cause else resume.reason,
             recoveries=self.account.recoveries,
             lost_steps=self.account.lost_steps,
             exact=self.exactness.kept,
@@ -820,7 +823,7 @@ class Driver:
         self.trust.quarantine(found.odd)
         fit = [n for n in world.members if self.trust.fit(n)]
         if len(fit) < len(world.members) and len(fit) >= max(1, spec.world.min):
-            self._freeze(fit)
+            self._freeze(fit, f"{found.odd} has computed wrongly")
 
     def _recovered(self) -> None:
         """Close the recovery once a step is committed in the new world (or none is left to do)."""
@@ -840,7 +843,8 @@ class Driver:
         staying = self._wanted(list(world.members))
         if len(world.members) > len(staying) >= max(1, self.spec.world.min):
             if self.roster.warm(staying) or len(staying) == 1:
-                self._freeze(list(world.members))
+                leaving = ", ".join(n for n in world.members if n not in staying)
+                self._freeze(list(world.members), f"{leaving} is to be left out")
             return
         room = (
             self.spec.world.max - len(world.members)
@@ -859,10 +863,9 @@ class Driver:
         fresh = [n for n in able if n not in strangers]
         entering = strangers or self.growth.ready(fresh, self.progress, self.spec.train.steps)
         if entering and self.roster.warm((*world.members, *entering)):
-            self._freeze([*world.members, *entering])
+            self._freeze([*world.members, *entering], f"{', '.join(entering)} may enter")
         elif routing.detours(self.roster, world) and self.roster.warm(world.members):
-            self.ctx.log("info", "a link is back: the ring takes it again")
-            self._freeze(list(world.members))
+            self._freeze(list(world.members), "a link is back, and the ring takes it again")
 
     def _look_at_speeds(self) -> None:
         world = self.world
@@ -873,7 +876,9 @@ class Driver:
         warm = self.roster.warm(world.members)
         grains = self.relief.cut(world.relief).grains
         if members := self.balance.look(world, grains, self.committed, warm):
-            self._freeze(members)
+            slow = len(members) < len(world.members)
+            why = "a slow member is to be left out" if slow else "shares are to follow speeds"
+            self._freeze(members, why)
 
     def on_lent(self, node: NodeId, lent: Lent) -> None:
         self.growth.on_lent(node, lent)

@@ -55,6 +55,8 @@ def test_its_rank_leaves_at_a_boundary_and_comes_back(seed: int, name: str) -> N
     result = passes(simulate(setup, script=drain_at(10, name)))
     sizes = [line.partition("world_formed: ")[2][0] for line in formed(result)]
     assert sizes == ["3", "2", "3"], "\n".join(formed(result))
+    _, without, back = formed(result)
+    assert f"{name} is to be left out" in without and f"{name} may enter" in back
     (status,) = [h.node.job_status(JOB) for h in result.cluster.living()[:1] if h.node is not None]
     assert (status["recoveries"], status["lost_steps"]) == (0, 0)
 
