@@ -350,9 +350,10 @@ class Checkpoints:
                 self._without(entry, node, f"it has not stored the manifest in {limit:g} s")
 
     def _writing(self, entry: Entry) -> list[NodeId]:
-        """Members of the world that makes the checkpoint which may still be writing."""
+        """Members of the world that makes the checkpoint which may still be writing; once there is
+        a manifest nobody is waited for."""
         world = self.world
-        if world is None or world.generation != entry.generation or entry is self.home:
+        if world is None or world.generation != entry.generation or entry.manifest is not None:
             return []
         return [n for n in world.members if n in self.view.members and n not in entry.heard]
 
@@ -362,10 +363,11 @@ class Checkpoints:
         for entry in self._all():
             if self._writing(entry):
                 times.append(entry.began + limit)
-            if not self._durable(entry):
+            wanted = self._wanted(entry)
+            if entry.final() < wanted:
                 waited = (n for n in entry.asked if n not in (*entry.stored, *entry.failed))
                 times += [*(entry.asked[n] + limit for n in waited), *entry.again.values()]
-            short = entry.complete and entry.fewest(self._lasting(entry)) < self._wanted(entry)
+            short = entry.fewest(self._lasting(entry)) < wanted and entry.complete
             if short and not entry.pulling and self._able(entry):
                 times.append(self.retry_at)
         return times
@@ -379,12 +381,11 @@ class Checkpoints:
 
     def _wanted(self, entry: Entry) -> int:
         """On how many nodes; no more than can store it."""
-        members = self._lasting(entry)
-        unable = [n for n in members if n in entry.failed]
+        able = self._lasting(entry) - entry.failed.keys()
         if entry.step == self.spec.train.steps:
             # Two sides that ended a job at one state have it under two names.
-            unable += [n for n in members if n in entry.rejected and n not in entry.failed]
-        return min(self.spec.checkpoint.replicas, max(1, len(members) - len(unable)))
+            able -= entry.rejected
+        return min(self.spec.checkpoint.replicas, max(1, len(able)))
 
     def _durable(self, entry: Entry) -> bool:
         """Whether a restore finds it without any one node."""

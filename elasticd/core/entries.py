@@ -11,6 +11,8 @@ from elasticd.types import Lineage, NodeId, Point, Stamp, Tag
 
 Key = tuple[Lineage, int, Stamp, int]
 
+_NOBODY: frozenset[NodeId] = frozenset()
+
 
 @dataclass(slots=True)
 class Entry:
@@ -67,16 +69,16 @@ class Entry:
     @property
     def complete(self) -> bool:
         """Every shard is on some node, and the model's digest known."""
-        return bool(self.digest) and all(self.holders.get(index) for index in range(self.count))
+        return bool(self.digest) and all(map(self.holders.get, range(self.count)))
 
     def fewest(self, nodes: Set[NodeId]) -> int:
         """On how many of ``nodes`` even the least held shard is."""
-        return min(len(self.holders.get(index, set()) & nodes) for index in range(self.count))
+        return min([len(nodes & self.holders.get(i, _NOBODY)) for i in range(self.count)])
 
     def final(self) -> int:
         """On how many nodes even the least held shard is with the manifest beside it: a shard
         without one is, after a crash, nothing that anybody knows of."""
-        return min(len(self.holders.get(index, set()) & self.stored) for index in range(self.count))
+        return self.fewest(self.stored)
 
     def named(self, nodes: Set[NodeId]) -> int:
         """As :meth:`final`, of those of ``nodes`` that the manifest names."""

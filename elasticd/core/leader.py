@@ -509,15 +509,14 @@ class Driver:
         able = {n: h for n, h in sorted(self.holdings.items()) if h.able}
         self.holdings = self._who_stays({n: self.trust.trusted(n, h) for n, h in able.items()})
         distrusted = any(h.point != able[n].point for n, h in self.holdings.items())
-        self._leave_out()
-        account = self.account
-        start = self._start_point(distrusted)
+        start: Start | str = self._leave_out() or self._start_point(distrusted)
         if isinstance(start, str) and distrusted and self._waited_for_restore():
             start = self._from_one(able)
         if isinstance(start, str):
             self._enter("waiting", start)
             self.hold_off = self.ctx.now + self.ctx.timing.retry_seconds
             return
+        account = self.account
         before = set(self.world.members) if self.world is not None else set()
         if start.rung == "grow" and set(start.resume.members) <= before:
             start = replace(start, rung="regroup")  # some were drained
@@ -558,15 +557,24 @@ class Driver:
         enough = len(stay) >= max(1, self._least)
         return stay if enough and (held or nobody) else holdings
 
-    def _leave_out(self) -> None:
-        """No ring can hold a member that two of the others don't reach."""
-        inside = [n for n in (self.world.members if self.world else ()) if n in self.holdings]
-        without, why = routing.beyond_reach(self.roster, inside, list(self.holdings))
+    def _leave_out(self) -> str:
+        """Do without members that no ring can hold, since two of the others don't reach them:
+        rather one that would only take a state, and was not in the world. Why that must wait, or
+        nothing: for a while who alone holds what is committed may yet be reached."""
+        members = self.world.members if self.world is not None else ()
+        steps = {n: -1 if h.point is None else h.point.step for n, h in self.holdings.items()}
+        order = sorted(steps, key=lambda n: (-steps[n], n not in members))
+        without, why = routing.beyond_reach(self.roster, order, ())
+        if not without:
+            return ""
+        rest = max(step for node, step in steps.items() if node not in without)
+        if rest < min(max(steps.values()), self.committed) and not self._waited_for_restore():
+            return f"only {order[0]} holds step {steps[order[0]]}: {why}"
         for node in without:
             del self.holdings[node]
-        if without:
-            self.ctx.log("warning", "left out of the ring", nodes=list(without), why=why)
-            self.ctx.emit("link_avoided", why, self.record.id, without=list(without))
+        self.ctx.log("warning", "left out of the ring", nodes=list(without), why=why)
+        self.ctx.emit("link_avoided", why, self.record.id, without=list(without))
+        return ""
 
     def _from_one(self, held: Mapping[NodeId, Holding]) -> Start | str:
         """States differ, nobody can tell whose is right, and no checkpoint comes back: all go on

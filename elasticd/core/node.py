@@ -180,7 +180,8 @@ class Node:
         """Invariants 1 and 2, as far as one node can see them."""
         for driver in self.drivers.by_job.values():
             world = driver.world
-            if world is not None:
+            if world is not None and world is not self._checked:
+                self._checked = world
                 grains = driver.relief.cut(world.relief).grains
                 check_shares(grains, world.shares_now)
                 check_shares(grains, world.shares)
@@ -496,6 +497,7 @@ class Node:
             )
 
     _last_members: tuple[NodeId, ...] = ()
+    _checked: m.World | None = None
 
     # --- after each event -------------------------------------------------------------------------
 

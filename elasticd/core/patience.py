@@ -64,6 +64,8 @@ class Patience:
     told: set[NodeId] = field(default_factory=set)
     """Members whose lateness was told already, in this world."""
     looked: float = -inf
+    limits: dict[str, float | None] = field(default_factory=dict)
+    """What :meth:`learned` has found of ``samples``."""
 
     def enter(self, world: World) -> None:
         """Another world runs."""
@@ -72,6 +74,7 @@ class Patience:
     def forget(self) -> None:
         """What was learned holds no more: the work of a step is another."""
         self.samples.clear()
+        self.limits.clear()
 
     def saw(self, node: NodeId, progress: Progress, now: float) -> None:
         """A member's progress."""
@@ -88,6 +91,7 @@ class Patience:
         if not self._is_new(node, place):
             seconds = (now - place.since) / self._units(node, place)
             self.samples.setdefault(place.phase, deque(maxlen=_SAMPLES)).append(seconds)
+            self.limits.pop(place.phase, None)
         delivered = place.delivered + max(0, progress.step - place.step)
         self.places[node] = _Place(phase, progress.phase, progress.step, now, delivered)
 
@@ -126,8 +130,11 @@ class Patience:
 
     def learned(self, phase: str) -> float | None:
         """FACTOR times the slow quantile of what was seen; None while too little was."""
-        seen = sorted(self.samples.get(phase, ()))
-        return FACTOR * seen[int(0.95 * (len(seen) - 1))] if len(seen) >= _ENOUGH else None
+        if phase not in self.limits:
+            seen = sorted(self.samples.get(phase, ()))
+            slow = seen[int(0.95 * (len(seen) - 1))] if len(seen) >= _ENOUGH else None
+            self.limits[phase] = None if slow is None else FACTOR * slow
+        return self.limits[phase]
 
     def reduce_limit(self, default: float) -> float:
         """Seconds that a reduction to which all have delivered may stand still."""

@@ -157,11 +157,16 @@ def _newest_in_line(at: Situation) -> int:
         # After a power cut whoever is back first has manifests of more than it can restore.
         stored = {n: s.stored for n, s in at.roster.statuses.items()}
         away = choose.elsewhere(stored, last.lineage, parent)
-    if newest is None:
+    if newest is None or (at.waited and _is_gone(at, newest)):
         return away
     if parent is not None and newest.lineage == parent.lineage and newest.step > parent.step:
         return away
     return max(newest.step, away)
+
+
+def _is_gone(at: Situation, manifest: Manifest) -> bool:
+    """Whether all who were to hold a checkpoint are here: what is missing of it nobody brings."""
+    return {n for named in manifest.holders for n in named} <= at.roster.statuses.keys()
 
 
 def _newest_within_reach(at: Situation) -> choose.Choice | None:
