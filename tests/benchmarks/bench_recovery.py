@@ -194,6 +194,20 @@ class Bench:
         self.watch.until(kind, found, WAIT_SECONDS, poll_seconds=POLL_SECONDS)
         return self._since(struck_at, kind)[0]
 
+    def joined(self, struck_at: float) -> float | None:
+        """How long the others paused for the successor; None if it was there for the recovery."""
+
+        def whole() -> list[dict[str, Any]]:
+            worlds = self._since(struck_at, "world_formed")
+            return [world for world in worlds if len(world["members"]) == NODES]
+
+        self.watch.until(
+            "a whole world", lambda: bool(whole()), WAIT_SECONDS, poll_seconds=POLL_SECONDS
+        )
+        if whole()[0]["rung"] != "grow":
+            return None
+        return float(self.first(struck_at, "growth_finished")["pause_seconds"])
+
     def _since(self, struck_at: float, kind: str) -> list[dict[str, Any]]:
         events = self.watch.job_events()
         return [e for e in events if e["kind"] == kind and float(e["time"]) >= struck_at]
@@ -227,8 +241,7 @@ def hurt(bench: Bench, kind: str, number: int) -> list[Sample]:
         seconds = seen_at - float(bench.first(struck_at, "fault_detected")["evidence_time"])
     rung, lost = str(finished["rung"]), int(finished["lost_steps"])
     found = [Sample(kind, round(seconds, 4), rung, lost)]
-    if kind == "trainer":
-        pause = float(bench.first(struck_at, "growth_finished")["pause_seconds"])
+    if kind == "trainer" and (pause := bench.joined(struck_at)) is not None:
         found.append(Sample("join", pause, "growth", 0))
     return found
 
