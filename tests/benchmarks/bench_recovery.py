@@ -161,10 +161,10 @@ class Bench:
         ranks = self.watch.ranks
         return len(ranks) == NODES and all(r.get("pid") and r.get("reducer_pid") for r in ranks)
 
-    def rank(self, *, leader: bool | None = None) -> dict[str, Any]:
-        """A rank of the world; the leader's node's, or not, if asked for."""
+    def rank(self, *, leader: bool | None = None, computes: bool = False) -> dict[str, Any]:
+        """A rank of the world; the leader's node's, or not, or one with grains, if asked for."""
         name = self.watch.view["leader"]
-        ranks = self.watch.ranks
+        ranks = [r for r in self.watch.ranks if r["grains"] or not computes]
         return self.dice.choice([r for r in ranks if leader in (None, r["node"] == name)])
 
     def daemon_pid(self, node: str) -> int:
@@ -260,13 +260,13 @@ def _strike(bench: Bench, kind: str, number: int) -> Iterator[float]:
         case "node" | "silent":
             yield from _strike_node(bench, kind, leader=number % 2 == 0)
         case "oom":
-            _limit(int(bench.rank()["pid"]), 30 * MIB)
+            _limit(int(bench.rank(computes=True)["pid"]), 30 * MIB)
             yield time.time()
         case "link":
             with Cut(twoways.hosts()[0]):
                 yield time.time()
         case _:
-            yield from _strike_group(int(bench.rank()["pid"]))
+            yield from _strike_group(int(bench.rank(computes=True)["pid"]))
 
 
 def _signalled(pid: int, what: signal.Signals) -> float:
