@@ -75,7 +75,6 @@ def test_chaos(
     assert rung in rungs, cluster.report(f"{rungs}", job)
     if what == "hang":
         assert "stopped (SIGSTOP)" in found["reason"]
-        assert found["seconds_to_detect"] < 5
 
 
 def test_a_slowed_trainer_is_given_fewer_grains(cluster: Cluster, undisturbed: Undisturbed) -> None:
