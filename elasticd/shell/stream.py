@@ -1,7 +1,6 @@
 """Bulk bytes between a socket and a file, in a thread of their own.
 
-An event loop that moved them would hold up heartbeats while a disk reads, and spends a third more
-processor time on them.
+An event loop that moved them would hold up heartbeats while a disk reads.
 """
 
 from __future__ import annotations

@@ -163,13 +163,18 @@ def begin(child: Trainer, folder: Path) -> None:
     assert probe["repeats"] and probe["gradient"] and probe["update"] and probe["layout"]
 
 
+def freeze_at_three(child: Trainer, folder: Path) -> dict[str, Any]:
+    """Train from the beginning until step 3, whose body waits at the gate; what is then held."""
+    begin(child, folder)
+    child.send("exact", generation=[1, "n", "x"], exact=True, reason="")
+    child.wait("progress", step=3)
+    child.send("freeze", serial=7)
+    return child.wait("holding", serial=7)
+
+
 def test_a_job_from_beginning_to_end(tmp_path: Path) -> None:
     with trainer(tmp_path, SCRIPT) as child:
-        begin(child, tmp_path)
-        child.send("exact", generation=[1, "n", "x"], exact=True, reason="")
-        child.wait("progress", step=3)
-        child.send("freeze", serial=7)
-        held = child.wait("holding", serial=7)
+        held = freeze_at_three(child, tmp_path)
         (tmp_path / "gate").write_text("")
         lineage, step, stamp = held["point"]
         expected = first_stamp(JOB, LINEAGE)
@@ -237,11 +242,7 @@ def test_a_job_from_beginning_to_end(tmp_path: Path) -> None:
 
 def test_a_loaded_state_goes_on_as_the_first_would_have(tmp_path: Path) -> None:
     with trainer(tmp_path, SCRIPT) as child:
-        begin(child, tmp_path)
-        child.send("exact", generation=[1, "n", "x"], exact=True, reason="")
-        child.wait("progress", step=3)
-        child.send("freeze", serial=1)
-        _, step, stamp = child.wait("holding")["point"]
+        _, step, stamp = freeze_at_three(child, tmp_path)["point"]
         child.send("export", serial=2, step=step, stamp=stamp)
         (tmp_path / "gate").write_text("")  # the state is read when the loop's body is done
         (fd,) = child.wait("exported")["descriptors"]
