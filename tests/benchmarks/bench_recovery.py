@@ -404,7 +404,10 @@ def main() -> None:
     load = os.getloadavg()[0]
     found: dict[str, Any] = {"load": load}
     if options.goodput is not None:
-        found["goodput"] = left(options)
+        try:
+            found["goodput"] = left(options)
+        except KeyboardInterrupt:
+            sys.exit("interrupted: the shares need every block")
     else:
         found["seconds"] = _samples(options, load)
     if options.json is not None:
