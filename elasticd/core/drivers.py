@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from elasticd.core import lineages
 from elasticd.core import messages as m
 from elasticd.core.context import Context
 from elasticd.core.halting import Rest
@@ -73,8 +72,9 @@ class Drivers:
             driver, record = self.by_job[job], self.jobs.records[job]
             if driver.relief.level > record.relief:
                 self.jobs.update(replace(record, relief=driver.relief.level))
-            if (left := driver.histories.left) != record.left:
-                self.jobs.update(replace(record, left=lineages.merged(record.left, left)))
+            past = driver.histories
+            if (past.left, past.ran) != (record.left, record.ran):
+                self.jobs.update(replace(record, left=past.left, ran=past.ran))
             if driver.outcome is not None and not record.ended:
                 self._end(job, driver, *driver.outcome)
             if driver.rest is not None and not record.ended:

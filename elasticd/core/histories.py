@@ -19,11 +19,18 @@ class Histories:
     job: JobId
     left: lineages.Left
     """Histories that met one that was further."""
+    ran: lineages.Ran
+    """Those that worlds turned away from, which nobody's last world tells of any more."""
     opening: Start | None = None
     """What the world that forms starts from."""
 
-    def chosen(self, start: Start) -> None:
-        """Both histories stay to be seen in the events where lineages meet, or one begins."""
+    def chosen(self, start: Start, ran: lineages.Ran) -> None:
+        """Both histories stay to be seen in the events where lineages meet, or one begins.
+
+        ``ran`` says how far each went that is known of now.
+        """
+        kept = start.resume.point.lineage
+        self.ran = lineages.latest(self.ran, tuple(each for each in ran if each[0] != kept))
         for parting in start.parted:
             before = self.left
             self.left = lineages.merged(before, ((parting.left, parting.after),))

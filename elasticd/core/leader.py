@@ -145,7 +145,7 @@ class Driver:
             Balance(ctx, job, spec, account, trust),
             Relief(ctx, job, spec.batch, record.relief),
             Exactness(ctx, fast=spec.world.reduction != "exact"),
-            Histories(ctx, job, record.left),
+            Histories(ctx, job, record.left, record.ran),
             phase_since=ctx.now,
             started_at=ctx.now,
         )
@@ -404,7 +404,8 @@ class Driver:
             self.why_waiting = f"trainers are starting on {', '.join(unsettled)}"
             return
         fit = [n for n in holding if self.trust.fit(n)]
-        self._freeze(next(s for s in (fit, holding, able) if len(s) >= least))
+        enough = (s for s in (fit, holding) if routing.most_in_a_ring(self.roster, s) >= least)
+        self._freeze(next(enough, able))
 
     @property
     def _least(self) -> int:
@@ -509,8 +510,9 @@ class Driver:
         able = {n: h for n, h in sorted(self.holdings.items()) if h.able}
         self.holdings = self._who_stays({n: self.trust.trusted(n, h) for n, h in able.items()})
         distrusted = any(h.point != able[n].point for n, h in self.holdings.items())
-        start: Start | str = self._leave_out() or self._start_point(distrusted)
-        if isinstance(start, str) and distrusted and self._waited_for_restore():
+        apart = self._leave_out()
+        start: Start | str = apart or self._start_point(distrusted)
+        if isinstance(start, str) and not apart and distrusted and self._waited_for_restore():
             start = self._from_one(able)
         if isinstance(start, str):
             self._enter("waiting", start)
@@ -539,7 +541,7 @@ class Driver:
         if start.rung == "restore" and account.recovery is None and not self.resumed:
             account.open_restore(self.started_at, self.committed)
         account.diagnose(start.resume, self.world)
-        self.histories.chosen(start)
+        self.histories.chosen(start, self.roster.ran(self.world))
         if relieved:
             self.relief.tell(level, relieved, self.world)
             if start.rung in ("retry", "regroup"):
@@ -560,7 +562,7 @@ class Driver:
     def _leave_out(self) -> str:
         """Do without members that no ring can hold, since two of the others don't reach them:
         rather one that would only take a state, and was not in the world. Why that must wait, or
-        nothing: for a while who alone holds what is committed may yet be reached."""
+        nothing: who alone holds what is committed may yet be reached for a while."""
         members = self.world.members if self.world is not None else ()
         steps = {n: -1 if h.point is None else h.point.step for n, h in self.holdings.items()}
         order = sorted(steps, key=lambda n: (-steps[n], n not in members))
@@ -570,6 +572,8 @@ class Driver:
         rest = max(step for node, step in steps.items() if node not in without)
         if rest < min(max(steps.values()), self.committed) and not self._waited_for_restore():
             return f"only {order[0]} holds step {steps[order[0]]}: {why}"
+        if (left := len(order) - len(without)) < self._least:
+            return f"{left} of at least {self._least} members can be in one ring: {why}"
         for node in without:
             del self.holdings[node]
         self.ctx.log("warning", "left out of the ring", nodes=list(without), why=why)
@@ -611,6 +615,7 @@ class Driver:
             strict=self.ctx.strict,
             overtaken=self._overtaken(),
             left=self.histories.left,
+            ran=self.histories.ran,
         )
         return planning.start_point(situation)
 
@@ -961,7 +966,8 @@ class Driver:
             assert self.world is not None
             step, seconds = self.committed + 1, self._reduce_seconds()
             text = f"every member delivered step {step}, nothing moved for {seconds:.1f} s"
-            self._blame(self.world.members[0], "hang", text)
+            # Which of them keeps the ring from moving, nobody knows.
+            self._blame(self.world.members[0], "hang", text, confidence="possible")
         if self.phase == "running" and self.world is not None:
             self._hurry(self.world)
             for node in self.growth.overdue():

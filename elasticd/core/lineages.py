@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from elasticd.checkpoints.manifest import Manifest, Stored
-from elasticd.types import Lineage, NodeId, Point
+from elasticd.types import Lineage, NodeId, Point, Tag
 
 Left = tuple[tuple[Lineage, int], ...]
 """Per lineage the step behind which it is left; -1: all of it."""
+Ran = tuple[tuple[Lineage, Tag], ...]
+"""Per lineage its newest generation that may have taken a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,14 @@ def merged(one: Left, other: Left) -> Left:
     for lineage, after in other:
         least[lineage] = min(after, least.get(lineage, after))
     return tuple(sorted(least.items()))
+
+
+def latest(one: Ran, other: Ran) -> Ran:
+    """The newest generations that either side knows."""
+    newest = dict(one)
+    for lineage, generation in other:
+        newest[lineage] = max(generation, newest.get(lineage, generation))
+    return tuple(sorted(newest.items()))
 
 
 def is_left(left: Left, lineage: Lineage, step: int) -> bool:

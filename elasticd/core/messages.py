@@ -79,6 +79,9 @@ class JobRecord:
     left: tuple[tuple[Lineage, int], ...] = ()
     """Lineages that met one that was further, and the step behind which they are left
     (core/lineages.py)."""
+    ran: tuple[tuple[Lineage, Tag], ...] = ()
+    """How far lineages went from which a world turned away: who has slept through that knows only
+    an older generation of it."""
 
     @property
     def paused(self) -> bool:
@@ -109,6 +112,7 @@ class JobRecord:
             relief=max(self.relief, other.relief),
             intent=max(self.intent, other.intent),
             left=lineages.merged(self.left, other.left),
+            ran=lineages.latest(self.ran, other.ran),
         )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from elasticd.checkpoints import choose
 from elasticd.checkpoints.line import descends
 from elasticd.checkpoints.manifest import Manifest
-from elasticd.core.lineages import Left, Parting, is_left, partings, remaining
+from elasticd.core.lineages import Left, Parting, Ran, is_left, partings, remaining
 from elasticd.core.messages import Holding, World
 from elasticd.core.roster import Roster
 from elasticd.job import JobSpec
@@ -70,6 +70,8 @@ class Situation:
     """Why a world that is cut off may still run although only one side may train, or nothing."""
     left: Left = ()
     """What was trained in lineages that have met one that was further."""
+    ran: Ran = ()
+    """How far lineages went of which no last world that is known tells any more."""
     strict: bool = False
     """No other side trains."""
     overtaken: bool = False
@@ -216,7 +218,7 @@ def _from_survivors(at: Situation, best: restore.Held) -> Start:
     last = at.roster.last_run(lineage, at.world) or at.roster.last_of(lineage, at.world)
     if (
         last is not None
-        and (best.entered or NO_TAG) >= last.generation
+        and (best.entered or NO_TAG) >= max(last.generation, dict(at.ran).get(lineage, NO_TAG))
         and not at.overtaken
         and not is_left(at.left, lineage, best.point.step)
         and (

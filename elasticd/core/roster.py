@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from elasticd.core.lineages import Ran
 from elasticd.core.messages import MemberStatus, View, World
 from elasticd.recovery import relief
 from elasticd.types import Lineage, NodeId
@@ -104,6 +105,12 @@ class Roster:
             if known.lineage == lineage and entered:
                 return known
         return None
+
+    def ran(self, world: World | None) -> Ran:
+        """The newest generation of each lineage that may have taken a step."""
+        lineages = {known.lineage for known in self.worlds(world)}
+        found = {name: self.last_run(name, world) for name in sorted(lineages)}
+        return tuple((name, last.generation) for name, last in found.items() if last is not None)
 
     def last_of(self, lineage: Lineage, world: World | None) -> World | None:
         """The newest world of a lineage, though no step was taken in it."""

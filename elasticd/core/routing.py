@@ -39,6 +39,12 @@ def beyond_reach(
     return found.without, found.reason if found.without else ""
 
 
+def most_in_a_ring(roster: Roster, nodes: Sequence[NodeId]) -> int:
+    """How many of ``nodes`` one ring can hold."""
+    without, _ = beyond_reach(roster, nodes, ())
+    return len(nodes) - len(without)
+
+
 def detours(roster: Roster, world: World) -> bool:
     """Whether ``world`` goes round links of which none is dead any more."""
     members = set(world.members)

@@ -6,6 +6,7 @@ An event loop that moved them would hold up heartbeats while a disk reads.
 from __future__ import annotations
 
 import asyncio
+import errno
 import mmap
 import os
 import select
@@ -21,6 +22,8 @@ from elasticd.errors import ProtocolError
 _RECEIVED_BYTES = 1 << 20
 _SENT_BYTES = 4 << 20
 """Moved by one system call at most."""
+_NOT_SENT = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+"""The system can't send such files: macOS can neither send nor read shared memory, only map it."""
 
 
 async def aside(connection: socket.socket, work: Callable[[socket.socket], None]) -> None:
@@ -92,10 +95,9 @@ def send(connection: socket.socket, fd: int, count: int, idle_seconds: float) ->
             sent = os.sendfile(connection.fileno(), fd, offset, min(_SENT_BYTES, count - offset))
         except BlockingIOError:
             _wait(connection, select.POLLOUT, "it took nothing", idle_seconds)
-        except ConnectionError:
-            raise
-        except OSError:
-            # macOS can neither send nor read shared memory, only map it.
+        except OSError as error:
+            if error.errno not in _NOT_SENT:
+                raise  # nor may it be mapped: whoever touches a page that no disk gives is killed
             send_mapped(connection, fd, offset, count, idle_seconds)
             return
         else:

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
@@ -63,9 +63,14 @@ class Training:
         self.model = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(LAYERS)))
         self.state = TrainingState(self.model, optim.AdamW(1e-4))
         self.state.evaluate()
-        self.batch = mx.random.normal((8, width))
+        self.width = width
+        self.take_batches_of(8)
         self.gradient = nn.value_and_grad(self.model, lambda m, x: m(x).square().mean())
         self.number = 0
+
+    def take_batches_of(self, rows: int) -> None:
+        """How much is computed for each parameter: tokens, if this were a language model."""
+        self.batch = mx.random.normal((rows, self.width))
 
     def step(self, before_update: Callable[[], object] = lambda: None) -> None:
         """One update, evaluated."""
@@ -123,6 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, nargs="*", default=[300, 1200])
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rows", type=int, nargs="*", default=[8, 512], help="of training batches")
     parser.add_argument("--only", choices=TABLES, nargs="*", default=TABLES)
     parser.add_argument("--torch-python", default="", metavar="PATH")
     parser.add_argument("--peaks", action="store_true", help=argparse.SUPPRESS)
@@ -148,7 +154,7 @@ def _measure(folder: Path, megabytes: int, options: argparse.Namespace) -> None:
         "peer": lambda: _peers(state_bytes, rounds),
         "restore": lambda: _restores(folder, training, rounds),
         "memory": lambda: _memory(megabytes),
-        "training": lambda: _throughput(folder, training, rounds),
+        "training": lambda: _throughput(folder, training, rounds, options.rows),
     }
     for name in options.only:
         tables[name]()
@@ -409,9 +415,20 @@ def _peak_of(work: Callable[[], object]) -> int:
     return peak
 
 
-def _throughput(folder: Path, training: Training, rounds: int) -> None:
-    """Blocks of ten steps: without checkpoints, with one, with one that stops the loop."""
+def _throughput(folder: Path, training: Training, rounds: int, rows: Sequence[int]) -> None:
+    """Blocks of ten steps: without checkpoints, with one, with one that stops the loop.
+
+    Training takes every core here, so a checkpoint costs at least its own CPU time; the more is
+    computed for each parameter, the less that is of a step.
+    """
     ours = Ours(folder / "throughput")
+    for count in rows:
+        training.take_batches_of(count)
+        training.step()
+        _ten_steps(folder, training, rounds, ours, f"ten steps of {count} rows")
+
+
+def _ten_steps(folder: Path, training: Training, rounds: int, ours: Ours, title: str) -> None:
     unfinished = 0
 
     def steps(checkpoint: Callable[[], object]) -> None:
@@ -427,16 +444,16 @@ def _throughput(folder: Path, training: Training, rounds: int) -> None:
         ours.writer.interrupt()
 
     ways: dict[str, Callable[[], object]] = {
-        "none": lambda: steps(lambda: None),
+        "no checkpoint": lambda: steps(lambda: None),
         "elasticd": lambda: steps(lambda: ours.checkpoint(training)),
         "mx.save_safetensors": lambda: steps(lambda: _save_mlx(folder, training)),
     }
     taken = take_turns(ways, rounds, after=after)
     for name, turns in taken.items():
         row(
-            f"ten steps, checkpoint: {name}",
+            f"{title}: {name}",
             f"{statistics.median(turns.seconds):10.3f} s",
-            f"{turns.times(taken['none']) - 1:+7.2%}",
+            f"{turns.times(taken['no checkpoint']) - 1:+7.2%}",
             f"CPU {statistics.median(turns.cpu):.2f} s",
         )
     print(f"  checkpoints that took longer than ten steps: {unfinished} of {rounds + 1}")

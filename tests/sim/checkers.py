@@ -269,8 +269,10 @@ class Checkers:
         self._require(pace.stepped(self.cluster.now, event, effects))
         for effect in effects:
             match effect:
-                case e.Emit(kind="fault_detected", reason=reason) if _DIFFERS in reason:
-                    self._doubted(host, effect)
+                case e.Emit(kind="fault_detected", fields=fields):
+                    for text in fields["evidence"]:
+                        if _DIFFERS in text:
+                            self._doubted(host, effect, text)
                 case e.Send(to, message):
                     if not isinstance(message, Heartbeat):
                         self.order.sent(host.boot, host.session_boot(to), message)
@@ -284,13 +286,15 @@ class Checkers:
                 case e.Persist("primary_formed", view):
                     self._require(self.chain.formed(view))
 
-    def _doubted(self, host: Host, emit: e.Emit) -> None:
-        """A leader has found a member's state to differ. Where nobody knows who is right it trusts
-        no state of that time, whoever has it."""
+    def _doubted(self, host: Host, emit: e.Emit, text: str) -> None:
+        """A leader has found a member's state to differ, be it beside a fault that is nearer. Where
+        nobody knows who is right it trusts no state of that time, whoever has it."""
         assert host.node is not None and emit.job is not None
         driver = host.node.drivers.by_job[emit.job]
-        alone = "no majority" not in emit.reason
-        named = self.cluster.hosts[emit.fields["culprit"]]
+        alone = "no majority" not in text
+        # What speaks against another than the culprit begins with its name.
+        name = next((n for n in self.cluster.hosts if text.startswith(f"{n}: ")), None)
+        named = self.cluster.hosts[name or emit.fields["culprit"]]
         for each in [named] if alone else self.cluster.hosts.values():
             child = self._trainer_of(each, emit.job)
             if child is not None:

@@ -221,6 +221,20 @@ def test_a_world_waits_for_its_least_members() -> None:
     assert parked == ["1 of at least 2 members are ready"]
 
 
+def test_two_that_lose_each_other_go_on_with_a_third() -> None:
+    """Neither may train alone, and no ring holds both: whoever reaches one of them steps in."""
+
+    def strike(cluster: Cluster, injector: Injector) -> None:
+        world = max(cluster.checkers.forms.values(), key=lambda world: world.generation)
+        a, b = world.members
+        cluster.network.cut(((a, b), (b, a)), close=True)
+
+    setup = Setup(seed=4, nodes=3, jobs=(JobShape(steps=30, world_min=2, world_max=2),))
+    result = passes(simulate(setup, script=at_step(5, strike)))
+    (avoided,) = job_events(result, "link_avoided")
+    assert len(avoided["without"]) == 1
+
+
 @pytest.mark.parametrize("seed", [3, 8])
 def test_a_seed_is_one_history_whatever_the_hash_seed(seed: int) -> None:
     script = Path(__file__).with_name("replay.py")

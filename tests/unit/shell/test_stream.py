@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +74,16 @@ def test_a_file_that_shrank_is_an_error(send: Send, source: int) -> None:
             send(here, source, len(DATA) + 1)
         here.close()
         reader.join()
+
+
+def test_a_file_that_cannot_be_read_is_not_mapped(pair: Pair, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(DATA)
+    fd = os.open(path, os.O_WRONLY)
+    with pytest.raises(OSError) as raised:
+        stream.send(pair[0], fd, len(DATA), 10.0)
+    assert raised.value.errno == errno.EBADF
+    os.close(fd)
 
 
 def test_fewer_or_more_bytes_are_an_error(pair: Pair) -> None:
