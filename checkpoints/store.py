@@ -220,8 +220,9 @@ class LocalStore:
     ) -> Swept:
         """Remove what a crash left of one job or all, and report what can't be used.
 
-        Removed are temporary names, and unfinished checkpoints whose step is not above the newest
-        final one's; nothing of ``current``, the checkpoints that are being written or repaired now.
+        Removed are temporary names, and unfinished checkpoints that one of the same step or a later
+        one has overtaken; nothing of ``current``, the checkpoints that are being written or
+        repaired now. What was written after that is of a newer history, which began before it.
         Final checkpoints that are rotten or short of a shard are reported and left for repair.
         """
         removed: list[Path] = []
@@ -317,8 +318,13 @@ class LocalStore:
 
     def _leftovers(self, job: JobId, spared: Collection[Path]) -> list[Path]:
         finals, partials = self._folders(job, partial=False), self._folders(job, partial=True)
-        newest = max((step for step, _ in finals), default=-1)
-        old = [path for step, path in partials if step <= newest and path not in spared]
+        ends = [(step, _changed_at(path / layout.MANIFEST_NAME)) for step, path in finals]
+
+        def is_over(step: int, path: Path) -> bool:
+            changed = _changed_at(path)
+            return any(end >= step and since >= changed for end, since in ends)
+
+        old = [path for step, path in partials if path not in spared and is_over(step, path)]
         kept = [path for _, path in (*finals, *partials) if path not in (*spared, *old)]
         places = [self.folder(job), *kept]
         temporary = [p for place in places for p in _list(place) if p.name.endswith(TEMPORARY)]
@@ -349,6 +355,12 @@ def _can_name_a_job(name: str) -> bool:
 def _list(folder: Path) -> list[Path]:
     with refusing(folder):
         return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _changed_at(path: Path) -> int:
+    """On the wall clock, in ns; a folder changes when a shard comes."""
+    with refusing(path):
+        return path.stat().st_mtime_ns if path.exists() else 0
 
 
 def _read_manifest(folder: Path) -> Manifest:

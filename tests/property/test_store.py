@@ -74,6 +74,8 @@ class Model:
 
     files: dict[int, str] = field(default_factory=dict)
     manifest: Manifest | None = None
+    changed: int = 0
+    """When a shard or the manifest came last."""
 
     def present(self) -> tuple[int, ...]:
         return tuple(sorted(index for index, state in self.files.items() if state != "short"))
@@ -90,6 +92,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.root = Path(tempfile.mkdtemp(prefix="elasticd-store-"))
         self.store = LocalStore(self.root, ME, disk=FastDisk())
         self.model: dict[Key, Model] = {}
+        self.clock = 0
 
     @property
     def reader(self) -> Store:
@@ -107,6 +110,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.store.put_shard(*key, index, COUNT, [data[:3], data[3:]], wanted.digest) == wanted
         )
         self.model.setdefault(key, Model()).files[index] = "good"
+        self.touch(key)
 
     @rule(key=keys, index=indices)
     def put_rotten(self, key: Key, index: int) -> None:
@@ -115,6 +119,7 @@ class StoreMachine(RuleBasedStateMachine):
         except StateError:
             # Its folder may be there now, which counts for nothing but a sweep.
             self.model.setdefault(key, Model())
+            self.touch(key)
         else:
             raise AssertionError("a shard with a wrong digest was stored")
 
@@ -133,6 +138,15 @@ class StoreMachine(RuleBasedStateMachine):
                 pass
             else:
                 raise AssertionError("committed without a shard that this node is to hold")
+        self.touch(key)
+
+    def touch(self, key: Key) -> None:
+        """File systems have coarse clocks; here each change has a time of its own."""
+        self.clock, (job, step, stamp) = self.clock + 1, key
+        final = self.root / job / layout.final_name(step, stamp) / layout.MANIFEST_NAME
+        changed = final if final.exists() else self.root / job / layout.partial_name(step, stamp)
+        os.utime(changed, ns=(self.clock, self.clock))
+        self.model[key].changed = self.clock
 
     @rule(key=keys)
     def remove(self, key: Key) -> None:
@@ -148,6 +162,7 @@ class StoreMachine(RuleBasedStateMachine):
         if damage == "gone":
             path.unlink()
             del self.model[key].files[index]
+            self.touch(key)
             return
         good = content(key, index)
         path.write_bytes(b"?" + good[1:] if damage == "rotten" else good[:-1])
@@ -157,8 +172,12 @@ class StoreMachine(RuleBasedStateMachine):
     def sweep(self) -> None:
         swept = self.store.sweep()
         for key in [key for key, model in self.model.items() if model.manifest is None]:
-            finals = [k[1] for k, model in self.model.items() if k[0] == key[0] and model.manifest]
-            if key[1] <= max(finals, default=-1):
+            finals = [
+                model
+                for (job, step, _), model in self.model.items()
+                if job == key[0] and step >= key[1] and model.manifest
+            ]
+            if any(final.changed > self.model[key].changed for final in finals):
                 del self.model[key]
         expected = {
             self.path(key, index)

@@ -55,6 +55,9 @@ class Disk:
     """Shards that have lost their content behind everybody's back, with what it was."""
     refused: set[Key] = field(default_factory=set)
     """Checkpoints that there was no room for, once."""
+    changes: dict[Key, int] = field(default_factory=dict)
+    """Of each checkpoint, finished or not: which change of the disk was its last one."""
+    change: int = 0
     full: bool = False
     sync_seconds: float = 0.0
     """What a sync of the journal takes, besides what always is: a slow disk."""
@@ -128,7 +131,9 @@ class Disk:
         if self.full:
             self.refused.add((job, point.step, point.stamp))
             raise DiskFull("no space left on device")
-        files = self.unsynced.setdefault((job, point.step, point.stamp), {})
+        key = (job, point.step, point.stamp)
+        files = self.unsynced.setdefault(key, {})
+        self._changed(key)
         for index in indices:
             digest = shard_digest(point.lineage, point.step, count, index, spoilt)
             files[count, index] = (100, digest)
@@ -152,6 +157,8 @@ class Disk:
 
     def keep(self, key: Key, count: int, index: int, row: tuple[int, str]) -> None:
         """A shard that is durable at once: one that was copied from a peer."""
+        if key not in self.finals:
+            self._changed(key)
         self.shards.setdefault(key, {})[count, index] = row
 
     def file(self, key: Key, count: int, index: int) -> tuple[int, str] | None:
@@ -206,6 +213,7 @@ class Disk:
             if not self._seems_whole(key, manifest, index):
                 return f"shard {index} is missing"
         self.finals[key] = manifest
+        self._changed(key)
         files = self.shards.get(key, {})
         self.shards[key] = {k: v for k, v in files.items() if k[0] == manifest.count}
         self.committed.append((manifest, self.was_durable(manifest)))
@@ -250,14 +258,21 @@ class Disk:
         return tuple(Stored(manifest, self.held(manifest)) for manifest in found)
 
     def sweep(self) -> None:
-        """As LocalStore.sweep: unfinished checkpoints not above the newest final one go."""
-        newest: dict[JobId, int] = {}
-        for job, step, _ in self.finals:
-            newest[job] = max(newest.get(job, -1), step)
+        """As LocalStore.sweep: unfinished checkpoints go that a final one has overtaken since."""
         for files in (self.shards, self.unsynced):
-            for key in list(files):
-                if key not in self.finals and key[1] <= newest.get(key[0], -1):
-                    del files[key]
+            for key in [key for key in files if key not in self.finals and self._is_over(key)]:
+                del files[key]
+
+    def _is_over(self, key: Key) -> bool:
+        changed = self.changes.get(key, 0)
+        return any(
+            job == key[0] and step >= key[1] and self.changes[job, step, stamp] > changed
+            for job, step, stamp in self.finals
+        )
+
+    def _changed(self, key: Key) -> None:
+        self.change += 1
+        self.changes[key] = self.change
 
 
 def shard_digest(lineage: Lineage, step: int, count: int, index: int, spoilt: bool = False) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -292,6 +293,19 @@ def test_sweep_removes_what_a_crash_leaves(store: LocalStore, tmp_path: Path) ->
     assert not any(path.exists() for path in swept.removed) and foreign.exists()
     assert store.sweep().removed == ()
     assert store.held(JOB, 30, stamp_of(30), COUNT) == (0,)
+
+
+def test_sweep_leaves_what_a_newer_history_writes(store: LocalStore, tmp_path: Path) -> None:
+    """A restore went back behind a final checkpoint that has lost its other shards."""
+    commit(store, 20)
+    put(store, 10, 0)
+    folder = tmp_path / JOB
+    final = folder / layout.final_name(20, stamp_of(20)) / layout.MANIFEST_NAME
+    partial = folder / layout.partial_name(10, stamp_of(10))
+    os.utime(partial, ns=(0, final.stat().st_mtime_ns + 1))
+    assert store.sweep().removed == ()
+    os.utime(partial, ns=(0, final.stat().st_mtime_ns - 1))
+    assert store.sweep().removed == (partial,)
 
 
 @pytest.mark.parametrize("job", ["", ".", "..", "a/b", "/etc", ".hidden", "a\0b", "a.tmp"])
