@@ -39,13 +39,14 @@ from elasticd.shell.durable import unwritable, write_durable
 from elasticd.shell.engine import Engine
 from elasticd.shell.eventlog import EventLog
 from elasticd.shell.firewall import firewall
+from elasticd.shell.hello import Identity
 from elasticd.shell.inventory import Inventory
 from elasticd.shell.jobsfolder import JobsFolder
 from elasticd.shell.marks import Marks
 from elasticd.shell.memory import Memory
 from elasticd.shell.namelessfile import nameless_file
 from elasticd.shell.neighbours import Neighbours
-from elasticd.shell.peers import BLANK_BYTES, Callbacks, Identity, Peers
+from elasticd.shell.peers import BLANK_BYTES, Callbacks, Peers
 from elasticd.shell.queries import Queries
 from elasticd.shell.ranks import Ranks
 from elasticd.shell.scrub import Scrubber

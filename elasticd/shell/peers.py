@@ -25,17 +25,17 @@ from elasticd.errors import OperationError, ProtocolError, UsageError
 from elasticd.ipc.frames import MAX_FRAME_BYTES, Decoder, encode
 from elasticd.shell import transfer
 from elasticd.shell.complaints import Complaints
+from elasticd.shell.hello import Hello, Identity, Refused
 from elasticd.shell.transfer import Serve
 from elasticd.shell.wires import PING_SECONDS, SELDOM_PING_SECONDS, SETTLE_SECONDS, Peer, Wire
 from elasticd.types import NodeId
 
-VERSION = 3
 MAX_QUEUED_BYTES = 4 * MAX_FRAME_BYTES
 """What may wait for a peer that does not read; beyond it the connection is closed."""
 MAX_ADDRESSES = 1024
 MAX_CONNECTIONS = 4096
-MAX_OTHERS = 16
-"""Addresses of one peer, and connections from it."""
+MAX_INCOMING = 16
+"""Connections from one peer, which has one for each address at which it finds us."""
 MEASUREMENTS = 3
 BLANK_BYTES = 4 << 20
 """What is transferred to measure an address of a peer that has several."""
@@ -57,51 +57,6 @@ daemon will say hello again."""
 _READ_BYTES = 256 * 1024
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """What a daemon says of itself in its hello."""
-
-    cluster_id: str
-    cluster: str
-    node: NodeId
-    boot: str
-    address: str
-    partition: str = "available"
-    addresses: tuple[str, ...] = ()
-    """All that others may use, best first; empty: ``address`` only."""
-
-    @property
-    def cluster_name(self) -> str:
-        """What two daemons must share to be peers."""
-        return f"{self.cluster}/{self.cluster_id}"
-
-    def frame(self) -> dict[str, Any]:
-        return {
-            "t": "hello",
-            "version": VERSION,
-            "cluster": self.cluster_name,
-            "node": self.node,
-            "boot": self.boot,
-            "address": self.address,
-            "partition": self.partition,
-            "addresses": list(self.addresses or (self.address,)),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """What another daemon said of itself."""
-
-    node: NodeId
-    boot: str
-    address: str
-    addresses: tuple[str, ...]
-
-
-class Refused(ProtocolError):
-    """A daemon, but of another cluster or version."""
 
 
 class OwnAddress(Exception):
@@ -559,7 +514,7 @@ class Peers:
             self._learn(address)
         peer = self._meet(hello)
         peer.incoming.append(writer)
-        if len(peer.incoming) > MAX_OTHERS:
+        if len(peer.incoming) > MAX_INCOMING:
             peer.incoming.pop(0).transport.abort()
         self._maybe_connected(peer)
         reason = "it closed its connection"
@@ -604,30 +559,14 @@ class Peers:
     # --- peers ------------------------------------------------------------------------------------
 
     def _checked(self, frame: dict[str, Any]) -> Hello:
-        mine = self.me.frame()
-        names = ("node", "boot", "address")
-        if frame.get("t") != "hello" or not all(isinstance(frame.get(name), str) for name in names):
-            raise ProtocolError("its first frame is no hello")
-        for key in ("version", "cluster"):
-            if frame.get(key) != mine[key]:
-                self.counters.refused_hellos += 1
-                raise Refused(f"it is of another {key}: {str(frame.get(key))[:80]!r}")
-        if frame["node"] in self._shunned:
-            raise TimeoutError(errno.ETIMEDOUT, "the link is cut on purpose")
-        if (theirs := frame.get("partition")) != self.me.partition:
-            # Which of two rules holds must not depend on who leads.
+        try:
+            hello = self.me.check(frame)
+        except Refused:
             self.counters.refused_hellos += 1
-            raise Refused(
-                f"{frame['node']} has partition = {str(theirs)[:80]!r} in its elasticd.toml and"
-                f" this node {self.me.partition!r}: all nodes of a cluster must agree"
-            )
-        addresses = frame.get("addresses", [frame["address"]])
-        if not isinstance(addresses, list) or not 1 <= len(addresses) <= MAX_OTHERS:
-            raise ProtocolError("it gives no list of addresses")
-        if not all(isinstance(address, str) for address in addresses):
-            raise ProtocolError("it gives an address that is no text")
-        every = tuple(dict.fromkeys((*addresses, frame["address"])))
-        return Hello(NodeId(frame["node"]), frame["boot"], frame["address"], every)
+            raise
+        if hello.node in self._shunned:
+            raise TimeoutError(errno.ETIMEDOUT, "the link is cut on purpose")
+        return hello
 
     def _meet(self, hello: Hello) -> Peer:
         peer = self._peers.get(hello.node)

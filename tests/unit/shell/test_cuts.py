@@ -18,7 +18,8 @@ from elasticd.ipc.foreign import shut_down
 from elasticd.shell import chaos
 from elasticd.shell.cuts import Cutter
 from elasticd.shell.firewall import Flow, Iptables, PacketFilter, cut_prefix, firewall
-from elasticd.shell.peers import Callbacks, Identity, Peers
+from elasticd.shell.hello import Identity
+from elasticd.shell.peers import Callbacks, Peers
 from elasticd.types import NodeId
 
 Run = Callable[[Coroutine[Any, Any, None]], None]

@@ -20,7 +20,8 @@ from elasticd.errors import OperationError, ProtocolError, UsageError
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.shell import peers as module
 from elasticd.shell import transfer
-from elasticd.shell.peers import Callbacks, Identity, Peers, is_loopback
+from elasticd.shell.hello import Identity
+from elasticd.shell.peers import Callbacks, Peers, is_loopback
 from elasticd.types import NodeId
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
