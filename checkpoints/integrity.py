@@ -21,7 +21,7 @@ from typing import Protocol
 from blake3 import blake3
 
 from elasticd.checkpoints import header
-from elasticd.errors import StateError
+from elasticd.errors import RotError, StateError
 
 KEY = "blake3"
 """The metadata entry with the tensors' digests, one after the other, in hex."""
@@ -180,14 +180,14 @@ def verified(chunks: Iterable[Chunk], digest: str, where: str) -> Iterator[Chunk
     """The same chunks; a consumer that has come to their end has bytes of that digest.
 
     Raises:
-        StateError: beginning with ``where``, at the end, if they haven't.
+        RotError: beginning with ``where``, at the end, if they haven't.
     """
     check = Verifier(digest)
     for chunk in chunks:
         check.update(chunk)
         yield chunk
     if (finding := check.finish()) is not None:
-        raise StateError(f"{where}: {finding.reason}")
+        raise RotError(f"{where}: {finding.reason}")
 
 
 def _size(entry: header.Entry) -> int:

@@ -114,8 +114,8 @@ class LocalStore:
         """Store a shard that a peer sent, before the commit or to repair a final checkpoint.
 
         Raises:
-            StateError: also when its digest isn't ``digest``, or isn't the manifest's; nothing of
-                it is then left.
+            RotError: its digest isn't ``digest``; nothing of it is then left.
+            StateError: also when that isn't the manifest's.
         """
         path = self._shard_path(job, step, stamp, index, count)
         found = self._find(job, step, stamp)
@@ -238,6 +238,10 @@ class LocalStore:
                 removed.append(path)
             problems += [problem for _, found in self._examine(each) for problem in found]
         return Swept(tuple(removed), tuple(problems))
+
+    def final_path(self, job: JobId, step: int, stamp: Stamp, index: int, count: int) -> Path:
+        """Where a shard of a checkpoint is that is final."""
+        return self._final(job, step, stamp) / layout.shard_name(index, count)
 
     def _final(self, job: JobId, step: int, stamp: Stamp) -> Path:
         return self.folder(job) / layout.final_name(step, stamp)

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+import structlog
 
 from elasticd.checkpoints.disk import LOCAL_DISK, write_beside
 from elasticd.checkpoints.integrity import verified
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.checkpoints.port import Problem
 from elasticd.checkpoints.store import LocalStore
-from elasticd.errors import DiskError, ElasticdError, OperationError
+from elasticd.errors import DiskError, ElasticdError, OperationError, RotError
 from elasticd.shell.namelessfile import nameless_file, slices
 from elasticd.shell.neighbours import Neighbours
 from elasticd.shell.pins import Pins
 from elasticd.types import JobId, NodeId, Stamp
+
+log = structlog.get_logger(__name__)
 
 Tell = Callable[[str, JobId, str, dict[str, Any]], None]
 """Write an event: kind, job, reason, its own fields."""
@@ -183,6 +187,9 @@ class Copies:
                 return
             except DiskError:
                 raise  # ours: another source changes nothing
+            except RotError as error:
+                reasons.append(f"{node}: {error}")
+                await self._doubt(node, request)
             except (ElasticdError, OSError) as error:
                 reasons.append(f"{node}: {error}")
             finally:
@@ -190,3 +197,13 @@ class Copies:
         raise OperationError(
             f"shard {index} of step {step} could not be had: {'; '.join(reasons) or 'no source'}"
         )
+
+    async def _doubt(self, node: NodeId, shard: Mapping[str, Any]) -> None:
+        """Have a peer look at the shard that it sent, now and not when its scrubber comes there."""
+        answer = nameless_file()
+        try:
+            await self._neighbours.fetch(node, {**shard, "what": "doubt"}, answer)
+        except OperationError as error:
+            log.info("a peer was not told of a rotten shard", node=node, reason=str(error))
+        finally:
+            os.close(answer)

@@ -1,5 +1,5 @@
-"""Keeps what is stored as it was written: reads it again at rest, notices what was changed by hand,
-repairs both from peers, and keeps the store within its quota.
+"""Keeps what is stored as it was written: reads it again at rest, notices what was changed by hand
+or was of no use to a peer, repairs it from peers, and keeps the store within its quota.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ class Scrubber:
         # inotify has limits that others may have used up: the rounds find damage too, but later.
         with contextlib.suppress(OSError):
             self._observer.start()
+        self._states.doubted = self._note
         self._tasks = [asyncio.create_task(self._rounds()), asyncio.create_task(self._watch())]
         for task in self._tasks:
             task.add_done_callback(_raise)
@@ -131,8 +132,7 @@ class Scrubber:
         return await asyncio.to_thread(look)
 
     def _path(self, m: Manifest, shard: int) -> Path:
-        folder = self._states.store.folder(m.job) / layout.final_name(m.step, m.stamp)
-        return folder / layout.shard_name(shard, m.count)
+        return self._states.store.final_path(m.job, m.step, m.stamp, shard, m.count)
 
     async def _scrub(self, manifest: Manifest, shard: int) -> None:
         m = manifest

@@ -58,6 +58,8 @@ class States:
         self._tasks: set[asyncio.Task[None]] = set()
         self._storing = asyncio.Lock()
         self.pins = Pins()
+        self.doubted: Callable[[Path], object] = lambda path: None
+        """Told of a final shard that a peer could not use."""
         self._verifying: dict[tuple[Key, int | None], asyncio.Task[bytes]] = {}
         self.store = LocalStore(home / "checkpoints", neighbours.me)
         self.copies = Copies(self.store, neighbours, self.pins, tell)
@@ -307,6 +309,12 @@ class States:
                         request["count"],
                     ) as file:
                         return os.dup(file.fileno())
+                case "doubt":
+                    job, stamp = JobId(request["job"]), Stamp(request["stamp"])
+                    index, count = request["index"], request["count"]
+                    path = self.store.final_path(job, request["step"], stamp, index, count)
+                    self.doubted(path)
+                    return file_of(b"")
                 case "log":
                     self._record_of(JobId(request["job"]))  # a name that came from elsewhere
                     return file_of(

@@ -54,7 +54,8 @@ class Node:
 
     def __init__(self, home: Path) -> None:
         self.told: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
-        self.peer_answers = True
+        self.peer_answers, self.peer_rots = True, False
+        self.asked: list[dict[str, Any]] = []
         self.reported: list[e.Inward] = []
         neighbours = Neighbours(ME, self._fetch, str, lambda: [PEER])
         # No trainer is asked here.
@@ -72,8 +73,9 @@ class Node:
     async def _fetch(self, address: str, request: dict[str, Any], sink: int) -> int:
         if not self.peer_answers:
             raise OperationError(f"{address} is away")
+        self.asked.append(request)
         data = content(request["step"], request["index"])
-        write_all(sink, data)
+        write_all(sink, bytes(len(data)) if self.peer_rots else data)
         return len(data)
 
     @property
@@ -143,6 +145,33 @@ def test_rot_is_found_at_rest(tmp_path: Path) -> None:
         assert (kind, fields["step"], fields["shard"]) == ("checkpoint_repaired", 5, 1)
         assert "digest" in fields["cause"]
         assert node.store.verify(JOB, 5, stamp_of(5)) == []
+
+    run(tmp_path, story)
+
+
+def test_a_shard_that_a_peer_could_not_use_is_read_again(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        node.make(5)
+        node.path(5, 1).write_bytes(bytes(len(content(5, 1))))
+        doubt = {"job": JOB, "step": 5, "stamp": stamp_of(5), "index": 1, "count": COUNT}
+        async with node.scrubbed():
+            os.close(await node.states.serve({"what": "doubt", **doubt}))
+            kind, fields = await node.event()
+        assert (kind, fields["shard"]) == ("checkpoint_repaired", 1)
+        assert node.store.verify(JOB, 5, stamp_of(5)) == []
+
+    run(tmp_path, story)
+
+
+def test_a_peer_that_sends_a_rotten_shard_is_told(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        node.make(5)
+        node.path(5, 0).unlink()
+        node.peer_rots = True
+        with pytest.raises(OperationError, match="digest"):
+            await node.states.copies.replace(manifest_of(5), 0, (PEER,))
+        assert [request["what"] for request in node.asked] == ["shard", "doubt"]
+        assert node.asked[1] == {**node.asked[0], "what": "doubt"}
 
     run(tmp_path, story)
 
