@@ -256,8 +256,8 @@ class Membership:
             leader = self.liveness.peers.get(self.view.leader)
             if leader is None:
                 return False
-            gave_up = leader.epoch == NO_TAG
-            return gave_up or leader.boot != self.liveness.met.get(self.view.leader, ("",))[0]
+            gone = leader.epoch == NO_TAG or self._deserted(self.view.leader)
+            return gone or leader.boot != self.liveness.met.get(self.view.leader, ("",))[0]
         late = self.ctx.now - self.formed_at >= self.ctx.timing.ballot_seconds
         for node, peer in self.liveness.peers.items():
             if self._on_probation(node):
