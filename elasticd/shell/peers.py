@@ -82,7 +82,7 @@ class Dial:
 
 @dataclass(slots=True)
 class Counters:
-    """What was refused, for ``doctor``."""
+    """What was refused."""
 
     bad_frames: int = 0
     refused_hellos: int = 0
