@@ -15,12 +15,12 @@ asked every 10 ms says that it is committed, which ``status`` knows 0.1 s late a
     join               the others' pause when the successors of killed trainers enter
 
     python tests/benchmarks/bench_recovery.py [--samples 20] [--only trainer join] [--json FILE]
-    python tests/benchmarks/bench_recovery.py --goodput MINUTES
+    python tests/benchmarks/bench_recovery.py --goodput FAULTS
 
 ``trainer`` and ``join`` are two figures of one fault. A sample that fails is said and made again on
-another cluster. ``--goodput`` (goodput.py): steps in so many minutes with a fault a minute, and in
-ten with one, against the undisturbed pace; that takes 13 minutes more than it is given. Nothing is
-asserted; the exit code is 0 when it measured.
+another cluster. ``--goodput`` (goodput.py): what is left of the undisturbed progress in minutes
+with a fault each; a fault takes a minute and a half. Nothing is asserted; the exit code is 0 when
+it measured.
 """
 
 from __future__ import annotations
@@ -371,14 +371,10 @@ def left(options: argparse.Namespace) -> dict[str, float]:
         return goodput.measure(subject, options.goodput)
 
 
-def _minutes(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = 0.0
-    if not 1.0 <= found < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of minutes from 1 on")
-    return found
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -394,8 +390,8 @@ def main() -> None:
                         help=", ".join(TARGETS))  # fmt: skip
     parser.add_argument("--kind-seconds", type=float, default=float("inf"),
                         help="begin no sample of a kind after so long")  # fmt: skip
-    parser.add_argument("--goodput", type=_minutes, metavar="MINUTES",
-                        help="measure that instead; at least 1")  # fmt: skip
+    parser.add_argument("--goodput", type=_count, metavar="FAULTS",
+                        help="measure that instead, with so many")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--settle-seconds", type=float, default=2.0, help="peace before each fault")
     parser.add_argument("--json", type=Path, help="also write every figure to this file")

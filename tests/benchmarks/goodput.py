@@ -1,7 +1,8 @@
 """How much of the undisturbed progress is left, with a fault a minute and with one in ten minutes.
 
-Blocks of time, with undisturbed ones before, between and behind: each is compared with the pace of
-its two neighbours, because the pace of a machine drifts by as much as rare faults cost.
+Minutes with one fault each, between half minutes without: a machine's pace drifts by more than a
+fault costs, so each is compared with its two neighbours. What a fault costs is the same if the next
+one comes later: the second share follows from the first.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ import psutil
 from elasticd.cli.demo_watch import Watch
 
 KINDS = ("trainer", "reducer", "node")
-CALM_SECONDS = 60.0
+CALM_SECONDS = 30.0
 OFTEN_SECONDS, RARELY_SECONDS = 60.0, 600.0
 """Between two faults."""
-TARGETS = {"a fault a minute": 0.88, "a fault in ten minutes": 0.98}
+OFTEN, RARELY = "a fault a minute", "a fault in ten minutes"
+TARGETS = {OFTEN: 0.88, RARELY: 0.98}
 
 
 @dataclass(frozen=True)
 class Block:
-    """So many steps were committed in a while with so many faults."""
+    """So many steps were committed in a while."""
 
     seconds: float
     steps: int
-    faults: int
 
     @property
     def pace(self) -> float:
@@ -47,47 +48,38 @@ class Subject:
     """With the fault's kind and number; what is cleared away afterwards is, at the end."""
 
 
-def measure(subject: Subject, minutes: float) -> dict[str, float]:
-    """Shares of the undisturbed progress; ``minutes`` of the first one, ten of the second."""
-    plan = dict(zip(TARGETS, ((60 * minutes, OFTEN_SECONDS), (RARELY_SECONDS,) * 2), strict=True))
-    shares = {}
-    before = _calm(subject)
-    for name, (seconds, period) in plan.items():
-        block = _shown(name, _block(subject, seconds, period))
-        after = _calm(subject)
-        shares[name] = block.pace / (
-            (before.steps + after.steps) / (before.seconds + after.seconds)
-        )
+def measure(subject: Subject, faults: int) -> dict[str, float]:
+    """Shares of the undisturbed progress, from so many minutes with a fault each."""
+    steps = expected = 0.0
+    before = _block(subject, CALM_SECONDS)
+    for number in range(faults):
+        block = _block(subject, OFTEN_SECONDS, number)
+        after = _block(subject, CALM_SECONDS)
+        undisturbed = (before.pace + after.pace) / 2
+        text = f"{block.pace:6.2f} steps a second, {undisturbed:.2f} in the calm around it"
+        print(f"{KINDS[number % len(KINDS)]:10}{text}", flush=True)
+        steps, expected = steps + block.steps, expected + undisturbed * block.seconds
         before = after
-    print("\nOf the undisturbed progress")
+    lost = 1 - steps / expected
+    shares = {OFTEN: 1 - lost, RARELY: 1 - lost * OFTEN_SECONDS / RARELY_SECONDS}
+    print(f"\nA fault costs {lost * OFTEN_SECONDS:.1f} s of progress, in the mean of {faults}")
     for name, share in shares.items():
         print(f"{name:24}{share:7.1%}   target {TARGETS[name]:.0%}", flush=True)
     return shares
 
 
-def _calm(subject: Subject) -> Block:
-    return _shown("undisturbed", _block(subject, CALM_SECONDS, 0.0))
-
-
-def _shown(name: str, block: Block) -> Block:
-    text = f"{name:24}{block.steps:7} steps in {block.seconds:.1f} s"
-    print(f"{text}, {block.faults} faults, {block.pace:.2f} steps a second", flush=True)
-    return block
-
-
-def _block(subject: Subject, seconds: float, period: float) -> Block:
-    """One fault somewhere in each ``period``, not so late that it costs what comes behind."""
+def _block(subject: Subject, seconds: float, fault: int | None = None) -> Block:
+    """With the fault of that number, if any, not so late that it costs what comes behind."""
     subject.settle()
-    watch, starts = subject.watch, range(int(seconds / period) if period else 0)
-    moments = [(number + subject.dice.uniform(0.2, 0.6)) * period for number in starts]
-    start, first, faults = time.monotonic(), watch.step, 0
+    watch, due = subject.watch, seconds * subject.dice.uniform(0.2, 0.6)
+    start, first = time.monotonic(), watch.step
     while (passed := time.monotonic() - start) < seconds:
         watch.look(0.1)
-        if len(moments) > faults and passed >= moments[faults] and watch.ranks:
+        if fault is not None and passed >= due and watch.ranks:
             try:
-                with subject.strike(KINDS[faults % len(KINDS)], faults):
-                    faults += 1
+                with subject.strike(KINDS[fault % len(KINDS)], fault):
+                    fault = None
             except psutil.NoSuchProcess:
                 pass  # it ended just before: once more
     watch.look(0.0)
-    return Block(time.monotonic() - start, watch.step - first, faults)
+    return Block(time.monotonic() - start, watch.step - first)
