@@ -220,7 +220,9 @@ class Liveness:
         """Take :meth:`leave` back."""
         self.leaving = ""
         for node in sorted(self.links):
-            if node not in self.departed:
+            if node in self.departed:
+                self.ctx.send(node, self._heartbeat())  # it may stay, too
+            else:
                 self._meet(node)
 
     def departs(self, node: NodeId, reason: str) -> None:
