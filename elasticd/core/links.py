@@ -187,8 +187,8 @@ class Links:
         if not self._doubtful(link, now):
             if link.lost_at is None:
                 return self._doubtful_at(link)
-            times = self._doubtful_at(link), self._proved_at(link)
-            return min([time for time in times if time > now], default=inf)
+            # It may have proved itself while nobody cared: that is to be told, however late.
+            return min(self._doubtful_at(link), self._proved_at(link))
         if link.via is not None and self.relayed(node, now):
             return link.carried_at + RELAY_SECONDS
         return link.ask_at if link.ask_at < inf else now

@@ -199,6 +199,16 @@ def test_a_link_has_proved_itself_at_the_time_that_was_named_for_it() -> None:
     assert not links.deaf(B, due)
 
 
+def test_a_link_that_has_proved_itself_while_nobody_cared_is_due() -> None:
+    links = Links(0.75)
+    links.up(B, 100.0)
+    links.of(B).lost_at, links.of(B).losses = 101.0, 1
+    for quarter in range(12):
+        links.heard(B, 102.0 + quarter / 4)
+    assert not links.deaf(B, 104.8)
+    assert links.deadline(B, 104.8) <= 104.8
+
+
 def test_a_link_that_flaps_is_trusted_more_and_more_slowly() -> None:
     mesh = Mesh(A, B, C)
     waits = []
