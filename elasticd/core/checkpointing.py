@@ -18,6 +18,7 @@ from elasticd.checkpoints.line import descends
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.core.context import Context
 from elasticd.core.entries import Entry, Key
+from elasticd.core.lineages import Left, is_left, merged, remaining
 from elasticd.core.messages import (
     Consistent,
     Interval,
@@ -56,6 +57,8 @@ class Checkpoints:
     parents: dict[Lineage, Point | None] = field(default_factory=dict)
     reports: dict[NodeId, tuple[Stored, ...]] = field(default_factory=dict)
     """What every member of the view said that it has; empty until all have spoken."""
+    spoilt: Left = ()
+    """What was written of states that differ, none of which a majority has."""
     retry_at: float = 0.0
     changed: bool = False
     domains: dict[NodeId, str] = field(default_factory=dict)
@@ -80,10 +83,25 @@ class Checkpoints:
             self.newest, self.home, self.changed = None, None, True
         for entry in [e for e in self.entries.values() if not self._in_line(e.point)]:
             del self.entries[entry.key]
+        start = world.lineage if world.manifest is None else world.manifest.lineage
+        if is_left(self.spoilt, start, world.step):
+            self.spoilt = ()  # there was nothing else to go on with
         base = self._of_manifest(world.manifest) if world.manifest is not None else None
         if base is not None and self.newest is None:
             self._know(base)
         self.learn(self.reports)
+
+    def spoil(self, lineage: Lineage, step: int) -> None:
+        """Nobody knows whose state after ``step`` is right: no checkpoint counts from there on but
+        what is announced."""
+        newest = self.newest
+        if newest is not None and newest.lineage == lineage and newest.step >= step:
+            return
+        self.spoilt = merged(self.spoilt, ((lineage, step - 1),))
+        for entry in list(self.entries.values()):
+            if is_left(self.spoilt, entry.lineage, entry.step):
+                del self.entries[entry.key]
+        self.reports = remaining(self.reports, self.spoilt)
 
     def _in_line(self, point: Point) -> bool:
         """Whether the present world went through this state, as far as is known."""
@@ -105,7 +123,7 @@ class Checkpoints:
 
     def learn(self, reports: Mapping[NodeId, tuple[Stored, ...]]) -> None:
         """What all members have of finished checkpoints; the newest may be half announced."""
-        self.reports, world = dict(reports), self.world
+        self.reports, world = remaining(reports, self.spoilt), self.world
         if self.home is not None and reports:
             self._compare(self.home)
         choice = (
@@ -191,7 +209,8 @@ class Checkpoints:
         key = (said.lineage, said.step, said.stamp, said.count)
         if self.home is not None and self.home.key == key:
             return self.home
-        if self.newest is not None and said.step <= self.newest.step:
+        over = self.newest is not None and said.step <= self.newest.step
+        if over or is_left(self.spoilt, said.lineage, said.step):
             return None
         if key not in self.entries:
             if not self._in_line(Point(said.lineage, said.step, said.stamp)):

@@ -616,6 +616,7 @@ class Driver:
             overtaken=self._overtaken(),
             left=self.histories.left,
             ran=self.histories.ran,
+            spoilt=self.checkpoints.spoilt,
         )
         return planning.start_point(situation)
 
@@ -795,6 +796,8 @@ class Driver:
         found = self.trust.compare(node, told, world)
         if found is None:
             return
+        if not found.majority:
+            self.checkpoints.spoil(world.lineage, told.step)
         for culprit in found.odd or world.members:
             self._blame(culprit, "divergence", found.reason)
         for node in found.odd:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from elasticd.checkpoints import choose
 from elasticd.checkpoints.line import descends
-from elasticd.checkpoints.manifest import Manifest
+from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.core.lineages import Left, Parting, Ran, is_left, partings, remaining
 from elasticd.core.messages import Holding, World
 from elasticd.core.roster import Roster
@@ -72,6 +72,8 @@ class Situation:
     """What was trained in lineages that have met one that was further."""
     ran: Ran = ()
     """How far lineages went of which no last world that is known tells any more."""
+    spoilt: Left = ()
+    """What was written of states of which nobody knows who is right."""
     strict: bool = False
     """No other side trains."""
     overtaken: bool = False
@@ -157,8 +159,7 @@ def _newest_in_line(at: Situation) -> int:
     away = -1
     if last is not None:
         # After a power cut whoever is back first has manifests of more than it can restore.
-        stored = {n: s.stored for n, s in at.roster.statuses.items()}
-        away = choose.elsewhere(stored, last.lineage, parent)
+        away = choose.elsewhere(_stored(at), last.lineage, parent)
     if newest is None or (at.waited and _is_gone(at, newest)):
         return away
     if parent is not None and newest.lineage == parent.lineage and newest.step > parent.step:
@@ -173,12 +174,19 @@ def _is_gone(at: Situation, manifest: Manifest) -> bool:
 
 def _newest_within_reach(at: Situation) -> choose.Choice | None:
     """The checkpoint to restore: of the lineage that was last trained, if it has any; never of one
-    that was left. Where histories meet of which no trainer lives the furthest goes on."""
+    that was left, nor, while there is anything else, one that may be spoilt. Where histories meet
+    of which no trainer lives the furthest goes on."""
     heads = _heads(at)
     if heads:
         return max((h.choice for h in heads), key=lambda c: c.manifest.step)
-    stored = {n: s.stored for n, s in at.roster.statuses.items()}
-    return choose.newest(remaining(stored, at.left))
+    choice = choose.newest(remaining(_stored(at), at.left))
+    if choice is None and at.spoilt and not at.distrusted:
+        return _newest_within_reach(replace(at, spoilt=()))
+    return choice
+
+
+def _stored(at: Situation) -> dict[NodeId, tuple[Stored, ...]]:
+    return remaining({n: s.stored for n, s in at.roster.statuses.items()}, at.spoilt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +199,7 @@ class _Head:
 
 def _heads(at: Situation) -> list[_Head]:
     """Newest world first; only that one's while trainers live, who have been compared."""
-    stored = {n: s.stored for n, s in at.roster.statuses.items()}
+    stored = _stored(at)
     alive = [w for w in at.roster.worlds(at.world) if not is_left(at.left, w.lineage, w.step)]
     alive.sort(key=lambda w: w.generation, reverse=True)
     if any(h.point is not None for h in at.holdings.values()):

@@ -297,8 +297,9 @@ class Checkers:
         named = self.cluster.hosts[name or emit.fields["culprit"]]
         for each in [named] if alone else self.cluster.hosts.values():
             child = self._trainer_of(each, emit.job)
-            if child is not None:
-                child.doubts.append((driver, alone))
+            # A daemon that is away may take over any of them.
+            for one in [child] if child is not None else each.trainers():
+                one.doubts.append((driver, alone))
 
     def _trainer_of(self, host: Host, job: JobId) -> Trainer | None:
         """The one that its daemon counts on."""
