@@ -83,8 +83,10 @@ class Checkpoints:
             self.newest, self.home, self.changed = None, None, True
         for entry in [e for e in self.entries.values() if not self._in_line(e.point)]:
             del self.entries[entry.key]
-        start = world.lineage if world.manifest is None else world.manifest.lineage
-        if is_left(self.spoilt, start, world.step):
+        parent = world.parent
+        if is_left(self.spoilt, world.lineage, world.step) or (
+            parent is not None and is_left(self.spoilt, parent.lineage, parent.step)
+        ):
             self.spoilt = ()  # there was nothing else to go on with
         base = self._of_manifest(world.manifest) if world.manifest is not None else None
         if base is not None and self.newest is None:

@@ -28,7 +28,7 @@ from .test_sim import job_events, passes, recovery_seconds
 VIEW_KINDS = (*NODE_KINDS, *LINK_KINDS)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("leads", [True, False])
 def test_a_daemon_that_is_stopped_costs_no_wait(leads: bool, seed: int) -> None:
     """It says that it goes, so that nobody waits for it to come back."""
@@ -95,7 +95,7 @@ def told(result: Result, kind: str) -> list[tuple[str, dict[str, Any]]]:
     return [(e.reason, e.fields) for _, _, e in result.cluster.checkers.events if e.kind == kind]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_two_halves_go_on_meet_and_one_lineage_is_left(seed: int) -> None:
     """All trainers die after the meeting: what is restored then is of the lineage that went on."""
 
@@ -228,7 +228,7 @@ def test_strict_of_two_one_that_leaves_hands_its_vote_over(seed: int, leads: boo
     assert "without n0, which breaks the tie" in reason or "0 of undecided view" in reason
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0])
 def test_strict_a_world_that_is_cut_off_has_ended_before_another_begins(seed: int) -> None:
     setup = strict(seed, world_max=1, steps=2000, every=20)
     result = passes(simulate(setup, script=stop_the_only_member))
