@@ -75,6 +75,8 @@ class Drivers:
             past = driver.histories
             if (past.left, past.ran) != (record.left, record.ran):
                 self.jobs.update(replace(record, left=past.left, ran=past.ran))
+                merged = self.jobs.records[job]
+                past.left, past.ran = merged.left, merged.ran
             if driver.outcome is not None and not record.ended:
                 self._end(job, driver, *driver.outcome)
             if driver.rest is not None and not record.ended:

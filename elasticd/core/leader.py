@@ -173,7 +173,7 @@ class Driver:
         self.ctx.saw(status.counter)
         self.statuses[node] = status
         if not self._silent():
-            self.checkpoints.learn({n: s.stored for n, s in self.statuses.items()})
+            self.checkpoints.learn(self.roster.stored())
         self.checkpoints.domains[node] = status.domain
         self.summary_due, self.hold_off = True, 0.0
         if status.fatal:
@@ -562,7 +562,7 @@ class Driver:
     def _leave_out(self) -> str:
         """Do without members that no ring can hold, since two of the others don't reach them:
         rather one that would only take a state, and was not in the world. Why that must wait, or
-        nothing: who alone holds what is committed may yet be reached for a while."""
+        nothing: too few would be left, or, for a while, nobody who holds what is committed."""
         members = self.world.members if self.world is not None else ()
         steps = {n: -1 if h.point is None else h.point.step for n, h in self.holdings.items()}
         order = sorted(steps, key=lambda n: (-steps[n], n not in members))

@@ -186,7 +186,7 @@ def _newest_within_reach(at: Situation) -> choose.Choice | None:
 
 
 def _stored(at: Situation) -> dict[NodeId, tuple[Stored, ...]]:
-    return remaining({n: s.stored for n, s in at.roster.statuses.items()}, at.spoilt)
+    return remaining(at.roster.stored(), at.spoilt)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from elasticd.checkpoints.manifest import Stored
 from elasticd.core.lineages import Ran
 from elasticd.core.messages import MemberStatus, View, World
 from elasticd.recovery import relief
@@ -55,9 +56,13 @@ class Roster:
         texts = [f"{n}: {s.trouble}" for n, s in sorted(self.statuses.items()) if s.trouble]
         return "; " + "; ".join(texts) if texts else ""
 
+    def stored(self) -> dict[NodeId, tuple[Stored, ...]]:
+        """What each member has on its disk."""
+        return {node: status.stored for node, status in self.statuses.items()}
+
     def has_stored(self) -> bool:
         """Whether any member has a checkpoint."""
-        return any(s.stored for s in self.statuses.values())
+        return any(self.stored().values())
 
     def warm(self, nodes: Iterable[NodeId]) -> bool:
         """Whether each of ``nodes`` has a spare reducer at hand."""

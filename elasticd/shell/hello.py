@@ -10,14 +10,14 @@ from elasticd.errors import ProtocolError
 from elasticd.types import NodeId
 
 VERSION = 3
-MAX_ADDRESSES = 16
-"""That one daemon may give."""
+ADDRESSES_OF_ONE = 16
+"""One daemon gives no more."""
 _LONGEST_TEXT = 80
 """Of what a stranger says, shown to people."""
 
 
 class Refused(ProtocolError):
-    """A daemon, but of another cluster or version."""
+    """A daemon, but none that this one may work with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Identity:
                 f" this node {self.partition!r}: all nodes of a cluster must agree"
             )
         addresses = frame.get("addresses", [frame["address"]])
-        if not isinstance(addresses, list) or not 1 <= len(addresses) <= MAX_ADDRESSES:
+        if not isinstance(addresses, list) or not 1 <= len(addresses) <= ADDRESSES_OF_ONE:
             raise ProtocolError("it gives no list of addresses")
         if not all(isinstance(address, str) for address in addresses):
             raise ProtocolError("it gives an address that is no text")

@@ -25,7 +25,7 @@ from elasticd.errors import OperationError, ProtocolError, UsageError
 from elasticd.ipc.frames import MAX_FRAME_BYTES, Decoder, encode
 from elasticd.shell import transfer
 from elasticd.shell.complaints import Complaints
-from elasticd.shell.hello import Hello, Identity, Refused
+from elasticd.shell.hello import ADDRESSES_OF_ONE, Hello, Identity, Refused
 from elasticd.shell.transfer import Serve
 from elasticd.shell.wires import PING_SECONDS, SELDOM_PING_SECONDS, SETTLE_SECONDS, Peer, Wire
 from elasticd.types import NodeId
@@ -34,8 +34,8 @@ MAX_QUEUED_BYTES = 4 * MAX_FRAME_BYTES
 """What may wait for a peer that does not read; beyond it the connection is closed."""
 MAX_ADDRESSES = 1024
 MAX_CONNECTIONS = 4096
-MAX_INCOMING = 16
-"""Connections from one peer, which has one for each address at which it finds us."""
+MAX_INCOMING = ADDRESSES_OF_ONE
+"""Connections from one peer, which opens one to each of our addresses."""
 MEASUREMENTS = 3
 BLANK_BYTES = 4 << 20
 """What is transferred to measure an address of a peer that has several."""

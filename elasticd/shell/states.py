@@ -301,19 +301,10 @@ class States:
                 case "state":
                     return await self._ranks.export(JobId(request["job"]), request)
                 case "shard":
-                    with self.store.open_shard(
-                        JobId(request["job"]),
-                        request["step"],
-                        Stamp(request["stamp"]),
-                        request["index"],
-                        request["count"],
-                    ) as file:
+                    with self.store.open_shard(*_shard_named(request)) as file:
                         return os.dup(file.fileno())
                 case "doubt":
-                    job, stamp = JobId(request["job"]), Stamp(request["stamp"])
-                    index, count = request["index"], request["count"]
-                    path = self.store.final_path(job, request["step"], stamp, index, count)
-                    self.doubted(path)
+                    self.doubted(self.store.final_path(*_shard_named(request)))
                     return file_of(b"")
                 case "log":
                     self._record_of(JobId(request["job"]))  # a name that came from elsewhere
@@ -378,6 +369,11 @@ class _OwnStore(LocalStore):
 
     def remove(self, job: JobId, step: int, stamp: Stamp) -> None:
         self._states.remove(job, step, stamp)
+
+
+def _shard_named(request: Mapping[str, Any]) -> tuple[JobId, int, Stamp, int, int]:
+    job, stamp = JobId(request["job"]), Stamp(request["stamp"])
+    return job, request["step"], stamp, request["index"], request["count"]
 
 
 async def _awaited(fetched: Awaitable[int]) -> int:

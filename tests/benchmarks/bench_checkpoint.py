@@ -128,7 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, nargs="*", default=[300, 1200])
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--rows", type=int, nargs="*", default=[8, 512], help="of training batches")
+    parser.add_argument("--rows", type=int, nargs="*", default=[8], help="of training batches")
     parser.add_argument("--only", choices=TABLES, nargs="*", default=TABLES)
     parser.add_argument("--torch-python", default="", metavar="PATH")
     parser.add_argument("--peaks", action="store_true", help=argparse.SUPPRESS)
@@ -418,8 +418,8 @@ def _peak_of(work: Callable[[], object]) -> int:
 def _throughput(folder: Path, training: Training, rounds: int, rows: Sequence[int]) -> None:
     """Blocks of ten steps: without checkpoints, with one, with one that stops the loop.
 
-    Training takes every core here, so a checkpoint costs at least its own CPU time; the more is
-    computed for each parameter, the less that is of a step.
+    The more rows, the more is computed for each parameter, and the longer the steps take beside
+    which one checkpoint is written.
     """
     ours = Ours(folder / "throughput")
     for count in rows:

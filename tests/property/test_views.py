@@ -57,18 +57,11 @@ class Storm(Wires):
         else:
             super().post(name, event)
 
-    def settle(self) -> None:
-        for _ in range(len(self.sent)):
-            sender, send = self.sent.popleft()
-            held = (sender, send.to) in self.cut or send.to in self.stopped
-            (self.stalled if held else self.sent).append((sender, send))
-        if self.sent:
-            sender, send = self.sent[0]
-            self.sent.popleft()
-            there = frozenset((sender, send.to)) in self.up and send.to in self.nodes
-            if there:
-                self.post(send.to, e.Received(sender, send.message))
-            self.settle()
+    def deliver(self, sender: NodeId, send: e.Send) -> None:
+        if (sender, send.to) in self.cut or send.to in self.stopped:
+            self.stalled.append((sender, send))
+        else:
+            super().deliver(sender, send)
 
     def strike(self, mishap: Mishap) -> None:
         one, other = mishap.one, mishap.other
@@ -79,8 +72,9 @@ class Storm(Wires):
                 self.cut.add((one, other))
             case "cut both ways" if one != other:
                 self.cut |= {(one, other), (other, one)}
-            case "closed" if frozenset((one, other)) in self.up:
-                self.close(one, other)
+            case "closed" if (pair := frozenset((one, other))) in self.up:
+                self.part(pair)
+                self.settle()
             case "stopped" if one in self.nodes:
                 self.stopped[one] = self.nodes.pop(one)
             case "killed" if one in self.nodes:
@@ -91,12 +85,6 @@ class Storm(Wires):
         self.wait(mishap.seconds)
         if mishap.mended:
             self.mend(one)
-
-    def close(self, one: NodeId, other: NodeId) -> None:
-        self.up.discard(frozenset((one, other)))
-        for me, peer in ((one, other), (other, one)):
-            self.post(me, e.PeerDown(peer, f"{peer}{self.boots[peer]}", "closed"))
-        self.settle()
 
     def mend(self, one: NodeId) -> None:
         """All that ails one node, and its links."""

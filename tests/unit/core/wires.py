@@ -68,11 +68,15 @@ class Wires:
 
     def disconnect(self, name: NodeId) -> None:
         for pair in [pair for pair in self.up if name in pair]:
-            self.up.discard(pair)
-            for me in pair:
-                (other,) = pair - {me}
-                self.post(me, e.PeerDown(other, f"{other}{self.boots[other]}", "closed"))
+            self.part(pair)
         self.settle()
+
+    def part(self, pair: frozenset[NodeId]) -> None:
+        """The connection between two nodes closes."""
+        self.up.discard(pair)
+        for me in pair:
+            (other,) = pair - {me}
+            self.post(me, e.PeerDown(other, f"{other}{self.boots[other]}", "closed"))
 
     def kill(self, name: NodeId) -> None:
         boot = f"{name}{self.boots[name]}"
@@ -88,11 +92,14 @@ class Wires:
         for _ in range(10_000):
             if not self.sent:
                 return
-            sender, send = self.sent.popleft()
-            there = frozenset((sender, send.to)) in self.up and send.to in self.nodes
-            if there and send.to not in self.held:
-                self.post(send.to, e.Received(sender, send.message))
+            self.deliver(*self.sent.popleft())
         raise AssertionError("the nodes do not come to rest")
+
+    def deliver(self, sender: NodeId, send: e.Send) -> None:
+        """What a node sends reaches another that it is connected with."""
+        there = frozenset((sender, send.to)) in self.up and send.to in self.nodes
+        if there and send.to not in self.held:
+            self.post(send.to, e.Received(sender, send.message))
 
     def wait(self, seconds: float) -> None:
         end = self.now + seconds
