@@ -105,6 +105,8 @@ class Driver:
     """Why a world is left that nothing has broken."""
     asked: set[NodeId] = field(default_factory=set)
     holdings: dict[NodeId, Holding] = field(default_factory=dict)
+    compared: set[NodeId] = field(default_factory=set)
+    """Members of the view whose states were compared with the others'."""
     progress: dict[NodeId, Progress] = field(default_factory=dict)
     committed: int = 0
     moved_at: float = 0.0
@@ -242,6 +244,7 @@ class Driver:
         self.roster.view = view
         self.checkpoints.on_view(view, (*lost, *reborn))
         self.statuses.clear()
+        self.compared.clear()
         self.released, self.hold_off = set(), 0.0
         self.exactness.judged.clear()
         self.read_again_at = self.rests_until = 0.0
@@ -508,6 +511,7 @@ class Driver:
 
     def _plan(self) -> None:
         able = {n: h for n, h in sorted(self.holdings.items()) if h.able}
+        self.compared |= able.keys()
         self.holdings = self._who_stays({n: self.trust.trusted(n, h) for n, h in able.items()})
         distrusted = any(h.point != able[n].point for n, h in self.holdings.items())
         apart = self._leave_out()
@@ -862,21 +866,19 @@ class Driver:
                 leaving = ", ".join(n for n in world.members if n not in staying)
                 self._freeze(list(world.members), f"{leaving} is to be left out")
             return
-        room = (
-            self.spec.world.max - len(world.members)
-            if self.spec.world.max
-            else len(self.view.members)
-        )
         able = [
             n
             for n in self._wanted(self.roster.trainers("ready", "active"))
             if n not in world.members and self.trust.fit(n)
         ]
         cut_off, _ = routing.beyond_reach(self.roster, world.members, able)
-        able = [n for n in able if n not in cut_off][:room]
+        able = [n for n in able if n not in cut_off]
+        most = self.spec.world.max or len(self.view.members)
+        room = able[: max(0, most - len(world.members))]
         # Who holds a state of its own, of another side's world, has to be compared with us.
-        strangers = [n for n in able if n in self.roster.trainers("active")]
-        fresh = [n for n in able if n not in strangers]
+        holding = self.roster.trainers("active")
+        strangers = [n for n in able if n in holding and (n in room or n not in self.compared)]
+        fresh = [n for n in room if n not in holding]
         entering = strangers or self.growth.ready(fresh, self.progress, self.spec.train.steps)
         if entering and self.roster.warm((*world.members, *entering)):
             self._freeze([*world.members, *entering], f"{', '.join(entering)} may enter")

@@ -482,6 +482,7 @@ class Member:
         self.has_state = world.sources[rank] in ("keep", "init")
         if self.has_state:
             self.state_generation = world.generation
+        self.report()
         if not self.in_ring:
             self.reducer = self.reducers.take(world.hosts[rank])
             if self.reducer is None:

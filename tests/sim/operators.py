@@ -51,8 +51,8 @@ class Operator:
         """Drain it, and undrain it so long after that was answered."""
 
         def drained() -> bool:
-            nodes = (each.node for each in self.cluster.living())
-            return any(each is not None and each.nodes.draining(node) for each in nodes)
+            nodes = [each.node for each in self.cluster.living()]
+            return not nodes or any(n is not None and n.nodes.draining(node) for n in nodes)
 
         request = self.drain(node, host)
         self._undo(request, f"drain {node}", seconds, lambda: self.undrain(node), drained)
@@ -62,7 +62,7 @@ class Operator:
 
         def paused() -> bool:
             record = self.cluster.record_of(job)
-            return record is not None and record.paused and not record.ended
+            return record is None or (record.paused and not record.ended)
 
         request = self.pause(job, host)
         self._undo(request, f"pause {job}", seconds, lambda: self.resume(job), paused)
@@ -75,8 +75,9 @@ class Operator:
         undo: Callable[[], object],
         lasts: Callable[[], bool],
     ) -> None:
-        """Take back an order that long after it was answered, until it does not last any more: a
-        cut-off side that has missed orders takes one whose version loses when sides meet."""
+        """Take back an order that long after it was answered, until somebody living says that it
+        does not last: a cut-off side that has missed orders takes one whose version loses when
+        sides meet."""
         cluster = self.cluster
         self.lasting[what] += 1
 

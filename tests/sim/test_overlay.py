@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -15,12 +16,12 @@ from .run import Result, simulate
 from .scripts import at_step, led, when
 from .test_sim import passes
 
-SHAPE = JobShape(steps=20, every=10, world_max=3, spare="none")
+SHAPE = JobShape(every=10, world_max=3, spare="none")
 
 
-def run(strike: Callable[[Cluster, Injector], object], nodes: int) -> Result:
+def run(strike: Callable[[Cluster, Injector], object], nodes: int, steps: int = 20) -> Result:
     assert nodes > FULL_MESH_NODES
-    setup = Setup(seed=nodes, nodes=nodes, jobs=(SHAPE,))
+    setup = Setup(seed=nodes, nodes=nodes, jobs=(replace(SHAPE, steps=steps),))
     return passes(simulate(setup, script=at_step(8, strike)))
 
 
@@ -130,7 +131,7 @@ def cut_in_two(nodes: int, here: Callable[[list[NodeId]], list[NodeId]]) -> None
         for half in (side, cluster.hosts.keys() - side):
             agree(cluster, half, agreed)
 
-    run(strike, nodes)
+    run(strike, nodes, steps=80)
     assert len(took) == 3
     assert max(took[:2]) < 5.0
 
