@@ -143,7 +143,8 @@ def _start_point(at: Situation) -> Start | str:
         members = members[: at.spec.world.max]
     if choice is not None:
         return replace(_from_checkpoint(at, choice, members), older=older)
-    if at.left and at.roster.has_stored():
+    lost = at.newest is not None and at.waited and _is_gone(at, at.newest)
+    if at.left and at.roster.has_stored() and not lost:
         return "only checkpoints of histories that were left are within reach"
     lineage = Lineage(at.nonce())
     point = Point(lineage, 0, first_stamp(at.job, lineage))
