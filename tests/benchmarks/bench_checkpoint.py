@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import functools
 import gc
+import itertools
 import mmap
 import os
 import queue
@@ -429,34 +430,45 @@ def _throughput(folder: Path, training: Training, rounds: int, rows: Sequence[in
 
 
 def _ten_steps(folder: Path, training: Training, rounds: int, ours: Ours, title: str) -> None:
+    """What a block's first five steps took longer than its last five, beside which nothing is
+    written any more, as a share of the block: a machine's speed wanders by more from one block to
+    the next than a checkpoint costs."""
     unfinished = 0
+    seconds: dict[str, list[list[float]]] = {}
 
-    def steps(checkpoint: Callable[[], object]) -> None:
+    def steps(name: str, checkpoint: Callable[[], object]) -> None:
+        nonlocal unfinished
+        marks = [perf_counter()]
         checkpoint()
-        for _ in range(10):
+        for number in range(10):
             training.step()
             ours.writer.step_done()
+            marks.append(perf_counter())
+            unfinished += number == 4 and ours.busy and ours.done.empty()
+        seconds.setdefault(name, []).append([b - a for a, b in itertools.pairwise(marks)])
 
     def after() -> None:
-        nonlocal unfinished
-        unfinished += ours.busy and ours.done.empty()
         ours.wait()
         ours.writer.interrupt()
 
     ways: dict[str, Callable[[], object]] = {
-        "no checkpoint": lambda: steps(lambda: None),
-        "elasticd": lambda: steps(lambda: ours.checkpoint(training)),
-        "mx.save_safetensors": lambda: steps(lambda: _save_mlx(folder, training)),
+        "no checkpoint": lambda: None,
+        "elasticd": lambda: ours.checkpoint(training),
+        "mx.save_safetensors": lambda: _save_mlx(folder, training),
     }
-    taken = take_turns(ways, rounds, after=after)
-    for name, turns in taken.items():
+    turns = {name: functools.partial(steps, name, way) for name, way in ways.items()}
+    taken = take_turns(turns, rounds, after=after)
+    for name in ways:
+        lost = [sum(block[:5]) / sum(block[5:]) / 2 - 0.5 for block in seconds[name][1:]]
+        low, middle, high = statistics.quantiles(lost, n=4)
         row(
             f"{title}: {name}",
-            f"{statistics.median(turns.seconds):10.3f} s",
-            f"{turns.times(taken['no checkpoint']) - 1:+7.2%}",
-            f"CPU {statistics.median(turns.cpu):.2f} s",
+            f"{statistics.median(taken[name].seconds):10.3f} s",
+            f"{middle:+7.2%}",
+            f"quartiles {low:+.1%} {high:+.1%}",
+            f"CPU {statistics.median(taken[name].cpu):.2f} s",
         )
-    print(f"  checkpoints that took longer than ten steps: {unfinished} of {rounds + 1}")
+    print(f"  checkpoints that took longer than five steps: {unfinished} of {rounds + 1}")
 
 
 def _warm(size: int) -> None:
