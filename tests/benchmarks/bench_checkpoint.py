@@ -134,6 +134,8 @@ def main() -> None:
     parser.add_argument("--torch-python", default="", metavar="PATH")
     parser.add_argument("--peaks", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.rounds < 2:
+        parser.error("--rounds: at least 2, or there are no quartiles")
     mx.set_default_device(mx.cpu)
     with tempfile.TemporaryDirectory(prefix="elasticd-bench-") as name:
         for megabytes in options.megabytes:
