@@ -143,8 +143,7 @@ def _start_point(at: Situation) -> Start | str:
         members = members[: at.spec.world.max]
     if choice is not None:
         return replace(_from_checkpoint(at, choice, members), older=older)
-    lost = at.newest is not None and at.waited and _is_gone(at, at.newest)
-    if at.left and at.roster.has_stored() and not lost:
+    if at.left and at.roster.has_stored() and not _is_lost(at, at.newest):
         return "only checkpoints of histories that were left are within reach"
     lineage = Lineage(at.nonce())
     point = Point(lineage, 0, first_stamp(at.job, lineage))
@@ -161,15 +160,18 @@ def _newest_in_line(at: Situation) -> int:
     if last is not None:
         # After a power cut whoever is back first has manifests of more than it can restore.
         away = choose.elsewhere(_stored(at), last.lineage, parent)
-    if newest is None or (at.waited and _is_gone(at, newest)):
+    if newest is None or _is_lost(at, newest):
         return away
     if parent is not None and newest.lineage == parent.lineage and newest.step > parent.step:
         return away
     return max(newest.step, away)
 
 
-def _is_gone(at: Situation, manifest: Manifest) -> bool:
-    """Whether all who were to hold a checkpoint are here: what is missing of it nobody brings."""
+def _is_lost(at: Situation, manifest: Manifest | None) -> bool:
+    """Whether there was a checkpoint of which nobody brings what is missing: all who were to hold
+    it are here, and had their time."""
+    if manifest is None or not at.waited:
+        return False
     return {n for named in manifest.holders for n in named} <= at.roster.statuses.keys()
 
 
