@@ -23,11 +23,12 @@ help: ## say what there is (the default)
 demo: $(INSTALLED) ## train on a local cluster of three daemons, break it, show it heal
 	@$(VENV)/bin/elasticctl demo
 
-# Whole clusters run one by one: they are about time, and want the machine to themselves.
+# Whole clusters are many processes each: two at a time, and those about speed one by one.
 test: $(INSTALLED) ## the test suite; PYTEST_ARGS="-k name" for a part of it
 ifeq ($(PYTEST_ARGS),)
 	@$(PYTHON) -m pytest $(PARALLEL) -m "not deep" --ignore tests/integration
-	@$(PYTHON) -m pytest -m "not deep" tests/integration
+	@$(PYTHON) -m pytest -n 2 -m "not deep and not alone" tests/integration
+	@$(PYTHON) -m pytest -m "alone and not deep" tests/integration
 else
 	@$(PYTHON) -m pytest -m "not deep" $(PYTEST_ARGS)
 endif

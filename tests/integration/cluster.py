@@ -38,7 +38,7 @@ JOBS = Path(__file__).parent / "jobs"
 ELASTICCTL = Path(sys.executable).with_name("elasticctl")
 WAIT_SECONDS = 120.0
 """Generous, because machines that run tests are busy; nothing is asserted about it."""
-POLL_SECONDS = 0.02
+POLL_SECONDS = 0.05
 ENDED = ("finished", "failed", "cancelled")
 GLOBAL, SAMPLES, SEED, STEPS = 16, 96, 11, 40
 """Of the jobs in jobs/."""
@@ -219,6 +219,14 @@ class Cluster:
         """The history, as ``node`` or the first daemon that answers tells it."""
         client = self.client if node is None else Client(self.home / node)
         return list(client.stream({"do": "events"} | ({"job": job} if job else {})))
+
+    def kinds(self, job: str | None, kind: str, node: str | None = None) -> list[dict[str, Any]]:
+        """The events of one kind."""
+        return [event for event in self.events(job, node) if event["kind"] == kind]
+
+    def faults(self, job: str) -> list[dict[str, Any]]:
+        """The faults that broke something; that a node of a busy machine is slow may be true."""
+        return [e for e in self.kinds(job, "fault_detected") if e["fault"] != "slow"]
 
     # Waiting.
 

@@ -42,6 +42,6 @@ def test_rolling_restarts_interrupt_no_step(
             for key in ("generation", "recoveries", "state"):
                 assert now[key] == before[key], cluster.report(f"{node}: another {key}", job)
             assert ranks(now) == ranks(before), cluster.report(f"{node}: other processes", job)
-        formed = [e for e in cluster.events(job) if e["kind"] == "world_formed"]
+        formed = cluster.kinds(job, "world_formed")
         assert len(formed) == 1, cluster.report("a world was formed again", job)
         check(cluster, job, "high.py", expected)

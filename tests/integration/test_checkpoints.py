@@ -110,7 +110,7 @@ def test_all_is_lost_but_disks_one_of_them_rotten(
     )
 
     def newest() -> int | None:
-        made = [e for e in cluster.events(job) if e["kind"] == "checkpoint_committed"]
+        made = cluster.kinds(job, "checkpoint_committed")
         return made[-1]["step"] if made and made[-1]["step"] >= 15 else None
 
     cluster.wait_for("a checkpoint", newest)
@@ -153,7 +153,7 @@ def test_all_copies_of_the_newest_rotten_an_older_one_is_restored(
             flip_last_byte(spoilt)
         cluster.revive()
         assert cluster.wait_end(job)["digest"] == digest
-        restored = [e for e in cluster.events(job) if e["kind"] == "recovery_finished"]
+        restored = cluster.kinds(job, "recovery_finished")
         assert restored[-1]["rung"] == "restore"
         assert restored[-1]["resume_step"] in steps - {max(steps)}
 
@@ -171,7 +171,7 @@ def test_one_node_of_three_restores_what_it_holds(make_cluster: Make, tmp_path: 
         cluster.restart_daemon("node-2")
         end = cluster.wait_end(job)
         assert end["digest"] == digest and cluster.living() == ["node-2"]
-        restored = [e for e in cluster.events(job) if e["kind"] == "recovery_finished"]
+        restored = cluster.kinds(job, "recovery_finished")
         assert restored[-1]["rung"] == "restore" and restored[-1]["resume_step"] >= 5
         assert [row["step"] for row in rows(cluster, job)][-1] == 30
 

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import psutil
 import pytest
@@ -30,10 +29,6 @@ def rules() -> str:
     return subprocess.run(["iptables", "-w", "-S"], capture_output=True, text=True).stdout
 
 
-def kinds(cluster: Cluster, job: str | None, kind: str) -> list[dict[str, Any]]:
-    return [event for event in cluster.events(job) if event["kind"] == kind]
-
-
 def test_a_link_is_closed(cluster: Cluster, undisturbed: Undisturbed) -> None:
     expected = undisturbed("high.py")
     job = cluster.submit("high.py", job__args=SLOW)
@@ -45,7 +40,7 @@ def test_a_link_is_closed(cluster: Cluster, undisturbed: Undisturbed) -> None:
     assert json.loads(said) == {
         "what": "link", "groups": [[one], [other]], "how": "close", "seconds": 1.0,
     }  # fmt: skip
-    cluster.wait_for("a fault", lambda: kinds(cluster, job, "fault_detected"))
+    cluster.wait_for("a fault", lambda: cluster.kinds(job, "fault_detected"))
     check(cluster, job, "high.py", expected)
 
 
@@ -55,13 +50,13 @@ def test_a_cluster_is_cut_in_halves(cluster: Cluster, undisturbed: Undisturbed) 
     expected = undisturbed("high.py")
     job = cluster.submit("high.py", job__args=["--pace-seconds", "0.04"])
     nodes = [rank["node"] for rank in cluster.wait_whole(job, 5)["ranks"]]
-    before = len(kinds(cluster, None, "node_joined"))
+    before = len(cluster.kinds(None, "node_joined"))
     cluster.command("chaos", "partition", f"{nodes[0]},{nodes[1]}|{nodes[2]},{nodes[3]}",
                     "--seconds", "4")  # fmt: skip
 
     def parted() -> bool:
         sizes = [
-            {e["node"] for e in kinds(cluster, None, "node_lost")} & set(half)
+            {e["node"] for e in cluster.kinds(None, "node_lost")} & set(half)
             for half in (nodes[:2], nodes[2:])
         ]
         return all(sizes)
@@ -71,7 +66,7 @@ def test_a_cluster_is_cut_in_halves(cluster: Cluster, undisturbed: Undisturbed) 
     assert status["digest"] == expected, cluster.report("another digest", job)
     cluster.check_ledger(job, STEPS, cumulative=True)
     cluster.wait_for("the halves to meet", lambda: len(cluster.view()["members"]) == 4)
-    assert len(kinds(cluster, None, "node_joined")) > before
+    assert len(cluster.kinds(None, "node_joined")) > before
     cluster.wait_for("the rules to go", lambda: "elasticd-" not in rules())
 
 

@@ -38,7 +38,7 @@ def test_every_size_of_world_gives_the_same_bits(
     for size in (2, 3, 4):
         job = cluster.submit(script, world__max=size)
         check(cluster, job, script, expected, f"{size} members")
-        formed = [e for e in cluster.events(job) if e["kind"] == "world_formed"]
+        formed = cluster.kinds(job, "world_formed")
         assert len(formed[-1]["members"]) == size
 
 
@@ -83,6 +83,6 @@ def test_begun_with_four_and_ended_with_one(
     if status["ranks"]:
         assert [rank["node"] for rank in status["ranks"]] == ["node-2"]
     check(cluster, job, script, expected)
-    formed = [e for e in cluster.events(job) if e["kind"] == "world_formed"]
+    formed = cluster.kinds(job, "world_formed")
     assert len(formed[0]["members"]) == 4
     assert formed[-1]["members"] == ["node-2"]

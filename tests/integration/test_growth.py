@@ -16,12 +16,8 @@ Undisturbed = Callable[[str], str]
 SLOW = ["--pace-seconds", "0.06"]
 
 
-def kinds(cluster: Cluster, job: str, kind: str) -> list[dict[str, Any]]:
-    return [event for event in cluster.events(job) if event["kind"] == kind]
-
-
 def wait_kind(cluster: Cluster, job: str, kind: str) -> dict[str, Any]:
-    return cluster.wait_for(kind, lambda: next(iter(kinds(cluster, job, kind)), None))
+    return cluster.wait_for(kind, lambda: next(iter(cluster.kinds(job, kind)), None))
 
 
 def test_who_comes_back_follows_the_others_and_enters_a_step_behind(
@@ -50,5 +46,5 @@ def test_a_holder_that_dies_in_the_transfer_costs_no_more_than_its_own_death(
     assert started["entering"] == ["node-3"]
     assert cluster.kill_trainer(job, 1) is not None
     check(cluster, job, "high.py", expected)
-    finished = kinds(cluster, job, "recovery_finished")
+    finished = cluster.kinds(job, "recovery_finished")
     assert [e["lost_steps"] for e in finished] == [0, 0], cluster.report("lost steps", job)

@@ -34,7 +34,7 @@ def test_bad_scripts_fail_with_their_last_words(cluster: Cluster, script: str) -
     job = cluster.submit(script)
     status = cluster.wait_end(job, "failed")
     assert BAD[script] in status["reason"], cluster.report("another reason", job)
-    failed = [e for e in cluster.events(job) if e["kind"] == "job_failed"]
+    failed = cluster.kinds(job, "job_failed")
     assert len(failed) == 1 and BAD[script] in failed[0]["reason"]
     for node in cluster.nodes:
         logs = list((cluster.home / node / "logs" / job).glob("*.log"))
@@ -65,8 +65,8 @@ def test_jobs_run_in_the_order_of_the_queue(cluster: Cluster) -> None:
         assert state == "queued"
     cluster.wait_end(first)
     cluster.wait_end(second)
-    ends = [e for e in cluster.events(first) if e["kind"] == "job_finished"]
-    begins = [e for e in cluster.events(second) if e["kind"] == "world_formed"]
+    ends = cluster.kinds(first, "job_finished")
+    begins = cluster.kinds(second, "world_formed")
     assert ends[0]["time"] < begins[0]["time"]
 
 

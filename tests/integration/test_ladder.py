@@ -27,18 +27,8 @@ MIB = 1 << 20
 DEEP = pytest.mark.deep  # test_recovery.py has the same fault
 
 
-def kinds(cluster: Cluster, job: str, kind: str) -> list[dict[str, Any]]:
-    return [event for event in cluster.events(job) if event["kind"] == kind]
-
-
-def faults(cluster: Cluster, job: str) -> list[str]:
-    """All that broke something; that a node of a busy machine is slow may well be true."""
-    found = [event["fault"] for event in kinds(cluster, job, "fault_detected")]
-    return [fault for fault in found if fault != "slow"]
-
-
 def the_fault(cluster: Cluster, job: str, fault: str) -> dict[str, Any]:
-    found = [e for e in kinds(cluster, job, "fault_detected") if e["fault"] == fault]
+    found = [e for e in cluster.kinds(job, "fault_detected") if e["fault"] == fault]
     assert found, cluster.report(f"no {fault}", job)
     return found[0]
 
@@ -71,12 +61,13 @@ def test_chaos(
     check(cluster, job, "high.py", expected)
     found = the_fault(cluster, job, fault)
     assert found["node"] == before["ranks"][1]["node"]
-    rungs = [e["rung"] for e in kinds(cluster, job, "recovery_finished")]
+    rungs = [e["rung"] for e in cluster.kinds(job, "recovery_finished")]
     assert rung in rungs, cluster.report(f"{rungs}", job)
     if what == "hang":
         assert "stopped (SIGSTOP)" in found["reason"]
 
 
+@pytest.mark.alone
 def test_a_slowed_trainer_is_given_fewer_grains(cluster: Cluster, undisturbed: Undisturbed) -> None:
     expected = undisturbed("high.py")
     job = cluster.submit("high.py", job__args=["--pace-seconds", "0.04"])
@@ -92,7 +83,7 @@ def test_a_slowed_trainer_is_given_fewer_grains(cluster: Cluster, undisturbed: U
 
     assert cluster.wait_for("fewer grains", moved) == before[2]["pid"], "its trainer stays"
     check(cluster, job, "high.py", expected)
-    assert faults(cluster, job) == [], cluster.report("that breaks nothing", job)
+    assert cluster.faults(job) == [], cluster.report("that breaks nothing", job)
     assert cluster.status(job)["recoveries"] == 0
 
 
@@ -115,7 +106,9 @@ def test_a_stuck_data_loader_is_told_from_slow_compilers(cluster: Cluster, tmp_p
     cluster.wait_end(job)
     cluster.check_ledger(job, STEPS, cumulative=True)
     found = the_fault(cluster, job, "hang")
-    assert faults(cluster, job) == ["hang"], cluster.report("others are blamed", job)
+    assert [e["fault"] for e in cluster.faults(job)] == ["hang"], cluster.report(
+        "others are blamed", job
+    )
     assert "phase data of step 25" in found["reason"]
     assert "__getitem__" in found["reason"], cluster.report("no stack", job)
 
@@ -133,7 +126,7 @@ def test_a_crash_for_want_of_memory(cluster: Cluster, undisturbed: Undisturbed) 
     check(cluster, job, "high.py", expected)
     found = the_fault(cluster, job, "oom")
     assert "address space" in found["reason"]
-    (relieved,) = kinds(cluster, job, "memory_relieved")
+    (relieved,) = cluster.kinds(job, "memory_relieved")
     assert relieved["level"] == 1
     status = cluster.status(job)
     assert (status["micro_batch"], status["relief"]) == (2, 1)
@@ -166,11 +159,11 @@ def test_allocations_that_fail_halve_the_grain_in_place(cluster: Cluster) -> Non
     before = cluster.wait_whole(job, 8)
     limit_memory(cluster, before["ranks"][1]["pid"], 60 * MIB)
     status = cluster.wait_end(job)
-    found = kinds(cluster, job, "fault_detected")
+    found = cluster.faults(job)
     assert {e["fault"] for e in found} == {"oom"}, cluster.report("other faults", job)
     assert "MemoryError" in found[0]["reason"]
-    assert {e["rung"] for e in kinds(cluster, job, "recovery_finished")} == {"relieve"}
-    shrunk = kinds(cluster, job, "batch_shrunk")
+    assert {e["rung"] for e in cluster.kinds(job, "recovery_finished")} == {"relieve"}
+    shrunk = cluster.kinds(job, "batch_shrunk")
     assert [(e["micro_before"], e["micro_after"]) for e in shrunk] == [(8, 2)], (
         "by what was asked for"
     )
@@ -244,7 +237,7 @@ def test_memory_is_given_back_before_it_runs_out(
             # Less than nine tenths of what was left at the last sign.
             left = 0.85 * left_mib(signs[-1]) if signs else FIRST_LEFT_MIB
             hog.leave(int(left * MIB))
-            signs[:] = kinds(cluster, job, "memory_pressure")
+            signs[:] = cluster.kinds(job, "memory_pressure")
             return len(signs) == len(GIFTS) or cluster.status(job)["state"] == "finished"
 
         cluster.wait_for("memory to be given back", another)
@@ -252,12 +245,12 @@ def test_memory_is_given_back_before_it_runs_out(
     told = [event["reason"] for event in signs]
     assert all(gift in reason for gift, reason in zip(GIFTS, told, strict=True)), told
     assert {event["node"] for event in signs} == {node}
-    found = kinds(cluster, job, "memory_relieved")
+    found = cluster.kinds(job, "memory_relieved")
     assert len(found) == 1, cluster.report("no relief, or more than was needed", job)
     assert "activations are computed again" in found[0]["reason"] and found[0]["level"] == 2
     assert f"on {node} " in found[0]["reason"]
-    assert faults(cluster, job) == [], cluster.report("memory ran out", job)
-    assert kinds(cluster, job, "batch_shrunk") == [] and group.kills == 0
+    assert cluster.faults(job) == [], cluster.report("memory ran out", job)
+    assert cluster.kinds(job, "batch_shrunk") == [] and group.kills == 0
     writers = {path.name for path in cluster.home.glob(f"*/output/{job}/ledger-*.jsonl")}
     assert writers == {f"ledger-{rank['pid']}.jsonl" for rank in before["ranks"]}, "in place"
 
@@ -279,9 +272,9 @@ def test_a_loss_that_is_not_finite_is_skipped_alike(cluster: Cluster) -> None:
     for size in (1, 3):
         job = cluster.submit("ladder.py", world__max=size, train__steps=20, **settings)
         digests.append(cluster.wait_end(job)["digest"])
-        (skipped,) = kinds(cluster, job, "step_skipped")
+        (skipped,) = cluster.kinds(job, "step_skipped")
         assert skipped["step"] == 7
-        assert faults(cluster, job) == []
+        assert cluster.faults(job) == []
     assert digests[0] == digests[1]
 
 
@@ -289,7 +282,7 @@ def test_a_loss_that_is_not_finite_goes_back(cluster: Cluster, tmp_path: Path) -
     arguments = [*SLOW, "--trouble", "nan-once", "--at", "25", "--folder", str(tmp_path)]
     job = cluster.submit("ladder.py", job__args=arguments, recovery__on_nan="restore")
     cluster.wait_end(job)
-    (ended,) = kinds(cluster, job, "recovery_finished")
+    (ended,) = cluster.kinds(job, "recovery_finished")
     assert ended["rung"] == "restore" and ended["resume_step"] in (10, 20)
     assert the_fault(cluster, job, "divergence")["reason"].endswith("the loss of step 25 is nan")
 
@@ -321,12 +314,12 @@ def test_hardware_that_flips_a_bit_is_found_and_left_out(cluster: Cluster) -> No
     settings: dict[str, Any] = {"recovery__recheck_every": 2, "train__steps": 24}
     job = cluster.submit("ladder.py", job__args=arguments, world__max=3, **settings)
     status = cluster.wait_end(job)
-    found = kinds(cluster, job, "fault_detected")
+    found = cluster.faults(job)
     assert [(e["fault"], e["node"]) for e in found] == [("divergence", "node-1")] * 2
     assert "was computed again and has other bits here than on 2 others" in found[0]["reason"]
-    (quarantined,) = kinds(cluster, job, "node_quarantined")
+    (quarantined,) = cluster.kinds(job, "node_quarantined")
     assert quarantined["node"] == "node-1" and status["quarantined"] == ["node-1"]
-    assert "node-1" not in kinds(cluster, job, "world_formed")[-1]["members"]
+    assert "node-1" not in cluster.kinds(job, "world_formed")[-1]["members"]
     assert status["lost_steps"] == 0 and status["recoveries"] == 0
 
 

@@ -44,24 +44,20 @@ def test_a_ring_moves_to_the_other_address_and_back(
     cluster.wait_whole(job, 3)
     epoch = cluster.view()["epoch"]
     with Cut(first):
-        faults = cluster.wait_for("the fault", lambda: kinds(cluster, job, "fault_detected"))
+        faults = cluster.wait_for("the fault", lambda: cluster.faults(job))
         assert faults[0]["fault"] == "link_lost"
-        finished = cluster.wait_for("a step", lambda: kinds(cluster, job, "recovery_finished"))
+        finished = cluster.wait_for("a step", lambda: cluster.kinds(job, "recovery_finished"))
         assert finished[0]["rung"] == "retry" and finished[0]["lost_steps"] == 0
-        formed = kinds(cluster, job, "world_formed")[-1]
+        formed = cluster.kinds(job, "world_formed")[-1]
         assert f"at {second} instead of {first}" in formed["reason"]
         assert len(formed["members"]) == 3, "nobody was given up"
         states = {link["host"]: link["state"] for link in links(cluster)}
         assert states == {first: "lost", second: "up"}
-        worlds = len(kinds(cluster, job, "world_formed"))
+        worlds = len(cluster.kinds(job, "world_formed"))
     cluster.wait_for(
         "the first address to be used again",
-        lambda: len(kinds(cluster, job, "world_formed")) > worlds,
+        lambda: len(cluster.kinds(job, "world_formed")) > worlds,
     )
-    assert "instead of" not in kinds(cluster, job, "world_formed")[-1]["reason"]
+    assert "instead of" not in cluster.kinds(job, "world_formed")[-1]["reason"]
     check(cluster, job, "high.py", expected)
     assert cluster.view()["epoch"] == epoch, "a dead address costs no view"
-
-
-def kinds(cluster: Cluster, job: str, kind: str) -> list[dict[str, Any]]:
-    return [event for event in cluster.events(job) if event["kind"] == kind]

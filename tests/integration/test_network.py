@@ -45,10 +45,6 @@ def net(shared: NetCluster) -> Iterator[NetCluster]:
         shared.join()
 
 
-def kinds(net: NetCluster, job: str | None, kind: str, node: str | None = None) -> list[Any]:
-    return [event for event in net.events(job, node) if event["kind"] == kind]
-
-
 def check(net: NetCluster, job: str, expected: str) -> dict[str, Any]:
     net.hurry(job)
     status = net.wait_end(job)
@@ -75,7 +71,7 @@ def test_a_silent_member_is_left_and_taken_back(
     net.join()
     net.wait_view(net.nodes)
     check(net, job, expected)
-    lost = kinds(net, job, "fault_detected", others[0])
+    lost = net.kinds(job, "fault_detected", others[0])
     assert victim in {event["node"] for event in lost}, net.report("nobody missed it", job)
 
 
@@ -101,7 +97,7 @@ def test_two_halves_go_on_meet_and_are_one_lineage(
     rows = net.client.request({"do": "checkpoints", "job": job})["checkpoints"]
     final = {row["lineage"] for row in rows if row["step"] == STEPS and row["consistent"]}
     assert len(final) == 1, net.report(f"lineages at the end: {rows}", job)
-    formed = kinds(net, job, "world_formed")
+    formed = net.kinds(job, "world_formed")
     assert {1, 2} & {len(event["members"]) for event in formed}, net.report("no half", job)
 
 
@@ -112,18 +108,18 @@ def test_of_four_two_are_cut_apart(net: NetCluster, undisturbed: Undisturbed, se
     expected = undisturbed("high.py")
     job = net.submit("high.py", job__args=SLOW)
     nodes = [rank["node"] for rank in net.wait_whole(job, 5)["ranks"]]
-    joined = len(kinds(net, None, "node_joined"))
+    joined = len(net.kinds(None, "node_joined"))
     cut_apart(net, nodes[0], nodes[second])
     check(net, job, expected)
-    assert all(len(world["members"]) == 4 for world in kinds(net, job, "world_formed")[1:])
-    formed = kinds(net, job, "world_formed")[-1]
+    assert all(len(world["members"]) == 4 for world in net.kinds(job, "world_formed")[1:])
+    formed = net.kinds(job, "world_formed")[-1]
     if second == 1:
         assert "past links that are dead" in formed["reason"], net.report("another way", job)
         places = [formed["members"].index(node) for node in nodes[:2]]
         assert abs(places[0] - places[1]) == 2, formed
     else:
         assert formed["rung"] == "start", "no ring went that way"
-    assert len(kinds(net, None, "node_joined")) == joined, "nobody had left"
+    assert len(net.kinds(None, "node_joined")) == joined, "nobody had left"
 
 
 @pytest.mark.deep
@@ -137,14 +133,14 @@ def test_of_three_two_are_cut_apart_on_one_of_two_networks(
         nodes = [rank["node"] for rank in net.wait_whole(job, 5)["ranks"]]
         cut_apart(net, nodes[0], nodes[1])
         check(net, job, expected)
-        worlds = kinds(net, job, "world_formed")
+        worlds = net.kinds(job, "world_formed")
         assert [world["members"] for world in worlds] == [nodes] * len(worlds), "nobody left"
         (before, after) = net.hosts(nodes[1])
         assert (
             f"{nodes[0]} reaches {nodes[1]} at {after} instead of {before}" in worlds[1]["reason"]
         )
         assert worlds[1]["rung"] == "retry"
-        (fault,) = kinds(net, job, "fault_detected")
+        (fault,) = net.faults(job)
         assert fault["fault"] == "link_lost" and fault["node"] in nodes[:2]
 
 
@@ -160,7 +156,7 @@ def test_of_three_two_are_cut_apart_with_no_other_way(
         cut_apart(net, nodes[0], nodes[1])
 
         def worlds() -> list[Any]:
-            return kinds(net, job, "world_formed")
+            return net.kinds(job, "world_formed")
 
         net.wait_for("a ring of two", lambda: len(worlds()) > 1)
         members = worlds()[1]["members"]
@@ -209,7 +205,7 @@ def test_a_leader_with_a_full_disk_says_so_and_leaves(
         net.wait_view(others)
 
         def lost() -> list[dict[str, Any]]:
-            found = kinds(net, None, "node_lost", others[0])
+            found = net.kinds(None, "node_lost", others[0])
             return [e for e in found if "No space left" in e["reason"]]
 
         assert net.wait_for("the reason", lost)[-1]["node"] == victim

@@ -16,10 +16,6 @@ Undisturbed = Callable[[str], str]
 SLOW = ["--pace-seconds", "0.02"]
 
 
-def kinds(cluster: Cluster, job: str, kind: str) -> list[dict[str, Any]]:
-    return [event for event in cluster.events(job) if event["kind"] == kind]
-
-
 @pytest.mark.parametrize(
     ("process", "fault", "rung"),
     [
@@ -55,14 +51,14 @@ def test_survivors_stay_in_place(
         if node != victim["node"] or process == "reducer":
             assert after.get(node) == pid, cluster.report(f"{node} lost its trainer", job)
     check(cluster, job, "high.py", expected)
-    detected = kinds(cluster, job, "fault_detected")
+    detected = cluster.kinds(job, "fault_detected")
     assert fault in [e["fault"] for e in detected], cluster.report("another fault", job)
     named = next(e for e in detected if e["fault"] == fault)
     assert (named["node"], named["rank"]) == (victim["node"], 2), named
     assert named["evidence"] and named["seconds_to_detect"] >= 0
-    finished = kinds(cluster, job, "recovery_finished")
+    finished = cluster.kinds(job, "recovery_finished")
     assert [e["rung"] for e in finished] == [rung], cluster.report("other recoveries", job)
-    assert len(kinds(cluster, job, "recovery_started")) == 1
+    assert len(cluster.kinds(job, "recovery_started")) == 1
     assert cluster.status(job)["recoveries"] == 1
 
 
@@ -76,7 +72,7 @@ def test_all_trainers_at_once_resume_from_the_checkpoint(
     cluster.hurry(job)
     status = cluster.wait_end(job)
     assert status["digest"] == expected, cluster.report("another digest", job)
-    restored = [e for e in kinds(cluster, job, "world_formed") if e["rung"] == "restore"]
+    restored = [e for e in cluster.kinds(job, "world_formed") if e["rung"] == "restore"]
     assert restored, cluster.report("no restore", job)
     assert restored[0]["resume_step"] >= 10 and restored[0]["resume_step"] % 10 == 0
 
@@ -95,7 +91,7 @@ def test_a_world_of_one_goes_on_from_its_checkpoint(
         cluster.kill_node(rank["node"])
     cluster.hurry(job)
     assert cluster.wait_end(job)["digest"] == expected, cluster.report("another digest", job)
-    restored = [e for e in kinds(cluster, job, "world_formed") if e["rung"] == "restore"]
+    restored = [e for e in cluster.kinds(job, "world_formed") if e["rung"] == "restore"]
     assert len(restored) == 1 and restored[0]["resume_step"] >= 10, cluster.report("restore", job)
     cluster.check_ledger(job, STEPS, cumulative=True)
 
@@ -110,7 +106,7 @@ def test_power_cut_of_everything(cluster: Cluster, undisturbed: Undisturbed) -> 
     cluster.hurry(job)
     status = cluster.wait_end(job)
     assert status["digest"] == expected, cluster.report("another digest", job)
-    restored = [e for e in kinds(cluster, job, "world_formed") if e["rung"] == "restore"]
+    restored = [e for e in cluster.kinds(job, "world_formed") if e["rung"] == "restore"]
     assert restored and restored[0]["resume_step"] >= 10, cluster.report("no restore", job)
 
     def complete() -> list[dict[str, Any]] | None:
@@ -133,10 +129,10 @@ def test_the_leaders_node_is_killed(cluster: Cluster, undisturbed: Undisturbed) 
     cluster.kill_node(leader)
     check(cluster, job, "low.py", expected)
     assert cluster.view()["leader"] != leader
-    faults = [e for e in kinds(cluster, job, "fault_detected") if e["fault"] == "peer_lost"]
+    faults = [e for e in cluster.kinds(job, "fault_detected") if e["fault"] == "peer_lost"]
     assert [e["node"] for e in faults] == [leader], cluster.report("the leader's death", job)
     assert cluster.status(job)["recoveries"] == 1
-    assert len(kinds(cluster, job, "recovery_finished")) == 1
+    assert len(cluster.kinds(job, "recovery_finished")) == 1
 
 
 def test_the_submitters_node_is_killed_at_once(cluster: Cluster, undisturbed: Undisturbed) -> None:

@@ -31,7 +31,7 @@ def test_one_of_three_waits_until_another_is_back(
         cluster.wait_for(
             f"{last} to wait", lambda: cluster.status(job)["state"] == "parked" or None
         )
-        waiting = [e for e in cluster.events(job, last) if e["kind"] == "job_parked"]
+        waiting = cluster.kinds(job, "job_parked", last)
         assert waiting and waiting[-1]["reason"], cluster.report("no reason", job)
         cluster.revive()
         check(cluster, job, "high.py", expected)
