@@ -273,6 +273,7 @@ class Liveness:
     def follow_none(self) -> None:
         """Our view is given up."""
         self._regrouped()
+        self.circle.form(())
         self.view = None
 
     def doubt(self) -> None:

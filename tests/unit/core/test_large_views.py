@@ -10,6 +10,7 @@ from itertools import count, permutations
 import pytest
 
 from elasticd.core import effects as e
+from elasticd.core.messages import Missing
 from elasticd.core.node import Node
 from elasticd.core.overlay import FULL_MESH_NODES
 from elasticd.types import NodeId
@@ -88,3 +89,15 @@ def test_an_idle_node_sends_to_a_few() -> None:
     crowd.sent = 0
     crowd.run(lambda: False, 1.0)
     assert crowd.sent <= 41 * len(crowd.nodes)
+
+
+def test_who_has_given_up_its_view_convicts_nobody() -> None:
+    """Word from those that it followed one with is still on its way."""
+    crowd = Crowd(FULL_MESH_NODES + 2)
+    assert crowd.run(lambda: crowd.agree(crowd.nodes), 5.0)
+    name, accused, *others = crowd.nodes
+    node = crowd.nodes[name]
+    node.liveness.follow_none()
+    for other in others:
+        node.step(crowd.now, e.Received(other, Missing(accused, f"{accused}.1", 2.0)))
+    assert accused in node.liveness.peers
