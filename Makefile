@@ -41,7 +41,7 @@ check: $(INSTALLED) ## format, lint, types, import directions and the tests that
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m mypy
 	@$(VENV)/bin/lint-imports
-	@$(PYTHON) -m pytest -q $(PARALLEL) -m "not process" $(QUICK_TESTS)
+	@$(PYTHON) -m pytest -q $(PARALLEL) -m "not process and not deep" $(QUICK_TESTS)
 
 bench: $(INSTALLED) ## measure: every tests/benchmarks/bench_*.py in turn
 	@set -e; for script in tests/benchmarks/bench_*.py; do \

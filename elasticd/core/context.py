@@ -57,6 +57,8 @@ class Timing:
     """A member that does not report its part of a checkpoint for so long after the
     first report is done without: its disk may hang."""
     summary_seconds: float = 0.1
+    gather_seconds: float = 0.1
+    """In a large view a leader hears of links at most so often from each member."""
 
 
 @dataclass(slots=True)

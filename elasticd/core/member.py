@@ -144,6 +144,8 @@ class Member:
     headroom: Headroom = field(default_factory=Headroom)
     pressed_until: float = 0.0
     """Memory is short on this machine: no spare before this time; 0: it isn't."""
+    ways_at: float = inf
+    """When the leader is to be told of links that changed."""
     archive: str = "wanted"
     archive_at: float = 0.0
     committed: int = 0
@@ -330,6 +332,7 @@ class Member:
             self._tell_leader(self.progress)
 
     def report(self) -> None:
+        self.ways_at = inf
         if self.leader is None or self.epoch is None or self.ended:
             return
         trainer = self.trainer
@@ -383,20 +386,33 @@ class Member:
             )
         )  # fmt: skip
 
-    def mind_ring(self) -> None:
-        """Say so if the way that the ring takes to a neighbour is dead: its sockets may wait on it
-        for ever without a word."""
+    def on_ways(self, gather: bool) -> None:
+        """Links changed: the leader chooses rings by them. With ``gather`` it is told of several at
+        once, unless our ring needs one that is dead."""
+        if self._ring_trouble() or not gather:
+            self.report()
+        else:
+            self.ways_at = min(self.ways_at, self.ctx.now + self.ctx.timing.gather_seconds)
+        self._mind_ring()
+
+    def _mind_ring(self) -> None:
+        """Say so if the ring can't go on: its sockets may wait for ever without a word."""
+        if trouble := self._ring_trouble():
+            self._accuse("link_lost", trouble)
+
+    def _ring_trouble(self) -> str:
+        """That the way which the ring takes to a neighbour is dead, if it is."""
         world = self.world
         if world is None or not self.active or self.faults or len(world.members) < 2:
-            return
+            return ""
         rank = world.members.index(self.ctx.me)
         left, right = world.members[rank - 1], world.members[(rank + 1) % len(world.members)]
         host = world.hosts[(rank + 1) % len(world.members)].rpartition(":")[0]
         dead = {p.host for p in self.ctx.paths.get(right, ()) if not p.healthy}
         if host in dead:
-            self._accuse("link_lost", f"nothing comes back from {right} at {host}")
-        elif lost := next((n for n in (left, right) if n in self.ctx.deaf), None):
-            self._accuse("link_lost", f"{lost} is not heard directly any more")
+            return f"nothing comes back from {right} at {host}"
+        lost = next((n for n in (left, right) if n in self.ctx.deaf), None)
+        return f"{lost} is not heard directly any more" if lost is not None else ""
 
     # --- the leader's orders ----------------------------------------------------------------------
 
@@ -494,7 +510,7 @@ class Member:
         if self.reducer is not None and rank < len(world.members) - 1:
             self.ctx.do(FormReducer(self.reducer, world, rank))
         self._maybe_ready()
-        self.mind_ring()
+        self._mind_ring()
 
     def _wanted(self, world: World, rank: int) -> Wanted | None:
         """Where the state of a world is that our trainer lacks; None: in its checkpoint."""
@@ -957,6 +973,8 @@ class Member:
             self.pressed_until = 0.0
             self.headroom.forget()
             self.reconcile()
+        if now >= self.ways_at:
+            self.report()
         if self.archive == "failed" and now >= self.archive_at:
             self.archive, self.trouble = "wanted", ""
             self.reconcile()
@@ -977,6 +995,8 @@ class Member:
             times.append(self.start_at)
         if self.pressed_until:
             times.append(self.pressed_until)
+        if self.ways_at < inf:
+            times.append(self.ways_at)
         if self.archive == "failed":
             times.append(self.archive_at)
         return times

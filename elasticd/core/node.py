@@ -212,7 +212,8 @@ class Node:
                 self.views.stay()
             case e.Paths(node, paths):
                 self.ctx.paths[node] = paths
-                self.tell_ways()
+                for member in self.members.values():
+                    member.on_ways(gather=self.liveness.circle.sparse)
             case e.Received(node, message):
                 self.liveness.heard(node)
                 self._receive(node, message)
@@ -270,12 +271,6 @@ class Node:
                     self.members[event.report.job].on_pulled(event)
             case e.StoreChanged(job, stored):
                 self._has_stored(job, stored)
-
-    def tell_ways(self) -> None:
-        """Links changed: the leader chooses rings by them."""
-        for member in self.members.values():
-            member.report()
-            member.mind_ring()
 
     def _owners(self, child: int) -> list[Member]:
         return [member for member in self.members.values() if member.owns(child)]

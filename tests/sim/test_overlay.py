@@ -14,6 +14,7 @@ from .cluster import Cluster, JobShape, Setup
 from .faults import Injector
 from .run import Result, simulate
 from .scripts import at_step, led, when
+from .seeds import setup_of
 from .test_sim import passes
 
 SHAPE = JobShape(every=10, world_max=3, spare="none")
@@ -173,3 +174,12 @@ def test_a_dead_link_that_nobody_listens_to_delays_a_view_and_does_not_stop_it()
     assert took[0] < 4.0
     events = result.cluster.checkers.events
     assert {e.kind for _, _, e in events} >= {"link_lost", "link_returned"}
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("seed", "nodes"), [(906, 69), (917, 66), (993, 72)])
+def test_strict_in_a_storm(seed: int, nodes: int) -> None:
+    """Views are given up while word of silent members is on its way; all links return at once."""
+    drawn = setup_of(seed, nodes=nodes)
+    jobs = tuple(replace(job, world_max=job.world_max or 3, spare="none") for job in drawn.jobs)
+    passes(simulate(replace(drawn, partition="strict", slowness=(), jobs=jobs)))
