@@ -12,7 +12,7 @@ BENCH_ARGS ?=
 SOAK ?= sim
 SOAK_SECONDS ?= 1800
 
-QUICK_TESTS := $(wildcard tests/test_*.py tests/unit tests/property tests/conformance tests/sim)
+QUICK_TESTS := $(wildcard tests/test_*.py tests/unit tests/property tests/conformance tests/sim/test_sim.py)
 USABLE := import ensurepip, sys; sys.exit(sys.version_info < (3, 11))
 
 .PHONY: help demo test deep check bench soak clean
@@ -36,7 +36,7 @@ endif
 deep: $(INSTALLED) ## the tests that take longer: more nodes, networks, kills
 	@$(PYTHON) -m pytest -m deep $(PYTEST_ARGS)
 
-check: $(INSTALLED) ## format, lint, types, import directions and the tests that start no process
+check: $(INSTALLED) ## format, lint, types, import directions and quick tests that start no process
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m mypy
