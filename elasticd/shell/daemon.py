@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import errno
 import io
+import itertools
 import json
 import logging
 import os
@@ -60,6 +61,7 @@ DEPART_SECONDS = 3.0
 VOTE_SECONDS = 1.0
 """Who has not asked for our vote by then has to do without."""
 ROTATE_SECONDS = 10.0
+ASK_SECONDS = 1.0
 """Between two looks at the sizes of the ranks' logs."""
 _FILES = 4096
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
@@ -165,6 +167,7 @@ class Daemon:
         self._notifier.ready()
         watchdog = asyncio.create_task(self._feed_watchdog())
         rotation = asyncio.create_task(self._rotate_logs())
+        asking = asyncio.create_task(self._ask_for_events())
         log.info("daemon runs", node=self._me, listen=self._settings.listen, version=__version__)
         try:
             await self._stop.wait()
@@ -172,6 +175,7 @@ class Daemon:
             self._notifier.stopping()
             watchdog.cancel()
             rotation.cancel()
+            asking.cancel()
             await jobs.close()
             await self._end()
         if self._failure is not None:
@@ -189,6 +193,19 @@ class Daemon:
         while True:
             await asyncio.sleep(ROTATE_SECONDS)
             self._ranks.rotate_logs()
+
+    async def _ask_for_events(self) -> None:
+        """While a link is dead, what its other end tells comes from those that both reach."""
+        for turn in itertools.count():
+            await asyncio.sleep(ASK_SECONDS)
+            deaf = self._node.ctx.deaf
+            near = [node for node in self._peers.connected() if node not in deaf]
+            if deaf and near:
+                self._compare_events(near[turn % len(near)])
+
+    def _compare_events(self, node: NodeId) -> None:
+        """Say which events are here, to be sent those that are not."""
+        self._peers.send(node, {"t": "have_events", "vector": self._events.vector()})
 
     async def _end(self) -> None:
         await self._depart()
@@ -324,7 +341,7 @@ class Daemon:
 
     def _peer_up(self, node: NodeId, boot: str, address: str) -> None:
         self._peers.send(node, {"t": "node_info", **self._infos[self._me]})
-        self._peers.send(node, {"t": "have_events", "vector": self._events.vector()})
+        self._compare_events(node)
         self._post(e.PeerUp(node, boot, address))
 
     def _peer_down(self, node: NodeId, boot: str, reason: str) -> None:

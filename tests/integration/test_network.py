@@ -104,13 +104,18 @@ def test_two_halves_go_on_meet_and_are_one_lineage(
 @pytest.mark.deep
 @pytest.mark.parametrize("second", [1, 2], ids=["neighbours", "opposites"])
 def test_of_four_two_are_cut_apart(net: NetCluster, undisturbed: Undisturbed, second: int) -> None:
-    """The ring is laid past their link, and nobody is given up."""
+    """The ring is laid past their link, nobody is given up, and both hear how the job went."""
     expected = undisturbed("high.py")
     job = net.submit("high.py", job__args=SLOW)
     nodes = [rank["node"] for rank in net.wait_whole(job, 5)["ranks"]]
     joined = len(net.kinds(None, "node_joined"))
     cut_apart(net, nodes[0], nodes[second])
     check(net, job, expected)
+    for node in nodes:
+        net.wait_for(
+            f"{node} to hear of the end",
+            lambda node=node: net.kinds(job, "job_finished", node),  # type: ignore[misc]
+        )
     assert all(len(world["members"]) == 4 for world in net.kinds(job, "world_formed")[1:])
     formed = net.kinds(job, "world_formed")[-1]
     if second == 1:
