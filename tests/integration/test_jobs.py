@@ -122,7 +122,7 @@ def test_a_folder_renamed_into_jobs_is_submitted_and_a_bare_file_refused(cluster
     shutil.copy(JOBS / "job.toml", beside)
     beside.rename(jobs / "bare.toml")
     refused = jobs / "bare.toml.refused"
-    cluster.wait_for("the refusal", refused.exists)
+    cluster.wait_for("the refusal", lambda: refused.exists() and refused.read_text())
     assert "bare.toml: give it a folder of its own" in refused.read_text()
     shutil.copytree(JOBS, beside)
     description = beside / "job.toml"
