@@ -389,7 +389,7 @@ class Member:
     def on_ways(self, gather: bool) -> None:
         """Links changed: the leader chooses rings by them. With ``gather`` it is told of several at
         once, unless our ring needs one that is dead."""
-        if self._ring_trouble() or not gather:
+        if not gather or self._ring_trouble():
             self.report()
         else:
             self.ways_at = min(self.ways_at, self.ctx.now + self.ctx.timing.gather_seconds)

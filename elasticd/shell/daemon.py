@@ -61,8 +61,9 @@ DEPART_SECONDS = 3.0
 VOTE_SECONDS = 1.0
 """Who has not asked for our vote by then has to do without."""
 ROTATE_SECONDS = 10.0
-ASK_SECONDS = 1.0
 """Between two looks at the sizes of the ranks' logs."""
+ASK_SECONDS = 1.0
+"""Between two questions for the events of nodes that are not heard directly."""
 _FILES = 4096
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
