@@ -9,6 +9,7 @@ from typing import Protocol
 
 from elasticd.checkpoints.line import line
 from elasticd.checkpoints.manifest import Manifest
+from elasticd.checkpoints.summary import Row
 from elasticd.job import CheckpointTable
 from elasticd.types import Lineage, Point
 
@@ -109,6 +110,24 @@ def prunable(
             kept[newest.point] = newest
     gone = [m for m in manifests if m.point not in kept]
     return sorted(gone, key=lambda m: (m.step, m.lineage, m.stamp))
+
+
+def superseded(rows: Iterable[Row]) -> list[Row]:
+    """Those that a newer checkpoint of their line makes needless, oldest first: every shard of it
+    is within reach, and the loss of any one node leaves it so where it leaves the older one so.
+
+    A manifest alone doesn't say that: a node has it before the others do.
+    """
+    rows = list(rows)
+
+    def stands_in(new: Row, old: Row) -> bool:
+        return new.consistent and (new.alone <= old.alone or not old.consistent)
+
+    def is_needless(old: Row) -> bool:
+        newer = [row.manifest for row in rows if row is not old and stands_in(row, old)]
+        return old.manifest in prunable([old.manifest, *newer], [KeepLast(1)])
+
+    return [row for row in rows if is_needless(row)]
 
 
 def _lines(manifests: Sequence[Manifest], current: Lineage | None) -> list[list[Manifest]]:

@@ -30,6 +30,11 @@ class Row:
         return min(len(nodes) for nodes in self.present)
 
     @property
+    def alone(self) -> frozenset[NodeId]:
+        """Nodes each of which is the only one to have some shard."""
+        return frozenset(nodes[0] for nodes in self.present if len(nodes) == 1)
+
+    @property
     def holders(self) -> tuple[NodeId, ...]:
         """Nodes that have any shard of it."""
         return tuple(sorted({node for nodes in self.present for node in nodes}))

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from elasticd.checkpoints import layout, summary
 from elasticd.checkpoints.manifest import Stored
 from elasticd.checkpoints.port import Problem, Store
-from elasticd.checkpoints.retention import Policy, policies_of, prunable
+from elasticd.checkpoints.retention import Policy, policies_of, prunable, superseded
 from elasticd.checkpoints.summary import Row
 from elasticd.core.messages import JobRecord
 from elasticd.errors import ElasticdError, OperationError, UsageError
@@ -164,7 +164,7 @@ class Inventory:
         policies = self._policies(job, request)
         consistent = [row.manifest for row in known.rows if row.consistent]
         points = {m.point for m in prunable(consistent, policies)}
-        gone = [r for r in known.rows if r.consistent and r.manifest.point in points]
+        gone = [r for r in superseded(known.rows) if r.consistent and r.manifest.point in points]
         gone += _useless(known)
         failures: list[str] = []
         if not request.get("dry_run"):

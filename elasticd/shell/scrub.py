@@ -15,10 +15,10 @@ import structlog
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
 
-from elasticd.checkpoints import layout
+from elasticd.checkpoints import layout, summary
 from elasticd.checkpoints.disk import TEMPORARY
 from elasticd.checkpoints.manifest import Manifest, Stored
-from elasticd.checkpoints.retention import KeepLast, prunable
+from elasticd.checkpoints.retention import superseded
 from elasticd.errors import ElasticdError, StateError
 from elasticd.shell.states import States
 from elasticd.types import JobId, NodeId
@@ -77,6 +77,8 @@ class Scrubber:
         with contextlib.suppress(OSError):
             self._observer.start()
         self._states.doubted = self._note
+        if self._quota_bytes:
+            self._states.grown = self._touched.set
         self._tasks = [asyncio.create_task(self._rounds()), asyncio.create_task(self._watch())]
         for task in self._tasks:
             task.add_done_callback(_raise)
@@ -181,35 +183,47 @@ class Scrubber:
     async def _tell_changes(self, jobs: set[JobId]) -> None:
         """Keep the quota; the leader hears of what is gone of these jobs and of those of which
         something had to go."""
-        for job in sorted(jobs | await asyncio.to_thread(self._keep_quota)):
+        for job in sorted(jobs | await self._keep_quota()):
             await self._states.changed(job)
 
-    def _keep_quota(self) -> set[JobId]:
+    async def _keep_quota(self) -> set[JobId]:
         """Remove the oldest that no line needs until the store is within its quota; of which jobs
         something was removed."""
-        store, removed = self._states.store, set[JobId]()
+        removed = set[JobId]()
         if not self._quota_bytes:
             return removed
-        items = [item for job in store.jobs() for item in store.stored(job)]
-        used = sum(_bytes(item) for item in items)
-        spare: list[tuple[float, Manifest]] = []
-        for job in {item.manifest.job for item in items}:
-            manifests = [item.manifest for item in items if item.manifest.job == job]
-            spare += [(m.created_seconds, m) for m in prunable(manifests, [KeepLast(1)])]
-        by_manifest = {(i.manifest.job, i.manifest.point): _bytes(i) for i in items}
-        for _, manifest in sorted(spare, key=lambda pair: pair[0]):
+        items = await self._all()
+        used = sum(map(_bytes, items))
+        if used <= self._quota_bytes:
+            return removed
+        for item in sorted(await self._spare(items), key=lambda i: i.manifest.created_seconds):
             if used <= self._quota_bytes:
                 return removed
+            m = item.manifest
             try:
-                self._states.remove(manifest.job, manifest.step, manifest.stamp)
+                await asyncio.to_thread(self._states.remove, m.job, m.step, m.stamp)
             except StateError:
                 continue
-            used -= by_manifest[manifest.job, manifest.point]
-            removed.add(manifest.job)
-            log.info("removed for the quota", job=manifest.job, step=manifest.step)
+            used -= _bytes(item)
+            removed.add(m.job)
+            log.info("removed for the quota", job=m.job, step=m.step)
         if used > self._quota_bytes:
             log.warning("over the quota", used_bytes=used, quota_bytes=self._quota_bytes)
         return removed
+
+    async def _spare(self, items: list[Stored]) -> list[Stored]:
+        """Those of ``items`` that what this node and its peers have now makes needless."""
+        spare: list[Stored] = []
+        for job in {item.manifest.job for item in items}:
+            mine = [item for item in items if item.manifest.job == job]
+            stored = {self._states.me: mine}
+            for node in self._nodes():
+                with contextlib.suppress(ElasticdError):
+                    store = self._states.store_of(node)
+                    stored[node] = await asyncio.to_thread(store.stored, job)
+            needless = {row.manifest.point for row in superseded(summary.rows(stored))}
+            spare += [item for item in mine if item.manifest.point in needless]
+        return spare
 
 
 class Pause:

@@ -60,6 +60,8 @@ class States:
         self.pins = Pins()
         self.doubted: Callable[[Path], object] = lambda path: None
         """Told of a final shard that a peer could not use."""
+        self.grown: Callable[[], object] = lambda: None
+        """Told when one more checkpoint is consistent."""
         self._verifying: dict[tuple[Key, int | None], asyncio.Task[bytes]] = {}
         self.store = LocalStore(home / "checkpoints", neighbours.me)
         self.copies = Copies(self.store, neighbours, self.pins, tell)
@@ -278,6 +280,7 @@ class States:
                 await asyncio.to_thread(self._prune_now, effect)
             except (ElasticdError, OSError) as error:
                 log.warning("old checkpoints stay", job=effect.job, reason=str(error))
+        self.grown()
         await self.changed(effect.job)
 
     def _prune_now(self, effect: e.PruneStore) -> None:

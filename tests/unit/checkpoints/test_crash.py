@@ -17,11 +17,11 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from elasticd.checkpoints import choose
+from elasticd.checkpoints import choose, summary
 from elasticd.checkpoints.codec import model_digest, read_tensors, write_shard
 from elasticd.checkpoints.disk import Head
 from elasticd.checkpoints.manifest import Manifest, Shard
-from elasticd.checkpoints.retention import KeepLast, prunable
+from elasticd.checkpoints.retention import KeepLast, prunable, superseded
 from elasticd.checkpoints.sequential import Chunk, write_all
 from elasticd.checkpoints.store import LocalStore
 from elasticd.errors import StateError
@@ -325,6 +325,9 @@ class Site:
     announced: list[Manifest] = field(default_factory=list)
     lives: int = 0
 
+    def __post_init__(self) -> None:
+        self.keep = self.rng.choice([1, 2])
+
     def start(self, stops: dict[NodeId, int]) -> None:
         """All nodes start, sweep, and stop at their operation of ``stops`` (-1: never)."""
         self.lives += 1
@@ -355,14 +358,23 @@ class Site:
             for index, nodes in enumerate(made.holders):
                 for node in nodes:
                     put(self.store(node), step, index, count=3)
-            for stored, node in enumerate(self.rng.sample(NODES, 3), 1):
+            for node in self.rng.sample(NODES, 3):
                 self.store(node).commit(made)
-                # Each shard is final on two nodes once all three have the manifest.
-                if stored == len(NODES):
-                    self.announced.append(made)
+                if self.rng.random() < 0.3:
+                    self.make_room(node)
+            # Each shard is final on two nodes.
+            self.announced.append(made)
+            for node in self.rng.sample(NODES, 3):
                 known = self.store(node).manifests(JOB)
-                for old in prunable(known, [KeepLast(2)], made.lineage):
+                for old in prunable(known, [KeepLast(self.keep)], made.lineage):
                     self.store(node).remove(JOB, old.step, old.stamp)
+
+    def make_room(self, node: NodeId) -> None:
+        """As a node over its quota does, which hears at any time what the others have."""
+        rows = summary.rows({each: self.store(each).stored(JOB) for each in NODES})
+        for row in superseded(rows):
+            if node in row.nodes:
+                self.store(node).remove(JOB, row.manifest.step, row.manifest.stamp)
 
     def crash(self) -> None:
         """Every node is killed; some lose their power too."""

@@ -7,7 +7,15 @@ from dataclasses import replace
 
 from elasticd.checkpoints.line import line
 from elasticd.checkpoints.manifest import Manifest, Shard
-from elasticd.checkpoints.retention import KeepBest, KeepEvery, KeepHours, KeepLast, prunable
+from elasticd.checkpoints.retention import (
+    KeepBest,
+    KeepEvery,
+    KeepHours,
+    KeepLast,
+    prunable,
+    superseded,
+)
+from elasticd.checkpoints.summary import Row
 from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Point, Stamp
 
 
@@ -21,6 +29,11 @@ def at(lineage: str, step: int, parent: Point | None = None) -> Manifest:
 
 def names(manifests: Sequence[Manifest]) -> list[str]:
     return [f"{m.lineage}{m.step}" for m in manifests]
+
+
+def row(manifest: Manifest, *nodes: str, shards: int = 1) -> Row:
+    held = tuple(NodeId(node) for node in nodes)
+    return Row(manifest, (held,) * shards, held or (NodeId("n"),))
 
 
 A = [at("A", step) for step in (0, 10, 20, 30, 40)]
@@ -104,3 +117,21 @@ def test_one_of_each_so_many_hours() -> None:
         for step, hours in ((1, 0.0), (2, 0.5), (3, 1.0), (4, 1.9), (5, 2.2))
     ]
     assert [m.step for m in KeepHours(1.0).keeps(history)] == [1, 3, 5]
+
+
+def test_only_what_is_as_safe_supersedes() -> None:
+    def gone(*rows: Row) -> list[str]:
+        return names([row.manifest for row in superseded(rows)])
+
+    both = [row(m, "n", "o") for m in A]
+    assert gone(*both[:3]) == ["A0", "A10"]
+    # The newest is out of reach, or on fewer nodes.
+    assert gone(*both[:2], row(A[2])) == ["A0"]
+    assert gone(*both[:2], row(A[2], "n")) == ["A0"]
+    assert gone(both[0], row(A[1], "n"), row(A[2], "n")) == ["A10"]
+    assert gone(row(A[0], "n"), row(A[1], "o")) == []
+    # What is out of reach itself goes for anything; of a world of one that stays so, too.
+    assert gone(row(A[0]), row(A[1], "n")) == ["A0"]
+    assert gone(row(A[0], "n"), row(A[1], "n")) == ["A0"]
+    # Another line's say nothing.
+    assert gone(both[0], row(at("B", 30), "n", "o")) == []

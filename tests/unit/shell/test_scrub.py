@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ from typing import Any, NoReturn, cast
 
 import pytest
 
-from elasticd.checkpoints import layout
+from elasticd.checkpoints import layout, peer
 from elasticd.checkpoints.manifest import Manifest, Shard
 from elasticd.checkpoints.sequential import write_all
 from elasticd.checkpoints.store import LocalStore
@@ -27,6 +28,8 @@ from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Stamp
 
 JOB, ME, PEER = JobId("job-1"), NodeId("me"), NodeId("peer")
 COUNT = 2
+SIZE = 100 * COUNT
+"""Of a checkpoint, in bytes."""
 WAIT = 20.0
 
 
@@ -55,14 +58,15 @@ class Node:
     def __init__(self, home: Path) -> None:
         self.told: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
         self.peer_answers, self.peer_rots = True, False
+        self.peer_store = LocalStore(home / "peer", PEER)
         self.asked: list[dict[str, Any]] = []
-        self.reported: list[e.Inward] = []
+        self.reported: asyncio.Queue[e.Inward] = asyncio.Queue()
         neighbours = Neighbours(ME, self._fetch, str, lambda: [PEER])
         # No trainer is asked here.
         children = cast(ChildServer, None)
-        ranks = Ranks(home, "127.0.0.1", children, self._no_record, self.reported.append)
+        ranks = Ranks(home, "127.0.0.1", children, self._no_record, self.reported.put_nowait)
         self.states = States(
-            home, neighbours, ranks, self._no_record, self.reported.append,
+            home, neighbours, ranks, self._no_record, self.reported.put_nowait,
             lambda kind, job, reason, fields: self.told.put_nowait((kind, fields)),
         )  # fmt: skip
 
@@ -73,24 +77,31 @@ class Node:
     async def _fetch(self, address: str, request: dict[str, Any], sink: int) -> int:
         if not self.peer_answers:
             raise OperationError(f"{address} is away")
-        self.asked.append(request)
-        data = content(request["step"], request["index"])
-        write_all(sink, bytes(len(data)) if self.peer_rots else data)
+        if request["what"] in peer.REQUESTS:
+            data = peer.answer(self.peer_store, request)
+        else:
+            self.asked.append(request)
+            data = content(request["step"], request["index"])
+            data = bytes(len(data)) if self.peer_rots else data
+        write_all(sink, data)
         return len(data)
 
     @property
     def store(self) -> LocalStore:
         return self.states.store
 
-    def make(self, *steps: int) -> None:
-        for step in steps:
+    def make(self, *steps: int, final: bool = True) -> None:
+        """On both nodes; without ``final`` the peer has the shards and not the manifest."""
+        for step, store in itertools.product(steps, (self.store, self.peer_store)):
             made = manifest_of(step)
             for shard in made.shards:
                 data = content(step, shard.index)
-                self.store.put_shard(
-                    JOB, step, made.stamp, shard.index, COUNT, [data], shard.digest
-                )
-            self.store.commit(made)
+                store.put_shard(JOB, step, made.stamp, shard.index, COUNT, [data], shard.digest)
+            if final or store is self.store:
+                store.commit(made)
+
+    def steps(self) -> list[int]:
+        return [m.step for m in self.store.manifests(JOB)]
 
     def path(self, step: int, index: int) -> Path:
         folder = self.store.folder(JOB) / layout.final_name(step, stamp_of(step))
@@ -209,15 +220,43 @@ def test_what_is_rotten_and_whole_nowhere_is_no_copy_to_restore_from(tmp_path: P
 def test_the_quota_takes_the_oldest_and_never_the_newest(tmp_path: Path) -> None:
     async def story(node: Node) -> None:
         node.make(1, 2, 3, 4)
-        size = sum(len(content(1, index)) for index in range(COUNT))
-        async with node.scrubbed(quota_bytes=2 * size) as scrubber:
-            await asyncio.to_thread(scrubber._keep_quota)
-            assert [m.step for m in node.store.manifests(JOB)] == [3, 4]
+        async with node.scrubbed(quota_bytes=2 * SIZE) as scrubber:
+            await scrubber._keep_quota()
+            assert node.steps() == [3, 4]
             with node.states.pins.held(JOB, 3, stamp_of(3)):
                 scrubber._quota_bytes = 1
-                await asyncio.to_thread(scrubber._keep_quota)
-                assert [m.step for m in node.store.manifests(JOB)] == [3, 4]
-            await asyncio.to_thread(scrubber._keep_quota)
-            assert [m.step for m in node.store.manifests(JOB)] == [4]
+                await scrubber._keep_quota()
+                assert node.steps() == [3, 4]
+            await scrubber._keep_quota()
+            assert node.steps() == [4]
+
+    run(tmp_path, story)
+
+
+def test_for_the_quota_nothing_goes_before_a_newer_one_is_as_safe(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        node.make(1, 2)
+        node.make(3, 4, final=False)
+        async with node.scrubbed(quota_bytes=SIZE) as scrubber:
+            await scrubber._keep_quota()
+            assert node.steps() == [2, 4]
+            node.peer_store.commit(manifest_of(4))
+            await scrubber._keep_quota()
+            assert node.steps() == [4]
+
+    run(tmp_path, story)
+
+
+def test_the_quota_is_kept_when_a_checkpoint_is_consistent(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        async with node.scrubbed(quota_bytes=SIZE):
+            node.make(1, 2)
+            node.states.prune_store(e.PruneStore(JOB, Lineage("line"), 2))
+            async with asyncio.timeout(WAIT):
+                pruned = await node.reported.get()
+                assert isinstance(pruned, e.StoreChanged) and len(pruned.stored) == 2
+                kept = await node.reported.get()
+                assert isinstance(kept, e.StoreChanged) and len(kept.stored) == 1
+            assert node.steps() == [2]
 
     run(tmp_path, story)
