@@ -30,7 +30,7 @@ from watchdog.observers.api import BaseObserver
 
 from elasticd import archive
 from elasticd.errors import ElasticdError, OperationError, UsageError
-from elasticd.shell.durable import write_durable
+from elasticd.shell.durable import write_durable, write_whole
 
 QUIET_SECONDS = 2.0
 RETRY_SECONDS = 5.0
@@ -173,7 +173,7 @@ class JobsFolder:
     def _refuse(self, job: Found, reason: str) -> None:
         log.warning("job refused", name=job.name, reason=reason)
         try:
-            self._reason_file(job.name).write_text(reason + "\n")
+            write_whole(self._reason_file(job.name), f"{reason}\n".encode())
         except OSError as error:
             log.error("reason not written", name=job.name, reason=str(error))
 
