@@ -12,7 +12,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from elasticd.shell.children import Child, ChildServer
 from elasticd.shell.control import Handler, Stream
 from elasticd.shell.cuts import HOW, Cut, Cutter
 from elasticd.shell.namelessfile import nameless_file
-from elasticd.shell.neighbours import Fetch
+from elasticd.shell.neighbours import Neighbours
 from elasticd.shell.watch import ChildWatch
 from elasticd.supervision.roster import kill_group
 from elasticd.types import JobId, NodeId
@@ -79,16 +79,14 @@ class Chaos:
         node: Node,
         children: ChildServer,
         watch: ChildWatch,
-        fetch: Fetch,
-        address_of: Callable[[NodeId], str | None],
+        neighbours: Neighbours,
         cutter: Cutter,
     ) -> None:
         self._cutter = cutter
         self._node = node
         self._children = children
         self._watch = watch
-        self._fetch = fetch
-        self._address_of = address_of
+        self._neighbours = neighbours
         self._tasks: set[asyncio.Task[None]] = set()
 
     def handlers(self) -> dict[str, Handler]:
@@ -153,12 +151,9 @@ class Chaos:
         await self._tell(blow.node, {"what": "chaos", "blow": asdict(blow)})
 
     async def _tell(self, node: NodeId, request: dict[str, Any]) -> None:
-        address = self._address_of(node)
-        if address is None:
-            raise OperationError(f"{node} can't be reached")
         fd = nameless_file()
         try:
-            await self._fetch(address, request, fd)
+            await self._neighbours.fetch(node, request, fd)
         finally:
             os.close(fd)
 

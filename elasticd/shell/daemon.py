@@ -96,7 +96,11 @@ class Daemon:
         hosts = tuple(dict.fromkeys(a.rpartition(":")[0] for a in settings.addresses))
         self._ranks = Ranks(home, hosts, self._children, self._record, self._post)
         neighbours = Neighbours(
-            self._me, self._peers.fetch, self._peers.address_of, self._peers.connected
+            self._me,
+            self._peers.fetch,
+            self._peers.address_of,
+            self._peers.connected,
+            lambda node: self._engine.relay(node),
         )
         self._states = States(home, neighbours, self._ranks, self._record, self._post, self._tell)
         self._events = EventLog(home / "events", f"{self._me}/{self._boot}")
@@ -120,8 +124,7 @@ class Daemon:
             settings.cluster,
             self._states,
             self._events,
-            self._peers.fetch,
-            self._peers.address_of,
+            neighbours,
             self._infos,
             self._peers.paths_of,
             self._post,
@@ -134,14 +137,7 @@ class Daemon:
         )
         self._scrubber = Scrubber(self._states, self._peers.connected, settings.quota_bytes)
         self._cutter = Cutter(home, self._peers, self._ranks.rings, firewall())
-        self._chaos = Chaos(
-            self._node,
-            self._children,
-            self._ranks.watch,
-            self._peers.fetch,
-            self._peers.address_of,
-            self._cutter,
-        )
+        self._chaos = Chaos(self._node, self._children, self._ranks.watch, neighbours, self._cutter)
         handlers = {
             **self._queries.handlers(),
             **self._inventory.handlers(),

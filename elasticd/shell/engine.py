@@ -10,6 +10,7 @@ from collections.abc import Callable
 from elasticd.core.effects import Inward, Outward, Tick, Transmit
 from elasticd.core.endpoint import Endpoint
 from elasticd.shell.clock import monotonic_seconds
+from elasticd.types import NodeId
 
 MAX_QUEUED_EVENTS = 100_000
 _SHORTEST_SLEEP_SECONDS = 0.001
@@ -74,6 +75,10 @@ class Engine:
         finally:
             self._busy = False
         self._arm()
+
+    def relay(self, node: NodeId) -> NodeId | None:
+        """Who hears a node whose link is dead now; None: the link is enough, or all there is."""
+        return self._endpoint.links.relay(node, monotonic_seconds())
 
     def _arm(self) -> None:
         if self._timer is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elasticd.errors import OperationError
+from elasticd.shell.transfer import RELAY
 from elasticd.types import NodeId
 
 Fetch = Callable[[str, dict[str, Any], int], Awaitable[int]]
@@ -22,13 +23,24 @@ class Neighbours:
     address_of: Callable[[NodeId], str | None]
     connected: Callable[[], list[NodeId]]
     """The nodes that answer now, without this one."""
+    relay: Callable[[NodeId], NodeId | None] = lambda node: None
+    """Who hears a node whose own link is dead now."""
+
+    def reaches(self, node: NodeId) -> bool:
+        """Whether it answers now, over its link or through a third node."""
+        return self.relay(node) is not None or self.address_of(node) is not None
 
     async def fetch(self, node: NodeId, request: Mapping[str, Any], sink: int) -> int:
-        """Write what ``node`` has for ``request`` to a descriptor; returns the bytes.
+        """Write what ``node`` has for ``request`` to a descriptor; returns the bytes. They come
+        through a third node where the link is dead and the node isn't.
 
         Raises:
             OperationError: it can't be reached, refuses or goes away.
         """
+        via = self.relay(node)
+        if via is not None and (address := self.address_of(via)) is not None:
+            passed_on = {"what": RELAY, "node": node, "request": dict(request)}
+            return await self.transfer(address, passed_on, sink)
         address = self.address_of(node)
         if address is None:
             raise OperationError(f"{node} is not connected")

@@ -12,7 +12,7 @@ import contextlib
 import errno
 import ipaddress
 import os
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +42,7 @@ BLANK_BYTES = 4 << 20
 MAX_STRANGERS = 128
 """Incoming connections that have not proved yet that they are live; a new one beyond it costs the
 oldest its place, since a daemon proves it at once."""
-CHANGING = ("remove", "chaos")
+CHANGING = ("remove", "chaos", transfer.RELAY)
 """Fetches that do something, which a recording must not do again."""
 HELLO_BYTES = 64 * 1024
 HELLO_SECONDS = 5.0
@@ -235,10 +235,15 @@ class Peers:
         Raises:
             OperationError: it refuses, goes away, or sends nothing for transfer.IDLE_SECONDS.
         """
+        self._require_link(address)
+        return await transfer.fetch(address, self._ours(request), fd, limit_bytes)
+
+    def _require_link(self, address: str) -> None:
         if address in self._shunned.values():
             raise OperationError(f"{address} can't be reached: the link is cut on purpose")
-        request = {**request, "cluster": self.me.cluster_name}
-        return await transfer.fetch(address, request, fd, limit_bytes)
+
+    def _ours(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return {**request, "cluster": self.me.cluster_name}
 
     async def close(self) -> None:
         """Close every connection, after what was sent has had a second to leave."""
@@ -505,7 +510,25 @@ class Peers:
         if request.get("cluster") != self.me.cluster_name:
             writer.write(encode({"error": "this daemon is of another cluster"}))
             return
-        await transfer.answer(request, writer, self.call.serve)
+        if request.get("what") == transfer.RELAY:
+            await self._relay(request, writer)
+        else:
+            await transfer.answer(request, writer, self.call.serve)
+
+    async def _relay(self, request: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        """Fetch for somebody whose own link to that node is dead."""
+        node, wanted = request.get("node"), request.get("request")
+        if not isinstance(wanted, dict) or wanted.get("what") == transfer.RELAY:
+            raise ProtocolError("it wants nothing that can be passed on")
+        address = self.address_of(NodeId(str(node)))
+        try:
+            if address is None:
+                raise OperationError(f"{node} is not connected")
+            self._require_link(address)
+        except OperationError as error:
+            await transfer.refuse(writer, error)
+        else:
+            await transfer.relay(address, self._ours(wanted), writer)
 
     async def _hold_incoming(
         self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -20,7 +20,7 @@ from elasticd.job import JobSpec
 from elasticd.shell.control import Handler, Stream
 from elasticd.shell.eventlog import EventLog
 from elasticd.shell.namelessfile import nameless_file
-from elasticd.shell.neighbours import Fetch
+from elasticd.shell.neighbours import Neighbours
 from elasticd.shell.states import States
 from elasticd.types import JobId, NodeId
 
@@ -38,8 +38,7 @@ class Queries:
         cluster: str,
         states: States,
         events: EventLog,
-        fetch: Fetch,
-        address_of: Callable[[NodeId], str | None],
+        neighbours: Neighbours,
         infos: Mapping[NodeId, dict[str, Any]],
         paths_of: Callable[[NodeId], Sequence[Path]],
         post: Callable[[e.Event], None],
@@ -49,8 +48,7 @@ class Queries:
         self._cluster = cluster
         self._states = states
         self._events = events
-        self._fetch = fetch
-        self._address_of = address_of
+        self._neighbours = neighbours
         self._infos = infos
         self._paths_of = paths_of
         self._post = post
@@ -170,12 +168,12 @@ class Queries:
     async def _log_bytes(self, node: NodeId, job: JobId, offset: int) -> bytes:
         if node == self._node.me:
             return self._states.log_bytes(job, offset, _LOG_READ_BYTES)
-        address = self._address_of(node)
-        if address is None:
+        if not self._neighbours.reaches(node):
             return b""
         fd = nameless_file()
         try:
-            await self._fetch(address, {"what": "log", "job": job, "offset": offset}, fd)
+            request = {"what": "log", "job": job, "offset": offset}
+            await self._neighbours.fetch(node, request, fd)
             return os.pread(fd, _LOG_READ_BYTES, 0)
         finally:
             os.close(fd)

@@ -12,9 +12,9 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from elasticd.checkpoints.sequential import write_all
 from elasticd.errors import ProtocolError
@@ -26,15 +26,17 @@ _NOT_SENT = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 """The system can't send such files: macOS can neither send nor read shared memory, only map it."""
 
 
-async def aside(connection: socket.socket, work: Callable[[socket.socket], None]) -> None:
-    """Do ``work`` with a connection that does not block, and raise what it raises.
+async def aside(work: Callable[..., None], *connections: socket.socket) -> None:
+    """Do ``work`` with connections that do not block, and raise what it raises.
 
     The thread has ended on return, also when this is cancelled: descriptors may then be closed.
     """
     outcome: Future[None] = Future()
     waiting = asyncio.wrap_future(outcome)
     stopped: asyncio.CancelledError | None = None
-    with connection.dup() as own:  # its number stays ours when the loop closes the other
+    with ExitStack() as stack:
+        # Their numbers stay ours when the loop closes the others.
+        own = [stack.enter_context(connection.dup()) for connection in connections]
         name = "elasticd-stream"
         threading.Thread(target=_run, args=(outcome, work, own), name=name, daemon=True).start()
         while not waiting.done():
@@ -42,18 +44,19 @@ async def aside(connection: socket.socket, work: Callable[[socket.socket], None]
                 await asyncio.wait([waiting])
             except asyncio.CancelledError as error:
                 stopped = error
-                with suppress(OSError):
-                    own.shutdown(socket.SHUT_RDWR)
+                for each in own:
+                    with suppress(OSError):
+                        each.shutdown(socket.SHUT_RDWR)
     failure = waiting.exception()
     if stopped or failure:
         raise stopped or failure  # type: ignore[misc]
 
 
 def _run(
-    outcome: Future[None], work: Callable[[socket.socket], None], connection: socket.socket
+    outcome: Future[None], work: Callable[..., None], connections: Sequence[socket.socket]
 ) -> None:
     try:
-        work(connection)
+        work(*connections)
     except BaseException as error:
         outcome.set_exception(error)
     else:
@@ -67,6 +70,17 @@ def receive(connection: socket.socket, sink: int, count: int, idle_seconds: floa
         ProtocolError: there are more or fewer.
         OSError: the connection or ``sink`` fails; TimeoutError: nothing comes for so long.
     """
+    for piece in _pieces(connection, count, idle_seconds):
+        write_all(sink, piece)
+
+
+def pass_on(connection: socket.socket, sink: socket.socket, count: int, seconds: float) -> None:
+    """Send the next ``count`` bytes of one connection to another; raises as :func:`receive`."""
+    for piece in _pieces(connection, count, seconds):
+        _push(sink, piece, seconds)
+
+
+def _pieces(connection: socket.socket, count: int, idle_seconds: float) -> Iterator[memoryview]:
     buffer, left = memoryview(bytearray(_RECEIVED_BYTES)), count
     while left:
         try:
@@ -78,8 +92,18 @@ def receive(connection: socket.socket, sink: int, count: int, idle_seconds: floa
             raise ProtocolError(f"it ended {left} bytes early")
         if got > left:
             raise ProtocolError("it sent more than the bytes that it had")
-        write_all(sink, buffer[:got])
+        yield buffer[:got]
         left -= got
+
+
+def _push(connection: socket.socket, data: memoryview, idle_seconds: float) -> None:
+    sent = 0
+    while sent < len(data):
+        try:
+            # A view that a traceback kept would keep a mapped file from being closed.
+            sent += connection.send(data[sent:])
+        except BlockingIOError:
+            _wait(connection, select.POLLOUT, "it took nothing", idle_seconds)
 
 
 def send(connection: socket.socket, fd: int, count: int, idle_seconds: float) -> None:
@@ -117,10 +141,8 @@ def send_mapped(
     with mapped, memoryview(mapped) as view:
         while offset < count:
             with view[offset : offset + _SENT_BYTES] as piece:
-                try:
-                    offset += connection.send(piece)
-                except BlockingIOError:
-                    _wait(connection, select.POLLOUT, "it took nothing", idle_seconds)
+                _push(connection, piece, idle_seconds)
+                offset += len(piece)
 
 
 def _wait(connection: socket.socket, event: int, what: str, idle_seconds: float) -> None:

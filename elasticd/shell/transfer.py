@@ -13,7 +13,7 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, cast
 
 from elasticd.checkpoints.sequential import write_all
@@ -32,6 +32,8 @@ ANSWER_BYTES = 64 * 1024
 """Longest frame before the bytes."""
 _FRAME_HEAD_BYTES = 4
 _CHALLENGE_CHARS = 16
+RELAY = "relay"
+"""What is fetched with ``node`` and ``request``: what that node has for that request."""
 WRONG_SHAPE = (LookupError, TypeError, ValueError, AttributeError)
 """What code raises that takes a frame's fields for what they aren't."""
 
@@ -136,6 +138,24 @@ async def fetch(
         OperationError: it refuses, goes away, sends nothing for :data:`IDLE_SECONDS`, or has more
             than ``limit_bytes``. ``sink`` may then hold a part.
     """
+    async with _asked(address, request, limit_bytes) as (size, first, connection):
+        write_all(sink, first)
+        if left := size - len(first):
+            await stream.aside(
+                lambda own: stream.receive(own, sink, left, IDLE_SECONDS), connection
+            )
+        return size
+
+
+@contextlib.asynccontextmanager
+async def _asked(
+    address: str, request: Mapping[str, Any], limit_bytes: int | None
+) -> AsyncIterator[tuple[int, bytes, socket.socket]]:
+    """The size of what a daemon has, the first bytes of it, and the connection with the rest.
+
+    Raises:
+        OperationError: as :func:`fetch`; also for what fails while the rest is read.
+    """
     loop = asyncio.get_running_loop()
     head = _Head(limit_bytes, loop)
     try:
@@ -146,13 +166,7 @@ async def fetch(
             tune(transport)
             transport.write(encode({**request, "t": "fetch"}))
             size, first = await head.received()
-            write_all(sink, first)
-            if left := size - len(first):
-                connection = transport.get_extra_info("socket")
-                await stream.aside(
-                    connection, lambda own: stream.receive(own, sink, left, IDLE_SECONDS)
-                )
-            return size
+            yield size, first, transport.get_extra_info("socket")
         finally:
             transport.abort()
     except (OSError, ValueError, ProtocolError) as error:
@@ -240,16 +254,47 @@ async def answer(request: dict[str, Any], writer: asyncio.StreamWriter, serve: S
     try:
         fd = await serve(request)
     except (ElasticdError, OSError, *WRONG_SHAPE) as error:
-        writer.write(encode({"error": str(error)[: ANSWER_BYTES // 8]}))
-        await writer.drain()
+        await refuse(writer, error)
         return
     try:
         size = os.fstat(fd).st_size
-        writer.transport.set_write_buffer_limits(0)
-        writer.write(encode({"bytes": size}))
-        async with asyncio.timeout(IDLE_SECONDS):
-            await writer.drain()  # to the last byte: what follows goes past the transport
+        await _begin(writer, size)
         connection = writer.get_extra_info("socket")
-        await stream.aside(connection, lambda own: stream.send(own, fd, size, IDLE_SECONDS))
+        await stream.aside(lambda own: stream.send(own, fd, size, IDLE_SECONDS), connection)
     finally:
         os.close(fd)
+
+
+async def relay(address: str, request: Mapping[str, Any], writer: asyncio.StreamWriter) -> None:
+    """Answer a fetch with what the daemon at ``address`` has for ``request``, as it comes.
+
+    Raises:
+        OSError: one side or the other went away in the middle.
+    """
+    begun = False
+    try:
+        async with _asked(address, request, None) as (size, first, source):
+            begun = True
+            await _begin(writer, size, first)
+            left, sink = size - len(first), writer.get_extra_info("socket")
+            await stream.aside(
+                lambda one, other: stream.pass_on(one, other, left, IDLE_SECONDS), source, sink
+            )
+    except OperationError as error:
+        if begun:
+            raise OSError(str(error)) from error
+        await refuse(writer, error)
+
+
+async def refuse(writer: asyncio.StreamWriter, error: Exception) -> None:
+    """Answer a fetch with why there is nothing."""
+    writer.write(encode({"error": str(error)[: ANSWER_BYTES // 8]}))
+    await writer.drain()
+
+
+async def _begin(writer: asyncio.StreamWriter, size: int, first: bytes = b"") -> None:
+    """Send the answer's frame to its last byte: what follows goes past the transport."""
+    writer.transport.set_write_buffer_limits(0)
+    writer.write(encode({"bytes": size}) + first)
+    async with asyncio.timeout(IDLE_SECONDS):
+        await writer.drain()

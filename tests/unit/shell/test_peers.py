@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -632,6 +633,57 @@ def test_fetch_says_what_went_wrong(run: Run) -> None:
                 await b.peers.fetch(b.address, {"what": "state"}, sink)
             os.close(sink)
             os.close(b.files["state"])
+
+    run(main())
+
+
+def relayed(node: str, what: str) -> dict[str, Any]:
+    return {"what": "relay", "node": node, "request": {"what": what}}
+
+
+def test_a_third_node_passes_on_what_another_has(run: Run) -> None:
+    data = os.urandom(1 << 20) * 24 + b"odd tail"
+
+    async def main() -> None:
+        b = Daemon("b")
+        a, c = Daemon("a", b.address), Daemon("c", b.address)
+        c.files = {"state": nameless(data), "empty": nameless(b"")}
+        async with running(b, c):
+            await b.until_seen("up", "c", "boot-1")
+            sink = nameless(b"")
+            assert await a.peers.fetch(b.address, relayed("c", "state"), sink) == len(data)
+            assert os.pread(sink, len(data) + 1, 0) == data
+            assert await a.peers.fetch(b.address, relayed("c", "empty"), sink) == 0
+            for request, reason in (
+                (relayed("c", "missing"), "missing from .*: it isn't here"),
+                (relayed("x", "state"), "x is not connected"),
+                ({"what": "relay", "node": "c", "request": relayed("b", "state")}, "hung up"),
+                ({"what": "relay", "node": "c"}, "hung up"),
+            ):
+                with pytest.raises(OperationError, match=reason):
+                    await a.peers.fetch(b.address, request, sink)
+            b.peers.shun(NodeId("c"))
+            with pytest.raises(OperationError, match="cut on purpose"):
+                await a.peers.fetch(b.address, relayed("c", "state"), sink)
+            for fd in (sink, *c.files.values()):
+                os.close(fd)
+
+    run(main())
+
+
+def test_a_part_is_not_passed_on_for_the_whole(run: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        b = Daemon("b")
+        c = Daemon("c", b.address)
+        # It has a size, but cannot be read: c hangs up after it has said how much it has.
+        c.files = {"state": os.open(tmp_path, os.O_RDONLY)}
+        async with running(b, c):
+            await b.until_seen("up", "c", "boot-1")
+            sink = nameless(b"")
+            with pytest.raises(OperationError, match=r"ended \d+ bytes early"):
+                await b.peers.fetch(b.address, relayed("c", "state"), sink)
+            os.close(sink)
+        os.close(c.files["state"])
 
     run(main())
 

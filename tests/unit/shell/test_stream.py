@@ -53,8 +53,8 @@ def test_every_byte_arrives(pair: Pair, source: int, send: Send) -> None:
 
     async def main() -> None:
         await asyncio.gather(
-            stream.aside(here, lambda own: send(own, source, len(DATA))),
-            stream.aside(there, lambda own: stream.receive(own, sink, len(DATA), 10.0)),
+            stream.aside(lambda own: send(own, source, len(DATA)), here),
+            stream.aside(lambda own: stream.receive(own, sink, len(DATA), 10.0), there),
         )
 
     asyncio.run(main())
@@ -112,7 +112,7 @@ def test_cancelling_ends_the_thread_before_it_returns(pair: Pair) -> None:
             ended.set()
 
     async def main() -> None:
-        waiting = asyncio.create_task(stream.aside(pair[1], work))
+        waiting = asyncio.create_task(stream.aside(work, pair[1]))
         assert await asyncio.to_thread(started.wait, 10.0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
