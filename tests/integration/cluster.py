@@ -392,7 +392,11 @@ class Cluster:
                         yield json.loads(line)
 
     def check_ledger(self, job: str, steps: int, cumulative: bool) -> None:
-        """Every sample of every step is in the applied reductions exactly once, on every rank."""
+        """Every sample of every step is in the applied reductions exactly once, on every rank.
+
+        A rank that alone had a step may be lost before it writes a line; with ``cumulative`` those
+        of later steps tell of it.
+        """
         written: set[int] = set()
         for line in self.ledger(job):
             first = 0 if cumulative else line["step"] - 1
@@ -402,7 +406,8 @@ class Cluster:
                 expected[index] += 1.0
             assert line["used"] == expected, self.report(f"step {line['step']}: {line}", job)
             written.add(line["step"])
-        assert written == set(range(1, steps + 1)), self.report(f"steps in the ledger: {written}")
+        wanted = {steps} if cumulative else set(range(1, steps + 1))
+        assert wanted <= written <= set(range(1, steps + 1)), self.report(f"ledger: {written}", job)
 
     def report(self, what: str, job: str | None = None) -> str:
         """``what``, and all that helps to understand it."""

@@ -212,6 +212,19 @@ class NetCluster(Cluster):
         same = all(view == views[0] for view in views)
         return same and views[0] is not None and sorted(views[0]["members"]) == sorted(members)
 
+    def wait_links(self) -> None:
+        """Until every node hears every other one over each of its addresses."""
+
+        def links() -> list[dict[str, Any]]:
+            asked = [Client(self.home / node).request({"do": "status"}) for node in self.nodes]
+            return [link for said in asked for node in said["nodes"] for link in node["links"]]
+
+        pairs = len(self.nodes) * (len(self.nodes) - 1)
+        self.wait_for(
+            "all links",
+            lambda: len(links()) >= pairs and all(link["state"] == "up" for link in links()),
+        )
+
     def _whole(self) -> bool:
         """Start whoever doesn't run, also one that was just ending when it was looked at first."""
         living = self.living()

@@ -109,6 +109,7 @@ def test_of_four_two_are_cut_apart(
 ) -> None:
     """The ring is laid past their link, nobody is given up, and both hear how the job went."""
     expected = undisturbed("high.py")
+    net.wait_links()
     job = net.submit("high.py", job__args=SLOW)
     nodes = [rank["node"] for rank in net.wait_whole(job, 5)["ranks"]]
     first = (nodes.index(net.view()["leader"]) + after) % len(nodes)
