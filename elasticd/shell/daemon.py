@@ -99,7 +99,7 @@ class Daemon:
             self._me,
             self._peers.fetch,
             self._peers.address_of,
-            self._peers.connected,
+            lambda: self._node.liveness.living(),
             lambda node: self._engine.relay(node),
         )
         self._states = States(home, neighbours, self._ranks, self._record, self._post, self._tell)
@@ -132,10 +132,10 @@ class Daemon:
         )
         self._inventory = Inventory(
             self._states,
-            lambda: [self._me, *self._peers.connected()],
+            lambda: [self._me, *neighbours.connected()],
             lambda known: self._node.records.get(known),
         )
-        self._scrubber = Scrubber(self._states, self._peers.connected, settings.quota_bytes)
+        self._scrubber = Scrubber(self._states, neighbours.connected, settings.quota_bytes)
         self._cutter = Cutter(home, self._peers, self._ranks.rings, firewall())
         self._chaos = Chaos(self._node, self._children, self._ranks.watch, neighbours, self._cutter)
         handlers = {

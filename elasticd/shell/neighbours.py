@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,14 +21,18 @@ class Neighbours:
     me: NodeId
     transfer: Fetch
     address_of: Callable[[NodeId], str | None]
-    connected: Callable[[], list[NodeId]]
-    """The nodes that answer now, without this one."""
+    living: Callable[[], Iterable[NodeId]]
+    """The nodes that are not known to be dead."""
     relay: Callable[[NodeId], NodeId | None] = lambda node: None
     """Who hears a node whose own link is dead now."""
 
     def reaches(self, node: NodeId) -> bool:
         """Whether it answers now, over its link or through a third node."""
         return self.relay(node) is not None or self.address_of(node) is not None
+
+    def connected(self) -> list[NodeId]:
+        """The nodes that answer now, without this one."""
+        return [node for node in self.living() if node != self.me and self.reaches(node)]
 
     async def fetch(self, node: NodeId, request: Mapping[str, Any], sink: int) -> int:
         """Write what ``node`` has for ``request`` to a descriptor; returns the bytes. They come

@@ -197,7 +197,7 @@ class NetCluster(Cluster):
         pid = self._running[node].pid
 
         def answers() -> bool:
-            nodes = Client(self.home / node).request({"do": "status"})["nodes"]
+            nodes = self.client_of(node).request({"do": "status"})["nodes"]
             return any(one["id"] == node and one["pid"] == pid for one in nodes)
 
         self.wait_for(f"the new daemon of {node}", answers)
@@ -216,7 +216,7 @@ class NetCluster(Cluster):
         """Until every node hears every other one over each of its addresses."""
 
         def links() -> list[dict[str, Any]]:
-            asked = [Client(self.home / node).request({"do": "status"}) for node in self.nodes]
+            asked = [self.client_of(node).request({"do": "status"}) for node in self.nodes]
             return [link for said in asked for node in said["nodes"] for link in node["links"]]
 
         pairs = len(self.nodes) * (len(self.nodes) - 1)
@@ -234,17 +234,21 @@ class NetCluster(Cluster):
                 self._start(node)
         return self._agree(self.nodes)
 
+    def client_of(self, node: str) -> Client:
+        """Asks that node's daemon."""
+        return Client(self.home / node)
+
     def view_of(self, node: str) -> dict[str, Any] | None:
         """The view that ``node`` is in; None if it doesn't answer."""
         try:
-            found: dict[str, Any] = Client(self.home / node).request({"do": "status"})["view"]
+            found: dict[str, Any] = self.client_of(node).request({"do": "status"})["view"]
         except (NoDaemonError, OperationError, ProtocolError):
             return None
         return found
 
     def status_at(self, node: str, job: str) -> dict[str, Any]:
         """The job's entry of ``status --json`` as ``node`` sees it."""
-        found = Client(self.home / node).request({"do": "status", "job": job})["jobs"][0]
+        found = self.client_of(node).request({"do": "status", "job": job})["jobs"][0]
         return dict(found)
 
     @property

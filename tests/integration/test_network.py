@@ -122,6 +122,9 @@ def test_of_four_two_are_cut_apart(
             f"{node} to hear of the end",
             lambda node=node: net.kinds(job, "job_finished", node),  # type: ignore[misc]
         )
+    for node in nodes[0], nodes[second]:
+        said = net.client_of(node).request({"do": "checkpoints", "job": job})
+        assert said["silent"] == {} and said["checkpoints"][-1]["replicas"] == 2, said
     worlds = net.kinds(job, "world_formed")
     assert all(len(world["members"]) == 4 for world in worlds), net.report("one too few", job)
     if second == 1:

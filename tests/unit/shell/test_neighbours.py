@@ -42,13 +42,13 @@ def test_the_way(
         seen.append((address, request))
         return 7
 
-    found = Neighbours(ME, transfer, addresses.get, lambda: sorted(addresses), lambda node: via)
+    found = Neighbours(ME, transfer, addresses.get, lambda: [FAR, ME, NEAR], lambda node: via)
     fetched = found.fetch(FAR, {"what": "state"}, -1)
     if asked is None:
-        assert not found.reaches(FAR)
+        assert FAR not in found.connected()
         with pytest.raises(OperationError, match="far is not connected"):
             asyncio.run(fetched)
     else:
-        assert found.reaches(FAR)
+        assert FAR in found.connected() and ME not in found.connected()
         assert asyncio.run(fetched) == 7
         assert seen == [asked]
