@@ -366,10 +366,11 @@ class Peers:
         reason = "it closed its connection"
         try:
             await self._read_pongs(peer, wire, reader)
-            # Its last words may be on another connection, which ends at the same time.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LAST_WORDS_SECONDS):
-                    await peer.gone.wait()
+            if peer.announced:
+                # Its last words may be on another connection, which ends at the same time.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LAST_WORDS_SECONDS):
+                        await peer.gone.wait()
         except OSError as error:
             reason = f"its connection failed: {error.strerror or error}"
         except (ProtocolError, *transfer.WRONG_SHAPE):
@@ -614,12 +615,16 @@ class Peers:
             self._run(self._measure(peer))
 
     def _fewer(self, peer: Peer, reason: str) -> None:
-        """A connection ended. It takes others to be connected still."""
+        """A connection ended. It takes others to be connected still.
+
+        What is left of one that was not connected yet stays: two that ended each other's halves
+        whenever they lost their own would go on so for ever.
+        """
         if self._peers.get(peer.node) is not peer:
             return
         if peer.wires and peer.incoming:
             self._choose(peer)
-        else:
+        elif peer.announced or not peer.writers():
             self._drop(peer, reason)
 
     def _drop(self, peer: Peer, reason: str) -> None:

@@ -22,6 +22,7 @@ import psutil
 from elasticd.config import load as load_config
 from elasticd.config import split_address
 from elasticd.ipc.frames import Decoder, encode
+from elasticd.shell.peers import CHANGING
 from tests.fuzz.frames import Frames
 
 SECONDS = 5.0
@@ -145,7 +146,7 @@ class Fuzzer:
         replays += [encode(hello) for hello in hellos]
         cluster = mine["cluster"]
         fetches = [{"t": "fetch", "cluster": cluster, **request} for request in FETCHES]
-        changing = [encode(f) + encode(proof) for f in fetches if f["what"] in ("remove", "chaos")]
+        changing = [encode(f) + encode(proof) for f in fetches if f["what"] in CHANGING]
         requests = [encode(request) for request in REQUESTS]
         return [
             Port("peers", socket.AF_INET, address, Frames(self._dice, peers, replays)),
@@ -184,6 +185,8 @@ FETCHES: tuple[Mapping[str, Any], ...] = (
     {"what": "verify", "job": "no-such-job", "step": 1, "stamp": "x", "index": 0},
     {"what": "remove", "job": "no-such-job", "step": 1, "stamp": "x"},
     {"what": "chaos", "blow": {"what": "kill", "process": "node", "node": "x", "pid": 0}},
+    {"what": "relay", "node": "x", "request": {"what": "stored_jobs"}},
+    {"what": "relay", "node": "x", "request": {"what": "relay", "node": "x", "request": {}}},
 )
 REQUESTS: tuple[Mapping[str, Any], ...] = (
     {"do": "status", "job": "no-such-job"},

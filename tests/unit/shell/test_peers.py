@@ -474,6 +474,39 @@ def test_a_peer_that_does_not_read_is_disconnected_at_the_limit(run: Run) -> Non
     run(main())
 
 
+def test_a_connection_that_has_ended_makes_no_peer_connected(run: Run) -> None:
+    """Two that did that undid each other's connections in turns, every 50 ms, for ever."""
+
+    async def main() -> None:
+        address = free_address()
+        a = Daemon("a", address)
+        hello = replace(a.peers.me, node=NodeId("b"), address=address, addresses=(address,)).frame()
+        dials = asyncio.Queue[asyncio.StreamWriter]()
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await transfer.read_frame(reader, 1 << 16)
+            writer.write(encode({**hello, "challenge": "00"}))
+            await transfer.read_frame(reader, 1 << 16)
+            dials.put_nowait(writer)
+
+        host, _, port = address.rpartition(":")
+        async with await asyncio.start_server(accept, host, int(port)), running(a):
+            await transfer.close(await dials.get())
+            reader, writer = await transfer.connect(a.address)
+            writer.write(encode(hello))
+            answer = await transfer.read_frame(reader, 1 << 16)
+            writer.write(transfer.proof(answer["challenge"]))
+            again = await dials.get()
+            writer.write(encode({"t": "x"}))
+            await a.until(lambda: bool(a.received))
+            assert a.seen == [("up", "b", "boot-1")]
+            await a.peers.close()  # or it would dial while we close
+            for each in (writer, again):
+                await transfer.close(each)
+
+    run(main())
+
+
 def test_another_boot_replaces_the_one_before(run: Run) -> None:
     async def main() -> None:
         a = Daemon("a")
