@@ -28,7 +28,7 @@ class Neighbours:
 
     def reaches(self, node: NodeId) -> bool:
         """Whether it answers now, over its link or through a third node."""
-        return self.relay(node) is not None or self.address_of(node) is not None
+        return self._way(node) is not None
 
     def connected(self) -> list[NodeId]:
         """The nodes that answer now, without this one."""
@@ -41,11 +41,17 @@ class Neighbours:
         Raises:
             OperationError: it can't be reached, refuses or goes away.
         """
-        via = self.relay(node)
-        if via is not None and (address := self.address_of(via)) is not None:
-            passed_on = {"what": RELAY, "node": node, "request": dict(request)}
-            return await self.transfer(address, passed_on, sink)
-        address = self.address_of(node)
-        if address is None:
+        way = self._way(node)
+        if way is None:
             raise OperationError(f"{node} is not connected")
+        asked, address = way
+        if asked != node:
+            request = {"what": RELAY, "node": node, "request": dict(request)}
         return await self.transfer(address, dict(request), sink)
+
+    def _way(self, node: NodeId) -> tuple[NodeId, str] | None:
+        """Who is to be asked for what it has, and where that one answers."""
+        for asked in (self.relay(node), node):
+            if asked is not None and (address := self.address_of(asked)) is not None:
+                return asked, address
+        return None

@@ -43,7 +43,7 @@ MAX_STRANGERS = 128
 """Incoming connections that have not proved yet that they are live; a new one beyond it costs the
 oldest its place, since a daemon proves it at once."""
 CHANGING = ("remove", "chaos", transfer.RELAY)
-"""Fetches that do something, which a recording must not do again."""
+"""Fetches that do something or pass such on, which a recording must not do again."""
 HELLO_BYTES = 64 * 1024
 HELLO_SECONDS = 5.0
 LAST_WORDS_SECONDS = 0.05
