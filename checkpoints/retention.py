@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from elasticd.checkpoints.line import line
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.checkpoints.summary import Row
 from elasticd.job import CheckpointTable
-from elasticd.types import Lineage, Point
+from elasticd.types import Lineage, NodeId, Point
 
 
 class Policy(Protocol):
@@ -128,6 +128,18 @@ def superseded(rows: Iterable[Row]) -> list[Row]:
         return old.manifest in prunable([old.manifest, *newer], [KeepLast(1)])
 
     return [row for row in rows if is_needless(row)]
+
+
+def useless(rows: Iterable[Row], answered: Collection[NodeId]) -> list[Row]:
+    """Those below the newest consistent one that no node can complete: of the nodes that
+    ``answered`` nobody has some shard, and no other is named by the manifest."""
+    rows = list(rows)
+    newest = max((row.manifest.step for row in rows if row.consistent), default=-1)
+    return [
+        row
+        for row in rows
+        if not row.consistent and row.manifest.step < newest and not set(row.absent) - set(answered)
+    ]
 
 
 def _lines(manifests: Sequence[Manifest], current: Lineage | None) -> list[list[Manifest]]:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from elasticd.checkpoints import layout, summary
 from elasticd.checkpoints.manifest import Stored
 from elasticd.checkpoints.port import Problem, Store
-from elasticd.checkpoints.retention import Policy, policies_of, prunable, superseded
+from elasticd.checkpoints.retention import Policy, policies_of, prunable, superseded, useless
 from elasticd.checkpoints.summary import Row
 from elasticd.core.messages import JobRecord
 from elasticd.errors import ElasticdError, OperationError, UsageError
@@ -165,7 +165,7 @@ class Inventory:
         consistent = [row.manifest for row in known.rows if row.consistent]
         points = {m.point for m in prunable(consistent, policies)}
         gone = [r for r in superseded(known.rows) if r.consistent and r.manifest.point in points]
-        gone += _useless(known)
+        gone += [] if known.silent else useless(known.rows, known.stored)
         failures: list[str] = []
         if not request.get("dry_run"):
             for row in gone:
@@ -315,19 +315,6 @@ def _chosen(rows: list[Row], request: dict[str, Any]) -> list[Row]:
     if not chosen:
         raise OperationError(f"there is no checkpoint of step {step}")
     return chosen
-
-
-def _useless(known: Known) -> list[Row]:
-    """Incomplete ones below the newest consistent one that no node that is away can complete."""
-    newest = max((r.manifest.step for r in known.rows if r.consistent), default=-1)
-    return [
-        row
-        for row in known.rows
-        if not row.consistent
-        and row.manifest.step < newest
-        and not known.silent
-        and not set(row.absent) - set(known.stored)
-    ]
 
 
 def _key(row: Row) -> tuple[object, ...]:

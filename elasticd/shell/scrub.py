@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,8 @@ from watchdog.observers import Observer
 from elasticd.checkpoints import layout, summary
 from elasticd.checkpoints.disk import TEMPORARY
 from elasticd.checkpoints.manifest import Manifest, Stored
-from elasticd.checkpoints.retention import superseded
+from elasticd.checkpoints.retention import superseded, useless
+from elasticd.checkpoints.summary import Row
 from elasticd.errors import ElasticdError, StateError
 from elasticd.shell.states import States
 from elasticd.types import JobId, NodeId
@@ -187,43 +188,54 @@ class Scrubber:
             await self._states.changed(job)
 
     async def _keep_quota(self) -> set[JobId]:
-        """Remove the oldest that no line needs until the store is within its quota; of which jobs
-        something was removed."""
-        removed = set[JobId]()
-        if not self._quota_bytes:
-            return removed
-        items = await self._all()
-        used = sum(map(_bytes, items))
+        """Remove until the store is within its quota what nobody can restore any more, everywhere,
+        then the oldest that no line needs; of which jobs something was removed."""
+        touched = set[JobId]()
+        used = await self._used() if self._quota_bytes else 0
         if used <= self._quota_bytes:
-            return removed
-        for item in sorted(await self._spare(items), key=lambda i: i.manifest.created_seconds):
-            if used <= self._quota_bytes:
-                return removed
-            m = item.manifest
-            try:
-                await asyncio.to_thread(self._states.remove, m.job, m.step, m.stamp)
-            except StateError:
-                continue
-            used -= _bytes(item)
-            removed.add(m.job)
-            log.info("removed for the quota", job=m.job, step=m.step)
-        if used > self._quota_bytes:
+            return touched
+        spare: list[Row] = []
+        for job in await asyncio.to_thread(self._states.store.jobs):
+            stored = await self._stored(job)
+            rows = summary.rows(stored)
+            lost = useless(rows, stored)
+            for row in lost:
+                touched |= await self._remove(row, row.nodes)
+            spare += [row for row in superseded(rows) if row not in lost]
+        for row in sorted(spare, key=lambda row: row.manifest.created_seconds):
+            if (used := await self._used()) <= self._quota_bytes:
+                return touched
+            me = self._states.me
+            if me in row.nodes:
+                # What nobody can restore without our part is of no use to the others either.
+                others = [node for node in row.nodes if node != me and me in row.alone]
+                touched |= await self._remove(row, [me, *others])
+        if (used := await self._used()) > self._quota_bytes:
             log.warning("over the quota", used_bytes=used, quota_bytes=self._quota_bytes)
-        return removed
+        return touched
 
-    async def _spare(self, items: list[Stored]) -> list[Stored]:
-        """Those of ``items`` that what this node and its peers have now makes needless."""
-        spare: list[Stored] = []
-        for job in {item.manifest.job for item in items}:
-            mine = [item for item in items if item.manifest.job == job]
-            stored = {self._states.me: mine}
-            for node in self._nodes():
-                with contextlib.suppress(ElasticdError):
-                    store = self._states.store_of(node)
-                    stored[node] = await asyncio.to_thread(store.stored, job)
-            needless = {row.manifest.point for row in superseded(summary.rows(stored))}
-            spare += [item for item in mine if item.manifest.point in needless]
-        return spare
+    async def _used(self) -> int:
+        return sum(map(_bytes, await self._all()))
+
+    async def _stored(self, job: JobId) -> dict[NodeId, list[Stored]]:
+        """What this node and those that answer have of a job."""
+        stored: dict[NodeId, list[Stored]] = {}
+        for node in (self._states.me, *self._nodes()):
+            with contextlib.suppress(ElasticdError):
+                store = self._states.store_of(node)
+                stored[node] = await asyncio.to_thread(store.stored, job)
+        return stored
+
+    async def _remove(self, row: Row, nodes: Iterable[NodeId]) -> set[JobId]:
+        m, removed = row.manifest, set[JobId]()
+        for node in nodes:
+            # It may be in use there, or the node gone: it goes another time.
+            with contextlib.suppress(ElasticdError):
+                store = self._states.store_of(node)
+                await asyncio.to_thread(store.remove, m.job, m.step, m.stamp)
+                removed.add(m.job)
+                log.info("removed for the quota", job=m.job, step=m.step, node=node)
+        return removed
 
 
 class Pause:

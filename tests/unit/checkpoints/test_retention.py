@@ -14,6 +14,7 @@ from elasticd.checkpoints.retention import (
     KeepLast,
     prunable,
     superseded,
+    useless,
 )
 from elasticd.checkpoints.summary import Row
 from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Point, Stamp
@@ -135,3 +136,14 @@ def test_only_what_is_as_safe_supersedes() -> None:
     assert gone(row(A[0], "n"), row(A[1], "n")) == ["A0"]
     # Another line's say nothing.
     assert gone(both[0], row(at("B", 30), "n", "o")) == []
+
+
+def test_what_an_absent_node_may_complete_is_not_useless() -> None:
+    whole = row(A[2], "n", "o")
+    m = replace(A[1], holders=((NodeId("n"), NodeId("o")),))
+    broken = Row(m, ((),), (NodeId("n"),))
+    assert useless([broken, whole], {NodeId("n"), NodeId("o")}) == [broken]
+    assert useless([broken, whole], {NodeId("n")}) == []
+    # Nor is anything above the newest that is whole.
+    above = Row(replace(m, step=99), ((),), (NodeId("n"),))
+    assert useless([whole, above], {NodeId("n"), NodeId("o")}) == []

@@ -247,6 +247,27 @@ def test_for_the_quota_nothing_goes_before_a_newer_one_is_as_safe(tmp_path: Path
     run(tmp_path, story)
 
 
+def test_for_the_quota_nothing_is_left_that_nobody_can_restore(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        def peers() -> list[int]:
+            return [item.manifest.step for item in node.peer_store.stored(JOB)]
+
+        node.make(1, 2, 3)
+        # Of the first the peer has a part that is nothing without ours, of the second nothing.
+        node.peer_store.final_path(JOB, 1, stamp_of(1), 0, COUNT).unlink()
+        for index in range(COUNT):
+            node.peer_store.final_path(JOB, 2, stamp_of(2), index, COUNT).unlink()
+        node.store.remove(JOB, 2, stamp_of(2))
+        async with node.scrubbed(quota_bytes=2 * SIZE) as scrubber:
+            await scrubber._keep_quota()
+            assert (node.steps(), peers()) == ([1, 3], [1, 2, 3])
+            scrubber._quota_bytes = SIZE
+            await scrubber._keep_quota()
+            assert (node.steps(), peers()) == ([3], [3])
+
+    run(tmp_path, story)
+
+
 def test_the_quota_is_kept_when_a_checkpoint_is_consistent(tmp_path: Path) -> None:
     async def story(node: Node) -> None:
         async with node.scrubbed(quota_bytes=SIZE):
