@@ -62,4 +62,5 @@ class Addresses:
     def notice(self, host: Host) -> None:
         """A daemon finds out soon how the others' addresses are."""
         if self.cluster.setup.addresses > 1:
-            self.cluster.after(self.cluster.between(_NOTICE_SECONDS), lambda: self.measure(host))
+            chance = self.cluster.chances.of("pings", host.name)
+            self.cluster.after(chance.uniform(*_NOTICE_SECONDS), lambda: self.measure(host))

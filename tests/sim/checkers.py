@@ -232,6 +232,7 @@ class Checkers:
     def committed(self, trainer: Trainer, point: Point) -> None:
         commits = self.commits.setdefault(trainer.job, Commits())
         self._require(commits.committed(self.cluster.now, point))
+        self.cluster.mark(trainer.name, f"commits {trainer.job} {point.lineage}/{point.step}")
 
     def loads(self, trainer: Trainer, world: World) -> None:
         held = trainer.point
@@ -258,6 +259,7 @@ class Checkers:
         disks = {name: each.disk for name, each in self.cluster.hosts.items()}
         if kind in _FORMED:
             self.members[host.name] = record.members
+            self.cluster.mark(host.name, f"{kind} {record.epoch} {list(record.members)}")
             self._require(self.views.formed(host.name, record, disks))
         elif kind == "view_attempt":
             self._require(self.views.promised(host.name, record.epoch, host.disk))

@@ -1,4 +1,4 @@
-"""Simulated time, the nodes of a cluster, and what they share: rings and one stream of chance."""
+"""Simulated time, the nodes of a cluster, and what they share: rings and chance."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from elasticd.job import JobSpec
 from elasticd.types import JobId, NodeId
 
 from .addresses import Addresses
+from .chance import Chances
 
 if TYPE_CHECKING:
     from .checkers import Checkers
@@ -150,11 +151,13 @@ class Cluster:
 
     def __init__(self, setup: Setup, verbose: bool = False) -> None:
         self.setup = setup
-        self.rng = random.Random(setup.seed)
+        self.chances = Chances(setup.seed)
         self.now = 0.0
         self.verbose = verbose
         self.moments: list[tuple[float, str, object]] = []
         """The transcript, not yet put into words."""
+        self.marks: list[tuple[float, str, str]] = []
+        """Views and commits, of which there are too many for a transcript."""
         self.hosts: dict[NodeId, Host] = {}
         self.rings: dict[str, Ring] = {}
         self.addresses = Addresses(self)
@@ -175,9 +178,6 @@ class Cluster:
         self._count += 1
         heapq.heappush(self._heap, (self.now + seconds, self._count, action))
 
-    def between(self, bounds: tuple[float, float]) -> float:
-        return self.rng.uniform(*bounds)
-
     def say(self, who: str, what: object) -> None:
         """A moment for the transcript; ``what`` is put into words when somebody reads it."""
         moment = (self.now, who, what)
@@ -185,14 +185,18 @@ class Cluster:
         if self.verbose:
             print(words(moment))
 
+    def mark(self, who: str, what: str) -> None:
+        """A view or a commit, for those who compare runs."""
+        self.marks.append((self.now, who, what))
+
     def transcript(self) -> list[str]:
         return [words(moment) for moment in self.moments]
 
     def digest(self) -> str:
         """Two histories are the same if their digests are: it is over the transcript, the number
-        of events, and the state of chance after them."""
+        of events, and the state of every stream of chance after them."""
         told = hashlib.blake2b("\n".join(self.transcript()).encode(), digest_size=16)
-        told.update(f"{self._count} {self.rng.getrandbits(64)}".encode())
+        told.update(f"{self._count} {self.chances.state()}".encode())
         return told.hexdigest()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from typing import Any, assert_never
 
@@ -56,9 +57,10 @@ class Host:
         self.replies: dict[int, dict[str, Any]] = {}
         self._boots = 0
         drift = cluster.setup.drift
-        self.usual_rate = cluster.rng.uniform(1 - drift, 1 + drift)
+        clock = self.chance("clock")
+        self.usual_rate = clock.uniform(1 - drift, 1 + drift)
         """Of its clock."""
-        self.clock = Clock(cluster, cluster.rng.uniform(0, 1000), self.usual_rate)
+        self.clock = Clock(cluster, clock.uniform(0, 1000), self.usual_rate)
         self._events: deque[e.Inward] = deque()
         self._effects: deque[e.Outward] = deque()
         """What is still to be performed before the next event."""
@@ -66,6 +68,10 @@ class Host:
         """Waiting for the disk."""
         self._busy = False
         self._timer = 0
+
+    def chance(self, what: str) -> random.Random:
+        """The stream of chance for one thing that befalls this node."""
+        return self.cluster.chances.of(what, self.name)
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -76,7 +82,7 @@ class Host:
         self.boot = f"{self.name}.{self._boots}"
         self.disk.sweep()
         jobs = sorted({job for job, _, _ in self.disk.finals})
-        chance = self.cluster.rng
+        chance = self.chance("nonces")
         self.node = self.cluster.setup.node_type(
             me=self.name,
             boot=self.boot,
@@ -96,7 +102,7 @@ class Host:
         self.post(e.Tick())
         self.cluster.addresses.notice(self)
         for child in list(self.children.values()):
-            child.later(self.cluster.between((0.001, 0.06)), child.introduce)
+            child.later(self.chance("introductions").uniform(0.001, 0.06), child.introduce)
 
     def _leftovers(self) -> tuple[e.Leftover, ...]:
         """Children that outlived the daemon before this one."""
@@ -145,7 +151,7 @@ class Host:
             return
         self.cluster.say(self.name, "crashes")
         if power:
-            self.disk.power_cut(self.cluster.rng)
+            self.disk.power_cut(self.chance("power cuts"))
         children, self.children = self.children, {}
         for child in children.values():
             child.die(-9)
@@ -203,7 +209,7 @@ class Host:
         self.crash_in -= 1
         if self.crash_in < 0:
             if isinstance(effect, e.Persist):
-                self.disk.tear(effect.kind, effect.record, self.cluster.rng)
+                self.disk.tear(effect.kind, effect.record, self.chance("torn writes"))
             raise Crash
 
     def _fail(self, reason: str) -> None:
@@ -248,7 +254,7 @@ class Host:
                 self.cluster.checkers.persists(self, kind, record)
                 self.disk.append(kind, record)
                 if self.disk.sync_seconds:
-                    self._wait_for_disk(self.cluster.between((0.0, self.disk.sync_seconds)))
+                    self._wait_for_disk(self.chance("syncs").uniform(0.0, self.disk.sync_seconds))
             case e.Reached(job):
                 self.disk.reached[job] = effect
             case e.Emit():
@@ -346,7 +352,7 @@ class Host:
             if self.boot == boot:
                 self.post(event)
 
-        self.cluster.after(self.cluster.between(bounds), happen)
+        self.cluster.after(self.chance("archives").uniform(*bounds), happen)
 
     # --- checkpoints ------------------------------------------------------------------------------
 
@@ -362,7 +368,7 @@ class Host:
             name = (m.job, m.lineage, m.step, m.stamp, m.count)
             self.post(e.ManifestKept(*name, not reason, reason, stored, refused))
 
-        self.cluster.after(self.cluster.between((0.002, 0.03)), committed)
+        self.cluster.after(self.chance("manifests").uniform(0.002, 0.03), committed)
 
     def _prune(self, effect: e.PruneStore) -> None:
         boot, job = self.boot, effect.job
@@ -373,7 +379,7 @@ class Host:
                 self.disk.prune(job, effect.lineage, effect.step, keep)
                 self.post(e.StoreChanged(job, self.disk.stored(job)))
 
-        self.cluster.after(self.cluster.between((0.001, 0.02)), pruned)
+        self.cluster.after(self.chance("prunes").uniform(0.001, 0.02), pruned)
 
     def _fetch_shards(self, effect: e.FetchShards) -> None:
         boot = self.boot
@@ -388,7 +394,7 @@ class Host:
             stored = self.disk.stored(effect.job)
             self.post(e.ShardsFetched(effect.report, not reason, reason, stored, refused))
 
-        self.cluster.after(self.cluster.between((0.01, 0.1)), fetched)
+        self.cluster.after(self.chance("shards").uniform(0.01, 0.1), fetched)
 
     def _copy_shards(
         self,
@@ -438,7 +444,7 @@ class Host:
             else:
                 self.cluster.after(0.1, attempt)
 
-        self.cluster.after(self.cluster.between((0.01, 0.15)), attempt)
+        self.cluster.after(self.chance("states").uniform(0.01, 0.15), attempt)
 
     def _prepare_state(self, effect: e.PrepareState) -> None:
         boot = self.boot
@@ -454,7 +460,7 @@ class Host:
             else:
                 trainer.deliver(effect.serial, brought)
 
-        self.cluster.after(self.cluster.between((0.01, 0.4)), attempt)
+        self.cluster.after(self.chance("prepared").uniform(0.01, 0.4), attempt)
 
     def _bring(self, world: World, wanted: Wanted | None) -> Brought | str:
         if wanted is not None:
@@ -520,7 +526,8 @@ class Host:
             if self.boot == boot and self.children.get(process.child) is process:
                 self._reap(process)
 
-        self.cluster.after(self.cluster.between(self.cluster.setup.reap_seconds), reaped)
+        wait = process.chance("reaped").uniform(*self.cluster.setup.reap_seconds)
+        self.cluster.after(wait, reaped)
 
     def _kill(self, process: Process, graceful: bool) -> None:
         if process.alive or graceful:

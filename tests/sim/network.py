@@ -22,6 +22,7 @@ Way = tuple[NodeId, NodeId]
 class Pipe:
     """One direction of a session."""
 
+    chance: random.Random
     last: float = 0.0
     up: bool = False
     up_at: float = 0.0
@@ -48,7 +49,6 @@ class Network:
         """What befell single messages."""
         self.rough = False
         """Whether messages meet with mishaps now."""
-        self._chance = random.Random(f"network {cluster.setup.seed}")
         self._sessions: dict[Way, Session] = {}
         self._cut: Counter[Way] = Counter()
         """How many cuts each way is under."""
@@ -152,9 +152,14 @@ class Network:
         found = None
         if self._given is not None:
             found = self._given.get((sender, to, number))
-        elif self.rough and (kind := self.cluster.setup.weather.draw(self._chance)):
-            seconds = self._chance.uniform(*self.cluster.setup.weather.delay_seconds)
-            found = Mishap(sender, to, number, kind, seconds)
+        elif self.rough:
+            chance, weather = (
+                self.cluster.chances.of("weather", sender, to),
+                self.cluster.setup.weather,
+            )
+            if kind := weather.draw(chance):
+                seconds = chance.uniform(*weather.delay_seconds)
+                found = Mishap(sender, to, number, kind, seconds)
         if found is not None:
             self.mishaps.append(found)
         return found
@@ -162,8 +167,11 @@ class Network:
     # --- sessions ---------------------------------------------------------------------------------
 
     def _dial(self, a: NodeId, b: NodeId) -> None:
-        delay = self.cluster.between(_RECONNECT_SECONDS)
+        delay = self._connecting(a).uniform(*_RECONNECT_SECONDS)
         self.cluster.after(delay, lambda: self._connect(_pair(a, b)))
+
+    def _connecting(self, node: NodeId) -> random.Random:
+        return self.cluster.chances.of("connections", node)
 
     def _connect(self, pair: Way) -> None:
         a, b = (self.cluster.hosts[node] for node in pair)
@@ -172,7 +180,9 @@ class Network:
             return
         self._numbers += 1
         boots = {host.name: host.boot for host in (a, b)}
-        session = Session(self._numbers, boots, {node: Pipe() for node in pair})
+        ways = zip(pair, pair[::-1], strict=True)
+        pipes = {way[0]: Pipe(self.cluster.chances.of("link", *way)) for way in ways}
+        session = Session(self._numbers, boots, pipes)
         self._sessions[pair] = session
         for node, other in (pair, pair[::-1]):
             self._announce(session, node, other)
@@ -185,7 +195,7 @@ class Network:
 
         # A daemon hears of the end of one connection before it hears of the next one.
         wait = max(0.0, self._down_at.get((node, other), 0.0) - self.cluster.now)
-        wait += self.cluster.between((0.0, 0.004))
+        wait += self._connecting(node).uniform(0.0, 0.004)
         session.pipes[node].up_at = self.cluster.now + wait
         self.cluster.after(wait, up)
 
@@ -200,7 +210,7 @@ class Network:
     def _tell_closed(self, session: Session, node: NodeId, other: NodeId, reason: str) -> None:
         boot = session.boots[node]
         delay = max(session.pipes[other].last, self.cluster.now) - self.cluster.now
-        delay += self.cluster.between(self.cluster.setup.message_seconds)
+        delay += self._connecting(node).uniform(*self.cluster.setup.message_seconds)
         self._down_at[(node, other)] = self.cluster.now + delay
 
         def down() -> None:
@@ -225,9 +235,9 @@ class Network:
         if self._cut and self._cut[way]:
             pipe.held.append(action)
             return
-        delay = extra_seconds + self.cluster.between(self.cluster.setup.message_seconds)
+        delay = extra_seconds + pipe.chance.uniform(*self.cluster.setup.message_seconds)
         if self._slow and way in self._slow:
-            delay += self.cluster.between((0.0, self._slow[way]))
+            delay += pipe.chance.uniform(0.0, self._slow[way])
         # What comes before the receiver has its own connection waits for that.
         pipe.last = max(pipe.last, self.cluster.now + delay, session.pipes[to].up_at) + 1e-7
         boot = session.boots[to]

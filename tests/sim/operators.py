@@ -20,6 +20,7 @@ class Operator:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self._chance = cluster.chances.of("operator")
         self.lasting: Counter[str] = Counter()
         """How often each order is to be taken back yet."""
 
@@ -112,7 +113,7 @@ class Operator:
             return
         living = cluster.living()
         if host is None and living:
-            host = cluster.rng.choice(living)
+            host = self._chance.choice(living)
         if host is not None:
             cluster.say("operator", f"{cluster.requests[request]} on {host.name}")
             host.post(event(request))

@@ -49,8 +49,9 @@ def build(setup: Setup, verbose: bool = False) -> Cluster:
     for number in range(setup.nodes):
         name = NodeId(f"n{number}")
         cluster.hosts[name] = Host(cluster, name, setup.nodes - 1)
+    starts = cluster.chances.of("starts")
     for host in cluster.hosts.values():
-        cluster.after(cluster.rng.uniform(0.0, 0.2), host.start)
+        cluster.after(starts.uniform(0.0, 0.2), host.start)
     return cluster
 
 
@@ -91,8 +92,9 @@ def _drive(
         return len({node.views.epoch for node in nodes if node is not None}) == 1
 
     _expect(cluster, share_a_view, 10.0, "the nodes share no view")
+    submits = cluster.chances.of("submits")
     for shape in setup.jobs:
-        injector.operator.submit(shape, cluster.rng.choice(list(cluster.hosts.values())))
+        injector.operator.submit(shape, submits.choice(list(cluster.hosts.values())))
     if script is not None:
         script(cluster, injector)
     if setup.fault_seconds:

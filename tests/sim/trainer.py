@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -37,9 +38,14 @@ class Process:
         self.adopted = False
         """A daemon before the present one has started it."""
         self.stops = 0
+        self._name = f"{host.boot} {child}"
         self.status = 0
         """How it ended."""
         self._due: list[Callable[[], None]] = []
+
+    def chance(self, what: str) -> random.Random:
+        """The stream of chance for one thing that this process does."""
+        return self.cluster.chances.of(what, self._name)
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
         self.cluster.after(seconds, lambda: self._do(action))
@@ -69,7 +75,7 @@ class Process:
         if signal == _SIGKILL:
             self.die(signal)
         else:
-            self.later(self.cluster.between((0.001, 0.05)), lambda: self.die(signal))
+            self.later(self.chance("ends").uniform(0.001, 0.05), lambda: self.die(signal))
 
     def die(self, status: int) -> None:
         if self.alive:
@@ -96,7 +102,8 @@ class Reducer(Process):
         self.data_closed = False
         self.warm = self.formed = False
         self.world: World | None = None
-        self.later(self.cluster.between(self.cluster.setup.reducer_start_seconds), self._ready)
+        start = self.chance("starts").uniform(*self.cluster.setup.reducer_start_seconds)
+        self.later(start, self._ready)
 
     def _ready(self) -> None:
         self.warm = True
@@ -110,7 +117,7 @@ class Reducer(Process):
 
     def form(self, world: World, rank: int) -> None:
         self.world = world
-        self.later(self.cluster.between((0.002, 0.02)), lambda: self._listen(world, rank))
+        self.later(self.chance("ring").uniform(0.002, 0.02), lambda: self._listen(world, rank))
 
     def _listen(self, world: World, rank: int) -> None:
         self.rank, self.ring = rank, ring_of(self.cluster, world)
@@ -125,7 +132,7 @@ class Reducer(Process):
         """The trainer's end of the data socket closed."""
         self.data_closed = True
         if self.ring is not None:
-            self.later(self.cluster.between((0.0005, 0.005)), lambda: self.die(0))
+            self.later(self.chance("ends").uniform(0.0005, 0.005), lambda: self.die(0))
 
     def go_on(self) -> None:
         super().go_on()
@@ -148,7 +155,7 @@ class Reducer(Process):
             self.ring.lost(self.rank)
         trainer = self.trainer
         if trainer is not None:
-            notice = self.cluster.between(self.cluster.setup.notice_seconds)
+            notice = self.chance("notices").uniform(*self.cluster.setup.notice_seconds)
             trainer.later(notice, lambda: trainer.lost_reducer(self))
 
 
@@ -187,7 +194,7 @@ class Ring:
             self.up = True
             for rank in range(size):
                 reducer = self.places[rank]
-                reducer.later(self.cluster.between((0.005, 0.02)), reducer.say_formed)
+                reducer.later(reducer.chance("ring").uniform(0.005, 0.02), reducer.say_formed)
         for key in [k for k, arrived in self._arrivals.items() if len(arrived) == size]:
             self._complete(key, self._arrivals.pop(key))
 
@@ -199,8 +206,8 @@ class Ring:
         self.cluster.checkers.collective(self.world, key, arrived)
         for rank in sorted(arrived):
             # Those whose last chunk has come get it even if a neighbour dies meanwhile.
-            delay = self.cluster.between((0.001, 0.008))
-            lucky = self.cluster.rng.random() < 0.5
+            chance = arrived[rank].reducer.chance("collectives")
+            delay, lucky = chance.uniform(0.001, 0.008), chance.random() < 0.5
             arrived[rank].reducer.later(delay, partial(self._deliver, arrived[rank], lucky))
 
     def _deliver(self, arrival: Arrival, lucky: bool) -> None:
@@ -217,8 +224,9 @@ class Ring:
             reducer = self.places.get(neighbour)
             if reducer is None or not reducer.alive:
                 continue
-            if self.cluster.rng.random() < (0.95 if self.up else 0.5):
-                delay = self.cluster.between((0.001, 0.06))
+            chance = reducer.chance("broken rings")
+            if chance.random() < (0.95 if self.up else 0.5):
+                delay = chance.uniform(0.001, 0.06)
                 reducer.later(delay, partial(reducer.breaks, "connection to a peer was lost"))
 
 
@@ -322,7 +330,7 @@ class Trainer(Process):
         self.fresh = False
         """It has taken another's state, of which its daemon may not know yet."""
         self.halt = -1
-        start = self.cluster.between(self.cluster.setup.trainer_start_seconds)
+        start = self.chance("starts").uniform(*self.cluster.setup.trainer_start_seconds)
         if spare and spec.recovery.spare == "interpreter":
             self.later(start / 2, lambda: self.tell_daemon({"t": "waiting"}))
         else:
@@ -348,7 +356,7 @@ class Trainer(Process):
     def _handle(self, message: dict[str, Any]) -> None:
         match message["t"]:
             case "run":
-                start = self.cluster.between(self.cluster.setup.trainer_start_seconds)
+                start = self.chance("starts").uniform(*self.cluster.setup.trainer_start_seconds)
                 self.later(start / 2, self._reach_run)
             case "freeze":
                 self._freeze(message["serial"])
@@ -366,7 +374,7 @@ class Trainer(Process):
             case "release":
                 self.released = True
                 self.voice.released()
-                self.later(self.cluster.between((0.01, 0.2)), lambda: self.die(0))
+                self.later(self.chance("ends").uniform(0.01, 0.2), lambda: self.die(0))
             case other:
                 raise AssertionError(f"a trainer can't read {other!r}")
 
@@ -503,7 +511,7 @@ class Trainer(Process):
             self._say_prepared(serial, point, "")
             self._maybe_take()
 
-        self.later(self.cluster.between((0.005, 0.05)), done)
+        self.later(self.chance("loads").uniform(0.005, 0.05), done)
 
     def _say_prepared(self, serial: int, point: Point | None, reason: str) -> None:
         said = {"serial": serial, "point": plain_point(point), "reason": reason, "replays": True}
@@ -560,7 +568,7 @@ class Trainer(Process):
             if self.turn == turn:
                 action()
 
-        self.later(self.cluster.between(bounds), if_still)
+        self.later(self.chance("script").uniform(*bounds), if_still)
 
     # --- entering a world -------------------------------------------------------------------------
 
@@ -633,7 +641,7 @@ class Trainer(Process):
                 )
                 self._barrier()
 
-        self.later(self.cluster.between((0.005, 0.03)), loaded)
+        self.later(self.chance("loads").uniform(0.005, 0.03), loaded)
 
     # --- steps ------------------------------------------------------------------------------------
 
@@ -767,7 +775,7 @@ class Trainer(Process):
                 self._progress("update")
                 self._barrier()
 
-        self.later(self.cluster.between((0.001, 0.006)), updated)
+        self.later(self.chance("updates").uniform(0.001, 0.006), updated)
 
     def _update_done(self, point: Point) -> None:
         self.updating = False
@@ -836,7 +844,8 @@ class Trainer(Process):
                     # Nobody else will write it: it is tried again until there is room.
                     self.later(_REWRITE_SECONDS, written)
                 return
-            self.later(self.cluster.between((0.005, 0.1)) + disk.sync_seconds, synced)
+            wait = self.chance("shards").uniform(0.005, 0.1)
+            self.later(wait + disk.sync_seconds, synced)
 
         def synced() -> None:
             self.writing = False
@@ -852,7 +861,7 @@ class Trainer(Process):
             }
             self.tell_daemon(message)
 
-        self.later(self.cluster.between((0.005, 0.05)), written)
+        self.later(self.chance("shards").uniform(0.005, 0.05), written)
 
     def _progress(self, phase: str) -> None:
         self.phase = phase
