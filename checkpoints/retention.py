@@ -10,7 +10,7 @@ from typing import Protocol
 from elasticd.checkpoints.line import line
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.checkpoints.summary import Row
-from elasticd.job import CheckpointTable
+from elasticd.settings.job import CheckpointTable
 from elasticd.types import Lineage, NodeId, Point
 
 

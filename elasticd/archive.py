@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from elasticd.config import HOME_MARKS
 from elasticd.errors import ProtocolError, UsageError
 from elasticd.ignore import Ignore
-from elasticd.rules import one_line
+from elasticd.settings.config import HOME_MARKS
+from elasticd.settings.rules import one_line
 
 MAX_ARCHIVE_BYTES = 64 << 20
 MAX_FILES = 10_000

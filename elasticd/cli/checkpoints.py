@@ -21,8 +21,8 @@ from rich.progress import (
 
 from elasticd.checkpoints import export
 from elasticd.cli import output
-from elasticd.cli.client import Client
 from elasticd.cli.options import Common, Home, Job, Json, common
+from elasticd.client.client import Client
 from elasticd.errors import ProtocolError, UsageError
 
 ANSWER_SECONDS = 900.0

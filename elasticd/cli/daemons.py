@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from elasticd.shell.durable import write_whole
+from elasticd.shell.storage.durable import write_whole
 from elasticd.supervision.roster import CREATE_TIME_TOLERANCE_SECONDS
 
 # -P: nothing in the working folder, which is the node's home, shall be imported.

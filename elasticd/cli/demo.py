@@ -27,11 +27,11 @@ from rich.console import Console
 from elasticd.cli import demo_faults as faults
 from elasticd.cli import local as cluster
 from elasticd.cli import submit
-from elasticd.cli.client import Client
 from elasticd.cli.demo_faults import Figures, Kind
 from elasticd.cli.demo_screen import Screen
 from elasticd.cli.demo_watch import Watch, time_recovery
 from elasticd.cli.output import event_line, print_json
+from elasticd.client.client import Client
 from elasticd.errors import ElasticdError, OperationError, UsageError
 
 NODES = 3

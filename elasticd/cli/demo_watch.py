@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from elasticd.cli import demo_faults as faults
-from elasticd.cli.client import Client
 from elasticd.cli.watch import ENDED, EventTail
+from elasticd.client.client import Client
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
 
 POLL_SECONDS = 0.1

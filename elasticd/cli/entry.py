@@ -14,7 +14,7 @@ import typer
 
 from elasticd.cli.app import app
 from elasticd.errors import ElasticdError
-from elasticd.rules import one_line
+from elasticd.settings.rules import one_line
 
 PROGRAM = "elasticctl"
 INTERRUPTED = 130

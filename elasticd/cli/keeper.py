@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 
 from elasticd.cli.daemons import DAEMON_FILE, find, find_daemon, let_live, name, start, start_daemon
-from elasticd.cli.homes import node_homes
+from elasticd.client.homes import node_homes
 from elasticd.errors import UsageError
 from elasticd.shell.clock import monotonic_seconds
 

@@ -23,15 +23,15 @@ from typing import Any
 
 import psutil
 
-from elasticd import config
-from elasticd.cli.client import Connection, probe
 from elasticd.cli.daemons import DAEMON, DAEMON_FILE, LOG_FILE, find_daemon, let_live, start_daemon
-from elasticd.cli.homes import SOCKET_NAME, node_homes
 from elasticd.cli.keeper import end_keeper, start_keeper
-from elasticd.config import NodeConfig
+from elasticd.client.client import Connection, probe
+from elasticd.client.homes import SOCKET_NAME, node_homes
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError, UsageError
-from elasticd.shell.durable import write_whole
-from elasticd.shell.firewall import firewall
+from elasticd.settings import config
+from elasticd.settings.config import NodeConfig
+from elasticd.shell.chaos.firewall import firewall
+from elasticd.shell.storage.durable import write_whole
 from elasticd.supervision.roster import Roster, kill_group
 
 DEFAULT_NODES = 3

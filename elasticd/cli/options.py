@@ -14,8 +14,8 @@ from typing import Annotated
 
 import typer
 
-from elasticd.cli.client import Client
-from elasticd.cli.homes import local_home, user_home
+from elasticd.client.client import Client
+from elasticd.client.homes import local_home, user_home
 from elasticd.errors import ElasticdError
 
 

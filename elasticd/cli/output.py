@@ -13,7 +13,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from elasticd.rules import one_line
+from elasticd.settings.rules import one_line
 
 STATE_STYLES = {
     "alive": "green",

@@ -15,9 +15,9 @@ import typer
 
 from elasticd.cli import output
 from elasticd.cli.options import Common, Follow, Home, Json, common
-from elasticd.config import default_home
 from elasticd.errors import OperationError, UsageError
 from elasticd.launchd.service import LaunchdService
+from elasticd.settings.config import default_home
 from elasticd.supervision.service import ServiceStatus, SystemdService, invoking_user
 
 app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]}, rich_markup_mode=None)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from elasticd import archive, job
+from elasticd import archive
 from elasticd.archive import Archive
 from elasticd.errors import ConfigError
-from elasticd.job import JobSpec
+from elasticd.settings import job
+from elasticd.settings.job import JobSpec
 
 
 def prepare(path: Path, overrides: Sequence[str]) -> tuple[JobSpec, Archive]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from elasticd.core.effects import Effect, Emit, Log, Persist, Send
-from elasticd.core.messages import Message, Path
+from elasticd.core.words.effects import Effect, Emit, Log, Persist, Send
+from elasticd.core.words.messages import Message, Path
 from elasticd.types import NO_TAG, JobId, NodeId, Tag
 
 
@@ -21,7 +21,7 @@ class Timing:
     silent_floor_seconds: float = 1.5
     silent_seconds: float = 1.95
     """A peer that was not heard for so long is dead: in between as its pace lets expect
-    (core/detector.py)."""
+    (core/membership/detector.py)."""
     return_seconds: float = 2.0
     """A peer whose connection closed and that does not return for this long is dead."""
     settle_seconds: float = 3.0

@@ -16,12 +16,12 @@ from dataclasses import replace
 from heapq import heappop, heappush
 from math import inf
 
-from elasticd.core import effects as e
-from elasticd.core import messages as m
-from elasticd.core.frames import Frame, decode_frame, encode_frame
-from elasticd.core.links import ASK_SECONDS, SELDOM_ASK_SECONDS, Links
+from elasticd.core.membership.links import ASK_SECONDS, SELDOM_ASK_SECONDS, Links
+from elasticd.core.membership.sessions import Session
 from elasticd.core.node import Node
-from elasticd.core.sessions import Session
+from elasticd.core.words import effects as e
+from elasticd.core.words import messages as m
+from elasticd.core.words.frames import Frame, decode_frame, encode_frame
 from elasticd.errors import ProtocolError
 from elasticd.types import NodeId
 

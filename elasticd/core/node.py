@@ -15,22 +15,22 @@ from math import inf
 from typing import Any
 
 from elasticd.checkpoints.manifest import Stored
-from elasticd.core import effects as e
-from elasticd.core import messages as m
-from elasticd.core.adoption import Adoption
 from elasticd.core.context import Context, Timing
-from elasticd.core.drivers import Drivers, ToLeader
-from elasticd.core.jobs import JobTable
-from elasticd.core.liveness import Liveness
-from elasticd.core.member import Member
-from elasticd.core.nodes import NodeTable
-from elasticd.core.spares import SpareReducers
-from elasticd.core.status import job_status
-from elasticd.core.views import Membership
-from elasticd.core.votes import Votes
+from elasticd.core.jobs.nodes import NodeTable
+from elasticd.core.jobs.status import job_status
+from elasticd.core.jobs.table import JobTable
+from elasticd.core.leading.drivers import Drivers, ToLeader
+from elasticd.core.membership.liveness import Liveness
+from elasticd.core.membership.views import Membership
+from elasticd.core.membership.votes import Votes
+from elasticd.core.taking_part.adoption import Adoption
+from elasticd.core.taking_part.member import Member
+from elasticd.core.taking_part.spares import SpareReducers
+from elasticd.core.words import effects as e
+from elasticd.core.words import messages as m
 from elasticd.errors import ElasticdError
-from elasticd.job import JobSpec
 from elasticd.recovery.regroup import check_shares
+from elasticd.settings.job import JobSpec
 from elasticd.types import JobId, NodeId, Tag
 
 _EVENTS_PER_INSTANT = 10_000

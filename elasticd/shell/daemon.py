@@ -24,34 +24,35 @@ from typing import Any, TextIO, assert_never, cast
 import psutil
 import structlog
 
-from elasticd import __version__, archive, config, job
-from elasticd.core import effects as e
+from elasticd import __version__, archive
 from elasticd.core.context import Timing
 from elasticd.core.endpoint import Endpoint
-from elasticd.core.frames import decode_frame, encode_frame
 from elasticd.core.node import Node
+from elasticd.core.words import effects as e
+from elasticd.core.words.frames import decode_frame, encode_frame
 from elasticd.errors import ElasticdError, ProtocolError, UsageError
-from elasticd.shell.chaos import Chaos
-from elasticd.shell.children import ChildServer
+from elasticd.settings import config, job
+from elasticd.shell.chaos.cuts import Cutter
+from elasticd.shell.chaos.firewall import firewall
+from elasticd.shell.chaos.inject import Chaos
+from elasticd.shell.children.ranks import Ranks
+from elasticd.shell.children.server import ChildServer
 from elasticd.shell.clock import unix_seconds
-from elasticd.shell.control import ControlServer, lock_home
-from elasticd.shell.cuts import Cutter
-from elasticd.shell.durable import unwritable, write_durable
+from elasticd.shell.control.inventory import Inventory
+from elasticd.shell.control.jobsfolder import JobsFolder
+from elasticd.shell.control.queries import Queries
+from elasticd.shell.control.server import ControlServer, lock_home
 from elasticd.shell.engine import Engine
-from elasticd.shell.eventlog import EventLog
-from elasticd.shell.firewall import firewall
-from elasticd.shell.hello import Identity
-from elasticd.shell.inventory import Inventory
-from elasticd.shell.jobsfolder import JobsFolder
-from elasticd.shell.marks import Marks
-from elasticd.shell.memory import Memory
-from elasticd.shell.namelessfile import nameless_file
-from elasticd.shell.neighbours import Neighbours
-from elasticd.shell.peers import BLANK_BYTES, Callbacks, Peers
-from elasticd.shell.queries import Queries
-from elasticd.shell.ranks import Ranks
-from elasticd.shell.scrub import Scrubber
-from elasticd.shell.states import States
+from elasticd.shell.network.hello import Identity
+from elasticd.shell.network.neighbours import Neighbours
+from elasticd.shell.network.peers import BLANK_BYTES, Callbacks, Peers
+from elasticd.shell.storage.durable import unwritable, write_durable
+from elasticd.shell.storage.eventlog import EventLog
+from elasticd.shell.storage.marks import Marks
+from elasticd.shell.storage.namelessfile import nameless_file
+from elasticd.shell.storage.records import Memory
+from elasticd.shell.storage.scrub import Scrubber
+from elasticd.shell.storage.states import States
 from elasticd.supervision.notify import Notifier
 from elasticd.types import JobId, NodeId
 

@@ -7,8 +7,8 @@ import contextlib
 from collections import deque
 from collections.abc import Callable
 
-from elasticd.core.effects import Inward, Outward, Tick, Transmit
 from elasticd.core.endpoint import Endpoint
+from elasticd.core.words.effects import Inward, Outward, Tick, Transmit
 from elasticd.shell.clock import monotonic_seconds
 from elasticd.types import NodeId
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from elasticd.train.run import Run as Run
-    from elasticd.train.step import Step as Step
+    from elasticd.train.steps.step import Step as Step
 
 __all__ = ["Run", "Step"]
 
@@ -18,7 +18,7 @@ def __getattr__(name: str) -> Any:
 
         return Run
     if name == "Step":
-        from elasticd.train.step import Step
+        from elasticd.train.steps.step import Step
 
         return Step
     raise AttributeError(f"module 'elasticd.train' has no attribute {name!r}")

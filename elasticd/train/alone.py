@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from elasticd.errors import UsageError
 from elasticd.ipc.plan import ChunkPlan
-from elasticd.job import JobSpec, load
-from elasticd.train import randomness
-from elasticd.train.seat import Delivery, Files, Parts, ProbeResult
-from elasticd.train.state import Snapshot
-from elasticd.train.updates import Update
+from elasticd.settings.job import JobSpec, load
+from elasticd.train.states.state import Snapshot
+from elasticd.train.states.updates import Update
+from elasticd.train.steps import randomness
+from elasticd.train.steps.seat import Delivery, Files, Parts, ProbeResult
 from elasticd.train.world import World, Writes
 from elasticd.types import JobId, Lineage, NodeId, Point, Tag, first_stamp
 
@@ -48,7 +48,7 @@ def seed_alone() -> None:
 
 
 class AloneSeat:
-    """Implements :class:`elasticd.train.seat.Seat` with nobody else there."""
+    """Implements :class:`elasticd.train.steps.seat.Seat` with nobody else there."""
 
     def __init__(self, spec: JobSpec, folder: Path) -> None:
         self.spec = spec

@@ -10,11 +10,11 @@ import mlx.core as mx
 from mlx.nn.layers.normalization import BatchNorm
 
 from elasticd.checkpoints.codec import model_digest
-from elasticd.job import JobSpec
 from elasticd.recovery.relief import LEAST_MICRO
-from elasticd.train.data import Source
-from elasticd.train.state import TrainingState, model_tree
-from elasticd.train.trees import arrays, describe, walk
+from elasticd.settings.job import JobSpec
+from elasticd.train.states.state import TrainingState, model_tree
+from elasticd.train.states.trees import arrays, describe, walk
+from elasticd.train.steps.data import Source
 
 
 def fingerprint(

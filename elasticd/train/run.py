@@ -15,16 +15,16 @@ from mlx.nn.utils import value_and_grad
 
 from elasticd.checkpoints.codec import model_digest
 from elasticd.errors import GenerationLost, OperationError, UsageError
-from elasticd.train import randomness
 from elasticd.train.alone import AloneSeat
-from elasticd.train.data import Collate, StreamSource, source_of, stack
-from elasticd.train.engine import Engine
 from elasticd.train.fingerprint import fingerprint
-from elasticd.train.sampling import Batches
-from elasticd.train.seat import HOST
-from elasticd.train.state import TrainingState, model_tree
-from elasticd.train.step import Step
-from elasticd.train.trees import arrays
+from elasticd.train.states.state import TrainingState, model_tree
+from elasticd.train.states.trees import arrays
+from elasticd.train.steps import randomness
+from elasticd.train.steps.data import Collate, StreamSource, source_of, stack
+from elasticd.train.steps.engine import Engine
+from elasticd.train.steps.sampling import Batches
+from elasticd.train.steps.seat import HOST
+from elasticd.train.steps.step import Step
 from elasticd.train.world import World
 
 T = TypeVar("T")

@@ -38,10 +38,10 @@ import psutil
 from elasticd.checkpoints.codec import read_tensors, write_shard
 from elasticd.checkpoints.layout import split
 from elasticd.checkpoints.sequential import write_all
-from elasticd.shell import transfer
-from elasticd.train.state import Snapshot, TrainingState
+from elasticd.shell.network import transfer
+from elasticd.train.states.state import Snapshot, TrainingState
+from elasticd.train.states.writer import CheckpointWriter, Task
 from elasticd.train.world import World, Writes
-from elasticd.train.writer import CheckpointWriter, Task
 from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))

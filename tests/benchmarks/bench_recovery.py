@@ -47,12 +47,12 @@ import psutil
 
 from elasticd.archive import Archive
 from elasticd.cli import local, submit
-from elasticd.cli.client import Client
 from elasticd.cli.demo_watch import Watch
 from elasticd.cli.watch import ENDED
+from elasticd.client.client import Client
 from elasticd.errors import ElasticdError, OperationError
-from elasticd.job import JobSpec
-from elasticd.shell.watch import LOOK_SECONDS
+from elasticd.settings.job import JobSpec
+from elasticd.shell.children.watch import LOOK_SECONDS
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 

@@ -1,8 +1,8 @@
 """What membership costs as a cluster grows: messages when idle, time to agree after a death.
 
-The production state machine in simulated time: a full mesh up to 64 nodes, above that the overlay
-(core/overlay.py). Acknowledgements of sessions are not counted: one for each message but heartbeats
-where nothing else goes that way. Prints a table and draws it as SVG.
+The production state machine in simulated time: a full mesh up to 64 nodes, above that the
+overlay (core/membership/overlay.py). Acknowledgements of sessions are not counted: one for each
+message but heartbeats where nothing else goes that way. Prints a table and draws it as SVG.
 Run: ``python tests/benchmarks/bench_scale.py [--nodes 2,8,32] [--svg FILE]``.
 """
 
@@ -21,10 +21,10 @@ from math import log10
 from pathlib import Path
 from time import process_time
 
-from elasticd.core import effects as e
-from elasticd.core.liveness import Peer
-from elasticd.core.messages import View
+from elasticd.core.membership.liveness import Peer
 from elasticd.core.node import Node
+from elasticd.core.words import effects as e
+from elasticd.core.words.messages import View
 from elasticd.types import NodeId, Tag
 
 SIZES = (2, 8, 32, 64, 128, 512, 1000)

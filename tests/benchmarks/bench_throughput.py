@@ -38,8 +38,8 @@ import psutil
 
 from elasticd import examples
 from elasticd.cli import local, submit
-from elasticd.cli.client import Client
 from elasticd.cli.demo_watch import Watch
+from elasticd.client.client import Client
 
 RANKS = 2
 WARM_UP_STEPS = 15

@@ -20,8 +20,8 @@ from datetime import datetime
 from pathlib import Path
 
 from elasticd.cli import local
-from elasticd.cli.client import probe
 from elasticd.cli.daemons import LOG_FILE
+from elasticd.client.client import probe
 
 _PATIENCE_SECONDS = 60.0
 _LINE = re.compile(r"timestamp=(\S+) .*?event=(\"[^\"]*\"|\S+)(.*)")

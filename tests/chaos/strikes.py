@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
-from elasticd.shell.watch import LOOK_SECONDS
+from elasticd.shell.children.watch import LOOK_SECONDS
 from tests.chaos.schedule import PASSING, STOPPED, Blow, Fault
 from tests.integration.cluster import Cluster, Seen
 from tests.integration.memorygroup import MemoryGroup

@@ -18,7 +18,7 @@ import pytest
 from elasticd.checkpoints.codec import read_tensors
 from elasticd.ipc.child import CHILD_VARIABLE
 from elasticd.ipc.frames import FrameSocket
-from elasticd.job import JobSpec
+from elasticd.settings.job import JobSpec
 from elasticd.types import JobId, Lineage, NodeId, Tag, first_stamp, next_stamp
 
 pytestmark = pytest.mark.process

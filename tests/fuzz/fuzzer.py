@@ -19,10 +19,10 @@ from typing import Any
 
 import psutil
 
-from elasticd.config import load as load_config
-from elasticd.config import split_address
 from elasticd.ipc.frames import Decoder, encode
-from elasticd.shell.peers import CHANGING
+from elasticd.settings.config import load as load_config
+from elasticd.settings.config import split_address
+from elasticd.shell.network.peers import CHANGING
 from tests.fuzz.frames import Frames
 
 SECONDS = 5.0

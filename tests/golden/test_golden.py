@@ -16,12 +16,12 @@ import msgpack
 import pytest
 
 from elasticd.checkpoints import integrity, manifest
-from elasticd.core import childtalk
-from elasticd.core.codec import to_plain
-from elasticd.core.frames import decode_frame, encode_frame
 from elasticd.core.node import Stable
-from elasticd.shell.marks import Marks
-from elasticd.shell.memory import Memory
+from elasticd.core.taking_part import childtalk
+from elasticd.core.words.codec import to_plain
+from elasticd.core.words.frames import decode_frame, encode_frame
+from elasticd.shell.storage.marks import Marks
+from elasticd.shell.storage.records import Memory
 from elasticd.train.world import World
 from elasticd.types import JobId
 

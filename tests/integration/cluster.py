@@ -23,14 +23,14 @@ from typing import Any, Self, TypeVar
 
 import psutil
 
-from elasticd import config
-from elasticd.cli.client import Client
 from elasticd.cli.daemons import DAEMON
-from elasticd.cli.homes import node_homes
 from elasticd.cli.submit import prepare
+from elasticd.client.client import Client
+from elasticd.client.homes import node_homes
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
+from elasticd.settings import config
 from elasticd.supervision.roster import kill_group
-from elasticd.train.sampling import indices
+from elasticd.train.steps.sampling import indices
 
 T = TypeVar("T")
 

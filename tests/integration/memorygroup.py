@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from elasticd.shell import room
+from elasticd.shell.children import room
 
 _CLOSE_SECONDS = 10.0
 _EXHAUST_SECONDS = 10.0

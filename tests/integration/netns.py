@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from elasticd.cli.client import Client
+from elasticd.client.client import Client
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
 from tests.integration.cluster import Cluster
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elasticd.config import split_address
+from elasticd.settings.config import split_address
 from tests.integration.netns import NetCluster
 
 _READ_BYTES = 64 * 1024

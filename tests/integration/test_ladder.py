@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from elasticd.core.patience import FLOOR_SECONDS
+from elasticd.core.leading.patience import FLOOR_SECONDS
 from tests.integration import memorygroup
 from tests.integration.cluster import STEPS, Cluster
 from tests.integration.memorygroup import Hog, MemoryGroup

@@ -9,8 +9,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from elasticd.cli.homes import node_homes
-from elasticd.config import FILE_NAME, dump, load, split_address
+from elasticd.client.homes import node_homes
+from elasticd.settings.config import FILE_NAME, dump, load, split_address
 
 
 def why_not() -> str:

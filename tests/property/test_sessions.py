@@ -6,9 +6,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from elasticd.core.frames import Frame
-from elasticd.core.messages import Heartbeat, JobsKept, Message
-from elasticd.core.sessions import Session
+from elasticd.core.membership.sessions import Session
+from elasticd.core.words.frames import Frame
+from elasticd.core.words.messages import Heartbeat, JobsKept, Message
 from elasticd.types import NO_TAG, JobId
 
 sides = st.sampled_from((0, 1))

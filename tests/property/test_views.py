@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elasticd.core import effects as e
 from elasticd.core.node import Node
+from elasticd.core.words import effects as e
 from elasticd.types import NodeId
-from tests.unit.core.wires import Wires
+from tests.unit.core.membership.wires import Wires
 
 NAMES = tuple(map(NodeId, "abcd"))
 HEALED_SECONDS = 40.0

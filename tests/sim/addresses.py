@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from elasticd.core import effects as e
-from elasticd.core.messages import Path, World
+from elasticd.core.words import effects as e
+from elasticd.core.words.messages import Path, World
 from elasticd.types import NodeId
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from elasticd.core import messages as m
+from elasticd.core.words import messages as m
 from elasticd.types import NodeId, Tag
 
 from .disk import Disk

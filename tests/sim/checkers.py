@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from elasticd.core import effects as e
-from elasticd.core.messages import Form, Heartbeat, MemberStatus, Message, View, World
+from elasticd.core.words import effects as e
+from elasticd.core.words.messages import Form, Heartbeat, MemberStatus, Message, View, World
 from elasticd.recovery.relief import cut
 from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, next_stamp
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from elasticd.core import effects as e
 from elasticd.core.context import Timing
-from elasticd.core.messages import JobRecord, World
 from elasticd.core.node import Node
-from elasticd.job import JobSpec
+from elasticd.core.words import effects as e
+from elasticd.core.words.messages import JobRecord, World
+from elasticd.settings.job import JobSpec
 from elasticd.types import JobId, NodeId
 
 from .addresses import Addresses

@@ -27,7 +27,7 @@ if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parents[1])
     __package__ = "sim"
 
-from elasticd.core import effects as e
+from elasticd.core.words import effects as e
 
 from .cluster import Setup
 from .run import Result, simulate

@@ -8,12 +8,12 @@ from typing import Any
 
 from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.checkpoints.retention import KeepLast, prunable
-from elasticd.core.codec import to_plain
-from elasticd.core.effects import Reached
-from elasticd.core.messages import JobRecord, View, World
 from elasticd.core.node import Stable
 from elasticd.core.recall import Recall
-from elasticd.shell.journal import frame, scan
+from elasticd.core.words.codec import to_plain
+from elasticd.core.words.effects import Reached
+from elasticd.core.words.messages import JobRecord, View, World
+from elasticd.shell.storage.journal import frame, scan
 from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
 
 Key = tuple[JobId, int, Stamp]
@@ -221,7 +221,7 @@ class Disk:
         return ""
 
     def prune(self, job: JobId, lineage: Lineage, step: int, keep: int) -> None:
-        """As shell/states.py: up to a checkpoint that is consistent."""
+        """As shell/storage/states.py: up to a checkpoint that is consistent."""
         known = [m for m in self.finals.values() if m.job == job and m.step <= step]
         for gone in prunable(known, [KeepLast(keep)], lineage):
             self._remove((gone.job, gone.step, gone.stamp))

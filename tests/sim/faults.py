@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import product
 
-from elasticd.core import effects as e
+from elasticd.core.words import effects as e
 from elasticd.types import NodeId
 
 from .cluster import Cluster, JobShape, Setup, Strike

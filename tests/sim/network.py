@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from elasticd.core import effects as e
-from elasticd.core.frames import Frame, decode_frame, encode_frame
+from elasticd.core.words import effects as e
+from elasticd.core.words.frames import Frame, decode_frame, encode_frame
 from elasticd.types import NodeId
 
 from .cluster import Cluster, Mishap
@@ -40,7 +40,7 @@ class Session:
 
 
 class Network:
-    """Tells each host of its peers as shell/peers.py does, and carries their messages."""
+    """Tells each host of its peers as shell/network/peers.py does, and carries their messages."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

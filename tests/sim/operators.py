@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from elasticd.core import effects as e
-from elasticd.core.messages import JobRecord
+from elasticd.core.words import effects as e
+from elasticd.core.words.messages import JobRecord
 from elasticd.types import JobId, NodeId
 
 from .cluster import Cluster, JobShape, spec_of

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from elasticd.core.codec import to_plain
+from elasticd.core.words.codec import to_plain
 
 from .cluster import JobShape, Mishap, Setup, Strike, Weather
 from .run import Result

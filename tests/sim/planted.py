@@ -20,16 +20,16 @@ if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parents[1])
     __package__ = "sim"
 
-from elasticd.core import effects as e
-from elasticd.core import leader, planning
-from elasticd.core import messages as m
-from elasticd.core.checkpointing import Checkpoints
-from elasticd.core.member import Member
+from elasticd.core.leading import leader, planning
+from elasticd.core.leading.checkpointing import Checkpoints
+from elasticd.core.leading.trust import Trust
+from elasticd.core.membership.sessions import Session
+from elasticd.core.membership.views import Membership
+from elasticd.core.membership.votes import Votes
 from elasticd.core.node import Node
-from elasticd.core.sessions import Session
-from elasticd.core.trust import Trust
-from elasticd.core.views import Membership
-from elasticd.core.votes import Votes
+from elasticd.core.taking_part.member import Member
+from elasticd.core.words import effects as e
+from elasticd.core.words import messages as m
 from elasticd.recovery import quorum, regroup, restore
 from elasticd.types import NodeId
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from elasticd.core import effects as e
+from elasticd.core.words import effects as e
 from elasticd.types import NodeId
 
 from .cluster import Cluster

@@ -1,4 +1,4 @@
-"""A cluster above a full mesh's reach: who watches whom is the overlay's (core/overlay.py)."""
+"""A cluster above a full mesh's reach: the overlay says who watches whom."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from elasticd.core.overlay import FULL_MESH_NODES
+from elasticd.core.membership.overlay import FULL_MESH_NODES
 from elasticd.types import NodeId
 
 from .cluster import Cluster, JobShape, Setup

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from elasticd.core import effects as e
+from elasticd.core.words import effects as e
 from elasticd.types import JobId, NodeId
 
 from .cluster import Cluster, JobShape, Setup

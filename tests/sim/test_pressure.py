@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elasticd.core import effects as e
+from elasticd.core.words import effects as e
 
 from .cluster import Cluster, JobShape, Setup
 from .faults import Injector

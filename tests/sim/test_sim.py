@@ -170,7 +170,7 @@ def test_all_trainers_killed_at_once_restores_the_newest_checkpoint() -> None:
 
 @pytest.mark.parametrize("seconds", [0.5, 1.0, 1.9, 2.1, 2.5, 3.0])
 def test_a_cancel_at_any_phase_ends_everything(seconds: float) -> None:
-    from elasticd.core import effects as e
+    from elasticd.core.words import effects as e
 
     def script(cluster: Cluster, injector: Injector) -> None:
         def cancel() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from elasticd.core import effects as e
+from elasticd.core.words import effects as e
 from elasticd.types import NodeId
 
 from .cluster import Cluster, JobShape, Setup

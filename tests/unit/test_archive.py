@@ -74,7 +74,10 @@ def test_times_owners_and_order_do_not_count(folder: Path, tmp_path: Path) -> No
 
 def test_what_is_never_shipped(folder: Path) -> None:
     fill(folder, dict.fromkeys((".git/x", "a/__pycache__/x", ".venv/x", "x.pyc"), ""))
-    fill(folder, dict.fromkeys((".DS_Store", "node_modules/x", "home/node-0/elasticd.toml"), ""))
+    fill(
+        folder,
+        dict.fromkeys((".DS_Store", "node_modules/x", "home/node-0/elasticd.toml"), ""),
+    )
     fill(folder, {"home/node-0/control.log": ""})
     assert names(archive.pack(folder)) == ["data/a.txt", "data/deep/b.bin", "train.py"]
 

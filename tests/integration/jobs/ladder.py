@@ -17,7 +17,7 @@ from common import CLASSES, HIDDEN, INPUTS, SAMPLES, Ledger, Samples, counts  # 
 from mlx.utils import tree_map
 
 import elasticd
-from elasticd.train.data import stack
+from elasticd.train.steps.data import stack
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--pace-seconds", type=float, default=0.002)

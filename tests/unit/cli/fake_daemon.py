@@ -18,8 +18,8 @@ from typing import Any, Self
 
 import psutil
 
-from elasticd import config
 from elasticd.ipc.frames import FrameSocket
+from elasticd.settings import config
 
 Message = Mapping[str, Any]
 Answer = Callable[[dict[str, Any]], Iterable[Message]]

@@ -14,10 +14,10 @@ import pytest
 from rich.console import Console
 
 from elasticd.cli import demo
-from elasticd.cli.client import Client
 from elasticd.cli.demo_faults import Strike, Target, choose, finished, measure, new_world, strike
 from elasticd.cli.demo_screen import Screen, described_rank
 from elasticd.cli.demo_watch import Watch
+from elasticd.client.client import Client
 from elasticd.errors import NoDaemonError, OperationError
 
 KILLED_AT = 1000.0

@@ -17,11 +17,11 @@ from typing import Any
 import psutil
 import pytest
 
-from elasticd import config
 from elasticd.cli import local
-from elasticd.cli.client import probe
-from elasticd.cli.homes import node_homes
+from elasticd.client.client import probe
+from elasticd.client.homes import node_homes
 from elasticd.errors import OperationError, UsageError
+from elasticd.settings import config
 
 Ctl = Callable[..., tuple[int, str, str]]
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from elasticd import archive
-from elasticd.job import JobSpec
+from elasticd.settings.job import JobSpec
 
 Ctl = Callable[..., tuple[int, str, str]]
 Daemon = Callable[..., Any]
 
 WRONG: dict[str, Any] = tomllib.loads(
-    (Path(__file__).parents[1] / "wrong_jobs.toml").read_text(encoding="utf-8")
+    (Path(__file__).parents[1] / "settings" / "wrong_jobs.toml").read_text(encoding="utf-8")
 )
 BASE: str = WRONG["base"]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from elasticd.core import effects as e
 from elasticd.core.endpoint import Endpoint
+from elasticd.core.words import effects as e
 from elasticd.shell.clock import monotonic_seconds
 from elasticd.shell.engine import Engine
 

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from elasticd.checkpoints.codec import write_memory
 from elasticd.errors import GenerationLost
 from elasticd.ipc.plan import ChunkPlan
-from elasticd.job import JobSpec
 from elasticd.recovery import tree
-from elasticd.train.layout import vector_digest
-from elasticd.train.lending import Lending, Request
-from elasticd.train.seat import HOST, Delivery, Files, Parts, ProbeResult
-from elasticd.train.state import Snapshot
-from elasticd.train.updates import Update
+from elasticd.settings.job import JobSpec
+from elasticd.train.states.lending import Lending, Request
+from elasticd.train.states.state import Snapshot
+from elasticd.train.states.updates import Update
+from elasticd.train.steps.layout import vector_digest
+from elasticd.train.steps.seat import HOST, Delivery, Files, Parts, ProbeResult
 from elasticd.train.world import Share, World, Writes
 from elasticd.types import JobId, Lineage, NodeId, Point, Tag, first_stamp
 
@@ -162,7 +162,7 @@ class Cohort:
 
 
 class Seat:
-    """Implements :class:`elasticd.train.seat.Seat` for one rank of a cohort."""
+    """Implements :class:`elasticd.train.steps.seat.Seat` for one rank of a cohort."""
 
     def __init__(self, cohort: Cohort, name: str) -> None:
         self.cohort, self.name, self.spec = cohort, name, cohort.job

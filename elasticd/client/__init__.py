@@ -1,0 +1,1 @@
+"""Talks to a daemon over its control socket."""

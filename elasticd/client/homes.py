@@ -1,0 +1,50 @@
+"""Which folder a command is about."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from elasticd.settings.config import default_home
+
+SOCKET_NAME = "control.sock"
+LOCAL = "local"
+
+
+def user_home(given: Path | None) -> Path:
+    """The home that a command talks to: ``given``, ELASTICD_HOME, or the platform's place.
+
+    Where no daemon lives in the platform's place but a local cluster does, that cluster is meant.
+    """
+    if given is not None:
+        return given.absolute()
+    home = default_home().absolute()
+    if "ELASTICD_HOME" not in os.environ and not (home / SOCKET_NAME).exists():
+        local = home / LOCAL
+        if node_homes(local):
+            return local
+    return home
+
+
+def local_home(given: Path | None) -> Path:
+    """The home of a local cluster: as given, or ``local`` in the platform's place."""
+    if given is not None or os.environ.get("ELASTICD_HOME"):
+        return (given or default_home()).absolute()
+    return default_home().absolute() / LOCAL
+
+
+def node_homes(home: Path) -> list[Path]:
+    """The homes of a local cluster's daemons, by number."""
+    numbered = []
+    for folder in home.glob("node-*"):
+        found = re.fullmatch(r"node-(0|[1-9]\d{0,3})", folder.name)
+        if found and folder.is_dir():
+            numbered.append((int(found[1]), folder))
+    return [folder for _, folder in sorted(numbered)]
+
+
+def sockets(home: Path) -> list[Path]:
+    """The control sockets under ``home``: its own, then those of its nodes."""
+    folders = [home, *node_homes(home)]
+    return [path for folder in folders if (path := folder / SOCKET_NAME).exists()]

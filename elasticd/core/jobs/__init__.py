@@ -1,0 +1,1 @@
+"""What every node keeps of jobs and of nodes."""

@@ -1,0 +1,111 @@
+"""What operators want of nodes, kept by every node: which of them no job is to run on.
+
+As with jobs, a request is answered when every member of the view has it on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from elasticd.core.context import Context
+from elasticd.core.words import effects as e
+from elasticd.core.words import messages as m
+from elasticd.types import NodeId
+
+
+@dataclass(slots=True)
+class Asked:
+    """A client's request that is answered when every member has the record on disk."""
+
+    request: int
+    node: NodeId
+    missing: set[NodeId]
+    body: dict[str, Any]
+
+
+@dataclass(slots=True)
+class NodeTable:
+    """``known`` gives every node that was ever heard of, ``members`` those of the view, ``near``
+    those of them that news are sent to."""
+
+    ctx: Context
+    known: Callable[[], Sequence[NodeId]]
+    members: Callable[[], Sequence[NodeId]]
+    near: Callable[[], Sequence[NodeId]]
+    records: dict[NodeId, m.NodeRecord] = field(default_factory=dict)
+    asked: list[Asked] = field(default_factory=list)
+    departing: set[NodeId] = field(default_factory=set)
+    """Nodes whose daemons are about to be stopped."""
+
+    def unwanted(self) -> frozenset[NodeId]:
+        """Nodes that no job is to run on."""
+        return frozenset(n for n, record in self.records.items() if record.draining) | frozenset(
+            self.departing
+        )
+
+    def draining(self, node: NodeId) -> bool:
+        record = self.records.get(node)
+        return record is not None and record.draining
+
+    def drain(self, request: int, node: NodeId, draining: bool) -> None:
+        """Drain or undrain; it stays as it is if that is what it was asked to be already."""
+        record = self.records.get(node, m.NodeRecord(node))
+        if node not in self.records and node not in self.known():
+            self.ctx.do(e.Reply(request, {"error": f"no node {node}", "code": 1}))
+            return
+        changes = record.draining != draining
+        # Said again it rises too: on the other side of a partition the opposite may have been said.
+        record = replace(record, intent=record.intent + (1 if changes else 2))
+        self.update(record)
+        if changes:
+            kind, text = "node_draining", f"{node} is drained: its ranks leave, no job runs there"
+            if not draining:
+                kind, text = "node_undrained", f"{node} takes part again"
+            self.ctx.emit(kind, text, culprit=node)
+        missing = {n for n in self.members() if n != self.ctx.me}
+        for member in sorted(missing):
+            self.ctx.send(member, m.Nodes((record,)))
+        state = "draining" if draining else "alive"
+        self.asked.append(Asked(request, node, missing, {"id": node, "state": state}))
+
+    def answer(self) -> None:
+        """Answer the requests that no living member of the view stands against any more."""
+        if not self.asked:
+            return
+        members = set(self.members())
+        for asked in list(self.asked):
+            if not asked.missing & members:
+                self.asked.remove(asked)
+                self.ctx.do(e.Reply(asked.request, asked.body))
+
+    def on_nodes(self, sender: NodeId, records: Sequence[m.NodeRecord]) -> None:
+        for record in records:
+            self.update(record)
+        kept = tuple(record.node for record in records)
+        self.on_kept(sender, kept)
+        self.ctx.send(sender, m.NodesKept(kept))
+
+    def on_kept(self, sender: NodeId, nodes: Sequence[NodeId]) -> None:
+        for asked in self.asked:
+            if asked.node in nodes:
+                asked.missing.discard(sender)
+
+    def share(self, nodes: Sequence[NodeId]) -> None:
+        """Tell nodes of all records."""
+        if self.records:
+            records = tuple(self.records[node] for node in sorted(self.records))
+            for node in nodes:
+                self.ctx.send(node, m.Nodes(records))
+
+    def update(self, record: m.NodeRecord) -> None:
+        """Merge a record into the table; keep it and tell the others if that is news."""
+        known = self.records.get(record.node)
+        merged = record if known is None else known.merged(record)
+        if merged != known:
+            self.records[record.node] = merged
+            self.ctx.persist("node", merged)
+            for node in self.near():
+                if node != self.ctx.me:
+                    self.ctx.send(node, m.Nodes((merged,)))

@@ -1,0 +1,69 @@
+"""What ``status`` shows of a job, from its record and its leader's last summary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from elasticd.core.words.messages import JobRecord
+from elasticd.recovery.relief import cut
+from elasticd.settings.job import JobSpec
+
+
+def job_status(
+    record: JobRecord,
+    summary: Mapping[str, Any],
+    queue_position: int | None = None,
+    parked: str = "",
+) -> dict[str, Any]:
+    """One entry of ``status --json``'s jobs. ``parked``: why nothing trains on this side."""
+    spec = JobSpec.from_dict(record.spec)
+    fields: dict[str, Any] = {
+        "generation": 0,
+        "step": 0,
+        "loss": None,
+        "steps_per_second": 0.0,
+        "recoveries": 0,
+        "lost_steps": 0,
+        "exact": spec.world.reduction == "exact",
+        "bytes_per_step": 0,
+        "digest": None,
+        "digest_step": None,
+        "ranks": [],
+        "quarantined": [],
+        **summary,
+        **record.account,
+    }
+    if parked and record.state == "running":
+        fields |= {"state": "parked", "reason": parked, "ranks": [], "steps_per_second": 0.0}
+    elif record.state != "running":
+        fields |= {"state": record.state, "reason": record.reason, "ranks": []}
+        fields |= {"steps_per_second": 0.0}
+    if record.paused and not record.ended:
+        fields |= _paused(record)
+    if record.state == "queued":
+        fields["step"] = record.step
+    if record.ended:
+        fields["step"] = max(fields["step"], record.step)
+    if record.state == "finished":
+        fields |= {"digest": record.digest, "digest_step": record.step}
+    return {
+        "id": record.id,
+        "name": spec.job.name,
+        "state": "running",
+        "reason": None,
+        "steps": spec.train.steps,
+        "global_batch": spec.batch.global_,
+        "micro_batch": cut(spec.batch.global_, spec.batch.micro, record.relief).micro,
+        "micro_batch_asked": spec.batch.micro,
+        "relief": record.relief,
+        "priority": record.priority,
+        "queue_position": queue_position,
+        **fields,
+    }
+
+
+def _paused(record: JobRecord) -> dict[str, Any]:
+    if record.state == "queued":
+        return {"state": "paused", "reason": "paused by the user"}
+    return {"reason": "it is to be paused, at a step that every member commits and stores"}

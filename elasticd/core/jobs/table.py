@@ -1,0 +1,141 @@
+"""The job table: every node's records of all jobs, merged by union, and what operators ask of them.
+
+A request is answered when every member of the view has the record on its disk, so that it survives
+the loss of the node that it was given to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from elasticd.core.context import Context
+from elasticd.core.words import effects as e
+from elasticd.core.words import messages as m
+from elasticd.types import JobId, NodeId
+
+_ENDS = {"failed": "failed", "finished": "finished", "cancelled": "was cancelled"}
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A client's request that is answered when every member has the record on disk."""
+
+    request: int
+    job: JobId
+    nodes: set[NodeId]
+    body: dict[str, Any]
+
+
+@dataclass(slots=True)
+class JobTable:
+    """``near`` gives the nodes that news are sent to, ``members`` those of the view (none without
+    one)."""
+
+    ctx: Context
+    near: Callable[[], Sequence[NodeId]]
+    members: Callable[[], Sequence[NodeId]]
+    records: dict[JobId, m.JobRecord] = field(default_factory=dict)
+    waiting: list[Waiting] = field(default_factory=list)
+
+    # --- operators --------------------------------------------------------------------------------
+
+    def submit(self, request: int, record: m.JobRecord) -> None:
+        self.update(record)
+        name = record.spec["job"]["name"]
+        self.ctx.emit("job_submitted", f"{record.id} was submitted", record.id, name=name)
+        self._answer_when_kept(request, record.id, {"id": record.id})
+
+    def cancel(self, request: int, job: JobId) -> None:
+        record = self.records.get(job)
+        if record is None:
+            self.ctx.do(e.Reply(request, {"error": f"no job {job}", "code": 1}))
+            return
+        if record.ended:
+            self.ctx.do(e.Reply(request, {"id": job, "state": record.state}))
+            return
+        self.update(replace(record, state="cancelled", reason="cancelled by the user"))
+        self.ctx.emit("job_cancelled", "cancelled by the user", job)
+        self._answer_when_kept(request, job, {"id": job, "state": "cancelled"})
+
+    def pause(self, request: int, job: JobId, paused: bool) -> None:
+        """Pause or resume a job; it stays as it is if that is what it was asked to be already."""
+        record = self.records.get(job)
+        if record is None:
+            self.ctx.do(e.Reply(request, {"error": f"no job {job}", "code": 1}))
+            return
+        if record.ended:
+            text = f"{job} has ended: it {_ENDS[record.state]}"
+            self.ctx.do(e.Reply(request, {"error": text, "code": 1}))
+            return
+        # Said again it rises too: on the other side of a partition the opposite may have been said.
+        self.update(replace(record, intent=record.intent + 1 + (record.paused == paused)))
+        if record.paused != paused:
+            kind, text = ("job_pausing", "paused") if paused else ("job_resumed", "resumed")
+            self.ctx.emit(kind, f"{text} by the user", job)
+        state = "paused" if paused else record.state
+        self._answer_when_kept(request, job, {"id": job, "state": state})
+
+    def _answer_when_kept(self, request: int, job: JobId, body: dict[str, Any]) -> None:
+        nodes = {node for node in self.members() if node != self.ctx.me}
+        # They say that they keep it also if it is no news to them.
+        for node in sorted(nodes):
+            self.ctx.send(node, m.Jobs((self.records[job],)))
+        self.waiting.append(Waiting(request, job, nodes, body))
+
+    def answer(self) -> None:
+        """Answer the requests that no living member of the view stands against any more."""
+        if not self.waiting:
+            return
+        members = set(self.members())
+        for waiting in list(self.waiting):
+            if not waiting.nodes & members:
+                self.waiting.remove(waiting)
+                self.ctx.do(e.Reply(waiting.request, waiting.body))
+
+    # --- other nodes ------------------------------------------------------------------------------
+
+    def on_jobs(self, node: NodeId, records: Sequence[m.JobRecord]) -> None:
+        """Another node told of jobs."""
+        for record in records:
+            self.update(record)
+        # Who tells of a job keeps it: its own answer to us may have been lost.
+        kept = tuple(record.id for record in records)
+        self.on_kept(node, kept)
+        self.ctx.send(node, m.JobsKept(kept))
+
+    def on_kept(self, node: NodeId, jobs: Sequence[JobId]) -> None:
+        """What a node has of these jobs is on its disk."""
+        for waiting in self.waiting:
+            if waiting.job in jobs:
+                waiting.nodes.discard(node)
+
+    def share(self, nodes: Sequence[NodeId]) -> None:
+        """Tell nodes of all jobs."""
+        if self.records:
+            records = tuple(self.records[job] for job in sorted(self.records))
+            for node in nodes:
+                self.ctx.send(node, m.Jobs(records))
+
+    # --- the records ------------------------------------------------------------------------------
+
+    def update(self, record: m.JobRecord) -> None:
+        """Merge a record into the table; keep it and tell the others if that is news."""
+        known = self.records.get(record.id)
+        merged = record if known is None else known.merged(record)
+        if merged == known:
+            return
+        self.records[record.id] = merged
+        self.ctx.persist("job", merged)
+        for node in self.near():
+            if node != self.ctx.me:
+                self.ctx.send(node, m.Jobs((merged,)))
+
+    def queue(self) -> list[m.JobRecord]:
+        """All jobs in the order in which they were or will be run."""
+        return sorted(self.records.values(), key=lambda r: (-r.priority, r.number, r.id))
+
+    def runnable(self) -> list[m.JobRecord]:
+        """Those that wait for their turn, in its order."""
+        return [r for r in self.queue() if r.state == "queued" and not r.paused]

@@ -1,0 +1,1 @@
+"""What the leader of a view does for its jobs."""

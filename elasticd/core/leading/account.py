@@ -1,0 +1,170 @@
+"""The leader's account of one job's faults: what speaks against whom, and what recoveries cost."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from elasticd.core.context import Context
+from elasticd.core.words.messages import World
+from elasticd.recovery import faults, restore
+from elasticd.types import JobId, NodeId
+
+FRUITLESS_LIMIT = 8
+"""After this many recoveries without one committed step between them a job rests before every
+further try."""
+
+_DEARER = ("", "start", "grow", "retry", "regroup", "relieve", "rescue", "restore")
+
+
+@dataclass(slots=True)
+class Recovery:
+    """From the first evidence to the next committed step."""
+
+    since: float
+    detected: float
+    before: int
+    pieces: list[faults.Evidence] = field(default_factory=list)
+    counted: bool = False
+    rung: str = ""
+    """The dearest one of the worlds that it took."""
+    lost: int = 0
+
+    def climb(self, rung: str, step: int) -> None:
+        """A world was planned for it that starts from ``step``."""
+        self.rung = max(self.rung, rung, key=_DEARER.index)
+        self.lost = max(self.lost, self.before - step)
+
+    def has(self, *kinds: str) -> bool:
+        """Whether any evidence is of these faults."""
+        return any(piece.fault in kinds for piece in self.pieces)
+
+
+@dataclass(slots=True)
+class Account:
+    """Of one job, while its driver lives. Worlds carry the totals to later leaders."""
+
+    ctx: Context
+    job: JobId
+    recovery: Recovery | None = None
+    recoveries: int = 0
+    lost_steps: int = 0
+    fruitless: int = 0
+    rested: int = 0
+    """At which of these it has rested."""
+    furthest: int = 0
+    """The newest step that was ever committed: doing again what a restore lost is no progress."""
+
+    @property
+    def pieces(self) -> list[faults.Evidence]:
+        """The evidence on which no plan was made yet."""
+        return self.recovery.pieces if self.recovery is not None else []
+
+    def adopt(self, world: World) -> None:
+        """What earlier leaders counted."""
+        self.recoveries = max(self.recoveries, world.recoveries)
+        self.lost_steps = max(self.lost_steps, world.lost_steps)
+
+    def add(self, piece: faults.Evidence, committed: int) -> None:
+        """Take in evidence; it opens a recovery if there is none."""
+        if self.recovery is None:
+            self.recovery = Recovery(piece.seen_seconds, self.ctx.now, committed)
+        self.recovery.since = min(self.recovery.since, piece.seen_seconds)
+        self.recovery.pieces.append(piece)
+
+    def count(self) -> None:
+        """The evidence breaks a world."""
+        if self.recovery is not None and not self.recovery.counted:
+            self.recovery.counted = True
+            self.recoveries += 1
+
+    def tired(self) -> int:
+        """By how many fruitless recoveries the limit is exceeded, once for each of them; else 0."""
+        if self.fruitless <= max(FRUITLESS_LIMIT, self.rested):
+            return 0
+        self.rested = self.fruitless
+        return self.fruitless - FRUITLESS_LIMIT
+
+    def tell(self, node: NodeId, fault: str, reason: str, world: World) -> None:
+        """Of a fault that breaks nothing."""
+        self.ctx.emit(
+            "fault_detected",
+            f"{fault} on {node}: {reason}",
+            self.job,
+            world.generation.counter,
+            fault=fault,
+            rank=world.members.index(node),
+            culprit=node,
+            evidence=[reason],
+            seconds_to_detect=0.0,
+        )
+
+    def open_restore(self, since: float, committed: int) -> None:
+        """A state comes back from disk though nobody saw anything break."""
+        self.recovery = Recovery(since, since, committed, counted=True)
+        self.recoveries += 1
+
+    def planned(self, rung: str, step: int, lost: int) -> None:
+        """A world starts from ``step`` and gives up ``lost`` committed steps."""
+        self.lost_steps += lost
+        if self.recovery is not None:
+            self.recovery.climb(rung, step)
+
+    def evidence(self) -> str:
+        """The last of the evidence, in one line."""
+        return "; ".join(f"{p.culprit}: {p.text}" for p in self.pieces[-4:])
+
+    def diagnose(self, resume: restore.Resume, world: World | None) -> None:
+        """Say what broke, and from where it goes on."""
+        recovery = self.recovery
+        if recovery is None or not recovery.pieces:
+            return
+        ranks: Collection[NodeId] = world.members if world is not None else ()
+        generation = world.generation.counter if world is not None else None
+        for found in faults.classify(recovery.pieces):
+            rank = list(ranks).index(found.culprit) if found.culprit in ranks else None
+            seen = min(p.seen_seconds for p in recovery.pieces)
+            ago = self.ctx.now - self.ctx.wall
+            self.ctx.emit(
+                "fault_detected",
+                f"{found.fault} on {found.culprit}: {found.evidence[0]}",
+                self.job,
+                generation,
+                fault=found.fault,
+                rank=rank,
+                culprit=found.culprit,
+                evidence=list(found.evidence),
+                confidence=found.confidence,
+                seconds_to_detect=round(max(0.0, recovery.detected - seen), 4),
+                evidence_time=round(seen - ago, 4),
+                detected_time=round(recovery.detected - ago, 4),
+            )
+        self.ctx.emit(
+            "recovery_started",
+            resume.reason,
+            self.job,
+            generation,
+            resume_step=resume.point.step,
+        )
+        recovery.pieces.clear()
+
+    def close(self, world: World, committed: int) -> None:
+        """A step is committed in ``world``, or none is left to do."""
+        if committed > self.furthest:
+            self.furthest, self.fruitless, self.rested = committed, 0, 0
+        recovery, self.recovery = self.recovery, None
+        if recovery is None or not recovery.counted:
+            return
+        seconds = self.ctx.now - recovery.since
+        # A new leader may have found the world formed for it already.
+        recovery.climb(world.rung, world.step)
+        self.ctx.emit(
+            "recovery_finished",
+            f"{recovery.rung} took {seconds:.2f} s and lost {recovery.lost} committed steps",
+            world.job,
+            world.generation.counter,
+            rung=recovery.rung,
+            seconds=round(seconds, 4),
+            lost_steps=recovery.lost,
+            resume_step=world.step,
+        )

@@ -1,0 +1,167 @@
+"""The leader's drivers, one for each job that runs: begun by the queue's order, ended with records.
+
+On a node that does not lead there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from elasticd.core.context import Context
+from elasticd.core.jobs.table import JobTable
+from elasticd.core.leading.halting import Rest
+from elasticd.core.leading.leader import Driver
+from elasticd.core.words import messages as m
+from elasticd.types import JobId, NodeId
+
+_ACCOUNT = (
+    "generation", "loss", "recoveries", "lost_steps", "exact", "bytes_per_step", "digest",
+    "digest_step", "quarantined",
+)  # fmt: skip
+
+ToLeader = (
+    m.MemberStatus
+    | m.Holding
+    | m.Lent
+    | m.Prepared
+    | m.Listening
+    | m.Ready
+    | m.Fault
+    | m.Progress
+    | m.Digest
+    | m.Rechecked
+    | m.Pressed
+    | m.ShardsWritten
+    | m.ShardsFailed
+    | m.ManifestStored
+    | m.Noted
+)
+"""What members tell the leader about a job."""
+
+
+@dataclass(slots=True)
+class Drivers:
+    ctx: Context
+    jobs: JobTable
+    unwanted: Callable[[], frozenset[NodeId]]
+    """Nodes that no job is to run on."""
+    by_job: dict[JobId, Driver] = field(default_factory=dict)
+
+    def schedule(self, view: m.View) -> None:
+        """Run the first job of the queue that may run, if none does."""
+        first = next((r for r in self.jobs.queue() if r.state == "running"), None)
+        if first is None and (waiting := self.jobs.runnable()):
+            first = replace(waiting[0], state="running", turn=waiting[0].turn + 1)
+            self.jobs.update(first)
+        if first is not None and first.id not in self.by_job:
+            self.by_job[first.id] = Driver.of(self.ctx, first, view)
+            for node in view.members:
+                self.ctx.send(node, m.Report(first.id))
+
+    def tick(self) -> None:
+        for job, driver in self.by_job.items():
+            driver.record, driver.unwanted = self.jobs.records[job], self.unwanted()
+            driver.tick()
+            driver.maybe_summarise()
+
+    def keep_records(self) -> None:
+        """What the drivers decided goes into the jobs' records."""
+        for job in list(self.by_job):
+            driver, record = self.by_job[job], self.jobs.records[job]
+            if driver.relief.level > record.relief:
+                self.jobs.update(replace(record, relief=driver.relief.level))
+            past = driver.histories
+            if (past.left, past.ran) != (record.left, record.ran):
+                self.jobs.update(replace(record, left=past.left, ran=past.ran))
+                merged = self.jobs.records[job]
+                past.left, past.ran = merged.left, merged.ran
+            if driver.outcome is not None and not record.ended:
+                self._end(job, driver, *driver.outcome)
+            if driver.rest is not None and not record.ended:
+                self._rest(job, driver.rest)
+            if self.jobs.records[job].ended:
+                self._keep_account(job, driver)
+            if self.jobs.records[job].state != "running":
+                driver.summary_due, driver.summary_at = True, 0.0
+                driver.maybe_summarise()
+                del self.by_job[job]
+
+    def _rest(self, job: JobId, rest: Rest) -> None:
+        """A job that was paused has come to rest; the next one of the queue may run."""
+        record = self.jobs.records[job]
+        if record.state == "running":
+            self.jobs.update(
+                replace(
+                    record, state="queued", turn=record.turn + 1, step=rest.step,
+                    rested=rest.generation,
+                )
+            )  # fmt: skip
+            text = f"it rests at step {rest.step}, which is stored"
+            self.ctx.emit("job_paused", text, job, step=rest.step)
+
+    def _end(self, job: JobId, driver: Driver, state: m.JobState, reason: str) -> None:
+        newest = driver.newest
+        digest = newest.digest if state == "finished" and newest is not None else None
+        record = self.jobs.records[job]
+        self.jobs.update(
+            replace(
+                record, state=state, reason=reason or None, step=driver.committed, digest=digest
+            )
+        )
+        generation = driver.world.generation.counter if driver.world is not None else None
+        if state == "finished":
+            text = f"all {driver.committed} steps are done"
+            self.ctx.emit(
+                "job_finished", text, job, generation, steps=driver.committed, digest=digest
+            )
+        else:
+            self.ctx.emit("job_failed", reason, job, generation)
+
+    def _keep_account(self, job: JobId, driver: Driver) -> None:
+        record, summary = self.jobs.records[job], driver.summary()
+        if record.account:
+            return
+        account = {key: summary[key] for key in _ACCOUNT}
+        step = max(record.step, driver.committed)
+        self.jobs.update(replace(record, step=step, account=account))
+
+    def receive(self, node: NodeId, message: ToLeader) -> None:
+        """Hand a member's word to the driver of its job, if we drive it."""
+        driver = self.by_job.get(message.job)
+        if driver is None:
+            return
+        match message:
+            case m.MemberStatus():
+                driver.on_status(node, message)
+            case m.Holding():
+                driver.on_holding(node, message)
+            case m.Lent():
+                driver.on_lent(node, message)
+            case m.Prepared():
+                driver.on_prepared(node, message)
+            case m.Listening():
+                driver.on_listening(node, message)
+            case m.Ready():
+                driver.on_ready(node, message)
+            case m.Fault():
+                driver.on_fault(node, message)
+            case m.Progress():
+                driver.on_progress(node, message)
+            case m.Digest():
+                driver.on_digest(node, message)
+            case m.Rechecked():
+                driver.on_rechecked(node, message)
+            case m.Pressed():
+                driver.on_pressed(node, message)
+            case m.ShardsWritten():
+                driver.on_shards(node, message)
+            case m.ShardsFailed():
+                driver.on_shards_failed(node, message)
+            case m.ManifestStored():
+                driver.on_manifest_stored(node, message)
+            case m.Noted():
+                driver.on_noted(node, message)
+            case _:
+                assert_never(message)

@@ -1,0 +1,87 @@
+"""How a job is paused: all members commit the same step, store it, and go no further.
+
+The leader names a step that nobody has reached. A member that hears of it too late goes on past it,
+which its progress shows: then a later step is named. Nothing committed is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from elasticd.core.context import Context
+from elasticd.core.words.messages import Halt, Progress, World
+from elasticd.types import JobId, NodeId, Tag
+
+HALTED = "paused"
+"""The phase of a trainer that goes no further."""
+_AHEAD_STEPS = 2
+_BEYOND = ("compute", "reduce", "update")
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """A paused job at rest: nothing of it runs, and its state is stored."""
+
+    step: int
+    generation: str = ""
+
+
+@dataclass(slots=True)
+class Halting:
+    """Of one job, while its driver lives."""
+
+    ctx: Context
+    job: JobId
+    world: World | None = None
+    step: int = -1
+    """Where the members of ``world`` were told to halt; -1: nowhere."""
+    lifted: Tag | None = None
+    """The world whose members stand still, though they were told to go on."""
+
+    def reset(self) -> None:
+        """Messages may have been lost: say it again."""
+        self.world, self.step, self.lifted = None, -1, None
+
+    def order(self, world: World, progress: Mapping[NodeId, Progress], last_step: int) -> None:
+        """Name a step, if none is named or somebody is beyond it. Close to the end none is: the job
+        ends by itself."""
+        known = progress.keys() == set(world.members)
+        same = self.world is not None and self.world.generation == world.generation
+        if not known or (same and not any(self._beyond(p) for p in progress.values())):
+            return
+        newest = max(p.step for p in progress.values())
+        if all(p.phase == HALTED and p.step == newest for p in progress.values()):
+            self.world, self.step = world, newest  # an earlier leader has told them
+        elif newest + _AHEAD_STEPS < last_step:
+            self.world, self.step = world, newest + _AHEAD_STEPS
+            self._tell(world, self.step)
+        else:
+            self.lift(world, progress)
+
+    def _beyond(self, progress: Progress) -> bool:
+        if progress.step != self.step:
+            return progress.step > self.step
+        return progress.committed == self.step and progress.phase in _BEYOND
+
+    def lift(self, world: World, progress: Mapping[NodeId, Progress]) -> None:
+        """Let the members go on, whoever told them to halt."""
+        ours = self.world is not None and self.world.generation == world.generation
+        stand = any(p.phase == HALTED for p in progress.values())
+        if ours or (stand and self.lifted != world.generation):
+            self._tell(world, -1)
+        self.reset()
+        self.lifted = world.generation if stand else None
+
+    def _tell(self, world: World, step: int) -> None:
+        for node in world.members:
+            self.ctx.send(node, Halt(self.job, world.generation, step))
+
+    def reached(self, world: World, progress: Mapping[NodeId, Progress]) -> bool:
+        """Whether all members have halted."""
+        return (
+            self.world is not None
+            and self.world.generation == world.generation
+            and progress.keys() == set(world.members)
+            and all(p.phase == HALTED and p.step == self.step for p in progress.values())
+        )

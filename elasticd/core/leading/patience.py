@@ -1,0 +1,163 @@
+"""How long a member may stay in one phase: learned from the run, charged to who hasn't delivered.
+
+Whoever waits for others is in the phase ``reduce`` and is never late by itself. What is learned is
+seconds in a phase, for ``compute`` seconds a grain, so that a larger share is no hang. Steps of a
+trainer that is new to the world teach nothing and have the generous limit: it may still compile.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+from elasticd.core.words.messages import Progress, World
+from elasticd.types import NodeId, Tag
+
+FACTOR = 8.0
+FLOOR_SECONDS = 4.0
+EVALUATE_FACTOR = 10.0
+"""Validation may take this many times as long as other code of the script's own."""
+_SAMPLES = 200
+_ENOUGH = 8
+_NEW_STEPS = 2
+_BLIND_SECONDS = 2.0
+"""A leader that was away for so long knows nothing of what happened meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A member that has overstayed."""
+
+    node: NodeId
+    phase: str
+    step: int
+    seconds: float
+    limit_seconds: float
+
+
+_CLOCKS = {"data": "compute"}
+"""Loading the samples of a grain and computing it take turns, and share one deadline."""
+
+
+@dataclass(slots=True)
+class _Place:
+    phase: str
+    """Whose clock runs."""
+    doing: str
+    """The phase, as the trainer says it."""
+    step: int
+    since: float
+    delivered: int = 0
+    """Steps that this trainer has applied in this world."""
+
+
+@dataclass(slots=True)
+class Patience:
+    """Of one job. ``user_code_seconds`` is job.toml's."""
+
+    user_code_seconds: float
+    samples: dict[str, deque[float]] = field(default_factory=dict)
+    world: World | None = None
+    places: dict[NodeId, _Place] = field(default_factory=dict)
+    told: set[NodeId] = field(default_factory=set)
+    """Members whose lateness was told already, in this world."""
+    looked: float = -inf
+    limits: dict[str, float | None] = field(default_factory=dict)
+    """What :meth:`learned` has found of ``samples``."""
+
+    def enter(self, world: World) -> None:
+        """Another world runs."""
+        self.world, self.places, self.told = world, {}, set()
+
+    def forget(self) -> None:
+        """What was learned holds no more: the work of a step is another."""
+        self.samples.clear()
+        self.limits.clear()
+
+    def saw(self, node: NodeId, progress: Progress, now: float) -> None:
+        """A member's progress."""
+        world, place = self.world, self.places.get(node)
+        if world is None or progress.generation != world.generation or node not in world.members:
+            return
+        phase = _CLOCKS.get(progress.phase, progress.phase)
+        if place is None:
+            self.places[node] = _Place(phase, progress.phase, progress.step, now)
+            return
+        if (place.phase, place.step) == (phase, progress.step):
+            place.doing = progress.phase
+            return
+        if not self._is_new(node, place):
+            seconds = (now - place.since) / self._units(node, place)
+            self.samples.setdefault(place.phase, deque(maxlen=_SAMPLES)).append(seconds)
+            self.limits.pop(place.phase, None)
+        delivered = place.delivered + max(0, progress.step - place.step)
+        self.places[node] = _Place(phase, progress.phase, progress.step, now, delivered)
+
+    def _is_new(self, node: NodeId, place: _Place) -> bool:
+        assert self.world is not None
+        source = self.world.sources[self.world.members.index(node)]
+        return source != "keep" and place.delivered < _NEW_STEPS
+
+    def _units(self, node: NodeId, place: _Place) -> int:
+        """Grains of the member's share in the step that it computes."""
+        if place.phase != "compute" or self.world is None:
+            return 1
+        world = self.world
+        shares = world.shares_now if place.step == world.step else world.shares
+        share = shares[world.members.index(node)]
+        return max(1, sum(end - start for start, end in share))
+
+    def limit(self, node: NodeId) -> float:
+        """Seconds that ``node`` may stay where it is."""
+        place = self.places.get(node)
+        if place is None:
+            return inf
+        match place.phase:
+            case "user":
+                return self.user_code_seconds
+            case "evaluate":
+                return EVALUATE_FACTOR * self.user_code_seconds
+            case "compute" | "update":
+                if self._is_new(node, place):
+                    return self.user_code_seconds
+                learned = self.learned(place.phase)
+                if learned is None:
+                    return self.user_code_seconds
+                return max(FLOOR_SECONDS, learned * self._units(node, place))
+        return inf
+
+    def learned(self, phase: str) -> float | None:
+        """FACTOR times the slow quantile of what was seen; None while too little was."""
+        if phase not in self.limits:
+            seen = sorted(self.samples.get(phase, ()))
+            slow = seen[int(0.95 * (len(seen) - 1))] if len(seen) >= _ENOUGH else None
+            self.limits[phase] = None if slow is None else FACTOR * slow
+        return self.limits[phase]
+
+    def reduce_limit(self, default: float) -> float:
+        """Seconds that a reduction to which all have delivered may stand still."""
+        learned = self.learned("reduce")
+        return default if learned is None else min(default, max(FLOOR_SECONDS, learned))
+
+    def late(self, now: float, generation: Tag) -> list[Late]:
+        """Members that have overstayed, each told once in a world."""
+        if now - self.looked > _BLIND_SECONDS:
+            for place in self.places.values():
+                place.since = now
+        self.looked = now
+        if self.world is None or self.world.generation != generation:
+            return []
+        found = []
+        for node, place in self.places.items():
+            limit, seconds = self.limit(node), now - place.since
+            if node not in self.told and seconds >= limit:
+                self.told.add(node)
+                found.append(Late(node, place.doing, place.step + 1, seconds, limit))
+        return found
+
+    def deadlines(self) -> list[float]:
+        """When somebody may become late."""
+        places: Mapping[NodeId, _Place] = self.places
+        return [p.since + self.limit(n) for n, p in places.items() if n not in self.told]

@@ -1,0 +1,152 @@
+"""What the members of a view have told the leader about one job: their trainers, worlds, stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from elasticd.checkpoints.manifest import Stored
+from elasticd.core.words.messages import MemberStatus, View, World
+from elasticd.recovery import relief
+from elasticd.recovery.lineages import Ran
+from elasticd.types import Lineage, NodeId
+
+HOLDING = ("active", "finished")
+"""Phases of trainers that hold a state, or are about to."""
+LEFT = ("released", "done")
+"""Phases of trainers that have left the loop, or were told to."""
+
+
+@dataclass(slots=True)
+class Roster:
+    """The newest status of each member of ``view`` that has spoken in it."""
+
+    view: View
+    statuses: dict[NodeId, MemberStatus] = field(default_factory=dict)
+
+    def trainers(self, *phases: str) -> list[NodeId]:
+        """Members whose trainer is in one of ``phases``, in the view's order."""
+        found = ((n, self.statuses.get(n)) for n in self.view.members)
+        return [n for n, s in found if s and s.trainer and s.trainer.phase in phases]
+
+    def unsettled(self) -> list[NodeId]:
+        """Members whose trainer may still come up."""
+        result = []
+        for node in self.view.members:
+            status = self.statuses.get(node)
+            if (
+                status is None
+                or (not status.trouble and status.trainer is None)
+                or (status.trainer is not None and status.trainer.phase == "starting")
+            ):
+                result.append(node)
+        return result
+
+    def silent(self) -> list[NodeId]:
+        """Members that have not said yet how they are."""
+        return [n for n in self.view.members if n not in self.statuses]
+
+    def hopeless(self) -> bool:
+        """Whether no member will ever have a trainer."""
+        statuses = [self.statuses.get(n) for n in self.view.members]
+        return all(s is not None and s.hopeless for s in statuses)
+
+    def troubles(self) -> str:
+        """What keeps members from having a trainer, to be appended to a sentence."""
+        texts = [f"{n}: {s.trouble}" for n, s in sorted(self.statuses.items()) if s.trouble]
+        return "; " + "; ".join(texts) if texts else ""
+
+    def stored(self) -> dict[NodeId, tuple[Stored, ...]]:
+        """What each member has on its disk."""
+        return {node: status.stored for node, status in self.statuses.items()}
+
+    def has_stored(self) -> bool:
+        """Whether any member has a checkpoint."""
+        return any(self.stored().values())
+
+    def warm(self, nodes: Iterable[NodeId]) -> bool:
+        """Whether each of ``nodes`` has a spare reducer at hand."""
+        return all((s := self.statuses.get(n)) is not None and s.warm for n in nodes)
+
+    def domains(self, nodes: Iterable[NodeId]) -> list[str]:
+        """The failure domain of each of ``nodes``; empty where it is not known."""
+        return [s.domain if (s := self.statuses.get(n)) is not None else "" for n in nodes]
+
+    # --- worlds -----------------------------------------------------------------------------------
+
+    def is_here(self, node: NodeId, world: World | None) -> bool:
+        """Whether what a node last said is of ``world``, if it is a member of that."""
+        if world is None or node not in world.members:
+            return True
+        known = self.statuses[node].world
+        return known is not None and known.generation == world.generation
+
+    def is_whole(self, world: World) -> bool:
+        """Whether every member of ``world`` is in it, ready."""
+        statuses = [self.statuses.get(n) for n in world.members]
+        return all(
+            s is not None
+            and s.ready
+            and s.world is not None
+            and s.world.generation == world.generation
+            for s in statuses
+        )
+
+    def worlds(self, world: World | None) -> list[World]:
+        """Every world that is known of; ``world`` is the leader's own."""
+        known = [s.world for s in self.statuses.values() if s.world is not None]
+        return known if world is None else [*known, world]
+
+    def newest_world(self, world: World | None) -> World | None:
+        """Of all that are known of, as :meth:`worlds`."""
+        return max(self.worlds(world), key=lambda w: w.generation, default=None)
+
+    def last_run(self, lineage: Lineage, world: World | None) -> World | None:
+        """The newest world of a lineage that may have taken a step: no member is known not to be
+        in it."""
+        for known in sorted(self.worlds(world), key=lambda w: w.generation, reverse=True):
+            states = [self.statuses[n].world for n in known.members if n in self.statuses]
+            entered = all(w is not None and w.generation >= known.generation for w in states)
+            if known.lineage == lineage and entered:
+                return known
+        return None
+
+    def ran(self, world: World | None) -> Ran:
+        """The newest generation of each lineage that may have taken a step."""
+        lineages = {known.lineage for known in self.worlds(world)}
+        found = {name: self.last_run(name, world) for name in sorted(lineages)}
+        return tuple((name, last.generation) for name, last in found.items() if last is not None)
+
+    def last_of(self, lineage: Lineage, world: World | None) -> World | None:
+        """The newest world of a lineage, though no step was taken in it."""
+        found = [known for known in self.worlds(world) if known.lineage == lineage]
+        return max(found, key=lambda w: w.generation, default=None)
+
+    # --- fingerprints -----------------------------------------------------------------------------
+
+    def least_micro(self) -> int:
+        """How few samples a grain of this model may have, as its trainers say."""
+        prints = [s.trainer.fingerprint for s in self.statuses.values() if s.trainer is not None]
+        return max((int(p.get(relief.LEAST_MICRO, 1)) for p in prints), default=1)
+
+    def mismatch(self, members: Iterable[NodeId]) -> str:
+        """What differs between the trainers of two members, or nothing."""
+        prints = {
+            n: s.trainer.fingerprint
+            for n in members
+            if (s := self.statuses.get(n)) is not None
+            and s.trainer is not None
+            and s.trainer.fingerprint
+        }
+        if not prints:
+            return ""
+        first = next(iter(prints))
+        for node, own in prints.items():
+            for key in sorted(own.keys() | prints[first].keys()):
+                mine, theirs = prints[first].get(key, "missing"), own.get(key, "missing")
+                if mine != theirs:
+                    return (
+                        f"{key} is {mine} on {first} and {theirs} on {node}: "
+                        "every rank must build the same model and data"
+                    )
+        return ""

@@ -1,0 +1,139 @@
+"""Whom one job's leader trusts: members that diverge, inputs that kill, states gone bad."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from elasticd.core.context import Context
+from elasticd.core.words.messages import Digest, Fault, Holding, Rechecked, World
+from elasticd.recovery import divergence, recheck
+from elasticd.recovery.poison import Deaths
+from elasticd.recovery.recheck import Check, Finding
+from elasticd.types import NO_TAG, JobId, NodeId, Stamp, Tag
+
+_DIVERGENCES = 2
+_STATES = 4
+"""Of so many states digests are waited for at a time."""
+
+
+@dataclass(slots=True)
+class Trust:
+    """Of one job, while its driver lives."""
+
+    ctx: Context
+    job: JobId
+    deaths: Deaths = field(default_factory=Deaths)
+    digests: dict[Stamp, dict[NodeId, Digest]] = field(default_factory=dict)
+    """What members told of the newest states."""
+    rechecking: tuple[int, int] = (-1, -1)
+    """The newest step and grain that was computed by several."""
+    rechecks: dict[NodeId, str] = field(default_factory=dict)
+    tainted: dict[NodeId, Tag] = field(default_factory=dict)
+    """Members whose state differs from the majority's, by the world in which it did: until they
+    have entered a later one they take another's."""
+    diverged: dict[NodeId, int] = field(default_factory=dict)
+    """How often each node was the odd one out."""
+    rollback: Tag = NO_TAG
+    """The last world of which no state can be trusted: the next one starts from a checkpoint."""
+    not_finite: dict[int, set[Tag]] = field(default_factory=dict)
+    """By step, the generations in which its loss was not finite."""
+    benched: dict[NodeId, float] = field(default_factory=dict)
+    """Nodes that are left out, and until when: newcomers that could not take the state, nodes that
+    compute wrongly."""
+
+    def fit(self, node: NodeId) -> bool:
+        """Whether ``node`` may be in a world now."""
+        return self.benched.get(node, 0.0) <= self.ctx.now
+
+    def bench(self, node: NodeId, why: str) -> None:
+        """Leave a newcomer out for a while."""
+        seconds = self.ctx.timing.bench_seconds
+        self.benched[node] = self.ctx.now + seconds
+        text = f"{node} is not let in for {seconds:.0f} s: {why}"
+        self.ctx.emit("node_benched", text, self.job, culprit=node)
+
+    def count(self, fault: Fault, step: int, members: tuple[NodeId, ...]) -> str:
+        """Faults that come back with the same step are no bad luck. Why the job can't go on, or
+        nothing."""
+        if fault.status is not None and fault.fault == "worker_exit":
+            self.deaths.took(fault.culprit, fault.status, step)
+            if poisoned := self.deaths.verdict(members):
+                return f"{poisoned}; {fault.evidence}"
+        if fault.fault == "not_finite":
+            self.rollback = max(self.rollback, fault.generation)
+            seen = self.not_finite.setdefault(step, set())
+            seen.add(fault.generation)
+            if len(seen) > 1:
+                return f"{fault.evidence}, again after a restore: the same data does it"
+        return ""
+
+    def compare(self, node: NodeId, told: Digest, world: World) -> divergence.Verdict | None:
+        """Whom the parameters speak against, once all members have told of the same step."""
+        same = self.digests.setdefault(told.stamp, {})
+        if node in same:
+            return None  # what it copies from another says nothing of its own
+        same[node] = told
+        if len(self.digests) > _STATES:
+            # Slow disks tell of old states after new ones: those must not drive these out.
+            del self.digests[min(self.digests, key=self._step_of)]
+        if same.keys() != set(world.members):
+            return None
+        found = divergence.compare({n: d.digest for n, d in same.items()}, told.step)
+        if found is not None:
+            self.taint(found.odd, world)
+            if not found.majority:
+                self.rollback = world.generation
+        return found
+
+    def _step_of(self, stamp: Stamp) -> int:
+        return next(iter(self.digests[stamp].values())).step
+
+    def recheck(self, node: NodeId, told: Rechecked, world: World, check: Check) -> Finding | None:
+        """What is found once all who computed one grain have told of it."""
+        if (told.step, told.grain) < self.rechecking or told.grain != check.grain:
+            return None
+        if (told.step, told.grain) > self.rechecking:
+            self.rechecking, self.rechecks = (told.step, told.grain), {}
+        self.rechecks[node] = told.digest
+        if self.rechecks.keys() != {world.members[rank] for rank in check.ranks}:
+            return None
+        return recheck.judge(self.rechecks, told.grain, told.step)
+
+    def quarantine(self, node: NodeId) -> None:
+        """Whoever diverges twice computes wrongly: this job goes on without it where it can."""
+        self.diverged[node] = self.diverged.get(node, 0) + 1
+        if self.diverged[node] == _DIVERGENCES:
+            self.benched[node] = inf
+            text = f"{node} diverged {_DIVERGENCES} times: the job goes on without it"
+            self.ctx.emit("node_quarantined", text, self.job, culprit=node)
+
+    def adopt(self, world: World) -> None:
+        """What earlier leaders knew."""
+        for node, times in world.diverged:
+            self.diverged[node] = max(times, self.diverged.get(node, 0))
+            if times >= _DIVERGENCES:
+                self.benched[node] = inf
+
+    @property
+    def quarantined(self) -> list[NodeId]:
+        """Nodes that the job goes on without for good."""
+        return sorted(n for n, times in self.diverged.items() if times >= _DIVERGENCES)
+
+    def trusted(self, node: NodeId, holding: Holding) -> Holding:
+        """What counts of what a member says it holds."""
+        worst = max(self.rollback, self.tainted.get(node, NO_TAG))
+        if worst != NO_TAG and (holding.entered or NO_TAG) <= worst:
+            return replace(holding, point=None)
+        return holding
+
+    def taint(self, nodes: Iterable[NodeId], world: World) -> None:
+        """What these hold since ``world``, or before, is not what the others hold."""
+        for node in nodes:
+            self.tainted[node] = world.generation
+
+    def settled(self) -> None:
+        """The next world has others' digests."""
+        self.digests.clear()
+        self.rechecks.clear()

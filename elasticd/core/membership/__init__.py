@@ -1,0 +1,1 @@
+"""Who lives, on whom all agree, and how daemons' messages come over."""

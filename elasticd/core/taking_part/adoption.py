@@ -1,0 +1,106 @@
+"""Children that outlived the daemon before this one, until each has said how it is or has ended.
+
+A trainer and its reducer go on training while no daemon listens to them. The new daemon decides
+nothing about their jobs before it has heard them, and then goes on as if it had started them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from elasticd.core.context import Context
+from elasticd.core.taking_part.trainers import plain_tag
+from elasticd.core.words import effects as e
+from elasticd.types import JobId, Tag
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedTrainer:
+    """A trainer that introduced itself; ``said`` is the ``here`` of docs/protocols.md §1."""
+
+    left: e.Leftover
+    said: dict[str, Any]
+
+    @property
+    def used(self) -> bool:
+        """Whether it was ever given a world."""
+        return bool(self.said["used"])
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedReducer:
+    child: e.ChildId
+    pid: int
+    generation: list[Any] | None
+    """Of the ring that it was told to form."""
+    formed: bool
+
+    def serves(self, generation: Tag) -> bool:
+        return self.generation == plain_tag(generation)
+
+
+@dataclass(slots=True)
+class Adoption:
+    """Collects introductions; what children say or do behind them is kept for later."""
+
+    ctx: Context
+    waiting: dict[e.ChildId, e.Leftover]
+    deadline: float | None = None
+    said: dict[e.ChildId, dict[str, Any]] = field(default_factory=dict)
+    lefts: dict[e.ChildId, e.Leftover] = field(default_factory=dict)
+    later: deque[e.Event] = field(default_factory=deque)
+
+    def take(self, event: e.Event) -> bool:
+        """Whether the event is of a child that is being adopted: it is dealt with, or kept."""
+        if self.deadline is None:
+            self.deadline = self.ctx.now + self.ctx.timing.adopt_seconds
+        match event:
+            case e.ChildSaid(child, {"t": "here", **said}) if child in self.waiting:
+                self.said[child] = said
+                self.lefts[child] = self.waiting.pop(child)
+                return True
+            case e.ChildExited(child) if child in self.waiting:
+                self.ctx.log("info", "a child of the daemon before has ended", child=child)
+                del self.waiting[child]
+                return True
+            case (
+                e.ChildSaid(child)
+                | e.ReducerReady(child)
+                | e.ChildExited(child)
+                | e.ChildStopped(child)
+            ):
+                self.later.append(event)
+                return True
+        return False
+
+    @property
+    def complete(self) -> bool:
+        overdue = self.deadline is not None and self.ctx.now >= self.deadline
+        return not self.waiting or overdue
+
+    def deadlines(self) -> list[float]:
+        return [] if self.deadline is None else [self.deadline]
+
+    def give_up(self) -> None:
+        """End the children that have not said a word."""
+        for child in self.waiting:
+            self.ctx.do(e.KillChild(child, "it did not come back to its restarted daemon"))
+        self.waiting.clear()
+
+    def trainers(self, job: JobId) -> list[AdoptedTrainer]:
+        return [
+            AdoptedTrainer(left, self.said[child])
+            for child, left in self.lefts.items()
+            if left.role == "trainer" and left.job == job
+        ]
+
+    def reducers(self) -> list[AdoptedReducer]:
+        return [
+            AdoptedReducer(
+                child, left.pid, self.said[child]["generation"], self.said[child]["formed"]
+            )
+            for child, left in self.lefts.items()
+            if left.role == "reducer"
+        ]

@@ -1,0 +1,1 @@
+"""Every record and message: frozen data, and how it travels."""

@@ -1,0 +1,1 @@
+"""job.toml and elasticd.toml, and how they are read."""

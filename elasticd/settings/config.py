@@ -1,0 +1,122 @@
+"""HOME/elasticd.toml: what one node's daemon is told, and where its home is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from elasticd.settings.rules import Rule, Wrong, choice, integer, list_of, rule, show, text
+from elasticd.settings.toml import Document
+
+FILE_NAME = "elasticd.toml"
+LOCAL_LOCK_NAME = ".local.lock"
+HOME_MARKS = (FILE_NAME, "control.sock", "daemon.json", LOCAL_LOCK_NAME)
+"""A folder that holds one of these is a daemon's home, or a local cluster's."""
+DEFAULT_LISTEN = "127.0.0.1:7070"
+DEFAULT_DASHBOARD_PORT = 8050
+PARTITIONS = ("available", "strict")
+
+_NODE_ID = "[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
+_name: Rule = text(_NODE_ID, "1 to 63 letters, digits, '.', '_' and '-'")
+
+
+def _address(value: object) -> str:
+    address = text()(value)
+    assert isinstance(address, str)
+    try:
+        split_address(address)
+    except ValueError:
+        raise Wrong(f'must be "host:port", not {show(address)}') from None
+    return address
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """``"10.0.0.1:7070"`` as host and port.
+
+    Raises:
+        ValueError: it is something else, IPv6 included (MLX's ring speaks IPv4 only).
+    """
+    found = re.fullmatch(r"([A-Za-z0-9._-]+):([0-9]{1,5})", address)
+    if not found or not 1 <= int(found[2]) <= 65535:
+        raise ValueError(f"{address!r} is not host:port")
+    return found[1], int(found[2])
+
+
+def default_node_id() -> str:
+    """The short host name, with everything unusual replaced by ``-``."""
+    short = socket.gethostname().partition(".")[0]
+    return re.sub("[^A-Za-z0-9_-]+", "-", short).strip("-_")[:63] or "node"
+
+
+@dataclass(frozen=True)
+class NodeConfig:
+    """A validated elasticd.toml; every key is optional."""
+
+    node_id: str = field(default_factory=default_node_id, metadata=rule(_name))
+    cluster: str = field(default="local", metadata=rule(_name))
+    listen: str = field(default=DEFAULT_LISTEN, metadata=rule(_address))
+    advertise: tuple[str, ...] = field(default=(), metadata=rule(list_of(_address, 16)))
+    """Addresses that other nodes use, best first; empty: ``listen``."""
+    peers: tuple[str, ...] = field(default=(), metadata=rule(list_of(_address, 1024)))
+    dashboard_port: int = field(default=DEFAULT_DASHBOARD_PORT, metadata=rule(integer(0, 65535)))
+    partition: str = field(default="available", metadata=rule(choice(*PARTITIONS)))
+    """What the sides of a cut cluster do: ``available``: each goes on; ``strict``: one at most."""
+    failure_domain: str = field(default="", metadata=rule(text()))
+    quota_bytes: int = field(default=0, metadata=rule(integer(0, 2**62)))
+    """What checkpoints may take on this node's disk; 0: as much as there is."""
+    return_seconds: int = field(default=2, metadata=rule(integer(1, 600)))
+    """How long a peer's daemon may be away before its node counts as dead: a restarted daemon takes
+    over its running children, and costs nothing."""
+    grace_seconds: int = field(default=30, metadata=rule(integer(6, 600)))
+    """How long trainers and reducers outlive a daemon that died, and wait for its successor."""
+    roles: tuple[str, ...] = field(default=(), metadata=rule(list_of(_name, 64)))
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """What other nodes are told to connect to, best first."""
+        return self.advertise or (self.listen,)
+
+
+def load(home: Path, file: Path | None = None) -> NodeConfig:
+    """Read ``file``, or else HOME/elasticd.toml, which may be missing.
+
+    Raises:
+        ConfigError: the file is wrong (or ``file`` missing); says file, line and key.
+    """
+    path = file or home / FILE_NAME
+    if file is None and not path.exists():
+        return NodeConfig()
+    return Document.read(path).build(NodeConfig)
+
+
+def dump(config: NodeConfig) -> str:
+    """The TOML text that :func:`load` reads ``config`` from; defaults are left out."""
+    lines = []
+    for item in fields(config):
+        value = getattr(config, item.name)
+        if item.name in ("node_id", "listen") or value != item.default:
+            # Here JSON is TOML: whole numbers, and strings without unusual characters.
+            shown = json.dumps(list(value) if isinstance(value, tuple) else value)
+            lines.append(f"{item.name} = {shown}\n")
+    return "".join(lines)
+
+
+def default_home(
+    environment: Mapping[str, str] | None = None, platform: str = sys.platform
+) -> Path:
+    """The daemon's state folder: ELASTICD_HOME, else the platform's place for state."""
+    given = os.environ if environment is None else environment
+    if home := given.get("ELASTICD_HOME"):
+        return Path(home)
+    user = Path(given.get("HOME") or Path.home())
+    if platform == "darwin":
+        return user / "Library/Application Support/elasticd"
+    # The base folder specification of freedesktop.org: relative values are to be ignored.
+    state = Path(given.get("XDG_STATE_HOME", ""))
+    return (state if state.is_absolute() else user / ".local/state") / "elasticd"

@@ -1,0 +1,258 @@
+"""job.toml: what a job is and how it wants to be run.
+
+Attribute names are the file's keys (``global`` is a keyword, hence ``global_``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from elasticd.settings.rules import (
+    Wrong,
+    boolean,
+    choice,
+    integer,
+    list_of,
+    meant,
+    positive_number,
+    rule,
+    show,
+    table_of,
+    text,
+)
+from elasticd.settings.toml import Document
+
+UNMEASURED_INTERVAL_STEPS = 10
+"""Steps between checkpoints for ``every_steps = "auto"`` until their cost has been measured."""
+MAX_GRAINS = 65_536
+MAX_STEPS = 2**53
+MAX_NODES = 1024
+
+_RESERVED_VARIABLES = ("ELASTICD_CHILD", "MLX_HOSTFILE", "MLX_RANK", "PYTHONHASHSEED", "TMPDIR")
+_count = integer(1, 2**31 - 1)
+
+
+def _entrypoint(value: object) -> str:
+    name = text()(value)
+    assert isinstance(name, str)
+    if not name:
+        raise Wrong("must name a file")
+    if PurePosixPath(name).is_absolute():
+        raise Wrong(f"must be relative to the job's folder, not {show(name)}")
+    if ".." in PurePosixPath(name).parts:
+        raise Wrong(f"must be inside the job's folder, not {show(name)}")
+    return name
+
+
+def _variable(value: object) -> str:
+    name = text("[^=]+", "the name of an environment variable")(value)
+    if name in _RESERVED_VARIABLES:
+        raise Wrong("is set by elasticd itself")
+    return str(name)
+
+
+def _hours(value: object) -> float:
+    return 0.0 if value == 0 and value is not False else float(str(positive_number(1e6)(value)))
+
+
+def _every_steps(value: object) -> int | str:
+    if value == "auto":
+        return "auto"
+    if isinstance(value, str):
+        raise Wrong(f'must be a whole number or "auto", not {show(value)}{meant(value, ["auto"])}')
+    steps = integer(1, MAX_STEPS)(value)
+    assert isinstance(steps, int)
+    return steps
+
+
+@dataclass(frozen=True)
+class JobTable:
+    name: str = field(
+        metadata=rule(
+            text(
+                "[a-z0-9][a-z0-9-]{0,40}",
+                "1 to 41 of a-z, 0-9 and -, beginning with a letter or digit",
+            )
+        )
+    )
+    entrypoint: str = field(metadata=rule(_entrypoint))
+    mode: str = field(default="elastic", metadata=rule(choice("elastic", later=("plain",))))
+    priority: int = field(default=0, metadata=rule(integer(-1000, 1000)))
+    """Of the queue: higher first, then in the order of submission. Nobody is interrupted for it."""
+    args: tuple[str, ...] = field(default=(), metadata=rule(list_of(text(), 1000)))
+    python: str = field(default="", metadata=rule(text()))
+    env: Mapping[str, str] = field(
+        default_factory=dict, hash=False, metadata=rule(table_of(_variable, text(), 1000))
+    )
+
+
+@dataclass(frozen=True)
+class WorldTable:
+    min: int = field(default=1, metadata=rule(integer(1, MAX_NODES)))
+    max: int = field(default=0, metadata=rule(integer(0, MAX_NODES)))
+    backend: str = field(default="ring", metadata=rule(choice("ring", later=("jaccl", "mpi"))))
+    reduction: str = field(default="exact", metadata=rule(choice("exact", "fast")))
+
+
+@dataclass(frozen=True)
+class BatchTable:
+    global_: int = field(metadata=rule(_count))
+    micro: int = field(metadata=rule(_count))
+
+
+@dataclass(frozen=True)
+class TrainTable:
+    steps: int = field(metadata=rule(integer(1, MAX_STEPS)))
+    seed: int = field(default=0, metadata=rule(integer(0, 2**63 - 1)))
+    init_from: str = field(default="", metadata=rule(text()))
+    """Safetensors with the model's parameters at the start: a file, or a folder with an index."""
+
+
+@dataclass(frozen=True)
+class CheckpointTable:
+    every_steps: int | str = field(default=10, metadata=rule(_every_steps))
+    replicas: int = field(default=2, metadata=rule(integer(1, MAX_NODES)))
+    keep: int = field(default=3, metadata=rule(_count))
+    keep_every_steps: int = field(default=0, metadata=rule(integer(0, MAX_STEPS)))
+    """Besides, those of steps that are multiples of this; 0: none."""
+    keep_hours: float = field(default=0.0, metadata=rule(_hours))
+    """Besides, one of each so many hours; 0: none."""
+    keep_best: str = field(default="", metadata=rule(text()))
+    """Besides, the best one by this figure of ``run.log``, or by "loss"; "": none."""
+    best: str = field(default="lowest", metadata=rule(choice("lowest", "highest")))
+    snapshot: str = field(default="auto", metadata=rule(choice("auto", "reference", "slices")))
+    """reference: training goes on while a state is written; slices: an update waits for it, which
+    takes no memory; auto: slices where memory is short."""
+
+    @property
+    def interval_steps(self) -> int:
+        """Steps between two checkpoints; "auto" is a fixed number until costs are measured."""
+        if isinstance(self.every_steps, int):
+            return self.every_steps
+        return UNMEASURED_INTERVAL_STEPS
+
+
+@dataclass(frozen=True)
+class RecoveryTable:
+    spare: str = field(default="script", metadata=rule(choice("script", "interpreter", "none")))
+    verify_every: int = field(default=50, metadata=rule(integer(0, MAX_STEPS)))
+    recheck_every: int = field(default=0, metadata=rule(integer(0, MAX_STEPS)))
+    on_nan: str = field(default="stop", metadata=rule(choice("stop", "skip", "restore")))
+    user_code_seconds: float = field(default=600.0, metadata=rule(positive_number(1e9)))
+    drop_slow: bool = field(default=False, metadata=rule(boolean))
+
+
+_TABLES: dict[str, type[Any]] = {
+    "job": JobTable,
+    "world": WorldTable,
+    "batch": BatchTable,
+    "train": TrainTable,
+    "checkpoint": CheckpointTable,
+    "recovery": RecoveryTable,
+}
+_KEYS = tuple(
+    f"{table}.{item.name.rstrip('_')}"
+    for table, cls in _TABLES.items()
+    for item in dataclasses.fields(cls)
+)
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """A validated job.toml."""
+
+    job: JobTable
+    world: WorldTable
+    batch: BatchTable
+    train: TrainTable
+    checkpoint: CheckpointTable
+    recovery: RecoveryTable
+
+    @property
+    def grains(self) -> int:
+        """Grains in a global batch; the last may be smaller."""
+        return -(-self.batch.global_ // self.batch.micro)
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Plain tables, lists, strings and numbers under the file's names."""
+        return {
+            name: {
+                item.name.rstrip("_"): _plain(getattr(getattr(self, name), item.name))
+                for item in dataclasses.fields(cls)
+            }
+            for name, cls in _TABLES.items()
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> JobSpec:
+        """The inverse of :meth:`to_dict`.
+
+        Raises:
+            ConfigError: what :func:`load` raises it for, without file and line.
+        """
+        return _build(Document("", dict(data)))
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> JobSpec:
+    """Read a job.toml, with ``table.key=value`` assignments that win over it.
+
+    Raises:
+        ConfigError: the file or an assignment is wrong; says file, line and key, and for a near
+            miss what was probably meant.
+    """
+    document = Document.read(path)
+    for assignment in overrides:
+        document.override(assignment)
+    spec = _build(document)
+    _check_entrypoint(document, path.parent, spec.job.entrypoint)
+    start = spec.train.init_from
+    if start and not Path(start).is_absolute() and not (path.parent / start).exists():
+        raise document.error(("train", "init_from"), f"there is no {show(start)}")
+    return spec
+
+
+def _build(document: Document) -> JobSpec:
+    document.refuse_unknown((), _TABLES, _KEYS)
+    spec = JobSpec(**{name: document.build(cls, (name,), _KEYS) for name, cls in _TABLES.items()})
+    if spec.batch.micro > spec.batch.global_:
+        raise document.error(
+            ("batch", "micro"),
+            f"must be at most batch.global ({spec.batch.global_}), not {spec.batch.micro}",
+        )
+    if spec.grains > MAX_GRAINS:
+        raise document.error(
+            ("batch", "micro"),
+            f"cuts the global batch into {spec.grains} grains; at most {MAX_GRAINS} are possible",
+        )
+    if 0 < spec.world.max < spec.world.min:
+        raise document.error(
+            ("world", "max"),
+            f"must be 0 or at least world.min ({spec.world.min}), not {spec.world.max}",
+        )
+    return spec
+
+
+def _check_entrypoint(document: Document, folder: Path, entrypoint: str) -> None:
+    key = ("job", "entrypoint")
+    try:
+        script = (folder / entrypoint).resolve()
+        exists, is_file = script.exists(), script.is_file()
+    except (OSError, RuntimeError) as error:
+        raise document.error(key, f"{show(entrypoint)} can't be read: {error}") from None
+    if not script.is_relative_to(folder.resolve()):
+        raise document.error(key, f"{show(entrypoint)} is a link that leaves the job's folder")
+    if not exists:
+        scripts = [entry.name for entry in sorted(folder.glob("*.py"))]
+        raise document.error(key, f"there is no {show(entrypoint)}{meant(entrypoint, scripts)}")
+    if not is_file:
+        raise document.error(key, f"{show(entrypoint)} is not a file")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        return list(value)
+    return dict(value) if isinstance(value, Mapping) else value

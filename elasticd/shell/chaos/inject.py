@@ -1,0 +1,316 @@
+"""Injects real faults: signals and resource limits on a rank's own processes or the whole node,
+cuts of links between nodes.
+
+Any daemon takes the request; it goes on, once, to the nodes that it concerns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import psutil
+import structlog
+
+from elasticd.core.node import Node
+from elasticd.errors import OperationError, UsageError
+from elasticd.shell.chaos.cuts import HOW, Cut, Cutter
+from elasticd.shell.children.server import Child, ChildServer
+from elasticd.shell.children.watch import ChildWatch
+from elasticd.shell.control.server import Handler, Stream
+from elasticd.shell.network.neighbours import Neighbours
+from elasticd.shell.storage.namelessfile import nameless_file
+from elasticd.supervision.roster import kill_group
+from elasticd.types import JobId, NodeId
+
+FAULTS = ("kill", "hang", "oom", "slow")
+PROCESSES = ("trainer", "reducer", "node")
+LINK_FAULTS = ("link", "partition")
+SLOW_SECONDS = 30.0
+MAX_CUT_SECONDS = 3600.0
+_CUT_AFTER_SECONDS = 0.3
+"""Between a node's consent and its cut: the orders for the others must arrive before."""
+_SLOW_PERIOD_SECONDS = 0.1
+_SLOW_STOPPED = 0.75
+"""Of each period a slowed process is stopped for this share."""
+_ANSWER_FIRST_SECONDS = 0.05
+"""A daemon that is about to end itself answers first."""
+_OOM_SLACK_BYTES = 1 << 20
+_STRAIN_BYTES = 1 << 30
+"""What the next grain of a trainer that is to run out of memory allocates besides."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Blow:
+    """What to do to which process. ``pid`` is the rank's trainer or reducer, 0 for a node."""
+
+    what: str
+    process: str
+    node: NodeId
+    pid: int
+    seconds: float
+    """How long it lasts, for what passes: 0 means for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """That ``node`` cuts its links with the nodes ``from_``."""
+
+    node: NodeId
+    from_: tuple[NodeId, ...]
+    how: str
+    seconds: float
+
+
+class Chaos:
+    """Serves ``chaos`` requests of the command line and of other daemons."""
+
+    def __init__(
+        self,
+        node: Node,
+        children: ChildServer,
+        watch: ChildWatch,
+        neighbours: Neighbours,
+        cutter: Cutter,
+    ) -> None:
+        self._cutter = cutter
+        self._node = node
+        self._children = children
+        self._watch = watch
+        self._neighbours = neighbours
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def handlers(self) -> dict[str, Handler]:
+        return {"chaos": self.chaos}
+
+    async def close(self) -> None:
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- requests ----------------------------------------------------------------------
+
+    async def chaos(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
+        """``{"do": "chaos", what, job, rank, process, seconds}``; answers with what was done.
+
+        Raises:
+            UsageError: there is no such fault or process.
+            OperationError: no such job or rank now, or it can't be done here.
+        """
+        if request.get("what") in LINK_FAULTS:
+            return await self._cut(request)
+        blow = self._aim(request)
+        if blow.node == self._node.me:
+            self._strike(blow)
+        else:
+            await self._forward(blow)
+        return {**asdict(blow), "job": request["job"], "rank": request["rank"]}
+
+    async def serve(self, request: dict[str, Any]) -> int:
+        """As the node that runs the rank, or has the link: a descriptor with nothing in it."""
+        if "order" in request:
+            await self._obey(_order(request["order"]))
+            return nameless_file()
+        try:
+            blow = Blow(**request["blow"])
+        except (KeyError, TypeError) as error:
+            raise OperationError(f"bad request: {error}") from None
+        self._strike(blow)
+        return nameless_file()
+
+    def _aim(self, request: dict[str, Any]) -> Blow:
+        what, process = str(request.get("what")), str(request.get("process") or "trainer")
+        seconds = float(request.get("seconds") or 0.0)
+        if what not in FAULTS or process not in PROCESSES:
+            raise UsageError(f"can't {what} a {process}")
+        if what == "oom" and process != "trainer":
+            raise UsageError("only a trainer can be made to run out of memory")
+        job = JobId(str(request.get("job")))
+        if job not in self._node.records:
+            raise OperationError(f"no job {job}")
+        ranks = {rank["rank"]: rank for rank in self._node.job_status(job)["ranks"]}
+        rank = ranks.get(request.get("rank"))
+        if rank is None:
+            raise OperationError(f"job {job} has no rank {request.get('rank')} now")
+        pid = {"trainer": rank["pid"], "reducer": rank["reducer_pid"], "node": 0}[process]
+        if pid is None:
+            raise OperationError(f"rank {rank['rank']} of {job} has no {process} now")
+        return Blow(what, process, rank["node"], pid, seconds)
+
+    async def _forward(self, blow: Blow) -> None:
+        await self._tell(blow.node, {"what": "chaos", "blow": asdict(blow)})
+
+    async def _tell(self, node: NodeId, request: dict[str, Any]) -> None:
+        fd = nameless_file()
+        try:
+            await self._neighbours.fetch(node, request, fd)
+        finally:
+            os.close(fd)
+
+    # --- links ------------------------------------------------------------------------
+
+    async def _cut(self, request: dict[str, Any]) -> Mapping[str, Any]:
+        """``{"do": "chaos", what: "link" | "partition", groups: [[node…]…], how, seconds}``."""
+        seconds, how = float(request.get("seconds") or 0.0), str(request.get("how") or "drop")
+        groups = _groups(request.get("groups"))
+        if how not in HOW:
+            raise UsageError(f"a link can't be cut by {how!r}, only by {', '.join(HOW)}")
+        if not 0 < seconds <= MAX_CUT_SECONDS:
+            raise UsageError(f"seconds must be more than 0 and at most {MAX_CUT_SECONDS:g}")
+        known = {self._node.me, *self._node.liveness.living()}
+        for node in (node for group in groups for node in group):
+            if node not in known:
+                raise OperationError(f"there is no living node {node}")
+        orders = _orders(groups, how, seconds)
+        away = [order for order in orders if order.node != self._node.me]
+        # Both ends must agree; what one has agreed to passes by itself.
+        await asyncio.gather(
+            *(self._tell(o.node, {"what": "chaos", "order": asdict(o)}) for o in away)
+        )
+        for order in orders:
+            if order.node == self._node.me:
+                await self._obey(order)
+        return {"what": request["what"], "groups": groups, "how": how, "seconds": seconds}
+
+    async def _obey(self, order: Order) -> None:
+        cuts: list[Cut] = []
+        try:
+            for node in order.from_:
+                cuts.append(await self._cutter.prepare(node, order.how, order.seconds))
+        except BaseException:
+            for cut in cuts:
+                self._cutter.abandon(cut)
+            raise
+        for cut in cuts:
+            self._run(self._hold(cut, order.seconds))
+
+    async def _hold(self, cut: Cut, seconds: float) -> None:
+        try:
+            await asyncio.sleep(_CUT_AFTER_SECONDS)
+        except asyncio.CancelledError:
+            self._cutter.abandon(cut)
+            raise
+        await self._cutter.hold(cut, seconds)
+
+    # --- blows ----------------------------------------------------------------------
+
+    def _strike(self, blow: Blow) -> None:
+        log.warning("chaos", **asdict(blow))
+        if blow.process == "node":
+            self._run(self._strike_node(blow))
+            return
+        child = next((c for c in self._children.children if c.pid == blow.pid), None)
+        if child is None:
+            raise OperationError(f"process {blow.pid} has just ended; try again")
+        match blow.what:
+            case "kill":
+                child.kill(signal.SIGKILL)
+            case "hang":
+                child.kill(signal.SIGSTOP)
+                if blow.seconds:
+                    self._run(self._wake(child, blow.seconds))
+            case "slow":
+                self._run(self._slow([child], blow.seconds or SLOW_SECONDS))
+            case _:
+                if sys.platform == "linux":
+                    starve(child.pid)
+                child.send({"t": "strain", "bytes": _STRAIN_BYTES})
+                self._watch.look(child, asyncio.get_running_loop().time())
+
+    async def _strike_node(self, blow: Blow) -> None:
+        children = list(self._children.children)
+        if blow.what == "slow":
+            await self._slow(children, blow.seconds or SLOW_SECONDS)
+            return
+        await asyncio.sleep(_ANSWER_FIRST_SECONDS)
+        for child in children:
+            if blow.what == "kill":
+                kill_group(child.pid)
+            else:
+                child.kill(signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGKILL if blow.what == "kill" else signal.SIGSTOP)
+
+    async def _wake(self, child: Child, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        child.kill(signal.SIGCONT)
+
+    async def _slow(self, children: list[Child], seconds: float) -> None:
+        """Let them run for a part of the time only, in slices too short to be taken for a hang."""
+        end = asyncio.get_running_loop().time() + seconds
+        try:
+            while asyncio.get_running_loop().time() < end:
+                for child in children:
+                    child.kill(signal.SIGSTOP)
+                await asyncio.sleep(_SLOW_PERIOD_SECONDS * _SLOW_STOPPED)
+                for child in children:
+                    child.kill(signal.SIGCONT)
+                await asyncio.sleep(_SLOW_PERIOD_SECONDS * (1 - _SLOW_STOPPED))
+        finally:
+            for child in children:
+                child.kill(signal.SIGCONT)
+
+    def _run(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _groups(given: Any) -> list[list[NodeId]]:
+    try:
+        groups = [[NodeId(str(node)) for node in group] for group in given]
+    except TypeError:
+        raise UsageError("a cut is between groups of nodes") from None
+    nodes = [node for group in groups for node in group]
+    if len(groups) < 2 or not all(groups) or len(set(nodes)) < len(nodes):
+        raise UsageError("a cut is between two or more groups, each node in one of them")
+    return groups
+
+
+def _orders(groups: list[list[NodeId]], how: str, seconds: float) -> list[Order]:
+    """One for each node that does something; one way, only the later groups stop hearing."""
+    orders = []
+    for number, group in enumerate(groups):
+        others = groups[:number] if how == "one-way" else groups[:number] + groups[number + 1 :]
+        away = tuple(node for other in others for node in other)
+        orders += [Order(node, away, how, seconds) for node in group if away]
+    return orders
+
+
+def _order(plain: dict[str, Any]) -> Order:
+    try:
+        order = Order(
+            NodeId(str(plain["node"])),
+            tuple(NodeId(str(node)) for node in plain["from_"]),
+            str(plain["how"]),
+            float(plain["seconds"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise OperationError(f"bad order: {error}") from None
+    if order.how not in HOW or not 0 < order.seconds <= MAX_CUT_SECONDS:
+        raise OperationError("bad order")
+    return order
+
+
+def starve(pid: int) -> None:
+    """Forbid a process to map more memory than it has, so that large allocations
+    fail. Linux only.
+
+    Raises:
+        OperationError: the process has ended.
+    """
+    with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+        size = psutil.Process(pid).memory_info().vms + _OOM_SLACK_BYTES
+        _, hard = resource.prlimit(pid, resource.RLIMIT_AS)
+        resource.prlimit(pid, resource.RLIMIT_AS, (size, hard))
+        return
+    raise OperationError(f"process {pid} has just ended; try again")

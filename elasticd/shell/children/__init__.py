@@ -1,0 +1,1 @@
+"""The node's trainers and reducers as processes."""

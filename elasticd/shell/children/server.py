@@ -1,0 +1,406 @@
+"""The daemon's children: their processes, and the Unix socket over which they talk with it.
+
+Docs/protocols.md §1 is the contract. A child may be hung, or lie: it can neither block the daemon
+(sockets never block, queues have limits) nor keep its descriptors open, and a child that breaks the
+protocol is killed, since every child's work can be redone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from elasticd.errors import OperationError, ProtocolError
+from elasticd.ipc.frames import encode
+from elasticd.shell.children.channel import MAX_QUEUED_BYTES, Channel, Message, QueueFull
+from elasticd.shell.complaints import Complaints
+from elasticd.shell.unixsocket import bind_unix
+from elasticd.supervision.exits import watch_exit
+from elasticd.supervision.logs import RotatedLog
+from elasticd.supervision.process import AdoptedProcess, OwnProcess
+from elasticd.supervision.roster import Entry, Roster
+
+SOCKET_NAME = "children.sock"
+ROSTER_NAME = "children.json"
+GRACE_SECONDS = 30.0
+ALIVE_A_GRACE = 6
+"""How often a child hears of its daemon within its grace, so that a busy machine costs no child."""
+HELLO_SECONDS = 10.0
+MAX_STRANGERS = 64
+"""Connections that have not said hello; a new one beyond it costs the oldest its place, since a
+child says hello at once."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What to start.
+
+    Attributes:
+        role: ``trainer`` or ``reducer``.
+        command: absolute interpreter and arguments.
+        folder: working folder of the process.
+        log: its stdout and stderr, appended to.
+        environment: the whole environment, without ``ELASTICD_CHILD``.
+        settings: keys of ``ELASTICD_CHILD`` beside socket, nonce, role and grace_seconds.
+        job, spare: of a trainer.
+    """
+
+    role: str
+    command: Sequence[str]
+    folder: Path
+    log: Path
+    environment: Mapping[str, str]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    job: str = ""
+    spare: bool = False
+
+
+class Child:
+    """One running process of the daemon; made by :meth:`ChildServer.spawn` and
+    :meth:`ChildServer.adopt`.
+
+    Attributes:
+        create_time: Unix seconds, as psutil gives it; with ``pid`` it names the process for ever.
+        ended: whether it has.
+        status: of one that has ended its exit code, or minus the signal; None: not known.
+    """
+
+    def __init__(self, entry: Entry, process: OwnProcess | AdoptedProcess) -> None:
+        self.entry = entry
+        self.role, self.nonce, self.pid = entry.role, entry.nonce, entry.pid
+        self.create_time = entry.create_time
+        self.log = Path(entry.log)
+        self.adopted = isinstance(process, AdoptedProcess)
+        self.ended = False
+        self.status: int | None = None
+        self._process = process
+        self._channel: Channel | None = None
+        self._early: list[tuple[Mapping[str, Any], list[int]]] = []
+        self._early_bytes = 0
+        self._exited = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<{self.role} {self.pid}>"
+
+    @property
+    def connected(self) -> bool:
+        """Whether it has said hello and its socket is open."""
+        return self._channel is not None and not self._channel.closed
+
+    def send(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
+        """Send a frame with copies of ``fds``; the caller keeps its own.
+
+        Frames for a child that has not said hello yet wait for that; frames for one that has ended
+        or closed its socket are dropped. A child that lets more than :data:`MAX_QUEUED_BYTES` pile
+        up is killed.
+
+        Raises:
+            ProtocolError: the frame is too long for any child.
+        """
+        if self.ended:
+            return
+        try:
+            if self._channel is not None:
+                self._channel.send(message, fds)
+            else:
+                self._send_later(message, fds)
+        except QueueFull as error:
+            log.warning("child killed", child=repr(self), reason=str(error))
+            self.kill(signal.SIGKILL)
+
+    def _send_later(self, message: Mapping[str, Any], fds: Sequence[int]) -> None:
+        self._early_bytes += len(encode(message))
+        if self._early_bytes > MAX_QUEUED_BYTES:
+            raise QueueFull(f"{self._early_bytes} bytes wait for its hello")
+        self._early.append((dict(message), [os.dup(fd) for fd in fds]))
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Send a signal; nothing if it has ended. SIGKILL goes to all that it started, too."""
+        if not self.ended:
+            self._process.signal(number)
+
+    async def wait(self) -> int | None:
+        """Its status, once ``on_exit`` has been called."""
+        await self._exited.wait()
+        return self.status
+
+    def _connect(self, channel: Channel) -> None:
+        self._channel = channel
+        early, self._early = self._early, []
+        for message, fds in early:
+            self.send(message, fds)
+            _close_all(fds)
+
+    def _said_goodbye(self, status: object) -> None:
+        if type(status) is int:
+            self.status = status
+
+    def _reap(self) -> None:
+        status = self._process.reap()
+        if self._channel is not None:
+            self._channel.close()
+        for _, fds in self._early:
+            _close_all(fds)
+        self._early.clear()
+        self.ended = True
+        # What the kernel says counts; of a process that isn't ours it says nothing.
+        self.status = self.status if status is None else status
+
+
+def _close_all(fds: list[int]) -> None:
+    while fds:
+        os.close(fds.pop())
+
+
+OnMessage = Callable[[Child, Message, list[int]], None]
+OnExit = Callable[[Child, int | None], None]
+
+
+class ChildServer:
+    """Starts children, listens for them on ``HOME/children.sock``, and sees them end.
+
+    Callbacks run in the loop. ``on_message(child, message, fds)`` gets every frame after hello and
+    owns the descriptors; if it raises ProtocolError the child is killed. ``on_exit(child, status)``
+    comes exactly once for each child, after its last message.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        on_message: OnMessage,
+        on_exit: OnExit,
+        *,
+        alive_seconds: float | None = None,
+        grace_seconds: float = GRACE_SECONDS,
+    ) -> None:
+        self._home = home.absolute()
+        self._on_message = on_message
+        self._on_exit = on_exit
+        self._alive_seconds = alive_seconds or grace_seconds / ALIVE_A_GRACE
+        self._grace_seconds = grace_seconds
+        self._roster = Roster(self._home / ROSTER_NAME)
+        self._children: dict[str, Child] = {}
+        self._watches: dict[str, Callable[[], None]] = {}
+        self._strangers: dict[Channel, asyncio.TimerHandle] = {}
+        self.complaints = Complaints("children")
+        self._listener: socket.socket | None = None
+        self._alive_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def children(self) -> tuple[Child, ...]:
+        """Those that have not ended, in the order of their start."""
+        return tuple(self._children.values())
+
+    def adopt(self) -> list[Child]:
+        """Take over the children that a daemon before us has left running. They say hello again
+        once we listen; their number is that of the calls of ``on_exit`` still to come. To be called
+        before the first :meth:`spawn`.
+        """
+        adopted = [Child(entry, AdoptedProcess(entry)) for entry in self._roster.take_over()]
+        for child in adopted:
+            self._children[child.nonce] = child
+            self._watch(child)
+        return adopted
+
+    def _watch(self, child: Child) -> None:
+        self._watches[child.nonce] = watch_exit(child.pid, lambda: self._ended(child))
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the socket can't be made in HOME.
+        """
+        self._listener = bind_unix(self._home / SOCKET_NAME)
+        asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
+        self._send_alive()
+
+    def spawn(self, launch: Launch) -> Child:
+        """Start a process in a session of its own, with nothing of ours but its log file.
+
+        Raises:
+            OperationError: it can't be started: no such program or folder, too many processes, a
+                full disk.
+        """
+        nonce = secrets.token_hex(16)
+        environment = {
+            **launch.environment,
+            "ELASTICD_CHILD": json.dumps(
+                {
+                    **launch.settings,
+                    "socket": str(self._home / SOCKET_NAME),
+                    "nonce": nonce,
+                    "role": launch.role,
+                    "grace_seconds": self._grace_seconds,
+                }
+            ),
+        }
+        process = OwnProcess(_start(launch, environment))
+        entry = Entry(
+            process.pid, process.create_time, launch.role, nonce, launch.job, launch.spare,
+            str(launch.log),
+        )  # fmt: skip
+        child = Child(entry, process)
+        try:
+            self._roster.add(entry)
+        except OSError as error:
+            # One that a later daemon would not know of must not run.
+            process.reap()
+            raise OperationError(f"{launch.role} can't be written down: {error}") from error
+        self._children[nonce] = child
+        self._watch(child)
+        return child
+
+    def log_moved(self, child: Child, log: Path) -> None:
+        """The file that the child prints to has another name now."""
+        child.log, child.entry = log, replace(child.entry, log=str(log))
+        self._roster.add(child.entry)
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            if len(self._strangers) >= MAX_STRANGERS:
+                self._give_up(next(iter(self._strangers)), "too many have not said hello")
+            self._meet(connection)
+
+    def _meet(self, connection: socket.socket) -> None:
+        known: list[Child] = []
+
+        def on_message(message: Message, fds: list[int]) -> None:
+            if known:
+                self._deliver(known[0], message, fds)
+                return
+            _close_all(fds)
+            child = self._children.get(_nonce(message))
+            if child is None or child._channel is not None:
+                raise ProtocolError("hello of no child that waits for one")
+            known.append(child)
+            self._strangers.pop(channel).cancel()
+            child._connect(channel)
+
+        def on_closed(reason: str | None) -> None:
+            if (timer := self._strangers.pop(channel, None)) is not None:
+                timer.cancel()
+                self.complaints("a stranger", reason or "it ended without hello")
+            elif reason is not None:
+                log.warning("child killed", child=repr(known[0]), reason=reason)
+                known[0].kill(signal.SIGKILL)
+
+        channel = Channel(connection, on_message, on_closed)
+        self._strangers[channel] = asyncio.get_running_loop().call_later(
+            HELLO_SECONDS, self._give_up, channel, f"no hello within {HELLO_SECONDS:g} s"
+        )
+
+    def _deliver(self, child: Child, message: Message, fds: list[int]) -> None:
+        if message.get("t") == "bye":
+            child._said_goodbye(message.get("status"))
+            _close_all(fds)
+        elif not child.ended:
+            self._on_message(child, message, fds)
+        else:
+            _close_all(fds)
+
+    def _give_up(self, channel: Channel, reason: str) -> None:
+        self._strangers.pop(channel).cancel()
+        channel.close()
+        self.complaints("a stranger", reason)
+
+    def _ended(self, child: Child) -> None:
+        # Its last words may still be in the socket, or even the connection in the backlog.
+        if self._listener is not None:
+            self._accept()
+        for channel in tuple(self._strangers):
+            channel.drain()
+        if child._channel is not None:
+            child._channel.drain()
+        self._watches.pop(child.nonce)
+        child._reap()
+        del self._children[child.nonce]
+        with contextlib.suppress(OSError):  # a pid too many in it does no harm
+            self._roster.remove(child.pid)
+        try:
+            self._on_exit(child, child.status)
+        finally:
+            child._exited.set()
+
+    def _send_alive(self) -> None:
+        for child in self.children:
+            # A child that has not taken the frames before gains nothing from one more.
+            if child._channel is not None and child._channel.queued_bytes == 0:
+                child.send({"t": "alive"})
+        loop = asyncio.get_running_loop()
+        self._alive_timer = loop.call_later(self._alive_seconds, self._send_alive)
+
+    async def stop_all(self, deadline_seconds: float) -> None:
+        """End every child: SIGTERM, after ``deadline_seconds`` SIGKILL; returns when all are
+        reaped.
+        """
+        children = self.children
+        for child in children:
+            child.kill(signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(deadline_seconds):
+                for child in children:
+                    await child.wait()
+        for child in children:
+            child.kill(signal.SIGKILL)
+        for child in children:
+            await child.wait()
+
+    async def close(self) -> None:
+        """End every child at once, stop listening, and remove the socket."""
+        await self.stop_all(0)
+        if self._alive_timer is not None:
+            self._alive_timer.cancel()
+        for channel, timer in self._strangers.items():
+            timer.cancel()
+            channel.close()
+        self._strangers.clear()
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener.fileno())
+            self._listener.close()
+            self._listener = None
+            (self._home / SOCKET_NAME).unlink(missing_ok=True)
+
+
+def _nonce(message: Message) -> str:
+    nonce = message.get("nonce")
+    return nonce if message.get("t") == "hello" and isinstance(nonce, str) else ""
+
+
+def _start(launch: Launch, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    try:
+        output = RotatedLog(launch.log).open_append()
+        try:
+            return subprocess.Popen(
+                list(launch.command),
+                cwd=launch.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                close_fds=True,
+                start_new_session=True,
+            )
+        finally:
+            os.close(output)
+    except OSError as error:
+        raise OperationError(f"{launch.role} does not start: {error}") from error

@@ -1,0 +1,173 @@
+"""Looks at the node's children from outside, twice a second: what they use, and whether they run.
+
+Of a process that has ended nothing can be asked any more, so what was seen last answers for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+
+from elasticd.recovery.signatures import Memory
+from elasticd.shell.children import room
+from elasticd.shell.children.server import Child
+
+LOOK_SECONDS = 0.4
+STOPPED_SECONDS = 1.6
+"""A child that is stopped for so long is hung; slices of a slowed one are far shorter."""
+PRESSED_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at a process. ``switches`` grows whenever it runs, be it for an instant."""
+
+    stopped: bool
+    switches: int
+    virtual_bytes: int
+    resident_bytes: int
+
+
+@dataclass(slots=True)
+class _Seen:
+    look: Look
+    still_since: float
+    """Since when it is stopped and has not run."""
+    group: Path | None
+    kills_before: int
+    memory: Memory
+
+
+class ChildWatch:
+    """``children`` lists the living; ``stopped(child, seconds)`` is called once for each stop,
+    ``pressed(reason, left_bytes)`` now and then while the machine, or a memory cgroup that one of
+    them is in, is about to run out of memory."""
+
+    def __init__(
+        self,
+        children: Callable[[], Iterable[Child]],
+        stopped: Callable[[Child, float], None],
+        pressed: Callable[[str, int], None] = lambda reason, left_bytes: None,
+    ) -> None:
+        self._children = children
+        self._stopped, self._pressed = stopped, pressed
+        self._pressed_at = float("-inf")
+        self._seen: dict[int, _Seen] = {}
+        self._told: set[int] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look; needs a running loop."""
+        self._task = asyncio.create_task(self._run())
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def last_seen(self, pid: int) -> Memory | None:
+        """What is known of the memory of a child that has just ended; forgets it."""
+        seen = self._seen.pop(pid, None)
+        self._told.discard(pid)
+        if seen is None:
+            return None
+        machine = psutil.virtual_memory()
+        kills = room.kills(seen.group) - seen.kills_before
+        return replace(
+            seen.memory,
+            group_kills=max(0, kills),
+            available_bytes=min(seen.memory.available_bytes, machine.available),
+        )
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        before = loop.time()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            now = loop.time()
+            if now - before > STOPPED_SECONDS:
+                self._forget_time(now)  # we were stopped ourselves, or starved
+            before = now
+            for child in list(self._children()):
+                self.look(child, now)
+            groups = (seen.group for seen in self._seen.values() if seen.group is not None)
+            if now - self._pressed_at > PRESSED_SECONDS and (short := room.pressure(groups)):
+                self._pressed_at = now
+                self._pressed(short.reason, short.left_bytes)
+
+    def _forget_time(self, now: float) -> None:
+        for seen in self._seen.values():
+            seen.still_since = now
+
+    def look(self, child: Child, now: float) -> None:
+        """Look at one child now."""
+        found = _look(child.pid)
+        if found is None:
+            return
+        known = self._seen.get(child.pid)
+        if known is None:
+            group = room.group_of(child.pid)
+            known = _Seen(found, now, group, room.kills(group), Memory())
+            self._seen[child.pid] = known
+        elif not found.stopped or found.switches != known.look.switches:
+            known.still_since = now
+            self._told.discard(child.pid)
+        if (group := room.group_of(child.pid)) not in (None, known.group):
+            known.group, known.kills_before = group, room.kills(group)
+        known.look, known.memory = found, _memory(child.pid, found, known.group)
+        still = now - known.still_since
+        if found.stopped and still >= STOPPED_SECONDS and child.pid not in self._told:
+            self._told.add(child.pid)
+            self._stopped(child, still)
+
+
+def _look(pid: int) -> Look | None:
+    """None if it has ended."""
+    try:
+        if sys.platform == "linux":
+            return _look_linux(pid)
+        process = psutil.Process(pid)
+        with process.oneshot():
+            memory, switches = process.memory_info(), process.num_ctx_switches()
+            stopped = process.status() == psutil.STATUS_STOPPED
+        return Look(stopped, switches.voluntary + switches.involuntary, memory.vms, memory.rss)
+    except (psutil.Error, OSError, ValueError):
+        return None
+
+
+def _look_linux(pid: int) -> Look | None:
+    fields = {}
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        fields[name] = value.split()
+    if fields["State"][0] == "Z" or "VmSize" not in fields:
+        return None
+    switches = int(fields["voluntary_ctxt_switches"][0])
+    switches += int(fields["nonvoluntary_ctxt_switches"][0])
+    virtual, resident = (int(fields[name][0]) << 10 for name in ("VmSize", "VmRSS"))
+    return Look(fields["State"][0] == "T", switches, virtual, resident)
+
+
+def _memory(pid: int, look: Look, group: Path | None) -> Memory:
+    limit = None
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            soft, _ = resource.prlimit(pid, resource.RLIMIT_AS)
+            limit = soft if soft != resource.RLIM_INFINITY else None
+    machine = psutil.virtual_memory()
+    used, most = room.use(group)
+    return Memory(
+        resident_bytes=look.resident_bytes,
+        virtual_bytes=look.virtual_bytes,
+        address_space_limit_bytes=limit,
+        group_limit_bytes=most,
+        group_used_bytes=used,
+        available_bytes=machine.available,
+        total_bytes=machine.total,
+    )

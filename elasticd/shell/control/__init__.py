@@ -1,0 +1,1 @@
+"""What the command line and the jobs folder may ask of a daemon."""

@@ -1,0 +1,335 @@
+"""The checkpoints of a job on all living nodes, and what the command line does with them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from elasticd.checkpoints import layout, summary
+from elasticd.checkpoints.manifest import Stored
+from elasticd.checkpoints.port import Problem, Store
+from elasticd.checkpoints.retention import Policy, policies_of, prunable, superseded, useless
+from elasticd.checkpoints.summary import Row
+from elasticd.core.words.messages import JobRecord
+from elasticd.errors import ElasticdError, OperationError, UsageError
+from elasticd.settings.job import JobSpec
+from elasticd.shell.control.server import Handler, Stream
+from elasticd.shell.storage.states import States
+from elasticd.types import JobId, NodeId
+
+_THREADS = 8
+"""Nodes that are asked at once; not the threads that answer such questions."""
+
+_LOOKS = 3
+"""How often a replica that seems to be missing is looked for, in all."""
+_LOOK_SECONDS = 1.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the nodes said of one job; ``silent`` are those that didn't, with the reason."""
+
+    stored: dict[NodeId, tuple[Stored, ...]]
+    silent: dict[NodeId, str]
+
+    @property
+    def rows(self) -> list[Row]:
+        return summary.rows(self.stored)
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """A replica that seems damaged; ``result`` says how."""
+
+    node: NodeId
+    row: Row
+    index: int
+    result: dict[str, Any]
+
+    @property
+    def was_there(self) -> bool:
+        """It was read; otherwise it was missing."""
+        return self.node in self.row.present[self.index]
+
+
+class Inventory:
+    """Handlers of the ``checkpoint…`` requests of docs/protocols.md §3."""
+
+    def __init__(
+        self,
+        states: States,
+        nodes: Callable[[], Sequence[NodeId]],
+        record_of: Callable[[JobId], JobRecord | None],
+    ) -> None:
+        """``nodes`` are all that answer now, this one included."""
+        self._states, self._nodes, self._record_of = states, nodes, record_of
+        self._threads = ThreadPoolExecutor(_THREADS, "checkpoints")
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def handlers(self) -> dict[str, Handler]:
+        return {
+            "checkpoints": self.show,
+            "checkpoints_verify": self.verify,
+            "checkpoints_open": self.open,
+            "checkpoints_prune": self.prune,
+        }
+
+    # --- requests -------------------------------------------------------------------------------
+
+    async def show(self, request: dict[str, Any], stream: Stream) -> dict[str, Any]:
+        """All checkpoints of a job, by step."""
+        job = _job(request)
+        known = await self._gather(job)
+        return {
+            "job": job,
+            "checkpoints": [row.plain() for row in known.rows],
+            "silent": known.silent,
+        }
+
+    async def verify(self, request: dict[str, Any], stream: Stream) -> None:
+        """Read every replica of every shard, the nodes beside one another; a frame for each."""
+        job = _job(request)
+        known = await self._gather(job)
+        rows = _chosen(known.rows, request)
+        total = sum(len(nodes) for row in rows for nodes in row.present)
+        await stream.send({"replicas": total, "silent": known.silent})
+        results: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(100)
+        doubts: list[_Doubt] = []
+
+        async def check(node: NodeId) -> None:
+            for row in rows:
+                for index in range(row.manifest.count):
+                    if node in row.present[index]:
+                        result = await self._check(node, row, index)
+                        if result["ok"]:
+                            await results.put(result)
+                        else:
+                            doubts.append(_Doubt(node, row, index, result))
+                doubts.extend(self._not_there(node, row))
+
+        async def check_all() -> None:
+            await asyncio.gather(*(check(node) for node in known.stored))
+            async for result in self._settled(job, doubts):
+                await results.put(result)
+            await results.put(None)
+
+        work = asyncio.create_task(check_all())
+        try:
+            while (result := await results.get()) is not None:
+                await stream.send(result)
+            await work
+        finally:
+            work.cancel()
+
+    async def open(self, request: dict[str, Any], stream: Stream) -> dict[str, Any]:
+        """Bring all shards of a checkpoint to this machine and keep them until the client is done.
+
+        The newest consistent one, or that of ``step``. Frames of progress, then one with ``files``;
+        the client answers it when it has read them.
+        """
+        job = _job(request)
+        rows = [row for row in _chosen((await self._gather(job)).rows, request) if row.consistent]
+        if not rows:
+            which = f"step {request['step']} has" if request.get("step") is not None else "has"
+            raise OperationError(f"{job} {which} no consistent checkpoint on the living nodes")
+        row = max(rows, key=lambda r: (r.manifest.step, r.manifest.lineage))
+        with (
+            self._states.pins.held(job, row.manifest.step, row.manifest.stamp),
+            self._scratch() as at,
+        ):
+            files = []
+            for index, shard in enumerate(row.manifest.shards):
+                path = await self._file(row, index, at)
+                files.append([str(path), shard.digest])
+                await stream.send({"shard": index, "shards": row.manifest.count})
+            await stream.send({"checkpoint": row.plain(), "files": files})
+            # A client that dies hangs up, which cancels this handler.
+            await stream.receive(seconds=None)
+        return {"end": True}
+
+    async def prune(self, request: dict[str, Any], stream: Stream) -> dict[str, Any]:
+        """Remove what no policy keeps; never the newest consistent checkpoint of a line."""
+        job = _job(request)
+        known = await self._gather(job)
+        policies = self._policies(job, request)
+        consistent = [row.manifest for row in known.rows if row.consistent]
+        points = {m.point for m in prunable(consistent, policies)}
+        gone = [r for r in superseded(known.rows) if r.consistent and r.manifest.point in points]
+        gone += [] if known.silent else useless(known.rows, known.stored)
+        failures: list[str] = []
+        if not request.get("dry_run"):
+            for row in gone:
+                failures += await self._remove(row)
+            await self._states.changed(job)
+        rest = [row for row in known.rows if row not in gone]
+        return {
+            "job": job,
+            "dry_run": bool(request.get("dry_run")),
+            "removed": [row.plain() for row in gone],
+            "kept": [row.plain() for row in rest],
+            "failures": failures,
+            "silent": known.silent,
+        }
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    async def _gather(self, job: JobId) -> Known:
+        nodes = sorted(self._nodes())
+
+        async def ask(node: NodeId) -> tuple[Stored, ...] | ElasticdError:
+            try:
+                return tuple(await self._in_thread(self._store(node).stored, job))
+            except ElasticdError as error:
+                return error
+
+        answers = await asyncio.gather(*(ask(node) for node in nodes))
+        pairs = list(zip(nodes, answers, strict=True))
+        known = Known(
+            {node: said for node, said in pairs if isinstance(said, tuple)},
+            {node: str(said) for node, said in pairs if not isinstance(said, tuple)},
+        )
+        if self._record_of(job) is None and not any(known.stored.values()):
+            raise OperationError(f"no job {job}")
+        return known
+
+    def _store(self, node: NodeId) -> Store:
+        return self._states.store_of(node)
+
+    async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, work, *arguments)
+
+    async def _check(self, node: NodeId, row: Row, index: int) -> dict[str, Any]:
+        m = row.manifest
+        reason = ""
+        try:
+            problems: Iterable[Problem] = await self._in_thread(
+                self._store(node).verify, m.job, m.step, m.stamp, index
+            )
+            reason = "; ".join(problem.reason for problem in problems)
+        except ElasticdError as error:
+            reason = str(error)
+        return _result(node, row, index, reason)
+
+    def _not_there(self, node: NodeId, row: Row) -> Iterator[_Doubt]:
+        """Shards that a node that lives was to hold."""
+        for index in row.manifest.held_by(node):
+            if node not in row.present[index]:
+                result = _result(node, row, index, "is missing or has the wrong size")
+                yield _Doubt(node, row, index, result)
+
+    async def _coming(self, doubt: _Doubt) -> bool:
+        """The shard is there, and the checkpoint not final on that node yet."""
+        m = doubt.row.manifest
+        with contextlib.suppress(ElasticdError):
+            held = await self._in_thread(
+                self._store(doubt.node).held, m.job, m.step, m.stamp, m.count
+            )
+            return doubt.index in held
+        return False
+
+    async def _settled(self, job: JobId, doubts: list[_Doubt]) -> AsyncIterator[dict[str, Any]]:
+        """What becomes of doubts: beside a job that trains a checkpoint may have been on its way to
+        a node that was asked early, or may be gone by now."""
+        for look in range(_LOOKS):
+            if not doubts:
+                return
+            await asyncio.sleep(_LOOK_SECONDS if look else 0.0)
+            rows = {_key(row): row for row in (await self._gather(job)).rows}
+            waiting: list[_Doubt] = []
+            for doubt in doubts:
+                row = rows.get(_key(doubt.row))
+                if row is None:
+                    continue  # removed everywhere
+                if doubt.was_there and doubt.node in row.nodes:
+                    yield doubt.result
+                elif not doubt.was_there and doubt.node in row.present[doubt.index]:
+                    yield await self._check(doubt.node, row, doubt.index)
+                elif not await self._coming(doubt):
+                    waiting.append(doubt)
+            doubts = waiting
+        for doubt in doubts:
+            yield doubt.result
+
+    @contextlib.contextmanager
+    def _scratch(self) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(prefix="elasticd-export-") as folder:
+            yield Path(folder)
+
+    async def _file(self, row: Row, index: int, scratch: Path) -> Path:
+        """A file with a shard whose digest is right: ours if it is, else a peer's."""
+        m = row.manifest
+        local = self._states.store
+        if self._states.me in row.present[index]:
+            result = await self._check(self._states.me, row, index)
+            if result["ok"]:
+                return local.folder(m.job) / layout.final_name(m.step, m.stamp) / layout.shard_name(
+                    index, m.count
+                )  # fmt: skip
+        path = scratch / layout.shard_name(index, m.count)
+        await self._states.copies.pull_to(path, m, index, row.present[index])
+        return path
+
+    def _policies(self, job: JobId, request: dict[str, Any]) -> list[Policy]:
+        record = self._record_of(job)
+        spec = JobSpec.from_dict(record.spec).checkpoint if record is not None else None
+        keys = ("keep", "keep_every_steps", "keep_hours")
+        given = {key: request[key] for key in keys if request.get(key) is not None}
+        if any(type(value) not in (int, float) or value < 0 for value in given.values()):
+            raise UsageError("what is kept is given as numbers from 0 up")
+        return policies_of(spec, given)
+
+    async def _remove(self, row: Row) -> list[str]:
+        m = row.manifest
+        failures = []
+        for node in row.nodes:
+            try:
+                await self._in_thread(self._store(node).remove, m.job, m.step, m.stamp)
+            except ElasticdError as error:
+                failures.append(f"step {m.step} on {node}: {error}")
+        return failures
+
+
+def _job(request: dict[str, Any]) -> JobId:
+    job = request.get("job")
+    if not isinstance(job, str) or not job:
+        raise UsageError("which job?")
+    return JobId(job)
+
+
+def _chosen(rows: list[Row], request: dict[str, Any]) -> list[Row]:
+    step = request.get("step")
+    if step is None:
+        return rows
+    chosen = [row for row in rows if row.manifest.step == step]
+    if not chosen:
+        raise OperationError(f"there is no checkpoint of step {step}")
+    return chosen
+
+
+def _key(row: Row) -> tuple[object, ...]:
+    return row.manifest.point, row.manifest.shards
+
+
+def _result(node: NodeId, row: Row, index: int, reason: str) -> dict[str, Any]:
+    m = row.manifest
+    return {
+        "node": node,
+        "step": m.step,
+        "lineage": m.lineage,
+        "shard": index,
+        "shards": m.count,
+        "bytes": m.shards[index].bytes,
+        "ok": not reason,
+        "reason": reason or None,
+    }

@@ -1,0 +1,316 @@
+"""HOME/jobs/: what is renamed into it is submitted.
+
+A job is a ``*.toml`` file there, or a folder with a ``job.toml``. The kernel's events are hints
+only: they may be lost, doubled or early, so each one leads to a look at the whole folder, which is
+the truth. What was renamed into it is whole and taken at once; what may still be written is taken
+when it has been quiet for a while and no process writes it. The same content is submitted once,
+also after a restart. A refused job gets its reason beside it, in ``<name>.refused``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import structlog
+from watchdog.events import FileSystemEvent, FileSystemEventHandler
+from watchdog.observers import Observer
+from watchdog.observers.api import BaseObserver
+
+from elasticd import archive
+from elasticd.errors import ElasticdError, OperationError, UsageError
+from elasticd.shell.storage.durable import write_durable, write_whole
+
+QUIET_SECONDS = 2.0
+RETRY_SECONDS = 5.0
+RESCAN_SECONDS = 30.0
+"""The longest time between two looks, for events that were lost."""
+MAX_JOBS = 1000
+MAX_INSIDE = archive.MAX_FILES
+MAX_REMEMBERED = 10_000
+REFUSED_SUFFIX = ".refused"
+ACCEPTED_NAME = ".accepted.json"
+
+_JOB_FILE = "job.toml"
+_READING = ("opened", "closed_no_write")
+
+log = structlog.get_logger(__name__)
+
+Submit = Callable[[Path], Awaitable[str]]
+"""Gets the path of a job.toml, returns the job's id. Raises UsageError if the job is wrong, and
+another ElasticdError if it should be tried again later."""
+
+Signature = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A job that lies in the folder.
+
+    Attributes:
+        name: of the file or folder.
+        toml: its job.toml.
+        signature: changes when it is renamed or written.
+        whole: nothing in it was written since it was renamed.
+        written_at: newest modification inside, Unix seconds.
+    """
+
+    name: str
+    toml: Path
+    signature: Signature
+    whole: bool
+    written_at: float
+
+
+class JobsFolder:
+    """Watches one folder and submits what appears in it. Runs in the event loop."""
+
+    def __init__(self, folder: Path, submit: Submit) -> None:
+        self._folder = folder
+        self._submit = submit
+        self._hint = asyncio.Event()
+        self._dealt_with: dict[str, Signature] = {}
+        self._accepted: dict[str, str] = {}
+        self._observer: BaseObserver | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @classmethod
+    def start(cls, folder: Path, submit: Submit) -> Self:
+        """Watch ``folder``, which is made if need be, in the running loop.
+
+        Raises:
+            OSError: the folder can't be made or read.
+        """
+        folder = folder.absolute()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self = cls(folder, submit)
+        self._accepted = self._read_accepted()
+        self._watch(asyncio.get_running_loop())
+        self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(_report)
+        return self
+
+    async def close(self) -> None:
+        """Stop watching. A submission under way is cancelled."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._observer is not None:
+            self._observer.stop()
+            await asyncio.to_thread(self._observer.join, 5.0)
+            self._observer = None
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        observer = Observer()
+        observer.schedule(_Hints(loop, self._hint.set), str(self._folder), recursive=False)
+        try:
+            observer.start()
+        except OSError as error:  # the system's limit of watches
+            log.warning("jobs folder is not watched but polled", reason=str(error))
+            return
+        self._observer = observer
+
+    async def _run(self) -> None:
+        while True:
+            self._hint.clear()
+            pause = await self._look()
+            if self._observer is None:
+                pause = min(pause, QUIET_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._hint.wait()
+
+    async def _look(self) -> float:
+        """Deal with everything that is new; returns after how many seconds to look again."""
+        try:
+            found = await asyncio.to_thread(find_jobs, self._folder)
+        except OSError as error:
+            log.error("jobs folder can't be read", reason=str(error))
+            return RESCAN_SECONDS
+        self._forget_gone({job.name for job in found})
+        pause = RESCAN_SECONDS
+        for job in found:
+            if self._dealt_with.get(job.name) == job.signature:
+                continue
+            wait = await asyncio.to_thread(seconds_until_whole, job)
+            if wait == 0:
+                wait = await self._deal_with(job)
+            pause = min(pause, wait or pause)
+        return pause
+
+    async def _deal_with(self, job: Found) -> float:
+        """Submit or refuse; returns the seconds until it is to be tried again, or 0."""
+        try:
+            digest = await asyncio.to_thread(content_digest, job)
+            if digest in self._accepted:
+                log.info("job is known", name=job.name, job=self._accepted[digest])
+            else:
+                self._remember(digest, await self._submit(job.toml))
+                log.info("job submitted", name=job.name, job=self._accepted[digest])
+        except UsageError as error:
+            self._refuse(job, str(error))
+        except FileNotFoundError:
+            return QUIET_SECONDS  # it went away meanwhile
+        except (ElasticdError, OSError) as error:
+            log.warning("job not submitted yet", name=job.name, reason=str(error))
+            return RETRY_SECONDS
+        else:
+            self._reason_file(job.name).unlink(missing_ok=True)
+        self._dealt_with[job.name] = job.signature
+        return 0
+
+    def _refuse(self, job: Found, reason: str) -> None:
+        log.warning("job refused", name=job.name, reason=reason)
+        try:
+            write_whole(self._reason_file(job.name), f"{reason}\n".encode())
+        except OSError as error:
+            log.error("reason not written", name=job.name, reason=str(error))
+
+    def _reason_file(self, name: str) -> Path:
+        return self._folder / (name + REFUSED_SUFFIX)
+
+    def _forget_gone(self, names: set[str]) -> None:
+        for name in [name for name in self._dealt_with if name not in names]:
+            del self._dealt_with[name]
+            self._reason_file(name).unlink(missing_ok=True)
+
+    # --- what was accepted ------------------------------------------------------------------------
+
+    def _remember(self, digest: str, job: str) -> None:
+        self._accepted[digest] = job
+        while len(self._accepted) > MAX_REMEMBERED:
+            del self._accepted[next(iter(self._accepted))]
+        write_durable(self._folder / ACCEPTED_NAME, json.dumps(self._accepted).encode())
+
+    def _read_accepted(self) -> dict[str, str]:
+        try:
+            found = json.loads((self._folder / ACCEPTED_NAME).read_bytes())
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            log.warning("accepted jobs are forgotten", reason=f"{ACCEPTED_NAME} is damaged")
+            return {}
+        return {str(digest): str(job) for digest, job in dict(found).items()}
+
+
+class _Hints(FileSystemEventHandler):
+    """Wakes the loop from the observer's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
+        self._loop = loop
+        self._wake = wake
+
+    def on_any_event(self, event: FileSystemEvent) -> None:
+        if event.event_type not in _READING:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._wake)
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        context = {"message": "the jobs folder failed", "exception": error, "task": task}
+        task.get_loop().call_exception_handler(context)
+
+
+def find_jobs(folder: Path) -> list[Found]:
+    """The jobs in ``folder`` by name, the first :data:`MAX_JOBS` of them; names with a leading dot
+    are somebody's temporary files.
+
+    Raises:
+        OSError: the folder can't be read.
+    """
+    found = []
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(".") or path.is_symlink():
+            continue
+        with contextlib.suppress(FileNotFoundError):  # gone between the listing and the look
+            if path.suffix == ".toml" and path.is_file():
+                found.append(_found(path, path, newest_ns=path.stat().st_mtime_ns))
+            elif (path / _JOB_FILE).is_file():
+                found.append(_found(path, path / _JOB_FILE, newest_ns=_newest_ns(path)))
+    if len(found) > MAX_JOBS:
+        log.warning("too many jobs in the folder", jobs=len(found), limit=MAX_JOBS)
+    return found[:MAX_JOBS]
+
+
+def _found(path: Path, toml: Path, newest_ns: int) -> Found:
+    status = path.stat()
+    signature = (status.st_ino, status.st_ctime_ns, newest_ns, status.st_size)
+    # A rename changes the status time, a write both, at the granularity of the file system's clock.
+    whole = status.st_ctime_ns > newest_ns
+    return Found(path.name, toml, signature, whole, newest_ns / 1e9)
+
+
+def _newest_ns(folder: Path) -> int:
+    newest = folder.stat().st_mtime_ns
+    seen = 0
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            seen += 1
+            if seen > MAX_INSIDE:  # it will be refused for that
+                return newest
+            newest = max(newest, os.lstat(os.path.join(parent, name)).st_mtime_ns)
+    return newest
+
+
+def seconds_until_whole(job: Found) -> float:
+    """0 if nobody is writing the job any more, else after how long to look again."""
+    if job.whole:
+        return 0.0
+    quiet = time.time() - job.written_at
+    if quiet < 0:  # from the future: a clock was set back, or the time was made up
+        quiet = QUIET_SECONDS
+    if quiet < QUIET_SECONDS:
+        return QUIET_SECONDS - quiet
+    return QUIET_SECONDS if is_being_written(job.toml) else 0.0
+
+
+def is_being_written(path: Path) -> bool:
+    """Whether a process has the file open for writing. Linux tells (a read lease is refused then:
+    fcntl(2)); elsewhere the answer is no."""
+    if sys.platform != "linux":
+        return False
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        # Who opens the file for writing while we hold the lease makes the kernel send us a signal,
+        # by default a deadly one.
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without leases, or somebody else's file
+        return False
+    finally:
+        os.close(fd)
+    return False
+
+
+def content_digest(job: Found) -> str:
+    """Names the job's content: of a file its bytes, of a folder what would be shipped.
+
+    Raises:
+        UsageError: the folder can't be shipped.
+        OperationError, OSError: it can't be read.
+    """
+    if job.toml.name == job.name:
+        data = job.toml.read_bytes()
+        return hashlib.blake2b(data, digest_size=32).hexdigest()
+    packed = archive.pack(job.toml.parent)
+    if packed.files == 0:
+        raise OperationError("the folder is empty")
+    return packed.digest

@@ -1,0 +1,278 @@
+"""What the command line may ask (docs/protocols.md §3)."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import secrets
+import string
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
+
+from elasticd.archive import MAX_ARCHIVE_BYTES
+from elasticd.archive import digest as archive_digest
+from elasticd.core.node import Node
+from elasticd.core.words import effects as e
+from elasticd.core.words.messages import JobRecord, Path
+from elasticd.errors import ElasticdError, OperationError, UsageError
+from elasticd.settings.job import JobSpec
+from elasticd.shell.control.server import Handler, Stream
+from elasticd.shell.network.neighbours import Neighbours
+from elasticd.shell.storage.eventlog import EventLog
+from elasticd.shell.storage.namelessfile import nameless_file
+from elasticd.shell.storage.states import States
+from elasticd.types import JobId, NodeId
+
+_FOLLOW_SECONDS = 0.3
+_LOG_READ_BYTES = 256 * 1024
+_ID_LETTERS = string.ascii_lowercase + string.digits
+
+
+class Queries:
+    """One handler for each request of the command line."""
+
+    def __init__(
+        self,
+        node: Node,
+        cluster: str,
+        states: States,
+        events: EventLog,
+        neighbours: Neighbours,
+        infos: Mapping[NodeId, dict[str, Any]],
+        paths_of: Callable[[NodeId], Sequence[Path]],
+        post: Callable[[e.Event], None],
+        shut_down: Callable[[], None],
+    ) -> None:
+        self._node = node
+        self._cluster = cluster
+        self._states = states
+        self._events = events
+        self._neighbours = neighbours
+        self._infos = infos
+        self._paths_of = paths_of
+        self._post = post
+        self._shut_down = shut_down
+        self._requests = 0
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+
+    def handlers(self) -> dict[str, Handler]:
+        return {
+            "status": self.status,
+            "submit": self.submit,
+            "cancel": self.cancel,
+            "pause": self.pause,
+            "resume": self.resume,
+            "drain": self.drain,
+            "undrain": self.undrain,
+            "logs": self.logs,
+            "events": self.events,
+            "shutdown": self.shutdown,
+        }
+
+    def reply(self, effect: e.Reply) -> None:
+        """The control plane's answer to a request."""
+        future = self._waiting.get(effect.request)
+        if future is not None and not future.done():
+            future.set_result(effect.body)
+
+    # --- looking ------------------------------------------------------------------------------
+
+    async def status(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
+        node, view = self._node, self._node.views.view
+        jobs = [record.id for record in node.queue()]
+        if request.get("job") is not None:
+            jobs = [self._known(request)]
+        names = set(node.liveness.living()) | set(view.members if view is not None else ())
+        names |= set(self._infos)
+        return {
+            "cluster": self._cluster,
+            "view": {
+                "epoch": view.epoch.counter if view is not None else 0,
+                "leader": view.leader if view is not None else None,
+                "members": list(view.members) if view is not None else [],
+            },
+            "nodes": [
+                {
+                    "id": name,
+                    "address": None,
+                    "pid": None,
+                    "chip": None,
+                    "memory_bytes": 0,
+                    **self._infos.get(name, {}),
+                    "state": node.state_of(name),
+                    "links": self._links_to(name),
+                }
+                for name in sorted(names)
+            ],
+            "jobs": [{**node.job_status(job), "recent": self._recent(job)} for job in jobs],
+        }
+
+    def _recent(self, job: JobId) -> list[dict[str, Any]]:
+        """The newest faults and decisions, each with its sentence."""
+        shown = ("time", "kind", "node", "reason")
+        return [{key: event.get(key) for key in shown} for event in self._events.notable(job)]
+
+    def _links_to(self, name: NodeId) -> list[dict[str, Any]]:
+        """How this daemon reaches another at each of its addresses."""
+        deaf = name in self._node.ctx.deaf
+        return [
+            {
+                "host": path.host,
+                "state": "lost" if deaf or not path.healthy else "up",
+                "round_trip_seconds": round(path.round_trip_seconds, 6),
+                "bytes_per_second": round(path.bytes_per_second),
+            }
+            for path in self._paths_of(name)
+        ]
+
+    async def events(self, request: dict[str, Any], stream: Stream) -> None:
+        job = self._known(request) if request.get("job") is not None else None
+        async for event in (
+            self._events.follow(job) if request.get("follow") else _each(self._events.history(job))
+        ):
+            await stream.send(event)
+            if request.get("follow") and job is not None and event["kind"] in _LAST_EVENTS:
+                return
+
+    async def logs(self, request: dict[str, Any], stream: Stream) -> None:
+        job = self._known(request)
+        offsets: dict[NodeId, int] = {}
+        decoders: dict[NodeId, codecs.IncrementalDecoder] = {}
+        while True:
+            ended = self._node.records[job].ended
+            moved = False
+            for node in self._nodes_by_rank(job, request.get("rank")):
+                try:
+                    data = await self._log_bytes(node, job, offsets.get(node, 0))
+                except ElasticdError:
+                    continue
+                if not data:
+                    continue
+                moved = True
+                offsets[node] = offsets.get(node, 0) + len(data)
+                decoder = decoders.setdefault(
+                    node, codecs.getincrementaldecoder("utf-8")("replace")
+                )
+                frame = {
+                    "rank": self._rank_of(job, node),
+                    "node": node,
+                    "text": decoder.decode(data),
+                }
+                await stream.send(frame)
+            if not moved and (ended or not request.get("follow")):
+                return
+            if not moved:
+                await asyncio.sleep(_FOLLOW_SECONDS)
+
+    async def _log_bytes(self, node: NodeId, job: JobId, offset: int) -> bytes:
+        if node == self._node.me:
+            return self._states.log_bytes(job, offset, _LOG_READ_BYTES)
+        if not self._neighbours.reaches(node):
+            return b""
+        fd = nameless_file()
+        try:
+            request = {"what": "log", "job": job, "offset": offset}
+            await self._neighbours.fetch(node, request, fd)
+            return os.pread(fd, _LOG_READ_BYTES, 0)
+        finally:
+            os.close(fd)
+
+    def _nodes_by_rank(self, job: JobId, rank: int | None) -> list[NodeId]:
+        ranks = self._last_ranks(job)
+        if rank is not None:
+            if rank not in ranks.values():
+                raise OperationError(f"job {job} has no rank {rank} now")
+            return [node for node, own in ranks.items() if own == rank]
+        return [self._node.me, *(n for n in self._node.liveness.living() if n != self._node.me)]
+
+    def _rank_of(self, job: JobId, node: NodeId) -> int | None:
+        return self._last_ranks(job).get(node)
+
+    def _last_ranks(self, job: JobId) -> dict[NodeId, int]:
+        members: list[str] = []
+        for event in self._events.history(job):
+            if event["kind"] == "world_formed":
+                members = event["members"]
+        return {NodeId(node): rank for rank, node in enumerate(members)}
+
+    # --- changing -----------------------------------------------------------------------------
+
+    async def submit(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
+        try:
+            spec = JobSpec.from_dict(request["spec"])
+            size, digest = int(request["archive_bytes"]), str(request["archive_digest"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"bad submission: {error}") from None
+        if size > MAX_ARCHIVE_BYTES:
+            raise UsageError(f"the archive is larger than {MAX_ARCHIVE_BYTES >> 20} MiB")
+        data = bytearray()
+        while len(data) < size:
+            data += (await stream.receive())["data"]
+        return await self.submit_archive(spec, bytes(data), digest)
+
+    async def submit_archive(self, spec: JobSpec, data: bytes, digest: str) -> Mapping[str, Any]:
+        """Queue a job whose folder is the archive ``data``; answers when it is replicated."""
+        if archive_digest(data) != digest:
+            raise UsageError("the archive arrived damaged; submit again")
+        self._states.archives.keep(data, digest)
+        number = 1 + max((r.number for r in self._node.records.values()), default=0)
+        nonce = "".join(secrets.choice(_ID_LETTERS) for _ in range(4))
+        job = JobId(f"{spec.job.name}-{number}-{nonce}")
+        record = JobRecord(job, number, spec.to_dict(), digest, "queued")
+        return await self._ask(lambda request: e.Submit(request, record))
+
+    async def cancel(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
+        job = self._known(request)
+        return await self._ask(lambda number: e.Cancel(number, job))
+
+    async def pause(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
+        job = self._known(request)
+        return await self._done(lambda number: e.Pause(number, job, True))
+
+    async def resume(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
+        job = self._known(request)
+        return await self._done(lambda number: e.Pause(number, job, False))
+
+    async def drain(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
+        node = NodeId(str(request.get("node")))
+        return await self._done(lambda number: e.Drain(number, node, True))
+
+    async def undrain(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
+        node = NodeId(str(request.get("node")))
+        return await self._done(lambda number: e.Drain(number, node, False))
+
+    async def _done(self, event: Callable[[int], e.Event]) -> Mapping[str, Any]:
+        answer = await self._ask(event)
+        if "error" in answer:
+            raise OperationError(str(answer["error"]))
+        return answer
+
+    async def shutdown(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
+        self._shut_down()
+        return {}
+
+    async def _ask(self, event: Callable[[int], e.Event]) -> Mapping[str, Any]:
+        self._requests += 1
+        number = self._requests
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = future
+        try:
+            self._post(event(number))
+            return await future
+        finally:
+            del self._waiting[number]
+
+    def _known(self, request: dict[str, Any]) -> JobId:
+        job = JobId(str(request.get("job")))
+        if job not in self._node.records:
+            raise OperationError(f"no job {job}")
+        return job
+
+
+_LAST_EVENTS = ("job_finished", "job_failed", "job_cancelled")
+
+
+async def _each(items: Any) -> AsyncIterator[dict[str, Any]]:
+    for item in items:
+        yield item

@@ -1,0 +1,201 @@
+"""The Unix socket on which the command line talks to the daemon (docs/protocols.md §3)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from elasticd.errors import ElasticdError, OperationError, ProtocolError, UsageError
+from elasticd.ipc.frames import Decoder, encode
+from elasticd.shell.complaints import Complaints
+from elasticd.shell.unixsocket import bind_unix
+
+SOCKET_NAME = "control.sock"
+LOCK_NAME = "lock"
+MAX_WAITING = 4
+"""Frames that are read ahead of the handler."""
+MAX_CLIENTS = 256
+REQUEST_SECONDS = 30.0
+"""How long a client may take for its request frame, and for each later frame that a handler asks
+for.
+"""
+
+_READ_BYTES = 256 * 1024
+_SHOWN_CHARS = 200
+
+
+def lock_home(home: Path) -> int:
+    """Take the home for this process; the kernel frees it when the descriptor closes or we die.
+
+    Raises:
+        UsageError: a living daemon has it.
+    """
+    fd = os.open(home / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+        os.close(fd)
+        raise UsageError(
+            f"{home}: a daemon is already running here (process {holder or 'unknown'})"
+        ) from None
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, str(os.getpid()).encode(), 0)
+    return fd
+
+
+class Stream:
+    """A handler's view of its client: further frames in, any number of frames out."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._frames: asyncio.Queue[dict[str, Any] | ProtocolError] = asyncio.Queue(MAX_WAITING)
+
+    async def _pump(self) -> bool:
+        """Read until the client hangs up (True) or sends what is no frame (False)."""
+        decoder = Decoder()
+        try:
+            while data := await self._reader.read(_READ_BYTES):
+                for frame in decoder.feed(data):
+                    await self._frames.put(frame)
+        except ProtocolError as error:
+            await self._frames.put(error)
+            return False
+        except OSError:
+            pass
+        return True
+
+    async def receive(self, seconds: float | None = REQUEST_SECONDS) -> dict[str, Any]:
+        """The client's next frame; with None it may take as long as it likes.
+
+        Raises:
+            ProtocolError: it is none, or came too late.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                frame = await self._frames.get()
+        except TimeoutError:
+            raise ProtocolError(f"nothing came for {seconds} s") from None
+        if isinstance(frame, ProtocolError):
+            raise frame
+        return frame
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        """Send one frame; returns when the client keeps up (back-pressure).
+
+        Raises:
+            ProtocolError: it is longer than a frame may be.
+            ConnectionError: the client hung up.
+        """
+        self._writer.write(encode(message))
+        await self._writer.drain()
+
+
+Handler = Callable[[dict[str, Any], Stream], Awaitable[Mapping[str, Any] | None]]
+"""Gets a request and its client; returns the answer, or None after it has streamed.
+
+It is cancelled when the client hangs up. What it raises becomes the client's error: an
+ElasticdError with its exit code, an OSError with code 1.
+"""
+
+
+class ControlServer:
+    """Listens on ``HOME/control.sock`` and hands each request to the handler that it names.
+
+    A client may send several requests, one after the other, on one connection.
+    """
+
+    def __init__(self, home: Path, handlers: Mapping[str, Handler]) -> None:
+        self._path = home.absolute() / SOCKET_NAME
+        self._handlers = dict(handlers)
+        self.complaints = Complaints("control")
+        self._clients: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Listen. The caller holds :func:`lock_home`.
+
+        Raises:
+            OSError: the socket can't be made in HOME.
+        """
+        self._server = await asyncio.start_unix_server(self._accept, sock=bind_unix(self._path))
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A task of our own: the one that asyncio makes of a coroutine complains when it is
+        # cancelled.
+        client = asyncio.create_task(self._serve(reader, writer))
+        self._clients.add(client)
+        client.add_done_callback(lambda _: self._ended(client, writer))
+
+    def _ended(self, client: asyncio.Task[None], writer: asyncio.StreamWriter) -> None:
+        self._clients.discard(client)
+        writer.close()  # in case it was cancelled before it began
+        if not client.cancelled() and (error := client.exception()) is not None:
+            context = {"message": "a control handler failed", "exception": error, "task": client}
+            client.get_loop().call_exception_handler(context)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        me = asyncio.current_task()
+        assert me is not None
+        stream = Stream(reader, writer)
+        pump = asyncio.create_task(stream._pump())
+        pump.add_done_callback(
+            lambda done: me.cancel() if not done.cancelled() and done.result() else None
+        )
+        try:
+            await self._converse(stream)
+        finally:
+            pump.cancel()
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _converse(self, stream: Stream) -> None:
+        with contextlib.suppress(ConnectionError):
+            try:
+                if len(self._clients) > MAX_CLIENTS:
+                    raise OperationError(f"more than {MAX_CLIENTS} clients are connected")
+                while True:
+                    await self._answer(await stream.receive(), stream)
+            except (ProtocolError, OperationError) as error:
+                self.complaints("a client", str(error))
+                await stream.send({"error": str(error), "code": error.exit_code})
+
+    async def _answer(self, request: dict[str, Any], stream: Stream) -> None:
+        answer: Mapping[str, Any]
+        name = request.get("do")
+        try:
+            handler = self._handlers.get(name) if isinstance(name, str) else None
+            if handler is None:
+                raise UsageError(f"unknown request {str(name)[:_SHOWN_CHARS]!r}")
+            answer = await handler(request, stream) or {"end": True}
+        except ConnectionError:
+            raise
+        except ElasticdError as error:
+            answer = {"error": str(error), "code": error.exit_code}
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            shown = f"bad request {name!r}: {type(error).__name__}: {error}"
+            self.complaints("a client", shown)
+            answer = {"error": shown[:_SHOWN_CHARS], "code": UsageError.exit_code}
+        except OSError as error:
+            answer = {"error": str(error), "code": OperationError.exit_code}
+        await stream.send(answer)
+
+    async def close(self) -> None:
+        """Stop listening, cancel every handler, and remove the socket."""
+        if self._server is None:
+            return
+        self._server.close()
+        clients = tuple(self._clients)
+        for client in clients:
+            client.cancel()
+        await asyncio.gather(*clients, return_exceptions=True)
+        await self._server.wait_closed()
+        self._server = None
+        self._path.unlink(missing_ok=True)

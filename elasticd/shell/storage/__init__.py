@@ -1,0 +1,1 @@
+"""What a node keeps on its disk, and how it gets it from others."""

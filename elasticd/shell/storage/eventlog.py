@@ -1,0 +1,323 @@
+"""The history of what happened, replicated to every node.
+
+An event belongs to an origin (one run of one daemon) and has a number there, from 1 without gaps.
+Nodes tell one another up to which number they have each origin's events and send what is missing;
+so any living daemon has the whole history, whoever wrote it and died since.
+
+On disk: one append-only file for each job and one for the cluster, in the frames of the journal but
+not synced: what a power cut takes from one node comes back from another. Of each job the last
+:data:`KEPT_EVENTS` are kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from elasticd.errors import OperationError
+from elasticd.shell.storage.durable import PARTIAL_SUFFIX, write_all, write_whole
+from elasticd.shell.storage.journal import frame, salvage, scan
+from elasticd.types import JobId
+
+NOTABLE = frozenset(
+    (
+        "fault_detected", "recovery_started", "recovery_finished", "batch_shrunk",
+        "memory_relieved", "memory_pressure", "link_avoided", "node_dropped", "node_benched",
+        "node_quarantined", "recheck_differs", "state_chosen", "shares_moved", "growth_finished",
+        "lineages_met", "lineage_opened", "step_skipped", "job_parked", "job_paused",
+        "checkpoint_refused",
+    )
+)  # fmt: skip
+"""Faults, and what was decided: ``status`` shows the newest :data:`NOTABLE_EVENTS` of a job."""
+NOTABLE_EVENTS = 5
+KEPT_EVENTS = 20_000
+"""Of each job, and of the cluster; a tenth more before the oldest are dropped."""
+BATCH_EVENTS = 200
+MAX_EVENT_BYTES = 64 * 1024
+CLIPPED_LETTERS = 2000
+CLIPPED_ITEMS = 8
+MAX_WAITING_EVENTS = 10_000
+"""How far a follower may fall behind."""
+
+_CLUSTER_FILE = "_cluster"
+_FLOORS_FILE = "_floors"
+_SUFFIX = ".events"
+_FLOOR = "_floor"
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+
+Event = dict[str, Any]
+
+
+class Progress:
+    """Which numbers of each origin were seen. A floor stands for all numbers up to it."""
+
+    def __init__(self) -> None:
+        self._complete: dict[str, int] = {}
+        self._beyond: dict[str, set[int]] = {}
+
+    def seen(self, origin: str, number: int) -> bool:
+        return number <= self.upto(origin) or number in self._beyond.get(origin, ())
+
+    def upto(self, origin: str) -> int:
+        """The number up to which nothing is missing."""
+        return self._complete.get(origin, 0)
+
+    def note(self, origin: str, number: int) -> None:
+        self._beyond.setdefault(origin, set()).add(number)
+        self._advance(origin, self.upto(origin))
+
+    def raise_floor(self, origin: str, number: int) -> None:
+        self._advance(origin, max(number, self.upto(origin)))
+
+    def _advance(self, origin: str, complete: int) -> None:
+        beyond = self._beyond.get(origin, set())
+        while complete + 1 in beyond:
+            complete += 1
+        self._complete[origin] = complete
+        self._beyond[origin] = {number for number in beyond if number > complete}
+
+    def vector(self) -> dict[str, int]:
+        return dict(self._complete)
+
+
+class EventLog:
+    """All events that this node knows. Runs in the event loop's thread."""
+
+    def __init__(self, folder: Path, origin: str) -> None:
+        """Read what is in ``folder``, which is made if need be; damaged parts are left out.
+
+        Raises:
+            OSError: the folder can't be read or written.
+        """
+        self._folder = folder
+        self._origin = origin
+        self._progress = Progress()
+        self._floors: dict[str, int] = {}
+        self._jobs: dict[str | None, dict[tuple[str, int], Event]] = {}
+        self._notable: dict[str, list[Event]] = {}
+        self._followers: set[asyncio.Queue[Event | None]] = set()
+        folder.mkdir(parents=True, exist_ok=True)
+        for leftover in folder.glob(f"*{PARTIAL_SUFFIX}"):
+            leftover.unlink()
+        for path in sorted(folder.glob(f"*{_SUFFIX}")):
+            self._read(path)
+
+    def write(self, event: Event) -> Event:
+        """Number and keep an event of our own; returns it as the other nodes must get it.
+
+        Of an event that is too long the long texts lose their beginnings: of a traceback, the last
+        lines matter.
+
+        Raises:
+            ValueError, KeyError, TypeError: it lacks a time, or its job is no job id.
+            OSError: the disk is full.
+        """
+        number = self._progress.upto(self._origin) + 1
+        event = {**event, "origin": self._origin, "number": number}
+        if len(frame([event])) > MAX_EVENT_BYTES:
+            event = _clipped(event)
+        self.add(event)
+        return event
+
+    def add(self, event: Event) -> bool:
+        """Keep an event that another node may have sent; False if it was known.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is none.
+            OSError: the disk is full; the event is not kept.
+        """
+        origin, number = _key(event)
+        if event.get("kind") == _FLOOR:
+            return self._take_floor(origin, number)
+        if self._progress.seen(origin, number):
+            return False
+        name, data = _file_name(event), frame([event])
+        if len(data) > MAX_EVENT_BYTES:
+            raise ValueError(f"an event of {len(data)} bytes is longer than {MAX_EVENT_BYTES}")
+        _order(event)
+        self._append(name, data)
+        kept = self._keep(event)
+        if len(kept) > KEPT_EVENTS + KEPT_EVENTS // 10:
+            self._drop_oldest(event.get("job"))
+        for follower in tuple(self._followers):
+            self._tell(follower, event)
+        return True
+
+    def vector(self) -> dict[str, int]:
+        """Per origin the number up to which nothing is missing here."""
+        return self._progress.vector()
+
+    def missing(self, vector: Mapping[str, int]) -> Iterator[list[Event]]:
+        """Batches of what a node with that vector lacks, to be given to its :meth:`add` in order.
+
+        Raises:
+            TypeError: it is no vector.
+        """
+        if not isinstance(vector, Mapping):
+            raise TypeError("a vector is a map")
+        lacking = [event for event in self._all() if event["number"] > _upto(vector, event)]
+        lacking.sort(key=_key)
+        # What we dropped it won't get; last, since a floor makes it refuse what is below.
+        lacking += [
+            {"origin": origin, "number": number, "kind": _FLOOR}
+            for origin, number in sorted(self._floors.items())
+            if number > vector.get(origin, 0)
+        ]
+        for start in range(0, len(lacking), BATCH_EVENTS):
+            yield lacking[start : start + BATCH_EVENTS]
+
+    def history(self, job: JobId | None) -> list[Event]:
+        """What happened to a job, or (None) everything, in the order of time."""
+        chosen = self._all() if job is None else self._jobs.get(job, {}).values()
+        return [_public(event) for event in sorted(chosen, key=_order)]
+
+    def notable(self, job: JobId) -> list[Event]:
+        """The newest faults and decisions of a job, in the order of time."""
+        return [_public(event) for event in self._notable.get(job, ())]
+
+    async def follow(self, job: JobId | None) -> AsyncIterator[Event]:
+        """The history, then what comes, for ever.
+
+        Raises:
+            OperationError: the reader is :data:`MAX_WAITING_EVENTS` behind.
+        """
+        queue: asyncio.Queue[Event | None] = asyncio.Queue(MAX_WAITING_EVENTS + 1)
+        self._followers.add(queue)
+        try:
+            for event in self.history(job):
+                yield event
+            while (event_or_end := await queue.get()) is not None:
+                if job is None or event_or_end.get("job") == job:
+                    yield _public(event_or_end)
+            raise OperationError(f"fell {MAX_WAITING_EVENTS} events behind")
+        finally:
+            self._followers.discard(queue)
+
+    def _tell(self, follower: asyncio.Queue[Event | None], event: Event) -> None:
+        if follower.qsize() < MAX_WAITING_EVENTS:
+            follower.put_nowait(event)
+        else:
+            follower.put_nowait(None)
+            self._followers.discard(follower)
+
+    def _all(self) -> Iterable[Event]:
+        return [event for kept in self._jobs.values() for event in kept.values()]
+
+    def _keep(self, event: Event) -> dict[tuple[str, int], Event]:
+        kept = self._jobs.setdefault(event.get("job"), {})
+        kept[_key(event)] = event
+        if (job := event.get("job")) is not None and event.get("kind") in NOTABLE:
+            known = [*self._notable.get(job, ()), event]
+            self._notable[job] = sorted(known, key=_order)[-NOTABLE_EVENTS:]
+        self._progress.note(*_key(event))
+        return kept
+
+    # --- dropping ---------------------------------------------------------------------------------
+
+    def _drop_oldest(self, job: str | None) -> None:
+        """Keep the newest events of a job; remember of whom something was dropped."""
+        events = sorted(self._jobs[job].values(), key=_order)
+        dropped, kept = events[:-KEPT_EVENTS], events[-KEPT_EVENTS:]
+        for event in dropped:
+            origin = event["origin"]
+            self._floors[origin] = self._progress.upto(origin)
+        self._write_floors()
+        self._jobs[job] = {_key(event): event for event in kept}
+        self._replace(_file_name(kept[0]), _frames(kept))
+
+    def _take_floor(self, origin: str, number: int) -> bool:
+        if number <= self._progress.upto(origin):
+            return False
+        self._progress.raise_floor(origin, number)
+        self._floors[origin] = self._progress.upto(origin)
+        self._write_floors()
+        return True
+
+    def _write_floors(self) -> None:
+        self._replace(_FLOORS_FILE, frame([self._floors]))
+
+    # --- disk -------------------------------------------------------------------------------------
+
+    def _append(self, name: str, data: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        fd = os.open(self._folder / (name + _SUFFIX), flags, 0o600)
+        try:
+            write_all(fd, data)
+        finally:
+            os.close(fd)
+
+    def _replace(self, name: str, data: bytes) -> None:
+        write_whole(self._folder / (name + _SUFFIX), data)
+
+    def _read(self, path: Path) -> None:
+        data = path.read_bytes()
+        found = salvage(data)
+        if path.name == _FLOORS_FILE + _SUFFIX:
+            for origin, number in (dict(found[-1]) if found else {}).items():
+                self._floors[origin] = number
+                self._progress.raise_floor(origin, number)
+            return
+        events = [event for event in found if _is_sound(event)]
+        for event in events:
+            self._keep(event)
+        if scan(data).sound_bytes != len(data) or len(events) != len(found):
+            # Damage stays out of what is appended from now on; peers send what it took.
+            self._replace(path.name.removesuffix(_SUFFIX), _frames(events))
+
+
+def _frames(events: Iterable[Event]) -> bytes:
+    return b"".join(frame([event]) for event in events)
+
+
+def _is_sound(event: Any) -> bool:
+    try:
+        _file_name(event)
+        _order(event)
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _key(event: Event) -> tuple[str, int]:
+    origin, number = event["origin"], event["number"]
+    if not isinstance(origin, str) or type(number) is not int or number < 1:
+        raise ValueError("an event's origin is a text and its number a positive integer")
+    return origin, number
+
+
+def _order(event: Event) -> tuple[float, str, int]:
+    return (float(event["time"]), *_key(event))
+
+
+def _upto(vector: Mapping[str, int], event: Event) -> int:
+    return vector.get(event["origin"], 0)
+
+
+def _file_name(event: Event) -> str:
+    job = event.get("job")
+    if job is None:
+        return _CLUSTER_FILE
+    # A job's name comes from other nodes and becomes the name of a file.
+    if not isinstance(job, str) or not _FILE_NAME.fullmatch(job):
+        raise ValueError(f"{str(job)[:80]!r} is no job")
+    return job
+
+
+def _clipped(value: Any) -> Any:
+    match value:
+        case str() if len(value) > CLIPPED_LETTERS:
+            return "…" + value[-CLIPPED_LETTERS:]
+        case dict():
+            return {key: _clipped(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_clipped(item) for item in value[-CLIPPED_ITEMS:]]
+        case _:
+            return value
+
+
+def _public(event: Event) -> Event:
+    return {key: value for key, value in event.items() if key not in ("origin", "number")}

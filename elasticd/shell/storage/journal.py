@@ -1,0 +1,228 @@
+"""The journal: an append-only file of msgpack records, durable before ``append`` returns.
+
+One append is one frame, because a crash may persist the pages of an unsynced write in any order: a
+frame counts as a whole or not at all. ``MAGIC`` · u32 length · u32 crc32(length + payload) ·
+payload, big-endian; the payload is the msgpack list of the records appended together.
+
+A damaged last frame is a write that a crash interrupted, was never acknowledged, and is cut off. A
+damaged frame with a sound one behind it can't come from a crash: the disk lost something that was
+acknowledged, so opening fails instead of continuing from a history with a hole.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from elasticd.errors import OperationError, StateError
+from elasticd.shell.storage.durable import (
+    PARTIAL_SUFFIX,
+    sync_file,
+    sync_folder,
+    write_all,
+    write_durable,
+)
+
+MAGIC = b"\xe1Jn\x01"
+MAX_JOURNAL_BYTES = 64 * 1024 * 1024
+COMPACT_AT_BYTES = 1024 * 1024
+"""``wants_compaction`` says nothing below this size: rewriting a small file gains nothing."""
+
+_HEAD = struct.Struct(">4sII")
+
+Record = Any
+"""What msgpack carries: maps, lists, strings, bytes, numbers, None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What a journal's bytes hold: the records, where the sound part ends, and whether rot
+    follows."""
+
+    records: list[Record]
+    sound_bytes: int
+    rotten_at: int | None
+
+
+def scan(data: bytes) -> Scan:
+    """Read frames until the end or the first damage. Pure; never raises."""
+    records: list[Record] = []
+    offset = 0
+    while (found := _frame_at(data, offset)) is not None:
+        batch, offset = found
+        records.extend(batch)
+    candidate = data.find(MAGIC, offset + 1)
+    while candidate >= 0:
+        if _frame_at(data, candidate) is not None:
+            return Scan(records, offset, rotten_at=offset)
+        candidate = data.find(MAGIC, candidate + 1)
+    return Scan(records, offset, rotten_at=None)
+
+
+def salvage(data: bytes) -> list[Record]:
+    """The records of every sound frame, whatever is damaged between them. Pure; never raises."""
+    records: list[Record] = []
+    offset = 0
+    while offset >= 0:
+        found = _frame_at(data, offset)
+        if found is None:
+            offset = data.find(MAGIC, offset + 1)
+        else:
+            records.extend(found[0])
+            offset = found[1]
+    return records
+
+
+def _frame_at(data: bytes, offset: int) -> tuple[list[Record], int] | None:
+    start = offset + _HEAD.size
+    if start > len(data):
+        return None
+    magic, length, crc = _HEAD.unpack_from(data, offset)
+    payload = data[start : start + length]
+    if magic != MAGIC or len(payload) != length or _crc(payload) != crc:
+        return None
+    try:
+        batch = msgpack.unpackb(payload, raw=False, strict_map_key=False)
+    except ValueError:
+        return None
+    return (batch, start + length) if isinstance(batch, list) else None
+
+
+def _crc(payload: bytes) -> int:
+    return zlib.crc32(payload, zlib.crc32(struct.pack(">I", len(payload))))
+
+
+def frame(records: Sequence[Record]) -> bytes:
+    """The bytes of one append."""
+    payload: bytes = msgpack.packb(list(records), use_bin_type=True)
+    return _HEAD.pack(MAGIC, len(payload), _crc(payload)) + payload
+
+
+class Journal:
+    """An open journal; one process owns it (the daemon's lock file sees to that).
+
+    Attributes:
+        cut_bytes: what ``open`` cut off the end: the write that the last crash interrupted.
+    """
+
+    def __init__(self, path: Path, fd: int, size_bytes: int, cut_bytes: int) -> None:
+        self.path = path
+        self.cut_bytes = cut_bytes
+        self._fd = fd
+        self._size = size_bytes
+        self._compacted = size_bytes
+        self._broken: str | None = None
+
+    @classmethod
+    def open(cls, path: Path) -> tuple[Journal, list[Record]]:
+        """Open or create; returns the journal and every record in it, oldest first.
+
+        Raises:
+            StateError: the middle is rotten; the file is left as it is, for a human or for
+                ``reset``.
+            OSError: the file can't be read or written.
+        """
+        path.with_name(path.name + PARTIAL_SUFFIX).unlink(missing_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(os.dup(fd), "rb") as file:
+                data = file.read()
+            found = scan(data)
+            if found.rotten_at is not None:
+                raise StateError(
+                    f"{path}: damaged at byte {found.rotten_at} with sound records behind it: "
+                    "the disk lost acknowledged data"
+                )
+            cut = len(data) - found.sound_bytes
+            if cut:
+                os.ftruncate(fd, found.sound_bytes)
+            sync_file(fd)
+            sync_folder(path.parent)
+        except BaseException:
+            os.close(fd)
+            raise
+        return cls(path, fd, found.sound_bytes, cut), found.records
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size
+
+    @property
+    def wants_compaction(self) -> bool:
+        """Whether the file is large and has doubled since it was last rewritten."""
+        return self._size > max(COMPACT_AT_BYTES, 2 * self._compacted)
+
+    def append(self, records: Iterable[Record]) -> None:
+        """Add records, all or none, and return when they are on the medium: one write, one sync.
+
+        Raises:
+            OperationError: the disk is full or failed, or the journal would pass its limit of
+                ``MAX_JOURNAL_BYTES`` (compact first). After a failed sync the journal takes no
+                more.
+        """
+        batch = list(records)
+        if not batch:
+            return
+        if self._broken is not None:
+            raise OperationError(self._broken)
+        data = frame(batch)
+        if self._size + len(data) > MAX_JOURNAL_BYTES:
+            raise OperationError(f"{self.path}: would grow past {MAX_JOURNAL_BYTES} bytes")
+        try:
+            write_all(self._fd, data)
+            sync_file(self._fd)
+        except OSError as error:
+            self._undo(error)
+            raise OperationError(f"{self.path}: {error.strerror}") from error
+        self._size += len(data)
+
+    def _undo(self, error: OSError) -> None:
+        # Half a frame must not stay in front of the next one, where it would read as rot.
+        try:
+            os.ftruncate(self._fd, self._size)
+            sync_file(self._fd)
+        except OSError:
+            self._broken = f"{self.path}: an earlier write failed: {error.strerror}"
+
+    def compact(self, records: Sequence[Record]) -> None:
+        """Replace the whole journal by ``records``; a crash leaves the old one or the new one.
+
+        Raises:
+            OperationError: the new file can't be written or is over the limit; the old one stays in
+                use.
+        """
+        data = frame(records) if records else b""
+        if len(data) > MAX_JOURNAL_BYTES:
+            raise OperationError(f"{self.path}: would grow past {MAX_JOURNAL_BYTES} bytes")
+        try:
+            write_durable(self.path, data)
+            fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        except OSError as error:
+            # Whether the rename reached the disk is unknown, so appends to the old file may be
+            # lost.
+            if not self._still_named():
+                self._broken = f"{self.path}: an earlier compaction failed: {error.strerror}"
+            raise OperationError(f"{self.path}: {error.strerror}") from error
+        os.close(self._fd)
+        self._fd, self._broken = fd, None
+        self._size = self._compacted = len(data)
+
+    def _still_named(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._fd), os.stat(self.path))
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Close the file. Idempotent; an append afterwards raises ``OperationError``."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            self._broken = f"{self.path}: closed"

@@ -1,0 +1,49 @@
+"""What the control plane remembers across restarts, as journal records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from elasticd.core.node import Stable
+from elasticd.core.recall import KINDS, Recall
+from elasticd.core.words.codec import from_plain, to_plain
+from elasticd.errors import ProtocolError, StateError
+from elasticd.shell.storage.journal import Journal
+
+JOURNAL_NAME = "journal"
+
+
+class Memory:
+    """The journal with the control plane's records in it."""
+
+    def __init__(self, home: Path) -> None:
+        """Open ``home``'s journal.
+
+        Raises:
+            StateError: it is damaged in the middle, or holds what this version can't read.
+        """
+        self._journal, plain = Journal.open(home / JOURNAL_NAME)
+        self._recall = Recall()
+        for item in plain:
+            try:
+                kind = item["kind"]
+                self._recall.absorb(kind, from_plain(KINDS[kind], item["record"]))
+            except (KeyError, TypeError, ProtocolError) as error:
+                raise StateError(f"{home / JOURNAL_NAME}: unreadable record: {error}") from error
+
+    @property
+    def stable(self) -> Stable:
+        return self._recall.stable
+
+    def persist(self, kind: str, record: Any) -> None:
+        """Durable when it returns."""
+        self._recall.absorb(kind, record)
+        self._journal.append([{"kind": kind, "record": to_plain(record)}])
+        if self._journal.wants_compaction:
+            self._journal.compact(
+                [{"kind": kind, "record": to_plain(kept)} for kind, kept in self._recall.latest]
+            )
+
+    def close(self) -> None:
+        self._journal.close()

@@ -1,0 +1,277 @@
+"""Keeps what is stored as it was written: reads it again at rest, notices what was changed by hand
+or was of no use to a peer, repairs it from peers, and keeps the store within its quota.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from watchdog.events import FileSystemEvent, FileSystemEventHandler
+from watchdog.observers import Observer
+
+from elasticd.checkpoints import layout, summary
+from elasticd.checkpoints.disk import TEMPORARY
+from elasticd.checkpoints.manifest import Manifest, Stored
+from elasticd.checkpoints.retention import superseded, useless
+from elasticd.checkpoints.summary import Row
+from elasticd.errors import ElasticdError, StateError
+from elasticd.shell.storage.states import States
+from elasticd.types import JobId, NodeId
+
+ROUND_SECONDS = 6 * 3600.0
+"""Between the ends of two rounds over everything."""
+BYTES_PER_SECOND = 50_000_000
+"""Read at rest, so that training has the disk for itself."""
+SETTLE_SECONDS = 1.0
+"""After a change by hand; several usually come together."""
+RETRY_SECONDS = 30.0
+_CHUNK_SECONDS = 0.05
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A shard that this node is to hold and can't use."""
+
+    manifest: Manifest
+    shard: int
+    reason: str
+
+
+class Scrubber:
+    """Two loops beside the daemon's work; :meth:`close` ends them."""
+
+    def __init__(
+        self,
+        states: States,
+        nodes: Callable[[], list[NodeId]],
+        quota_bytes: int = 0,
+        *,
+        round_seconds: float = ROUND_SECONDS,
+        bytes_per_second: float = BYTES_PER_SECOND,
+    ) -> None:
+        """``nodes``: the other nodes that answer now. ``quota_bytes`` 0: as much as there is."""
+        self._states, self._nodes, self._quota_bytes = states, nodes, quota_bytes
+        self._round_seconds = round_seconds
+        self._touched = asyncio.Event()
+        self._changed: set[Path] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._observer = Observer()
+        self._pause = Pause(bytes_per_second)
+        self._unrepaired: set[tuple[JobId, int, str, int]] = set()
+
+    def start(self) -> None:
+        """Begin. In the event loop's thread."""
+        root = self._states.store.root
+        root.mkdir(parents=True, exist_ok=True)
+        loop = asyncio.get_running_loop()
+        handler = _Handler(lambda path: loop.call_soon_threadsafe(self._note, path))
+        self._observer.schedule(handler, str(root), recursive=True)
+        # inotify has limits that others may have used up: the rounds find damage too, but later.
+        with contextlib.suppress(OSError):
+            self._observer.start()
+        self._states.doubted = self._note
+        if self._quota_bytes:
+            self._states.grown = self._touched.set
+        self._tasks = [asyncio.create_task(self._rounds()), asyncio.create_task(self._watch())]
+        for task in self._tasks:
+            task.add_done_callback(_raise)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._pause.over = True
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._observer.is_alive():
+            self._observer.stop()
+            await asyncio.to_thread(self._observer.join)
+
+    def _note(self, path: Path) -> None:
+        self._changed.add(path)
+        self._touched.set()
+
+    # --- loops ----------------------------------------------------------------------------------
+
+    async def _rounds(self) -> None:
+        while True:
+            await asyncio.sleep(self._round_seconds)
+            for item in await self._all():
+                for shard in item.held:
+                    await self._scrub(item.manifest, shard)
+            await self._tell_changes(set())
+
+    async def _watch(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                # A repair for which no peer was there is tried again.
+                async with asyncio.timeout(RETRY_SECONDS if self._unrepaired else None):
+                    await self._touched.wait()
+            await asyncio.sleep(SETTLE_SECONDS)
+            self._touched.clear()
+            changed, self._changed = self._changed, set()
+            for item in await self._all():
+                for shard in item.held:
+                    if self._path(item.manifest, shard) in changed:
+                        await self._scrub(item.manifest, shard)
+            for damage in await asyncio.to_thread(self._missing):
+                await self._repair(damage)
+            await self._tell_changes({JobId(path.parent.parent.name) for path in changed})
+
+    # --- finding --------------------------------------------------------------------------------
+
+    async def _all(self) -> list[Stored]:
+        store = self._states.store
+
+        def look() -> list[Stored]:
+            return [item for job in store.jobs() for item in store.stored(job)]
+
+        return await asyncio.to_thread(look)
+
+    def _path(self, m: Manifest, shard: int) -> Path:
+        return self._states.store.final_path(m.job, m.step, m.stamp, shard, m.count)
+
+    async def _scrub(self, manifest: Manifest, shard: int) -> None:
+        m = manifest
+        try:
+            problems = await asyncio.to_thread(
+                self._states.store.verify, m.job, m.step, m.stamp, shard, self._pause
+            )
+        except StateError as error:
+            log.warning("can't scrub", step=m.step, shard=shard, reason=str(error))
+            return
+        for problem in problems:
+            # It may have been pruned since.
+            if problem.shard is not None and problem.path.exists():
+                await self._repair(Damage(m, problem.shard, problem.reason))
+
+    def _missing(self) -> list[Damage]:
+        """Shards that this node is to hold and that are gone or have another size."""
+        found = []
+        store, me = self._states.store, self._states.me
+        for job in store.jobs():
+            for item in store.stored(job):
+                for shard in set(item.manifest.held_by(me)) - set(item.held):
+                    found.append(
+                        Damage(item.manifest, shard, "was removed, cut or set aside as damaged")
+                    )
+        return found
+
+    # --- mending --------------------------------------------------------------------------------
+
+    async def _repair(self, damage: Damage) -> None:
+        m = damage.manifest
+        key = (m.job, m.step, m.stamp, damage.shard)
+        try:
+            await self._states.copies.replace(m, damage.shard, tuple(self._nodes()))
+        except ElasticdError as error:
+            if key not in self._unrepaired:
+                self._unrepaired.add(key)
+                fields = {"step": m.step, "shard": damage.shard, "cause": damage.reason}
+                text = f"shard {damage.shard} of step {m.step} {damage.reason}; {error}"
+                self._states.tell("checkpoint_damaged", m.job, text, fields)
+            return
+        self._unrepaired.discard(key)
+        self._states.copies.tell_repaired(m, damage.shard, damage.reason)
+        await self._states.changed(m.job)
+
+    async def _tell_changes(self, jobs: set[JobId]) -> None:
+        """Keep the quota; the leader hears of what is gone of these jobs and of those of which
+        something had to go."""
+        for job in sorted(jobs | await self._keep_quota()):
+            await self._states.changed(job)
+
+    async def _keep_quota(self) -> set[JobId]:
+        """Remove until the store is within its quota what nobody can restore any more, everywhere,
+        then the oldest that no line needs; of which jobs something was removed."""
+        touched = set[JobId]()
+        used = await self._used() if self._quota_bytes else 0
+        if used <= self._quota_bytes:
+            return touched
+        spare: list[Row] = []
+        for job in await asyncio.to_thread(self._states.store.jobs):
+            stored = await self._stored(job)
+            rows = summary.rows(stored)
+            lost = useless(rows, stored)
+            for row in lost:
+                touched |= await self._remove(row, row.nodes)
+            spare += [row for row in superseded(rows) if row not in lost]
+        for row in sorted(spare, key=lambda row: row.manifest.created_seconds):
+            if (used := await self._used()) <= self._quota_bytes:
+                return touched
+            me = self._states.me
+            if me in row.nodes:
+                # What nobody can restore without our part is of no use to the others either.
+                others = [node for node in row.nodes if node != me and me in row.alone]
+                touched |= await self._remove(row, [me, *others])
+        if (used := await self._used()) > self._quota_bytes:
+            log.warning("over the quota", used_bytes=used, quota_bytes=self._quota_bytes)
+        return touched
+
+    async def _used(self) -> int:
+        return sum(map(_bytes, await self._all()))
+
+    async def _stored(self, job: JobId) -> dict[NodeId, list[Stored]]:
+        """What this node and those that answer have of a job."""
+        stored: dict[NodeId, list[Stored]] = {}
+        for node in (self._states.me, *self._nodes()):
+            with contextlib.suppress(ElasticdError):
+                store = self._states.store_of(node)
+                stored[node] = await asyncio.to_thread(store.stored, job)
+        return stored
+
+    async def _remove(self, row: Row, nodes: Iterable[NodeId]) -> set[JobId]:
+        m, removed = row.manifest, set[JobId]()
+        for node in nodes:
+            # It may be in use there, or the node gone: it goes another time.
+            with contextlib.suppress(ElasticdError):
+                store = self._states.store_of(node)
+                await asyncio.to_thread(store.remove, m.job, m.step, m.stamp)
+                removed.add(m.job)
+                log.info("removed for the quota", job=m.job, step=m.step, node=node)
+        return removed
+
+
+class Pause:
+    """Called with the size of what was read, in a thread: keeps to a rate of bytes a second."""
+
+    def __init__(self, bytes_per_second: float) -> None:
+        self._rate = bytes_per_second
+        self.over = False
+
+    def __call__(self, count: int) -> None:
+        if not self.over:
+            time.sleep(count / self._rate)
+
+
+class _Handler(FileSystemEventHandler):
+    """Tells of a final checkpoint's file that is gone or changed; hints only. What we write
+    ourselves has a temporary name, or a folder that isn't final yet."""
+
+    def __init__(self, wake: Callable[[Path], object]) -> None:
+        self._wake = wake
+
+    def on_any_event(self, event: FileSystemEvent) -> None:
+        if event.event_type not in ("deleted", "modified", "moved"):
+            return
+        path = Path(str(event.src_path))
+        folder = layout.parse_folder(path.parent.name)
+        ours = path.name.endswith(TEMPORARY) or folder is None or folder[2]
+        if not ours and layout.parse_shard(path.name) is not None:
+            self._wake(path)
+
+
+def _bytes(item: Stored) -> int:
+    return sum(item.manifest.shards[index].bytes for index in item.held)
+
+
+def _raise(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        context = {"message": "the scrubber failed", "exception": error, "task": task}
+        task.get_loop().call_exception_handler(context)

@@ -1,0 +1,383 @@
+"""Bulk data between nodes: job archives, live states, checkpoint shards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from elasticd.checkpoints import peer
+from elasticd.checkpoints.manifest import Stored
+from elasticd.checkpoints.port import Store
+from elasticd.checkpoints.retention import KeepLast, policies_of, prunable
+from elasticd.checkpoints.store import LocalStore
+from elasticd.core.words import effects as e
+from elasticd.core.words.messages import JobRecord, Wanted, World
+from elasticd.errors import DiskError, ElasticdError, OperationError, ProtocolError, StateError
+from elasticd.settings.job import JobSpec
+from elasticd.shell.children.ranks import Ranks
+from elasticd.shell.network.neighbours import Neighbours
+from elasticd.shell.network.retries import attempts
+from elasticd.shell.storage.archives import Archives
+from elasticd.shell.storage.copies import Copies, Tell
+from elasticd.shell.storage.namelessfile import file_of, nameless_file
+from elasticd.shell.storage.pins import Key, Pins
+from elasticd.types import JobId, NodeId, Stamp
+
+_LOG_BYTES = 256 * 1024
+_MOST_PARTS = 4
+"""A state is taken from at most so many holders at once."""
+_VERIFY_SECONDS = 10.0
+"""After so long a peer that asks for a verification is told that it goes on."""
+
+log = structlog.get_logger(__name__)
+
+
+class States:
+    """Performs the effects that move or store bulk data. Blocking disk work runs in threads."""
+
+    def __init__(
+        self,
+        home: Path,
+        neighbours: Neighbours,
+        ranks: Ranks,
+        record_of: Callable[[JobId], JobRecord],
+        post: Callable[[e.Event], None],
+        tell: Tell,
+    ) -> None:
+        """``record_of``: the record of a job that runs or ran here, or OperationError."""
+        self._neighbours = neighbours
+        self._ranks = ranks
+        self._record_of = record_of
+        self._post = post
+        self.tell = tell
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._storing = asyncio.Lock()
+        self.pins = Pins()
+        self.doubted: Callable[[Path], object] = lambda path: None
+        """Told of a final shard that a peer could not use."""
+        self.grown: Callable[[], object] = lambda: None
+        """Told when one more checkpoint is consistent."""
+        self._verifying: dict[tuple[Key, int | None], asyncio.Task[bytes]] = {}
+        self.store = LocalStore(home / "checkpoints", neighbours.me)
+        self.copies = Copies(self.store, neighbours, self.pins, tell)
+        self.archives = Archives(home / "archives", neighbours, ranks.work_folder, post)
+
+    def stored(self) -> dict[JobId, tuple[Stored, ...]]:
+        """What is on disk, after sweeping away what a crash left."""
+        swept = self.store.sweep()
+        for problem in swept.problems:
+            log.warning("checkpoint damaged", path=str(problem.path), reason=problem.reason)
+        return {job: tuple(self.store.stored(job)) for job in self.store.jobs()}
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    @property
+    def me(self) -> NodeId:
+        """This node."""
+        return self._neighbours.me
+
+    def store_of(self, node: NodeId) -> Store:
+        """The checkpoints of a node, ours or a peer's. For threads, since a peer's blocks."""
+        if node == self._neighbours.me:
+            return _OwnStore(self)
+        loop = asyncio.get_running_loop()
+
+        def call(request: Mapping[str, Any], sink: int) -> int:
+            # What the loop runs is cancelled with it, which ends this wait too.
+            fetched = self._neighbours.fetch(node, request, sink)
+            return asyncio.run_coroutine_threadsafe(_awaited(fetched), loop).result()
+
+        return peer.PeerStore(node, call)
+
+    def remove(self, job: JobId, step: int, stamp: Stamp) -> None:
+        """Remove a checkpoint, in a thread; :meth:`changed` is to be called afterwards.
+
+        Raises:
+            StateError: it is in use, or no newer one of its line is here.
+        """
+        if (job, step, stamp) in self.pins:
+            raise StateError(f"step {step} is being read or written")
+        known = [item.manifest for item in self.store.stored(job)]
+        newest = [m for m in known if m not in prunable(known, [KeepLast(1)])]
+        if any((m.step, m.stamp) == (step, stamp) for m in newest):
+            raise StateError(f"step {step} is the newest of its line here")
+        self.store.remove(job, step, stamp)
+
+    async def changed(self, job: JobId) -> None:
+        """What the node has of a job was changed by somebody else than its leader, who is told."""
+        self._post(e.StoreChanged(job, await self._stored_of(job)))
+
+    # --- effects ------------------------------------------------------------------
+
+    def fetch_state(self, effect: e.FetchState) -> None:
+        self._run(self._bring_state(effect))
+
+    def prepare_state(self, effect: e.PrepareState) -> None:
+        self._run(self._bring_ahead(effect))
+
+    def ensure_archive(self, effect: e.EnsureArchive) -> None:
+        self._run(self.archives.ensure(effect.job))
+
+    def commit_manifest(self, effect: e.CommitManifest) -> None:
+        self._run(self._commit(effect))
+
+    def prune_store(self, effect: e.PruneStore) -> None:
+        self._run(self._prune(effect))
+
+    def fetch_shards(self, effect: e.FetchShards) -> None:
+        self._run(self._bring_shards(effect))
+
+    # --- bringing ------------------------------------------------------------------
+
+    async def _bring_state(self, effect: e.FetchState) -> None:
+        world = effect.world
+        digests: tuple[str, ...] = ()
+        try:
+            if effect.wanted is None:
+                fds, digests = await self._checkpoint_files(world, effect.careful)
+            else:
+                # A holder may not have entered the world yet, or a first world's state not be made.
+                async for attempt in attempts():
+                    with attempt:
+                        fds = await self._obtain(world.job, effect.wanted)
+        except (ElasticdError, OSError) as error:
+            self._post(e.StateFailed(world.job, world.generation, str(error)))
+            return
+        self._ranks.load(effect.trainer, world.generation, fds, digests)
+
+    async def _bring_ahead(self, effect: e.PrepareState) -> None:
+        try:
+            fds = await self._obtain(effect.job, effect.wanted)
+        except (ElasticdError, OSError) as error:
+            failed = e.PrepareFailed(effect.job, effect.generation, effect.serial, str(error))
+            self._post(failed)
+            return
+        self._ranks.prepare(effect.trainer, effect.serial, fds)
+
+    async def _obtain(self, job: JobId, wanted: Wanted) -> list[int]:
+        """Descriptors of files that together are a state, or the updates that lead to it: a part
+        from each holder, all at once. Of a holder that fails, another one gives the part.
+
+        Raises:
+            OperationError: nobody has some part.
+        """
+        request = {
+            "what": "state",
+            "job": job,
+            "step": wanted.point.step,
+            "stamp": wanted.point.stamp,
+            "since": wanted.since.stamp if wanted.since is not None else None,
+        }
+        parts = 1 if wanted.since is not None else min(len(wanted.holders), _MOST_PARTS)
+        found = await asyncio.gather(
+            *(
+                self._one_of(
+                    wanted.holders[part:] + wanted.holders[:part],
+                    {**request, "part": part, "parts": parts},
+                )
+                for part in range(parts)
+            ),
+            return_exceptions=True,
+        )
+        fds = [each for each in found if isinstance(each, int)]
+        for error in found:
+            if isinstance(error, BaseException):
+                for fd in fds:
+                    os.close(fd)
+                raise error
+        return fds
+
+    async def _one_of(self, holders: Sequence[NodeId], request: dict[str, Any]) -> int:
+        """What the first of ``holders`` that has it answers to a request, in a nameless file."""
+        reasons = []
+        for node in holders:
+            fd = nameless_file()
+            try:
+                await self._neighbours.fetch(node, request, fd)
+            except (ElasticdError, OSError) as error:
+                os.close(fd)
+                reasons.append(f"{node}: {error}")
+            except BaseException:
+                os.close(fd)
+                raise
+            else:
+                os.lseek(fd, 0, os.SEEK_SET)
+                return fd
+        raise OperationError("; ".join(reasons))
+
+    async def _checkpoint_files(
+        self, world: World, careful: bool
+    ) -> tuple[list[int], tuple[str, ...]]:
+        """All shards of the world's checkpoint in the order of numbers, and their digests, which
+        whoever reads them checks; ``careful``: they are read and repaired first."""
+        found = world.manifest
+        if found is None:
+            raise StateError("the world names no checkpoint")
+        with self.pins.held(found.job, found.step, found.stamp):
+            try:
+                await self.copies.repair(
+                    found, range(found.count), world.holders, trust=not careful
+                )
+            except OperationError:
+                await self.changed(found.job)  # what was set aside is nothing to restore from
+                raise
+            fds: list[int] = []
+            try:
+                for shard in found.shards:
+                    with self.store.open_shard(
+                        found.job, found.step, found.stamp, shard.index, found.count
+                    ) as file:
+                        fds.append(os.dup(file.fileno()))
+            except BaseException:
+                for fd in fds:
+                    os.close(fd)
+                raise
+        return fds, tuple(shard.digest for shard in found.shards)
+
+    async def _bring_shards(self, effect: e.FetchShards) -> None:
+        try:
+            await self.copies.pull(
+                effect.job, effect.step, effect.stamp, effect.count, effect.shards, effect.sources
+            )
+        except (ElasticdError, OSError) as error:
+            stored, refused = await self._stored_of(effect.job), isinstance(error, DiskError)
+            self._post(e.ShardsFetched(effect.report, False, str(error), stored, refused))
+            return
+        stored = await self._stored_of(effect.job)
+        self._post(e.ShardsFetched(effect.report, True, "", stored))
+
+    async def _commit(self, effect: e.CommitManifest) -> None:
+        made = effect.manifest
+        ok, reason, refused = True, "", False
+        async with self._storing:
+            try:
+                await asyncio.to_thread(self.store.commit, made)
+            except (ElasticdError, OSError) as error:
+                ok, reason, refused = False, str(error), not isinstance(error, ElasticdError)
+                refused = refused or isinstance(error, DiskError)
+                log.error("checkpoint not stored", step=made.step, reason=reason)
+            stored = await self._stored_of(made.job)
+        name = (made.job, made.lineage, made.step, made.stamp, made.count)
+        self._post(e.ManifestKept(*name, ok, reason, stored, refused))
+
+    async def _stored_of(self, job: JobId) -> tuple[Stored, ...]:
+        try:
+            return tuple(await asyncio.to_thread(self.store.stored, job))
+        except StateError as error:
+            log.error("the store can't be read", reason=str(error))
+            return ()
+
+    async def _prune(self, effect: e.PruneStore) -> None:
+        async with self._storing:
+            try:
+                await asyncio.to_thread(self._prune_now, effect)
+            except (ElasticdError, OSError) as error:
+                log.warning("old checkpoints stay", job=effect.job, reason=str(error))
+        self.grown()
+        await self.changed(effect.job)
+
+    def _prune_now(self, effect: e.PruneStore) -> None:
+        known = [m for m in self.store.manifests(effect.job) if m.step <= effect.step]
+        spec = JobSpec.from_dict(self._record_of(effect.job).spec).checkpoint
+        for old in prunable(known, policies_of(spec, {}), effect.lineage):
+            if (old.job, old.step, old.stamp) not in self.pins:
+                self.store.remove(old.job, old.step, old.stamp)
+
+    # --- serving ------------------------------------------------------------------
+
+    async def serve(self, request: dict[str, Any]) -> int:
+        """A descriptor of what a peer asks for; the caller closes it.
+
+        Raises:
+            OperationError, StateError: it isn't here.
+            ProtocolError: the request is none.
+        """
+        try:
+            match request["what"]:
+                case "state":
+                    return await self._ranks.export(JobId(request["job"]), request)
+                case "shard":
+                    with self.store.open_shard(*_shard_named(request)) as file:
+                        return os.dup(file.fileno())
+                case "doubt":
+                    self.doubted(self.store.final_path(*_shard_named(request)))
+                    return file_of(b"")
+                case "log":
+                    self._record_of(JobId(request["job"]))  # a name that came from elsewhere
+                    return file_of(
+                        self.log_bytes(JobId(request["job"]), request["offset"], _LOG_BYTES)
+                    )
+                case what if what in peer.REQUESTS:
+                    return file_of(await self._answer(request))
+                case "archive":
+                    return self.archives.open(str(request["digest"]))
+        except (KeyError, TypeError) as error:
+            raise ProtocolError(f"bad fetch: {error}") from None
+        except OSError as error:
+            raise OperationError(str(error)) from None
+        raise ProtocolError(f"nothing is called {request['what']!r}")
+
+    async def _answer(self, request: dict[str, Any]) -> bytes:
+        store = self.store_of(self._neighbours.me)
+        if request["what"] != "verify":
+            answer = await asyncio.to_thread(peer.answer, store, request)
+            if request["what"] == "remove":
+                await self.changed(JobId(request["job"]))
+            return answer
+        # Reading may take longer than a peer waits for the first byte.
+        key = ((request["job"], request["step"], request["stamp"]), request["index"])
+        task = self._verifying.get(key)
+        if task is None:
+            task = asyncio.create_task(asyncio.to_thread(peer.answer, store, request))
+            self._verifying[key] = task
+        await asyncio.wait([task], timeout=_VERIFY_SECONDS)
+        if not task.done():
+            return peer.RUNNING_ANSWER
+        self._verifying.pop(key, None)
+        return task.result()
+
+    def log_bytes(self, job: JobId, offset: int, limit: int) -> bytes:
+        """What the job's ranks printed on this node from ``offset`` on, at most ``limit`` bytes."""
+        data = b""
+        for path in self._ranks.shown_logs(job):
+            size = path.stat().st_size
+            if offset < size:
+                with path.open("rb") as file:
+                    file.seek(offset)
+                    data += file.read(limit - len(data))
+                if len(data) >= limit:
+                    break
+            offset = max(0, offset - size)
+        return data
+
+    def _run(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class _OwnStore(LocalStore):
+    """This node's store, as others may use it: what is in use is not removed."""
+
+    def __init__(self, states: States) -> None:
+        super().__init__(states.store.root, states.me)
+        self._states = states
+
+    def remove(self, job: JobId, step: int, stamp: Stamp) -> None:
+        self._states.remove(job, step, stamp)
+
+
+def _shard_named(request: Mapping[str, Any]) -> tuple[JobId, int, Stamp, int, int]:
+    job, stamp = JobId(request["job"]), Stamp(request["stamp"])
+    return job, request["step"], stamp, request["index"], request["count"]
+
+
+async def _awaited(fetched: Awaitable[int]) -> int:
+    return await fetched

@@ -1,0 +1,92 @@
+"""The trainer process: connects to its daemon and runs the user's script as ``__main__``."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import faulthandler
+import os
+import sys
+import threading
+import traceback
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
+
+from elasticd.ipc.child import DUMP_SIGNAL, DaemonLink
+from elasticd.settings.job import JobSpec
+
+
+def main() -> NoReturn:
+    """Run the script that the environment names, and exit with its status."""
+    link = DaemonLink.connect()
+    faulthandler.register(DUMP_SIGNAL, all_threads=True)
+    # Only now: MLX takes a while to load, and the daemon should know this process by then.
+    from elasticd.train.link.session import Session
+    from elasticd.train.steps import randomness
+    from elasticd.train.steps.seat import HOST
+
+    extra = link.settings.extra
+    session = Session(link, JobSpec.from_dict(extra["spec"]), Path(extra["output_dir"]))
+    session.start()
+    if extra.get("spare") == "interpreter":
+        session.await_run()
+    HOST.prepare(session)
+    randomness.seed_script(session.spec.train.seed)
+    code = run_script(Path(extra["script"]), [str(word) for word in extra.get("args", ())])
+    _finish_interpreter()
+    session.close(code)
+    # Not sys.exit: our threads may be inside MLX, which aborts a process that takes itself down.
+    os._exit(code)
+
+
+def _finish_interpreter() -> None:
+    """What Python does when a script is over, before it takes itself down."""
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # closed by the script, or its reader gone
+            stream.flush()
+
+
+def run_script(script: Path, args: Sequence[str]) -> int:
+    """Run ``script`` as ``python script args…`` would, and return its exit status.
+
+    An exception that it doesn't catch is printed, and is status 1.
+    """
+    sys.argv = [str(script), *args]
+    sys.path[0] = str(script.parent)
+    module = types.ModuleType("__main__")
+    module.__file__ = str(script)
+    module.__builtins__ = __builtins__  # type: ignore[attr-defined]
+    sys.modules["__main__"] = module
+    try:
+        code = compile(script.read_bytes(), str(script), "exec")
+        exec(code, module.__dict__)
+    except SystemExit as end:
+        return _status(end.code)
+    except BaseException as error:
+        # The top of the process: whatever the script raised is its end.
+        traceback.print_exception(type(error), error, _below(error.__traceback__))
+        return 1
+    return 0
+
+
+def _status(code: object) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _below(trace: TracebackType | None) -> TracebackType | None:
+    """The part of a traceback that is the script's."""
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return trace

@@ -1,0 +1,1 @@
+"""What keeps a state: arrays by name, snapshots, updates, shards."""

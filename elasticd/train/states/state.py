@@ -1,0 +1,336 @@
+"""The state of a training process: model, optimizer and what the script tracks, as named arrays.
+
+A :class:`Snapshot` holds references to evaluated leaf arrays. MLX never writes into an array that
+somebody references, so taking one copies nothing, and any thread may read it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import mlx.core as mx
+import mlx.optimizers as optim
+from mlx.nn.layers.base import Module
+
+from elasticd.checkpoints.codec import METADATA_KEY, Pace, model_check, model_digest, unpaced
+from elasticd.errors import MismatchError, UsageError
+from elasticd.train.states.trees import (
+    array_slots,
+    arrays,
+    check_alike,
+    from_plain,
+    slots,
+    to_plain,
+)
+from elasticd.types import Lineage, Point, Stamp
+
+MODEL, OPTIMIZER, USER = "model/", "optimizer/", "user/"
+
+
+def model_tree(model: Any, *, trainable: bool = False) -> dict[str, Any]:
+    """The model's parameters, or those that are not frozen."""
+    tree: dict[str, Any] = model.trainable_parameters() if trainable else model.parameters()
+    return tree
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One state by reference; ``tensors`` are named as in docs/protocols.md."""
+
+    point: Point
+    seed: int
+    samples: int
+    tensors: Mapping[str, mx.array]
+    plain: Mapping[str, Any]
+    parameters: tuple[str, ...]
+    trainable: tuple[str, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(array.nbytes for array in self.tensors.values())
+
+    def metadata(self) -> dict[str, str]:
+        """What every file of this state carries; equal on every rank that holds it."""
+        description = {
+            "step": self.point.step,
+            "stamp": self.point.stamp,
+            "lineage": self.point.lineage,
+            "seed": self.seed,
+            "layout": list(self.trainable),
+            "hidden": self._hidden(),
+            "random": "a function of (seed, step, grain)",
+            "user": self.plain,
+            "samples": self.samples,
+        }
+        return {METADATA_KEY: json.dumps(description, sort_keys=True)}
+
+    def _hidden(self) -> list[str]:
+        """Tensors of the model that are not among its parameters."""
+        shown, size = set(self.parameters), len(MODEL)
+        model = [name[size:] for name in self.tensors if name.startswith(MODEL)]
+        return sorted(path for path in model if path not in shown)
+
+    def digest(self, pace: Pace = unpaced) -> str:
+        """The model's digest, as ``status --json`` shows it; ``pace`` as for ``write_shard``."""
+        return model_digest(self._model(), pace)
+
+    def check(self, known: Mapping[str, str] = MappingProxyType({}), pace: Pace = unpaced) -> str:
+        """What members compare of the model; ``known`` are digests of tensors by name."""
+        size = len(MODEL)
+        model = {name[size:]: d for name, d in known.items() if name.startswith(MODEL)}
+        return model_check(self._model(), model, pace)
+
+    def _model(self) -> dict[str, mx.array]:
+        return {path: self.tensors[MODEL + path] for path in self.parameters}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A state as it was read from files."""
+
+    point: Point
+    tensors: Mapping[str, mx.array]
+    plain: Mapping[str, Any]
+
+    @classmethod
+    def from_files(cls, tensors: Mapping[str, mx.array], metadata: Mapping[str, str]) -> Loaded:
+        """Read what :meth:`Snapshot.metadata` wrote.
+
+        Raises:
+            MismatchError: the files are of another kind.
+        """
+        try:
+            said = json.loads(metadata[METADATA_KEY])
+            point = Point(Lineage(said["lineage"]), int(said["step"]), Stamp(said["stamp"]))
+            return cls(point, tensors, dict(said["user"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise MismatchError(f"the files don't hold a state of a job: {error!r}") from error
+
+    def part(self, prefix: str) -> dict[str, mx.array]:
+        """The tensors below ``prefix``, by the rest of their name."""
+        size = len(prefix)
+        return {name[size:]: a for name, a in self.tensors.items() if name.startswith(prefix)}
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """How to read and write one object of the user's own."""
+
+    get: Callable[[], Any]
+    put: Callable[[Any], None]
+
+    @classmethod
+    def of(cls, name: str, thing: Any) -> Tracked:
+        """Find out how ``thing`` is read and written.
+
+        Raises:
+            UsageError: there is no way.
+        """
+        if isinstance(thing, Module):
+            return cls(lambda: arrays(thing.state), lambda saved: _put_arrays(name, thing, saved))
+        if isinstance(thing, optim.Optimizer):
+            return cls(lambda: thing.state, lambda saved: setattr(thing, "state", saved))
+        if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
+            return cls(thing.state_dict, thing.load_state_dict)
+        if hasattr(thing, "state") and hasattr(thing, "load_state"):
+            return cls(
+                lambda: thing.state() if callable(thing.state) else thing.state, thing.load_state
+            )
+        if isinstance(thing, dict):
+            return cls(lambda: thing, lambda saved: _put_dict(thing, saved))
+        if isinstance(thing, list):
+            return cls(lambda: thing, lambda saved: thing.__setitem__(slice(None), saved))
+        raise UsageError(
+            f"run.track({name!r}, …): a {type(thing).__name__} has neither state_dict() and "
+            "load_state_dict(), nor state and load_state(), and is no dict or list"
+        )
+
+
+def _put_dict(thing: dict[Any, Any], saved: dict[Any, Any]) -> None:
+    thing.clear()
+    thing.update(saved)
+
+
+def _put_arrays(name: str, module: Module, saved: Mapping[str, mx.array]) -> None:
+    places = array_slots(module.state)
+    check_alike(f"{name}:", {path: slot.value for path, slot in places.items()}, saved)
+    for path, slot in places.items():
+        slot.put(saved[path])
+
+
+class TrainingState:
+    """Model, optimizer and tracked objects of this process. For the training thread alone.
+
+    The optimizer and tracked objects may come later than a loaded state: what was loaded for them
+    is kept until they do.
+    """
+
+    def __init__(self, model: Module, optimizer: optim.Optimizer | None) -> None:
+        self.model = model
+        self.optimizer: optim.Optimizer | None = None
+        self._tracked: dict[str, Tracked] = {}
+        self._waiting_optimizer: tuple[dict[str, mx.array], dict[str, Any]] | None = None
+        self._waiting_user: dict[str, tuple[Any, dict[str, mx.array]]] = {}
+        self._paths: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]] = ((), (), ())
+        if optimizer is not None:
+            self.attach(optimizer)
+
+    @property
+    def tracks(self) -> bool:
+        """Whether there is state that the script's own code may change between steps."""
+        return bool(self._tracked)
+
+    def attach(self, optimizer: optim.Optimizer) -> None:
+        """Make ``optimizer`` part of the state; what was loaded for it is installed.
+
+        Raises:
+            UsageError: another one is part of it already.
+            MismatchError: what was loaded is of another optimizer.
+        """
+        if optimizer is self.optimizer:
+            return
+        if self.optimizer is not None:
+            raise UsageError("one run has one optimizer (MultiOptimizer joins several)")
+        if not isinstance(optimizer, optim.Optimizer):
+            raise UsageError(f"optimizer= is a {type(optimizer).__name__}")
+        optimizer.init(model_tree(self.model, trainable=True))
+        self.optimizer = optimizer
+        if self._waiting_optimizer is not None:
+            saved, self._waiting_optimizer = self._waiting_optimizer, None
+            self._put_optimizer(*saved)
+
+    def track(self, name: str, thing: Any) -> None:
+        """Make ``thing`` part of the state; what was loaded for it is installed.
+
+        Raises:
+            UsageError: the name is taken or no name, or the thing can't be stored.
+        """
+        if not name or "/" in name or name in self._tracked:
+            raise UsageError(f"run.track: {name!r} is taken, empty, or has a slash")
+        tracked = Tracked.of(name, thing)
+        if name in self._waiting_user:
+            tracked.put(from_plain(*self._waiting_user.pop(name)))
+        self._tracked[name] = tracked
+
+    def model_slots(self) -> dict[str, Any]:
+        """The places of the model's arrays, hidden ones included, by path."""
+        return array_slots(self.model.state)
+
+    def normalize(self) -> None:
+        """Give every leaf the row-major layout that a loaded one has, since the kernel that runs,
+        and so the bits, may depend on it."""
+        for slot in (*self.model_slots().values(), *self._optimizer_slots().values()):
+            if isinstance(slot.value, mx.array):
+                slot.put(mx.contiguous(slot.value))
+        self.evaluate()
+
+    def evaluate(self) -> None:
+        """Evaluate every leaf."""
+        mx.eval(self.model.state, self.optimizer.state if self.optimizer else [])
+
+    def capture(self, point: Point, seed: int, samples: int) -> Snapshot:
+        """A snapshot of the present state, which is that of ``point``."""
+        model = arrays(self.model.state)
+        tensors = {MODEL + path: array for path, array in model.items()}
+        plain: dict[str, Any] = {}
+        if self._waiting_optimizer is not None:
+            waiting, plain["optimizer"] = self._waiting_optimizer
+            tensors |= {OPTIMIZER + path: array for path, array in waiting.items()}
+        elif self.optimizer is not None:
+            plain["optimizer"] = {}
+            for path, slot in self._optimizer_slots().items():
+                value = slot.value
+                if isinstance(value, mx.array):
+                    tensors[OPTIMIZER + path] = value
+                else:
+                    plain["optimizer"][path] = to_plain(value, OPTIMIZER + path, tensors)
+        plain["tracked"] = self._capture_user(tensors)
+        mx.eval(tensors)
+        parameters, trainable = self._parameter_paths(tuple(model))
+        return Snapshot(point, seed, samples, tensors, plain, parameters, trainable)
+
+    def _capture_user(self, tensors: dict[str, mx.array]) -> dict[str, Any]:
+        plain = {}
+        for name in sorted({*self._tracked, *self._waiting_user}):
+            if name in self._tracked:
+                plain[name] = to_plain(self._tracked[name].get(), f"{USER}{name}/", tensors)
+            else:
+                plain[name], held = self._waiting_user[name]
+                tensors |= held
+        return plain
+
+    def _parameter_paths(
+        self, model_paths: tuple[str, ...]
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        if self._paths[0] != model_paths:
+            parameters, trainable = (
+                tuple(arrays(tree))
+                for tree in (model_tree(self.model), model_tree(self.model, trainable=True))
+            )
+            self._paths = (model_paths, parameters, trainable)
+        return self._paths[1], self._paths[2]
+
+    def install(self, loaded: Loaded) -> None:
+        """Put a loaded state in place of the present one.
+
+        Raises:
+            MismatchError: naming the first difference; nothing was changed then.
+        """
+        model = loaded.part(MODEL)
+        places = self.model_slots()
+        check_alike("model:", {path: slot.value for path, slot in places.items()}, model)
+        optimizer = loaded.part(OPTIMIZER)
+        if "optimizer" in loaded.plain:
+            self._put_optimizer(optimizer, loaded.plain["optimizer"])
+        for path, slot in places.items():
+            slot.put(model[path])
+        self._waiting_user.clear()
+        for name, plain in loaded.plain["tracked"].items():
+            if name in self._tracked:
+                self._tracked[name].put(from_plain(plain, loaded.tensors))
+            else:
+                prefix = f"{USER}{name}/"
+                held = {n: a for n, a in loaded.tensors.items() if n.startswith(prefix)}
+                self._waiting_user[name] = (plain, held)
+
+    def load_parameters(self, given: Mapping[str, mx.array], where: str) -> None:
+        """Put plain parameters, named as in ``model.parameters()``, in place of the model's.
+
+        Raises:
+            MismatchError: naming the first difference; nothing was changed then.
+        """
+        check_alike(f"{where}:", arrays(model_tree(self.model)), given)
+        places = self.model_slots()
+        for path, array in given.items():
+            places[path].put(array)
+
+    def _put_optimizer(self, saved: dict[str, mx.array], plain: dict[str, Any]) -> None:
+        if self.optimizer is None:
+            self._waiting_optimizer = (saved, plain)
+            return
+        places = self._optimizer_slots()
+        mine = {path: s.value for path, s in places.items() if isinstance(s.value, mx.array)}
+        check_alike("optimizer:", mine, saved)
+        for path, array in saved.items():
+            places[path].put(array)
+        for path, value in plain.items():
+            if path in places:
+                places[path].put(from_plain(value, {}))
+
+    def _optimizer_slots(self) -> dict[str, Any]:
+        return {} if self.optimizer is None else slots(self.optimizer.state)
+
+    def copy(self) -> Callable[[], None]:
+        """Remember model and optimizer by reference; the result puts them back."""
+        places = [*self.model_slots().values(), *self._optimizer_slots().values()]
+        values = [slot.value for slot in places]
+
+        def restore() -> None:
+            for slot, value in zip(places, values, strict=True):
+                slot.put(value)
+
+        return restore

@@ -1,0 +1,1 @@
+"""What runs a step: samples, grains, sums, the update."""

@@ -1,0 +1,157 @@
+"""Samples by position, and grains of them as batches of MLX arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import mlx.core as mx
+import numpy as np
+
+from elasticd.errors import UsageError
+from elasticd.train.steps.sampling import Batches, indices
+
+Collate = Callable[[list[Any]], Any]
+
+
+class Source(Protocol):
+    """Where samples come from."""
+
+    def samples(self, step: int, grain: int) -> list[Any]:
+        """The samples of a grain, in order."""
+
+    def cut(self, batches: Batches) -> None:
+        """From now on global batches are cut into other grains."""
+
+    def describe(self) -> str:
+        """What every member must have alike, in a few words."""
+
+
+class IndexedSource:
+    """A dataset with ``__len__`` and ``__getitem__``, visited in one permutation an epoch."""
+
+    def __init__(self, dataset: Any, batches: Batches, seed: int) -> None:
+        self._dataset, self._batches, self._seed = dataset, batches, seed
+        self._length = len(dataset)
+        if self._length < 1:
+            raise UsageError("data= is empty")
+
+    def samples(self, step: int, grain: int) -> list[Any]:
+        positions = self._batches.positions(step, grain)
+        return [self._dataset[i] for i in indices(positions, self._length, self._seed)]
+
+    def cut(self, batches: Batches) -> None:
+        self._batches = batches
+
+    def describe(self) -> str:
+        return f"{self._length} samples"
+
+
+class StreamSource:
+    """A callable that returns a fresh iterator, the same on every rank, advanced by position.
+
+    The samples of the step in hand are kept, since a grain may be computed twice or later than one
+    behind it. A stream that ends begins anew.
+    """
+
+    def __init__(self, factory: Callable[[], Iterator[Any]], batches: Batches) -> None:
+        self._factory, self._batches = factory, batches
+        self._iterator = iter(factory())
+        self._fresh = True
+        self._position = 0
+        self._kept: dict[int, Any] = {}
+
+    def samples(self, step: int, grain: int) -> list[Any]:
+        positions = self._batches.positions(step, grain)
+        first = self._batches.positions(step, 0).start
+        self._kept = {at: sample for at, sample in self._kept.items() if at >= first}
+        if any(at < self._position and at not in self._kept for at in positions):
+            self._restart()
+        self._advance(positions.stop, keep_from=first)
+        return [self._kept[at] for at in positions]
+
+    def cut(self, batches: Batches) -> None:
+        self._batches = batches
+
+    def describe(self) -> str:
+        return "a stream"
+
+    @property
+    def has_state(self) -> bool:
+        """Whether the iterator can say where it is."""
+        return hasattr(self._iterator, "state") and hasattr(self._iterator, "load_state")
+
+    def state(self, step: int) -> dict[str, Any]:
+        """Where the stream is after ``step``; the same on every rank."""
+        end = step * self._batches.global_size
+        if self._position > end:
+            self._restart()
+        self._advance(end, keep_from=end)
+        iterator: Any = self._iterator
+        return {"position": self._position, "state": iterator.state()}
+
+    def load_state(self, saved: dict[str, Any]) -> None:
+        """Go to where :meth:`state` was taken."""
+        iterator: Any = iter(self._factory())
+        iterator.load_state(saved["state"])
+        self._iterator, self._position, self._kept = iterator, saved["position"], {}
+        self._fresh = False
+
+    def _restart(self) -> None:
+        self._iterator, self._position, self._kept = iter(self._factory()), 0, {}
+        self._fresh = True
+
+    def _advance(self, end: int, keep_from: int) -> None:
+        while self._position < end:
+            try:
+                sample = next(self._iterator)
+            except StopIteration:
+                if self._fresh:
+                    raise UsageError("the stream given as data= is empty") from None
+                self._iterator = iter(self._factory())
+                self._fresh = True
+                continue
+            self._fresh = False
+            if self._position >= keep_from:
+                self._kept[self._position] = sample
+            self._position += 1
+
+
+def source_of(data: Any, batches: Batches, seed: int) -> IndexedSource | StreamSource:
+    """What ``Run(data=)`` was given, by position.
+
+    Raises:
+        UsageError: it is neither a dataset nor a callable.
+    """
+    if hasattr(data, "__len__") and hasattr(data, "__getitem__"):
+        return IndexedSource(data, batches, seed)
+    if callable(data):
+        return StreamSource(data, batches)
+    raise UsageError(
+        "data= needs __len__ and __getitem__, or to be a function that returns a fresh iterator; "
+        f"it is a {type(data).__name__}"
+    )
+
+
+def stack(samples: Sequence[Any]) -> Any:
+    """Stack samples (arrays, numbers, tuples or dicts of them) along a new first axis.
+
+    Raises:
+        UsageError: a sample holds something else, or the samples don't fit one another.
+    """
+    first = samples[0]
+    try:
+        if isinstance(first, dict):
+            return {key: stack([sample[key] for sample in samples]) for key in first}
+        if isinstance(first, tuple):
+            columns = [stack(column) for column in zip(*samples, strict=True)]
+            return type(first)(*columns) if hasattr(first, "_fields") else tuple(columns)
+        if isinstance(first, mx.array):
+            return mx.stack(list(samples))
+        if isinstance(first, (bool, int, float)):
+            return mx.array(list(samples))
+        if isinstance(first, (np.ndarray, np.generic, list)):
+            return mx.array(np.stack([np.asarray(sample) for sample in samples]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"samples of one batch don't stack: {error}; see collate=") from error
+    raise UsageError(f"samples hold a {type(first).__name__}, which can't be stacked; see collate=")

@@ -1,0 +1,103 @@
+"""What a forward pass does to the model's state: every grain starts from the step's committed
+state, and what a pass changes is found, summed or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import mlx.core as mx
+
+from elasticd.errors import UsageError
+from elasticd.train.states.state import TrainingState
+from elasticd.train.states.trees import Slot, same_bits, share
+from elasticd.train.steps.layout import Layout
+
+
+class Forward:
+    """The model around the forward passes of one step."""
+
+    def __init__(self, state: TrainingState) -> None:
+        self._state = state
+        self._slots: dict[str, Slot] = {}
+        self._delicate: frozenset[str] | None = None
+        self.base: dict[str, mx.array] = {}
+        """The committed state, by path; empty between steps."""
+
+    def begin(self) -> None:
+        """Put the committed state in place, before a grain."""
+        if not self.base:
+            self._slots = self._state.model_slots()
+            self.base = {path: slot.value for path, slot in self._slots.items()}
+            if self._delicate is None or self._delicate:
+                self._keep_apart()
+        self.restore()
+
+    def _keep_apart(self) -> None:
+        """Hold what a pass may write in place through handles of our own."""
+        for path in self.base if self._delicate is None else self._delicate:
+            if path in self.base:
+                self.base[path] = share(self.base[path])
+        mx.eval(self.base)
+
+    def restore(self) -> None:
+        """Put the committed state in place."""
+        delicate = self._delicate
+        for path, array in self.base.items():
+            if delicate is None or path in delicate:
+                self._slots[path].put(share(array))
+            elif self._slots[path].value is not array:
+                self._slots[path].put(array)
+
+    def forget(self) -> None:
+        """The step is reduced: what comes next is another state."""
+        self._slots, self.base = {}, {}
+
+    def find_changes(self, *outputs: Any) -> Mapping[str, mx.array]:
+        """After the process's first pass: the arrays whose bits it changed, by path.
+
+        Raises:
+            UsageError: the pass made arrays come or go.
+        """
+        after = {path: slot.value for path, slot in self._state.model_slots().items()}
+        if appeared := sorted(after.keys() ^ self.base.keys()):
+            raise UsageError(f"the forward pass made {appeared[0]} come or go; make it beforehand")
+        mx.eval(outputs, after)
+        return {p: a for p, a in after.items() if not same_bits(a, self.base[p])}
+
+    def accept(self, layout: Layout) -> None:
+        """From now on ``layout`` says what a pass changes.
+
+        Raises:
+            UsageError: that is also a parameter with a gradient, which only updates may change.
+        """
+        for path in sorted(layout.state_paths & layout.gradient_paths):
+            raise UsageError(f"the forward pass changes {path}, which has a gradient too")
+        self._delicate = layout.state_paths
+
+    def state_of(self, layout: Layout) -> dict[str, mx.array]:
+        """The state that the pass is known to change, as it left it."""
+        return {leaf.path: self._slots[leaf.path].value for leaf in layout.state}
+
+    def replaced(self, layout: Layout) -> dict[str, mx.array]:
+        """Arrays that the pass replaced though it isn't known to change them (a compiled function
+        that returns the model's state replaces all), not evaluated."""
+        known = layout.state_paths | layout.gradient_paths
+        return {
+            path: slot.value
+            for path, slot in self._slots.items()
+            if path not in known and slot.value is not self.base[path]
+        }
+
+    def refuse_unknown_changes(self, replaced: Mapping[str, mx.array]) -> None:
+        """Arrays that earlier passes left alone must still be as they were.
+
+        Raises:
+            UsageError: naming the first that isn't.
+        """
+        for path in sorted(replaced):
+            if not same_bits(replaced[path], self.base[path]):
+                raise UsageError(
+                    f"a forward pass changed {path}, which the first pass of this process left "
+                    "alone: the state would depend on who computed which grain"
+                )

@@ -1,0 +1,239 @@
+"""What is summed over the grains of a step, as one flat vector of float32.
+
+First the header: the sum of weight times loss, and the sum of weights. Then the state that a
+forward pass changes, times weight. State of integers must come out equal in every grain: its bytes
+travel as half-bytes and their squares, whose sums show both the value and any disagreement (by
+Cauchy and Schwarz, n times the sum of squares is the square of the sum only if all n are equal).
+Then the gradients, times weight. A grain's weight is its number of samples unless the loss says
+otherwise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from mlx.utils import tree_flatten, tree_map
+
+from elasticd.checkpoints.codec import model_digest
+from elasticd.errors import StateError, UsageError
+from elasticd.train.states.trees import describe
+
+Vector = list[mx.array]
+"""The vector in pieces: flat float32 arrays, in the layout's order."""
+
+
+def vector_digest(vector: Sequence[mx.array]) -> str:
+    """In hex, of a vector that is evaluated."""
+    return model_digest({f"{number:08d}": piece for number, piece in enumerate(vector)})
+
+
+_GRADIENT_DTYPES = (mx.float32, mx.bfloat16, mx.float16)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array; ``dtype`` is that in which it is handed back."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: mx.Dtype
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """What a step's reduction brought: means over the global batch, as evaluated arrays."""
+
+    loss: float
+    weight: float
+    state: Mapping[str, mx.array]
+    gradients: Any
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The order of the leaves. ``template`` is the gradients' tree with their numbers as leaves."""
+
+    floats: tuple[Leaf, ...]
+    integers: tuple[Leaf, ...]
+    gradients: tuple[Leaf, ...]
+    template: Any = field(compare=False, repr=False)
+
+    @classmethod
+    def of(cls, gradients: Any, parameters: Mapping[str, mx.array], changed: Any) -> Layout:
+        """Find the layout.
+
+        Args:
+            gradients: the tree of a grain's gradients.
+            parameters: the model's arrays by path; a gradient returns in its parameter's dtype.
+            changed: the state that a forward pass changed, by path.
+
+        Raises:
+            UsageError: a gradient isn't float32, bfloat16 or float16.
+        """
+        leaves = []
+        for path, array in _flatten(gradients):
+            if array.dtype not in _GRADIENT_DTYPES:
+                raise UsageError(f"the gradient of {path} is {describe(array)}; it can't be summed")
+            dtype = parameters[path].dtype if path in parameters else array.dtype
+            leaves.append(Leaf(path, tuple(array.shape), dtype))
+        numbers = iter(range(len(leaves)))
+        template = tree_map(lambda _: next(numbers), gradients)
+        kinds: tuple[list[Leaf], list[Leaf]] = ([], [])
+        for path in sorted(changed):
+            array = changed[path]
+            integer = not mx.issubdtype(array.dtype, mx.floating)
+            kinds[integer].append(Leaf(path, tuple(array.shape), array.dtype))
+        return cls(tuple(kinds[0]), tuple(kinds[1]), tuple(leaves), template)
+
+    @cached_property
+    def state(self) -> tuple[Leaf, ...]:
+        """The state that a forward pass changes."""
+        return self.floats + self.integers
+
+    @cached_property
+    def state_paths(self) -> frozenset[str]:
+        return frozenset(leaf.path for leaf in self.state)
+
+    @cached_property
+    def gradient_paths(self) -> frozenset[str]:
+        return frozenset(leaf.path for leaf in self.gradients)
+
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """Elements of each piece of a vector."""
+        sizes = [2, *(leaf.size for leaf in self.floats)]
+        for leaf in self.integers:
+            sizes += [2 * leaf.size * leaf.dtype.size] * 2
+        return (*sizes, *(leaf.size for leaf in self.gradients))
+
+    @cached_property
+    def size(self) -> int:
+        """Elements of a vector."""
+        return sum(self.lengths)
+
+    def digest(self) -> str:
+        """Names which state a forward pass changes, in what shapes."""
+        lines = [f"{leaf.path} {leaf.dtype} {leaf.shape}" for leaf in self.state]
+        return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
+
+    def pack(
+        self, loss: mx.array, weight: Any, state: Mapping[str, mx.array], gradients: Any
+    ) -> Vector:
+        """One grain's vector, not evaluated.
+
+        Raises:
+            UsageError: gradients or state are of another layout; names the first difference.
+        """
+        factor = _float32(mx.array(weight))
+        vector = [mx.stack([_float32(loss) * factor, factor])]
+        vector += [_flat(self._checked(leaf, state[leaf.path])) * factor for leaf in self.floats]
+        for leaf in self.integers:
+            digits = _half_bytes(self._checked(leaf, state[leaf.path]))
+            vector += [digits, digits * digits]
+        given = _flatten(gradients)
+        if len(given) != len(self.gradients):
+            paths = {path for path, _ in given} ^ self.gradient_paths
+            raise UsageError(
+                f"accumulate(): other gradients than before: {', '.join(sorted(paths))}"
+            )
+        for leaf, (path, array) in zip(self.gradients, given, strict=True):
+            if path != leaf.path or tuple(array.shape) != leaf.shape:
+                raise UsageError(
+                    f"accumulate(): expected the gradient of {leaf.path} with shape {leaf.shape}, "
+                    f"was given {path} as {describe(array)}"
+                )
+            vector.append(_flat(array) * factor)
+        return vector
+
+    def _checked(self, leaf: Leaf, array: mx.array) -> mx.array:
+        if tuple(array.shape) != leaf.shape or array.dtype != leaf.dtype:
+            raise UsageError(f"the forward pass made {describe(array)} of {leaf.path}")
+        return array
+
+    def split(self, flat: mx.array) -> Vector:
+        """A vector that lies in one flat array, in pieces."""
+        pieces, start = [], 0
+        for length in self.lengths:
+            pieces.append(flat[start : start + length])
+            start += length
+        return pieces
+
+    def mean(self, total: Vector, grains: int) -> Reduced:
+        """Divide the sum over all ``grains`` of a step by its weight.
+
+        Raises:
+            StateError: no sample had weight, or integer state differs between grains; names it.
+        """
+        weighted_loss, weight = np.array(total[0])
+        if weight == 0:
+            raise StateError("no sample of the global batch had any weight")
+        divisor = mx.array(float(weight), mx.float32)
+        pieces = iter(total[1:])
+        state = {leaf.path: _restore(leaf, next(pieces), divisor) for leaf in self.floats}
+        for leaf in self.integers:
+            state[leaf.path] = _agreed(leaf, next(pieces), next(pieces), grains)
+        gradients = [_restore(leaf, next(pieces), divisor) for leaf in self.gradients]
+        mx.eval(state, gradients)
+        return Reduced(
+            float(weighted_loss / weight), float(weight), state, self.gradient_tree(gradients)
+        )
+
+    def gradient_leaves(self, gradients: Any) -> list[tuple[Leaf, mx.array]]:
+        """A grain's gradients beside their leaves."""
+        return [
+            (leaf, array)
+            for leaf, (_, array) in zip(self.gradients, _flatten(gradients), strict=True)
+        ]
+
+    def gradient_tree(self, leaves: Sequence[mx.array]) -> Any:
+        """``leaves`` in the tree that the gradients came in."""
+        return tree_map(lambda number: leaves[number], self.template)
+
+
+def _flatten(gradients: Any) -> list[tuple[str, mx.array]]:
+    flat: list[tuple[str, mx.array]] = list(tree_flatten(gradients))  # type: ignore[arg-type]
+    for path, array in flat:
+        if not isinstance(array, mx.array):
+            raise UsageError(f"the gradient of {path} is a {type(array).__name__}")
+    return flat
+
+
+def _float32(array: mx.array) -> mx.array:
+    return array if array.dtype == mx.float32 else array.astype(mx.float32)
+
+
+def _flat(array: mx.array) -> mx.array:
+    return _float32(array).reshape(-1)
+
+
+def _half_bytes(array: mx.array) -> mx.array:
+    whole = mx.contiguous(array).reshape(-1).view(mx.uint8)
+    return mx.concatenate([whole & 15, whole >> 4]).astype(mx.float32)
+
+
+def _restore(leaf: Leaf, piece: mx.array, divisor: mx.array) -> mx.array:
+    mean = (piece / divisor).reshape(leaf.shape)
+    return mean if leaf.dtype == mx.float32 else mean.astype(leaf.dtype)
+
+
+def _agreed(leaf: Leaf, digits: mx.array, squares: mx.array, grains: int) -> mx.array:
+    total, square = np.array(digits, dtype=np.float64), np.array(squares, dtype=np.float64)
+    if not np.array_equal(total * total, square * grains):
+        raise StateError(
+            f"{leaf.path} is {leaf.dtype} and differs between the grains of a step, so the state "
+            "after the step would depend on who computed what; freeze it or make it a float"
+        )
+    low, high = np.split((total / grains).astype(np.uint8), 2)
+    array = mx.array(low | (high << 4)).view(leaf.dtype)
+    return array.reshape(leaf.shape)

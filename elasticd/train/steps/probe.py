@@ -1,0 +1,73 @@
+"""Does a grain have the same bits twice, and what are they? Asked once in each process, before its
+first reduction, since exactness stands on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.core as mx
+
+from elasticd.checkpoints.codec import model_digest
+from elasticd.train.states.state import TrainingState
+from elasticd.train.states.trees import arrays, same_bits
+from elasticd.train.steps import randomness
+from elasticd.train.steps.layout import Layout, Vector, vector_digest
+from elasticd.train.steps.seat import ProbeResult
+
+RUNS = 2
+
+
+@dataclass
+class Probe:
+    """The runs of grain 0 so far."""
+
+    runs: list[Vector] = field(default_factory=list)
+    result: ProbeResult | None = None
+
+    @property
+    def wants_grain(self) -> bool:
+        """Whether grain 0 has to be computed once more."""
+        return self.result is None
+
+    def restart(self) -> None:
+        """Forget runs of another state."""
+        self.runs.clear()
+
+    def take(self, vector: Vector) -> bool:
+        """Take in one run, evaluated; True if it was the last."""
+        self.runs.append(vector)
+        return len(self.runs) == RUNS
+
+    def conclude(
+        self, layout: Layout, state: TrainingState, stamp: str, gradients: Any, seed: int
+    ) -> None:
+        """Compare the runs, and try one update with ``gradients``, which is undone."""
+        first, second = self.runs
+        repeats = all(same_bits(a, b) for a, b in zip(first, second, strict=True))
+        self.result = ProbeResult(
+            repeats,
+            vector_digest(second),
+            _update_digest(state, gradients, seed),
+            layout.digest(),
+            stamp,
+        )
+        self.runs.clear()
+
+
+def _update_digest(state: TrainingState, gradients: Any, seed: int) -> str:
+    """Empty while the optimizer isn't known."""
+    if state.optimizer is None:
+        return ""
+    restore = state.copy()
+    randomness.seed_update(seed, 0)
+    state.optimizer.update(state.model, gradients)
+    state.evaluate()
+    held: Mapping[str, mx.array] = {
+        **{"model/" + path: array for path, array in arrays(state.model.state).items()},
+        **{"optimizer/" + path: array for path, array in arrays(state.optimizer.state).items()},
+    }
+    digest = model_digest(held)
+    restore()
+    return digest

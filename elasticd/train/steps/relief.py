@@ -1,0 +1,63 @@
+"""What this process gives up for want of memory, as its world says."""
+
+from __future__ import annotations
+
+import resource
+
+import mlx.core as mx
+import psutil
+from mlx.nn.layers.base import Module
+
+from elasticd.recovery.relief import RECOMPUTE_LEVEL
+from elasticd.train.steps import recompute
+
+_CACHE_BYTES = 64 << 20
+"""What MLX may keep of freed memory once memory was short."""
+
+
+class Relief:
+    """Levels of :mod:`elasticd.recovery.relief`; the halving of grains is the engine's."""
+
+    def __init__(self, model: Module) -> None:
+        self._model = model
+        self.level = 0
+
+    def apply(self, level: int) -> None:
+        """Do what ``level`` asks for and lower ones did not. Nothing is ever taken back."""
+        if level <= self.level:
+            return
+        trim()
+        if self.level < RECOMPUTE_LEVEL <= level:
+            recompute.switch_on(self._model)
+        self.level = level
+
+
+def trim() -> None:
+    """Give freed memory back that MLX keeps, and keep little from now on."""
+    mx.set_cache_limit(_CACHE_BYTES)
+    mx.clear_cache()
+
+
+def room_bytes() -> int:
+    """What this process could still allocate, once it has given its cache back."""
+    cache = int(mx.get_cache_memory())
+    if mx.metal.is_available():
+        most = int(mx.device_info().get("max_recommended_working_set_size", 0))
+        return most - int(mx.get_active_memory())
+    room = int(psutil.virtual_memory().available)
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        room = min(room, limit - int(psutil.Process().memory_info().vms))
+    return room + cache
+
+
+def allocate(size_bytes: int) -> None:
+    """Allocate and fill an array of at least ``size_bytes``, on Metal of more than it can have.
+
+    Raises:
+        RuntimeError: MLX says that there is no such memory. Its CPU allocator doesn't; it crashes.
+    """
+    if mx.metal.is_available():
+        most = mx.device_info().get("max_buffer_length", 0)
+        size_bytes = max(size_bytes, int(most) + (1 << 20))
+    mx.eval(mx.zeros((size_bytes,), mx.uint8))

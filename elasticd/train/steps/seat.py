@@ -1,0 +1,196 @@
+"""A process's place in its job, as the training thread sees it.
+
+Two things implement it: the session with a daemon, and the world of one that has none. Every method
+may raise :class:`~elasticd.errors.GenerationLost` where it says so; the caller then takes the next
+world with :meth:`Seat.take`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticd.errors import UsageError
+from elasticd.ipc.plan import ChunkPlan
+from elasticd.settings.job import JobSpec
+from elasticd.train.states.state import Snapshot
+from elasticd.train.states.updates import Update
+from elasticd.train.world import World
+from elasticd.types import Point, Range
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files that together are a state, the taker's to close; ``digests`` of all of them, which
+    nobody has checked yet, or none."""
+
+    fds: tuple[int, ...]
+    digests: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Files of a state, or of updates, for a process that is in no world; the taker closes
+    them."""
+
+    serial: int
+    fds: tuple[int, ...]
+
+
+Parts = Mapping[Range, Sequence[NDArray[np.float32]]]
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """What the first grain and the first update of a process came to; digests in hex. ``state`` is
+    the stamp of what they were computed from."""
+
+    repeats: bool
+    gradient: str
+    update: str
+    layout: str
+    state: str
+
+
+class Seat(Protocol):
+    """What the training thread asks of its surroundings."""
+
+    spec: JobSpec
+    output_dir: Path
+
+    def at_run(self, fingerprint: Mapping[str, str]) -> None:
+        """The script has come to its ``Run(…)``."""
+
+    def take(self) -> World | Delivery | None:
+        """Wait for the next world and enter it; None if the job was released instead. Before that
+        may come what prepares for it."""
+
+    def check(self) -> None:
+        """Raises GenerationLost if the world has ended."""
+
+    def files(self, world: World) -> Files:
+        """Wait for the files of the state to load; may raise GenerationLost."""
+
+    def spoilt(self, reason: str) -> None:
+        """Some byte of the files is wrong: better ones are to come; may raise GenerationLost."""
+
+    def adopt(self, point: Point) -> None:
+        """The state in place is from now on that of ``point``; may raise GenerationLost."""
+
+    def hold(self, snapshot: Snapshot, *, loaded: bool = False) -> None:
+        """The state is in place: ``snapshot`` answers for it until the next update."""
+
+    def begin_update(self) -> None:
+        """An update (or a load) begins: the answer to a freeze waits for its end. Or raises
+        GenerationLost."""
+
+    def begin_preparing(self, delivery: Delivery) -> None:
+        """As :meth:`begin_update`, outside of a world; GenerationLost if a freeze was answered
+        since."""
+
+    def prepared(self, delivery: Delivery, reason: str) -> None:
+        """The state that was delivered is in place, or ``reason`` says why not."""
+
+    def idle_since(self, delivery: Delivery) -> bool:
+        """Whether nothing else was asked of us since the delivery."""
+
+    def unloaded(self, reason: str) -> None:
+        """The state that the world starts from could not be had: leave the world."""
+
+    def keeps_updates(self) -> bool:
+        """Whether the update in hand is to be kept for others."""
+
+    def replays(self, *, gives: bool, takes: bool) -> None:
+        """Whether updates are all that makes a state here: so that others may apply ours, and we
+        theirs."""
+
+    def end_update(
+        self, point: Point | None, loss: float | None, update: Update | None = None
+    ) -> None:
+        """The state is now that of ``point``, by ``update``; None: as before, by other means."""
+
+    def reduce(self, step: int, plan: ChunkPlan, parts: Parts, out: NDArray[np.float32]) -> None:
+        """Sum over the world; may raise GenerationLost."""
+
+    def barrier(self, point: Point) -> None:
+        """Wait until all members hold ``point``, which commits it; may raise GenerationLost."""
+
+    def halt(self, point: Point) -> None:
+        """Wait here if the job is paused at this committed step, until it goes on or the world
+        ends."""
+
+    def agree(self, result: ProbeResult) -> None:
+        """Wait for the verdict over all members' probes; may raise GenerationLost."""
+
+    def checkpoint(self, world: World, snapshot: Snapshot, stall_seconds: float) -> None:
+        """Have this member's shards written in the background."""
+
+    def refuse(self, reason: str) -> None:
+        """The state or world can't be used; the job fails with ``reason``."""
+
+    def strain(self) -> None:
+        """Before a grain: allocate what ``elasticctl chaos oom`` asked for, which fails as any
+        allocation would."""
+
+    def out_of_memory(self, evidence: str) -> bool:
+        """An allocation failed: leave the world. True if another will come with relief, and False
+        if nobody can help."""
+
+    def not_finite(self, step: int, loss: float, policy: str) -> None:
+        """The reduced loss of ``step`` is not finite; ``policy`` is ``skip``, or ``restore``, which
+        leaves the world and raises GenerationLost."""
+
+    def verify(self, world: World, snapshot: Snapshot) -> None:
+        """Have the digest of a committed state compared with the other members', in the
+        background."""
+
+    def rechecked(self, world: World, step: int, grain: int, vector: Sequence[mx.array]) -> None:
+        """Have the digest of a grain's gradient compared with what others computed of it, in the
+        background."""
+
+    def finish(self, point: Point) -> bool:
+        """Wait at the job's end: True when released, False when the world has ended."""
+
+    def timed(self, grain_seconds: float, update_seconds: float) -> None:
+        """What a grain and an update took lately; 0: none was made."""
+
+    def phase(self, name: str) -> None:
+        """What the training thread does now."""
+
+    def log(self, values: Mapping[str, float | str]) -> None:
+        """Figures to show."""
+
+
+class Host:
+    """The seat that this process was given before its script began, if any."""
+
+    def __init__(self) -> None:
+        self._seat: Seat | None = None
+        self._taken = False
+
+    def prepare(self, seat: Seat) -> None:
+        """Called by the trainer's host, before it runs the script."""
+        self._seat, self._taken = seat, False
+
+    def sit(self) -> Seat | None:
+        """The prepared seat; None if this process has no daemon.
+
+        Raises:
+            UsageError: it was taken already.
+        """
+        if self._seat is None:
+            return None
+        if self._taken:
+            raise UsageError("a script has one elasticd.Run; this is its second")
+        self._taken = True
+        return self._seat
+
+
+HOST = Host()
+"""All that a script does is import elasticd, so its process must find its seat by itself."""

@@ -1,0 +1,195 @@
+"""One optimizer step, as a script sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import mlx.core as mx
+
+from elasticd.errors import GenerationLost, OperationError, UsageError
+from elasticd.train.steps import randomness
+from elasticd.train.steps.data import Collate, Source
+from elasticd.train.steps.engine import Engine
+from elasticd.train.steps.layout import Reduced
+
+
+class Step:
+    """One step of ``run`` or ``run.steps()``.
+
+    ``number`` counts from 1. It says which step is being computed, and may grow while
+    ``micro_batches()`` runs: a process that was stopped while the others went on is given their
+    state, and goes on with the step that is theirs.
+    """
+
+    def __init__(self, engine: Engine, source: Source, collate: Collate, optimizer: Any) -> None:
+        self._engine, self._source, self._collate = engine, source, collate
+        self._optimizer = optimizer
+        self._number = engine.step
+        self._grain: int | None = None
+        self._samples = 0
+        self._begun = False
+        self._reduced: Reduced | None = None
+        self._gradients: Any = None
+        self._late = self._applied = self._overtaken = False
+
+    def __repr__(self) -> str:
+        return f"Step({self._number})"
+
+    @property
+    def number(self) -> int:
+        """The step's number, from 1."""
+        return self._number
+
+    @property
+    def applied(self) -> bool:
+        """Whether :meth:`apply` was called."""
+        return self._applied
+
+    @property
+    def late(self) -> bool:
+        """True if there is nothing left to do after this step here: the job's last one was made by
+        others while this process was stopped, or, once applied, a later state has come."""
+        return self._late or self._overtaken
+
+    @property
+    def loss(self) -> float:
+        """The mean loss over the global batch.
+
+        Raises:
+            UsageError: the step isn't reduced yet.
+        """
+        return float("nan") if self._late else self._result("step.loss").loss
+
+    @property
+    def grads(self) -> Any:
+        """The mean gradient over the global batch, in the tree and dtypes of the parameters. Assign
+        to it to clip or transform it, with the same pure function on every rank.
+
+        Raises:
+            UsageError: the step isn't reduced yet, or already applied.
+        """
+        if not self._late:
+            self._result("step.grads")
+        if self._applied:
+            raise UsageError("step.grads: the step is applied already")
+        return self._gradients
+
+    @grads.setter
+    def grads(self, gradients: Any) -> None:
+        if not self._late:
+            self._result("step.grads = …")
+        self._gradients = gradients
+
+    def micro_batches(self) -> Iterator[Any]:
+        """This rank's share of the global batch, a micro-batch at a time; ends when the step is
+        reduced over all ranks. If the world changes it yields what is then missing. The same batch
+        may come twice, before the first step, to see whether its gradients repeat; so may one of
+        another rank's, if ``recovery.recheck_every`` asks for it.
+
+        Raises:
+            UsageError: a batch was not accumulated, or this is the second loop over a step.
+        """
+        if self._begun:
+            raise UsageError("step.micro_batches() can be looped over once")
+        self._begun = True
+        while not self._engine.finished:
+            self._number = self._engine.step
+            try:
+                for grain in self._engine.grain_numbers():
+                    yield self._fetch(grain)
+                    if self._grain is not None:
+                        raise UsageError(
+                            "a batch of step.micro_batches() was not given to step.accumulate()"
+                        )
+                self._reduced = self._engine.reduce()
+            except GenerationLost:
+                if not self._engine.enter():
+                    raise OperationError("the job has ended") from None
+                continue
+            self._gradients = self._reduced.gradients
+            return
+        self._late = True
+        self._gradients = self._engine.zero_gradients()
+
+    def rehearsal(self, grains: Iterator[int]) -> Iterator[Any]:
+        """The batches of ``grains``, before there is a world that trains."""
+        for grain in grains:
+            yield self._fetch(grain)
+
+    def _fetch(self, grain: int) -> Any:
+        randomness.seed_grain(self._engine.seed, self._number, grain)
+        self._engine.seat.phase("data")
+        try:
+            self._engine.seat.strain()
+            samples = self._source.samples(self._number, grain)
+            batch = self._collate(samples)
+            self._grain, self._samples = grain, len(samples)
+            self._engine.seat.phase("compute")
+            return batch
+        except (RuntimeError, MemoryError) as error:
+            if not self.ran_out(error):
+                raise
+            raise GenerationLost("memory ran out") from None
+
+    def ran_out(self, error: Exception) -> bool:
+        """Whether ``error`` says that an allocation failed, and somebody takes care of that: the
+        batch is dropped then, and the step goes on with less memory."""
+        if not self._engine.ran_out(error):
+            return False
+        self._grain = None
+        return True
+
+    def accumulate(self, loss: Any, grads: Any) -> None:
+        """Give the loss and the gradients of the batch that ``micro_batches()`` yielded last.
+
+        ``loss`` is the mean over that batch, or a pair (mean, weight); the weight of a mean is the
+        number of samples. ``grads`` is a tree of gradients, as ``nn.value_and_grad`` returns it.
+
+        Raises:
+            UsageError: no batch waits for it, or they aren't what a batch needs.
+        """
+        if self._grain is None:
+            raise UsageError("step.accumulate() needs a batch of step.micro_batches(), each once")
+        weight: Any = self._samples
+        if isinstance(loss, (tuple, list)):
+            if len(loss) != 2:
+                raise UsageError(f"the loss is a scalar or (mean, weight), not {len(loss)} values")
+            loss, weight = loss
+        for name, value in (("loss", loss), ("weight", weight)):
+            if isinstance(value, mx.array) and value.size != 1:
+                raise UsageError(f"the {name} has shape {value.shape}; it must be one number")
+        grain, self._grain = self._grain, None
+        loss = loss if isinstance(loss, mx.array) else mx.array(loss)
+        weight = weight.reshape(()) if isinstance(weight, mx.array) else weight
+        self._engine.accumulate(grain, loss.reshape(()), weight, grads)
+
+    def apply(self, optimizer: Any = None) -> None:
+        """Update the model with ``step.grads``, and commit the step.
+
+        ``optimizer`` is that of ``Run`` unless given here, the same in every step.
+
+        Raises:
+            UsageError: the step isn't reduced (the loop over ``micro_batches()`` was left early or
+                never run), applied already, or there is no optimizer.
+        """
+        if self._applied:
+            raise UsageError("step.apply() was called already")
+        optimizer = self._optimizer if optimizer is None else optimizer
+        if optimizer is None:
+            raise UsageError("step.apply() needs an optimizer, here or in elasticd.Run")
+        if not self._late:
+            reduced, gradients = self._result("step.apply()"), self._gradients
+            self._gradients = None
+            self._reduced = replace(reduced, state={}, gradients=None)  # the step may live longer
+            self._overtaken = not self._engine.apply(reduced, optimizer, gradients)
+        self._applied = True
+
+    def _result(self, what: str) -> Reduced:
+        if self._reduced is None:
+            how = "was left early" if self._begun else "has not run"
+            raise UsageError(
+                f"{what} needs the reduced step, but the loop over step.micro_batches() {how}"
+            )
+        return self._reduced

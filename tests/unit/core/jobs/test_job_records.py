@@ -1,0 +1,71 @@
+"""However nodes exchange the records of jobs, they end with the same ones."""
+
+from __future__ import annotations
+
+from functools import reduce
+from itertools import permutations
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticd.core.words.messages import JobRecord, JobState
+from elasticd.types import JobId
+
+STATES = get_args(JobState)
+
+
+def record(state: Any, **fields: Any) -> JobRecord:
+    return JobRecord(JobId("job-1-abcd"), 1, {"job": {}}, "digest", state, **fields)
+
+
+# Of one job all nodes have the same number, spec and archive: they are part of its first record.
+records = st.builds(
+    record,
+    st.sampled_from(STATES),
+    reason=st.none() | st.sampled_from(["", "a", "b"]),
+    step=st.integers(0, 3),
+    digest=st.none() | st.sampled_from(["", "00", "01"]),
+    relief=st.integers(0, 2),
+    turn=st.integers(0, 2),
+    intent=st.integers(0, 3),
+    rested=st.sampled_from(["", "1@n"]),
+    account=st.sampled_from([{}, {"loss": 1.0}, {"loss": 2.0}]),
+)
+
+
+@given(records, records)
+def test_merging_is_commutative(one: JobRecord, other: JobRecord) -> None:
+    assert one.merged(other) == other.merged(one)
+
+
+@given(records, records, records)
+def test_merging_is_associative(a: JobRecord, b: JobRecord, c: JobRecord) -> None:
+    assert a.merged(b).merged(c) == a.merged(b.merged(c))
+
+
+@given(records, records)
+def test_merging_is_idempotent(one: JobRecord, other: JobRecord) -> None:
+    assert one.merged(one) == one
+    assert one.merged(other).merged(other) == one.merged(other)
+
+
+@given(st.lists(records, min_size=1, max_size=4))
+def test_the_order_of_news_does_not_matter(news: list[JobRecord]) -> None:
+    ends = [reduce(JobRecord.merged, order) for order in permutations(news)]
+    assert all(end == ends[0] for end in ends)
+
+
+@given(records)
+def test_a_cancel_wins(other: JobRecord) -> None:
+    cancelled = record("cancelled", reason="cancelled by the user")
+    assert other.merged(cancelled).state == "cancelled"
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_what_has_ended_does_not_run_again(state: Any) -> None:
+    ended = record("finished", step=20, digest="ab")
+    merged = ended.merged(record(state))
+    assert merged.ended
+    assert merged.state == ("cancelled" if state == "cancelled" else "finished")

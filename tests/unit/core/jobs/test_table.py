@@ -1,0 +1,86 @@
+"""The job table: when operators are answered, and what repeating a request does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elasticd.core.context import Context
+from elasticd.core.jobs.table import JobTable
+from elasticd.core.words import effects as e
+from elasticd.core.words import messages as m
+from elasticd.types import JobId, NodeId
+
+ME, OTHER = NodeId("me"), NodeId("other")
+JOB = JobId("job-1")
+
+
+def table() -> JobTable:
+    ctx = Context(ME, "boot", lambda: "nonce")
+    return JobTable(ctx, lambda: (ME, OTHER), lambda: (ME, OTHER))
+
+
+def record(job: JobId = JOB, number: int = 1, priority: int = 0) -> m.JobRecord:
+    spec = {"job": {"name": "job", "priority": priority}}
+    return m.JobRecord(job, number, spec, "digest", "queued")
+
+
+def replies(jobs: JobTable) -> list[dict[str, Any]]:
+    found = [f.body for f in jobs.ctx.effects if isinstance(f, e.Reply)]
+    jobs.ctx.effects.clear()
+    return found
+
+
+def test_an_answer_waits_until_all_members_have_it_on_disk() -> None:
+    jobs = table()
+    jobs.submit(1, record())
+    jobs.answer()
+    assert replies(jobs) == []
+    jobs.on_kept(OTHER, [JOB])
+    jobs.answer()
+    assert replies(jobs) == [{"id": JOB}]
+
+
+def test_a_request_that_changes_nothing_is_answered_too() -> None:
+    jobs = table()
+    jobs.update(record())
+    for number in (1, 2):
+        jobs.ctx.effects.clear()
+        jobs.pause(number, JOB, True)
+        assert any(isinstance(f, e.Send) and f.to == OTHER for f in jobs.ctx.effects)
+        jobs.on_kept(OTHER, [JOB])
+        jobs.answer()
+        assert replies(jobs) == [{"id": JOB, "state": "paused"}]
+    assert jobs.records[JOB].paused
+    told = [f for f in jobs.ctx.effects if isinstance(f, e.Emit)]
+    assert told == [], "that it was paused is told once"
+
+
+def test_whoever_is_asked_last_wins_when_two_sides_meet() -> None:
+    here, there = table(), table()
+    for side in (here, there):
+        side.update(record())
+    here.pause(1, JOB, True)
+    there.pause(2, JOB, False)  # it has not heard of the pause
+    merged = here.records[JOB].merged(there.records[JOB])
+    assert not merged.paused
+
+
+def test_pause_of_an_unknown_or_ended_job_is_refused() -> None:
+    jobs = table()
+    jobs.pause(1, JOB, True)
+    jobs.update(record())
+    jobs.cancel(2, JOB)
+    jobs.pause(3, JOB, False)
+    assert [r.get("error") for r in replies(jobs)] == [
+        "no job job-1",
+        "job-1 has ended: it was cancelled",
+    ]
+
+
+def test_the_order_of_the_queue() -> None:
+    jobs = table()
+    for name, number, priority in (("a", 1, 0), ("b", 2, 1), ("c", 3, 1), ("d", 3, -1)):
+        jobs.update(record(JobId(name), number, priority))
+    assert [r.id for r in jobs.runnable()] == ["b", "c", "a", "d"]
+    jobs.pause(1, JobId("b"), True)
+    assert [r.id for r in jobs.runnable()] == ["c", "a", "d"]

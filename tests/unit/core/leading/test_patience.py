@@ -1,0 +1,123 @@
+"""Learned deadlines, and who is charged with overstaying."""
+
+from __future__ import annotations
+
+from elasticd.core.leading.patience import FLOOR_SECONDS, Patience
+from elasticd.core.words.messages import Progress, World
+from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag
+
+A, B = NodeId("a"), NodeId("b")
+JOB = JobId("job")
+
+
+def world(counter: int = 1, sources: tuple[str, str] = ("keep", "keep"), step: int = 0) -> World:
+    shares = (((0, 4),), ((4, 8),))
+    return World(
+        job=JOB, generation=Tag(counter, A, "n"), epoch=Tag(1, A, "e"), lineage=Lineage("l"),
+        parent=None, step=step, stamp=Stamp("s"), members=(A, B), sources=sources, hosts=("", ""),
+        shares_now=shares, shares=shares, rung="start", reason="", recoveries=0, lost_steps=0,
+        exact=True, checkpointed=-1, manifest=None, holders=(),
+    )  # fmt: skip
+
+
+def progress(phase: str, step: int, counter: int = 1) -> Progress:
+    return Progress(
+        JOB, Tag(counter, A, "n"), step, Stamp("s"), step, None, phase, 1.0, 0, {}
+    )  # fmt: skip
+
+
+def learned(compute_seconds: float = 2.0, steps: int = 12) -> tuple[Patience, float]:
+    """One that has seen some steps, and the time at which both begin the next."""
+    patience, now = Patience(600.0), 0.0
+    patience.enter(world())
+    for step in range(steps):
+        for node in (A, B):
+            patience.saw(node, progress("compute", step), now)
+        now += compute_seconds
+        for node in (A, B):
+            patience.saw(node, progress("reduce", step), now)
+        now += 0.1
+    for node in (A, B):
+        patience.saw(node, progress("compute", steps), now)
+    patience.late(now, Tag(1, A, "n"))
+    return patience, now
+
+
+def run(patience: Patience, start: float, seconds: float) -> list[tuple[float, NodeId, str]]:
+    """Who becomes late when, if the leader looks twice a second."""
+    found = []
+    for tick in range(int(seconds * 2)):
+        now = start + tick / 2
+        for late in patience.late(now, Tag(1, A, "n")):
+            found.append((now - start, late.node, late.phase))
+    return found
+
+
+def test_loading_and_computing_share_a_clock_and_are_told_apart() -> None:
+    patience, now = learned()
+    for grain in range(3):
+        patience.saw(A, progress("data", 12), now + grain)
+        patience.saw(A, progress("compute", 12), now + grain + 0.5)
+    patience.saw(A, progress("data", 12), now + 3)
+    found = run(patience, now, 60)
+    assert [(node, phase) for _, node, phase in found] == [(A, "data"), (B, "compute")]
+    assert found[0][0] == found[1][0], "turns between the two set no clock back"
+
+
+def test_who_has_not_delivered_is_late_and_who_waits_is_not() -> None:
+    patience, now = learned()
+    patience.saw(A, progress("reduce", 12), now + 2)
+    ((after, node, phase),) = run(patience, now, 60)
+    assert (node, phase) == (B, "compute")
+    assert 15 <= after <= 17, "eight times two seconds"
+
+
+def test_quick_steps_have_a_floor() -> None:
+    patience, now = learned(0.01)
+    found = run(patience, now, 20)
+    assert {node for _, node, _ in found} == {A, B}
+    assert all(after >= FLOOR_SECONDS for after, _, _ in found)
+
+
+def test_nothing_is_expected_before_it_was_learned() -> None:
+    patience, now = learned(steps=2)
+    assert run(patience, now, 300) == []
+    assert run(patience, now + 300, 310) != [], "user_code_seconds is the end of it"
+
+
+def test_a_new_trainer_may_compile_though_others_were_quick() -> None:
+    patience, now = learned(0.01)
+    patience.enter(world(2, ("keep", "peer:a"), 12))
+    patience.saw(B, progress("compute", 12, 2), now)
+    patience.late(now, Tag(2, A, "n"))
+    for tick in range(100):
+        assert patience.late(now + tick, Tag(2, A, "n")) == []
+
+
+def test_larger_shares_get_more_time() -> None:
+    patience, _ = learned(2.0)
+    limit = patience.limit(A)
+    patience.world = World(
+        **{
+            name: getattr(world(), name)
+            for name in World.__dataclass_fields__
+            if name not in ("shares", "shares_now")
+        },
+        shares=(((0, 8),), ()),
+        shares_now=(((0, 8),), ()),
+    )
+    assert patience.limit(A) == 2 * limit
+
+
+def test_a_leader_that_was_away_charges_nobody_for_it() -> None:
+    patience, now = learned(0.01)
+    assert patience.late(now + 100, Tag(1, A, "n")) == []
+    assert run(patience, now + 100, 3) == []
+
+
+def test_the_scripts_own_code_has_its_own_deadline() -> None:
+    patience, now = learned(0.01)
+    for node in (A, B):
+        patience.saw(node, progress("user", 13), now)
+    assert run(patience, now, 590) == []
+    assert [node for _, node, _ in run(patience, now + 590, 20)] == [A, B]

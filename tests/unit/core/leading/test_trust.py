@@ -1,0 +1,56 @@
+"""Whose state a leader finds to be another's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from elasticd.core.context import Context
+from elasticd.core.leading.leader import Driver
+from elasticd.core.leading.trust import Trust
+from elasticd.core.words import effects as e
+from elasticd.core.words.messages import Digest, PullShards, ShardsWritten, View
+from elasticd.types import NodeId, Stamp, Tag
+from tests.unit.core.leading.test_checkpointing import (
+    GENERATION,
+    JOB,
+    LINE,
+    STAMP,
+    A,
+    B,
+    C,
+    world_of,
+)
+from tests.unit.core.taking_part.test_member_faults import member
+
+
+def test_late_words_of_old_states_do_not_hide_what_is_wrong_with_the_newest() -> None:
+    trust, world = Trust(Context(A, "a1", lambda: "0000"), JOB), world_of(A, B, C)
+
+    def tell(node: NodeId, step: int, digest: str) -> bool:
+        told = Digest(JOB, GENERATION, step, Stamp(f"{step:032x}"), digest)
+        return trust.compare(node, told, world) is not None
+
+    assert not tell(A, 40, "odd")
+    assert not tell(B, 40, "even")
+    for step in (20, 25, 30, 35):
+        assert not tell(C, step, "even")
+    assert tell(C, 40, "even")
+    assert set(trust.tainted) == {A}
+
+
+def test_a_node_that_copies_shards_says_nothing_of_its_own_parameters() -> None:
+    """C's trainer skipped the checkpoint, and C's daemon copied A's shards."""
+    made = member()
+    record = replace(made.record, id=JOB)
+    driver = Driver.of(Context(A, "a1", lambda: "0000"), record, View(Tag(1, A, "v"), (A, B, C)))
+    driver.world, driver.phase = world_of(A, B, C), "running"
+    state = (JOB, GENERATION, LINE, 10, STAMP, 1)
+    rows = ((0, 100, "0" * 64),)
+    for node, model in ((A, "11"), (B, "22")):
+        driver.on_shards(node, ShardsWritten(*state, rows, model, 0.1, 0.2, check=model))
+    made.on_pull(PullShards(*state, "11", rows, ((A,),)))
+    (fetch,) = [f for f in made.ctx.effects if isinstance(f, e.FetchShards)]
+    driver.on_shards(C, replace(fetch.report, job=JOB))
+    assert driver.trust.tainted == {}, "one against one is no majority"
+    driver.on_digest(C, Digest(JOB, GENERATION, 10, STAMP, "22"))
+    assert set(driver.trust.tainted) == {A}

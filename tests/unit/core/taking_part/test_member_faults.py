@@ -1,0 +1,200 @@
+"""What a member makes of the ends and troubles of its own children."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from elasticd.core.context import Context
+from elasticd.core.taking_part.member import Member
+from elasticd.core.taking_part.spares import SpareReducers
+from elasticd.core.taking_part.trainers import Trainer
+from elasticd.core.words import effects as e
+from elasticd.core.words.messages import Fault, JobRecord, Pressed, World
+from elasticd.recovery.signatures import Memory
+from elasticd.settings.job import JobSpec
+from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag
+
+ME, LEADER = NodeId("me"), NodeId("leader")
+SPEC = JobSpec.from_dict(
+    {
+        "job": {"name": "job", "entrypoint": "train.py"},
+        "batch": {"global": 8, "micro": 2},
+        "train": {"steps": 9},
+    }
+)
+
+
+EMPTY = World(
+    job=JobId("job-1"),
+    generation=Tag(2, LEADER, "v"),
+    epoch=Tag(1, LEADER, "e"),
+    lineage=Lineage("l"),
+    parent=None,
+    step=0,
+    stamp=Stamp("s"),
+    members=(),
+    sources=(),
+    hosts=(),
+    shares_now=(),
+    shares=(),
+    rung="start",
+    reason="",
+    recoveries=0,
+    lost_steps=0,
+    exact=True,
+    checkpointed=-1,
+    manifest=None,
+    holders=(),
+)
+
+
+def member(phase: str = "active") -> Member:
+    ctx = Context(ME, "boot", lambda: "nonce", now=100.0)
+    record = JobRecord(JobId("job-1"), 1, SPEC.to_dict(), "digest", "running")
+    made = Member(ctx, record, SPEC, SpareReducers(ctx))
+    made.archive, made.leader, made.epoch = "ready", LEADER, Tag(1, LEADER, "e")
+    made.trainer = Trainer(ctx.next_child(), pid=7, phase=phase)
+    return made
+
+
+def told(made: Member) -> list[Any]:
+    return [f.message for f in made.ctx.effects if isinstance(f, e.Send)]
+
+
+def the_fault(made: Member) -> Fault:
+    (fault,) = [message for message in told(made) if isinstance(message, Fault)]
+    return fault
+
+
+def ends(made: Member, status: int, tail: str = "", memory: Memory | None = None) -> Fault:
+    assert made.trainer is not None
+    made.on_exit(made.trainer.child, status, tail, memory)
+    return the_fault(made)
+
+
+def test_a_traceback_is_the_scripts_own_failure() -> None:
+    fault = ends(member(), 1, "Traceback\nKeyError: 'x'")
+    assert fault.fault == "worker_exit" and "KeyError" in fault.fatal
+
+
+@pytest.mark.parametrize(
+    ("status", "tail"),
+    [(1, "Traceback\nMemoryError"), (1, "RuntimeError: [malloc] Unable to allocate 9 bytes")],
+)
+def test_unless_it_says_that_memory_ran_out(status: int, tail: str) -> None:
+    made = member()
+    fault = ends(made, status, tail)
+    assert (fault.fault, fault.fatal, fault.status) == ("oom", "", status)
+    assert made.trainer is not None, "it is replaced"
+
+
+def test_a_crash_at_the_limit() -> None:
+    memory = Memory(virtual_bytes=100, address_space_limit_bytes=101)
+    assert ends(member(), -11, "", memory).fault == "oom"
+    assert ends(member(), -11, "").fault == "worker_exit"
+
+
+def test_a_stopped_trainer_is_killed_and_its_end_is_a_hang() -> None:
+    made = member()
+    assert made.trainer is not None
+    made.on_stopped(made.trainer.child, 1.5)
+    assert e.KillChild(made.trainer.child, "it was stopped") in made.ctx.effects
+    fault = ends(made, -9)
+    assert fault.fault == "hang" and fault.age_seconds == 1.5
+    assert "could not show its stack" in fault.evidence
+
+
+def test_the_stack_of_a_hung_trainer_is_evidence() -> None:
+    made = member()
+    assert made.trainer is not None
+    made.trainer.hung, made.trainer.hung_since = "it was slow", 90.0
+    tail = (
+        "Thread 0x1 (most recent call first):\n  File other.py\n\n"
+        "Current thread 0x2 (most recent call first):\n"
+        '  File "load.py", line 3 in read\n  File "train.py", line 9 in <module>\n'
+    )
+    fault = ends(made, -9, tail)
+    assert fault.evidence == (
+        'it was slow; stack, innermost first: File "load.py", line 3 in read'
+        ' < File "train.py", line 9 in <module>'
+    )
+
+
+def test_pressure_ends_the_spare_and_holds_back_the_next() -> None:
+    made = member()
+    made.active = made.settled = True
+    made.reconcile()
+    assert made.spare is not None
+    spare = made.spare.child
+    made.ctx.effects.clear()
+    made.on_pressure("9 MiB are left", 9 << 20)
+    assert [type(f) for f in made.ctx.effects] == [e.Emit, e.KillChild]
+    made.reconcile()
+    assert made.spare is None
+    made.ctx.now = made.pressed_until
+    made.tick()
+    assert made.spare is not None
+    assert made.spare.child != spare
+
+
+def test_while_headroom_falls_caches_go_and_then_the_job_is_asked_to_need_less() -> None:
+    made = member()
+    assert made.trainer is not None
+    made.active, made.world = True, replace(EMPTY, members=(ME,))
+    made.on_pressure("9 MiB are left", 9 << 20)
+    assert made.ctx.effects[-1] == e.TellTrainer(made.trainer.child, {"t": "trim"})
+    made.on_pressure("9 MiB are left", 9 << 20)
+    made.on_pressure("5 MiB are left", 5 << 20)
+    (asked,) = [message for message in told(made) if isinstance(message, Pressed)]
+    assert asked.generation == EMPTY.generation and asked.reason.startswith("5 MiB are left, less")
+    reasons = [f.reason for f in made.ctx.effects if isinstance(f, e.Emit)]
+    assert len(reasons) == 2, "nothing is said while headroom holds"
+
+
+def test_relief_does_without_spares() -> None:
+    made = member()
+    made.active = made.settled = True
+    made.reconcile()
+    assert made.spare is not None
+    made.record = JobRecord(JobId("job-1"), 1, SPEC.to_dict(), "digest", "running", relief=1)
+    made.reconcile()
+    assert made.spare is None
+
+
+def test_relief_only_grows_when_records_meet() -> None:
+    old = JobRecord(JobId("j"), 1, SPEC.to_dict(), "d", "running", relief=3)
+    new = JobRecord(JobId("j"), 1, SPEC.to_dict(), "d", "finished", step=9)
+    assert old.merged(new) == new.merged(old)
+    assert old.merged(new).relief == 3 and old.merged(new).state == "finished"
+
+
+WORLD = Tag(3, LEADER, "w")
+
+
+def in_bring_up(made: Member) -> int:
+    """The member is rank 0 of a world of two whose ring comes up; returns its reducer."""
+    made.reducer, made.active, made.in_ring = made.ctx.next_child(), True, False
+    made.world = replace(EMPTY, members=(ME, LEADER), generation=WORLD)
+    return made.reducer
+
+
+def test_a_reducer_that_somebody_stops_in_the_bring_up_is_a_hang_of_its_own() -> None:
+    made = member()
+    reducer = in_bring_up(made)
+    made.on_stopped(reducer, 2.1)
+    assert (the_fault(made).fault, the_fault(made).culprit) == ("hang", ME)
+
+
+def test_a_reducer_that_the_bring_up_stops_is_none() -> None:
+    made = member()
+    reducer = in_bring_up(made)
+    made.on_reducer_listens(reducer)
+    assert e.StopReducer(reducer) in made.ctx.effects
+    made.on_stopped(reducer, 2.1)
+    assert not [message for message in told(made) if isinstance(message, Fault)]
+    made.on_continue(WORLD)
+    made.on_stopped(reducer, 2.1)
+    assert the_fault(made).fault == "hang", "it was let go on, and somebody stopped it again"

@@ -1,0 +1,108 @@
+"""elasticd.toml and the daemon's home."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from elasticd.errors import ConfigError
+from elasticd.settings import config
+from elasticd.settings.config import NodeConfig
+
+
+def load(home: Path, text: str) -> NodeConfig:
+    (home / "elasticd.toml").write_text(text)
+    return config.load(home)
+
+
+def test_everything_is_optional(tmp_path: Path) -> None:
+    settings = config.load(tmp_path)
+    assert settings == NodeConfig() == load(tmp_path, "")
+    assert settings.listen == "127.0.0.1:7070"
+    assert settings.addresses == ("127.0.0.1:7070",)
+    assert settings.cluster == "local"
+    assert settings.partition == "available"
+    assert re.fullmatch("[A-Za-z0-9_-]{1,63}", settings.node_id)
+
+
+def test_all_keys_are_read(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        'node_id = "mac-1"\ncluster = "lab"\nlisten = "0.0.0.0:7071"\n'
+        'advertise = ["10.0.0.1:7071", "mac-1.local:7071"]\npeers = ["10.0.0.2:7071"]\n'
+        'dashboard_port = 8051\npartition = "available"\n'
+        'failure_domain = "desk"\nroles = ["train"]\n',
+    )
+    assert settings == NodeConfig(
+        node_id="mac-1",
+        cluster="lab",
+        listen="0.0.0.0:7071",
+        advertise=("10.0.0.1:7071", "mac-1.local:7071"),
+        peers=("10.0.0.2:7071",),
+        dashboard_port=8051,
+        failure_domain="desk",
+        roles=("train",),
+    )
+    assert settings.addresses == settings.advertise
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("\nnodeid = 'a'", '2: nodeid: unknown key; did you mean "node_id"?'),
+        ("[peers]", "1: peers: must be an array, not a table"),
+        ("[nodes]", '1: nodes: unknown table; did you mean "node_id"?'),
+        ("node_id = ''", "1: node_id: must be 1 to 63 letters, digits, '.', '_' and '-', not \"\""),
+        ("node_id = 7", '1: node_id: must be a string, not 7; write "7"'),
+        ("listen = '127.0.0.1'", '1: listen: must be "host:port", not "127.0.0.1"'),
+        ("listen = '127.0.0.1:0'", '1: listen: must be "host:port", not "127.0.0.1:0"'),
+        ("listen = '127.0.0.1:65536'", '1: listen: must be "host:port", not "127.0.0.1:65536"'),
+        ("listen = '[::1]:7070'", '1: listen: must be "host:port", not "[::1]:7070"'),
+        ("peers = 'a:1'", '1: peers: must be an array, not "a:1"'),
+        ("peers = [\n'a:1',\n'b']", '3: peers[1]: must be "host:port", not "b"'),
+        ("dashboard_port = 65536", "1: dashboard_port: must be at most 65535, not 65536"),
+        ("dashboard_port = true", "1: dashboard_port: must be a whole number, not true"),
+        (
+            "partition = 'strct'",
+            '1: partition: must be "available" or "strict", not "strct"; did you mean "strict"?',
+        ),
+        ("a = 1\na = 2\n", "2: column 6: cannot overwrite a value"),
+    ],
+)
+def test_mistakes_are_named(text: str, error: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load(tmp_path, text)
+    assert str(raised.value) == f"{tmp_path}/elasticd.toml:{error}"
+
+
+def test_a_named_file_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        config.load(tmp_path, tmp_path / "other.toml")
+
+
+def test_what_is_dumped_is_read_back(tmp_path: Path) -> None:
+    settings = NodeConfig(
+        node_id="n" * 63,
+        listen="127.0.0.1:1",
+        peers=("127.0.0.1:2", "b:3"),
+        advertise=("c:4",),
+        dashboard_port=0,
+    )
+    assert load(tmp_path, config.dump(settings)) == settings
+
+
+@pytest.mark.parametrize(
+    ("environment", "platform", "home"),
+    [
+        ({"ELASTICD_HOME": "/x", "XDG_STATE_HOME": "/s"}, "linux", "/x"),
+        ({"XDG_STATE_HOME": "/s"}, "linux", "/s/elasticd"),
+        ({"XDG_STATE_HOME": "relative"}, "linux", "~/.local/state/elasticd"),
+        ({}, "linux", "~/.local/state/elasticd"),
+        ({}, "darwin", "~/Library/Application Support/elasticd"),
+        ({"ELASTICD_HOME": "/x"}, "darwin", "/x"),
+    ],
+)
+def test_the_default_home(environment: dict[str, str], platform: str, home: str) -> None:
+    assert config.default_home(environment, platform) == Path(home).expanduser()

@@ -1,0 +1,208 @@
+"""Cuts of links: what they concern, and that they end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticd.core.words.messages import World
+from elasticd.errors import OperationError, UsageError
+from elasticd.ipc.foreign import shut_down
+from elasticd.shell.chaos import inject as chaos
+from elasticd.shell.chaos.cuts import Cutter
+from elasticd.shell.chaos.firewall import Flow, Iptables, PacketFilter, cut_prefix, firewall
+from elasticd.shell.network.hello import Identity
+from elasticd.shell.network.peers import Callbacks, Peers
+from elasticd.types import NodeId
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+A, B, C, D = (NodeId(name) for name in "abcd")
+
+
+class FakeFirewall:
+    """Remembers what it drops, in order; refuses when told."""
+
+    def __init__(self, refuses: str = "") -> None:
+        self.refuses = refuses
+        self.open_cuts: dict[str, list[Flow]] = {}
+        self.ended: list[str] = []
+
+    def open(self, home: Path, seconds: float) -> str:
+        if self.refuses:
+            raise OperationError(self.refuses)
+        name = f"{cut_prefix(home)}{len(self.open_cuts) + len(self.ended)}"
+        self.open_cuts[name] = []
+        return name
+
+    def drop(self, cut: str, flows: Iterable[Flow]) -> None:
+        self.open_cuts[cut].extend(flows)
+
+    def close(self, cut: str) -> None:
+        del self.open_cuts[cut]
+        self.ended.append(cut)
+
+    def clean(self, home: Path) -> list[str]:
+        return []
+
+
+def free_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+class Side:
+    """A daemon's peers and its cutter."""
+
+    def __init__(self, node: NodeId, home: Path, *addresses: str) -> None:
+        self.address = free_address()
+        self.news = asyncio.Event()
+        me = Identity("id", "test", node, "boot", self.address)
+        calls = Callbacks(self._news, self._news, self._news, self._serve)
+        self.peers = Peers(me, self.address, addresses, calls)
+        self.firewall = FakeFirewall()
+        self.cutter = Cutter(home, self.peers, self.rings, self.firewall)
+
+    def _news(self, *told: object) -> None:
+        self.news.set()
+
+    async def _serve(self, request: dict[str, Any]) -> int:
+        raise OperationError("nothing is here")
+
+    def rings(self) -> Sequence[tuple[int, World, int]]:
+        return []
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        while not true():
+            self.news.clear()
+            await self.news.wait()
+
+
+def test_drop_names_both_connections_and_ends(run: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        b = Side(B, tmp_path)
+        a = Side(A, tmp_path, b.address)
+        await a.peers.start()
+        await b.peers.start()
+        await a.until(lambda: a.peers.connected() == [B])
+        await b.until(lambda: b.peers.connected() == [A])
+        cut = await a.cutter.prepare(B, "drop", 0.3)
+        with pytest.raises(OperationError, match="cut already"):
+            await a.cutter.prepare(B, "drop", 0.3)
+        holding = asyncio.create_task(a.cutter.hold(cut, 0.3))
+        while not any(flows := list(a.firewall.open_cuts.values())):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        ends = a.peers.ends_of(B)
+        assert {f"{h}:{p}" for pair in ends for h, p in pair} >= {a.address, b.address}
+        assert sorted(flows[0], key=str) == sorted((Flow(t, o) for o, t in ends), key=str)
+        with pytest.raises(OperationError, match="cut on purpose"):
+            await a.peers.fetch(b.address, {"what": "x"}, 0)
+        await holding
+        assert a.firewall.ended and not a.firewall.open_cuts
+        assert a.peers.connected() == [B]  # the packet filter was a fake
+        await a.peers.close()
+        await b.peers.close()
+
+    run(main())
+
+
+def test_close_hangs_up_and_lets_nobody_in_until_it_ends(run: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        b = Side(B, tmp_path)
+        a = Side(A, tmp_path, b.address)
+        await a.peers.start()
+        await b.peers.start()
+        await a.until(lambda: a.peers.connected() == [B])
+        cut = await a.cutter.prepare(B, "close", 0.5)
+        holding = asyncio.create_task(a.cutter.hold(cut, 0.5))
+        await a.until(lambda: a.peers.connected() == [])
+        await b.until(lambda: b.peers.connected() == [])
+        assert not holding.done()
+        await holding
+        await a.until(lambda: a.peers.connected() == [B])
+        assert not a.firewall.ended
+        await a.peers.close()
+        await b.peers.close()
+
+    run(main())
+
+
+def test_what_the_system_refuses_leaves_nothing(run: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        side = Side(A, tmp_path)
+        side.firewall.refuses = "not allowed"
+        with pytest.raises(OperationError, match="not allowed"):
+            await side.cutter.prepare(B, "drop", 1.0)
+        await side.cutter.prepare(B, "close", 1.0)
+
+    run(main())
+
+
+def test_orders_of_a_partition() -> None:
+    groups = chaos._groups([["a", "b"], ["c"]])
+    both = chaos._orders(groups, "drop", 3.0)
+    assert [(o.node, o.from_) for o in both] == [(A, (C,)), (B, (C,)), (C, (A, B))]
+    one_way = chaos._orders(groups, "one-way", 3.0)
+    assert [(o.node, o.from_) for o in one_way] == [(C, (A, B))]
+    three = chaos._orders(chaos._groups([["a"], ["b"], ["c", "d"]]), "close", 3.0)
+    assert [(o.node, o.from_) for o in three] == [
+        (A, (B, C, D)), (B, (A, C, D)), (C, (A, B)), (D, (A, B)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("given", [None, 7, [], [["a"]], [["a"], []], [["a"], ["a"]]])
+def test_groups_that_are_none(given: Any) -> None:
+    with pytest.raises(UsageError, match="groups"):
+        chaos._groups(given)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        {},
+        {"node": "a", "from_": 7, "how": "drop", "seconds": 1},
+        {"node": "a", "from_": ["b"], "how": "melt", "seconds": 1},
+        {"node": "a", "from_": ["b"], "how": "drop", "seconds": -1},
+        {"node": "a", "from_": ["b"], "how": "drop", "seconds": "x"},
+    ],
+)
+def test_orders_that_are_none(order: dict[str, Any]) -> None:
+    with pytest.raises(OperationError, match="bad order"):
+        chaos._order(order)
+
+
+def test_each_system_has_its_packet_filter() -> None:
+    assert isinstance(firewall("linux"), Iptables) and isinstance(firewall("darwin"), PacketFilter)
+
+
+def test_missing_rights_or_programs_are_said(tmp_path: Path) -> None:
+    for filter_ in (Iptables(root=False), PacketFilter(root=False)):
+        with pytest.raises(OperationError, match="--how close"):
+            filter_.open(tmp_path, 1.0)
+        assert filter_.clean(tmp_path) == []
+    with pytest.raises(OperationError, match="not installed"):
+        Iptables("no-such-filter", root=True).open(tmp_path, 1.0)
+    assert Iptables("no-such-filter", root=True).clean(tmp_path) == []
+
+
+def test_names_fit_a_chain(tmp_path: Path) -> None:
+    assert len(cut_prefix(tmp_path) + "123456") <= 28
+
+
+def test_a_socket_is_ended_from_outside() -> None:
+    if sys.platform != "linux":
+        pytest.skip("only Linux can")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        one = socket.create_connection(server.getsockname())
+        other, _ = server.accept()
+        with one, other:
+            assert not shut_down(os.getpid(), ("127.0.0.1", 1), ("127.0.0.1", 2))
+            assert shut_down(os.getpid(), one.getsockname(), one.getpeername())
+            assert other.recv(1) == b""

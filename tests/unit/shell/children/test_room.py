@@ -1,0 +1,75 @@
+"""What memory cgroups say, from files as the kernel writes them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from elasticd.shell.children import room
+
+MIB = 1 << 20
+V1 = ("memory.usage_in_bytes", "memory.limit_in_bytes", "total_")
+V2 = ("memory.current", "memory.max", "")
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has cgroups")
+
+
+def group(folder: Path, version: tuple[str, str, str], used: int, limit: str, cache: int) -> Path:
+    """A memory cgroup with so many MiB in use, of which ``cache`` are contents of files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    usage_name, limit_name, prefix = version
+    (folder / usage_name).write_text(f"{used * MIB}\n")
+    (folder / limit_name).write_text(f"{limit}\n")
+    own = "active_file 0\ninactive_file 0\n" if prefix else ""
+    half = cache * MIB // 2
+    stat = f"anon 1\n{own}{prefix}active_file {half}\n{prefix}inactive_file {half}\n"
+    (folder / "memory.stat").write_text(stat)
+    return folder
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+def test_a_group_that_is_nearly_full(tmp_path: Path, version: tuple[str, str, str]) -> None:
+    full = group(tmp_path / "full", version, 970, str(1000 * MIB), 0)
+    found = room.pressure([full])
+    assert found == room.Shortage("30 of 1000 MiB of memory of its cgroup are left", 30 * MIB)
+    nearly = group(tmp_path / "nearly", version, 950, str(1000 * MIB), 0)
+    assert room.pressure([nearly]) is None
+    assert room.pressure([nearly, full]) == found
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+def test_contents_of_files_are_no_use(tmp_path: Path, version: tuple[str, str, str]) -> None:
+    assert room.pressure([group(tmp_path, version, 995, str(1000 * MIB), 600)]) is None
+
+
+@pytest.mark.parametrize(("version", "limit"), [(V1, str((1 << 63) - 4096)), (V2, "max")])
+def test_a_group_without_a_limit(tmp_path: Path, version: tuple[str, str, str], limit: str) -> None:
+    path = group(tmp_path, version, 970, limit, 0)
+    assert room.use(path) == (970 * MIB, None)
+    assert room.pressure([path]) is None
+
+
+def test_the_group_that_a_group_is_in_counts(tmp_path: Path) -> None:
+    group(tmp_path / "slice", V2, 990, str(1000 * MIB), 0)
+    inner = group(tmp_path / "slice" / "unit", V2, 20, "max", 0)
+    found = room.pressure([inner])
+    assert found is not None and found.left_bytes == 10 * MIB
+
+
+def test_a_group_that_is_gone(tmp_path: Path) -> None:
+    assert room.pressure([tmp_path / "gone"]) is None
+    assert room.kills(tmp_path / "gone") == 0
+
+
+@pytest.mark.parametrize("name", ["memory.events", "memory.oom_control"])
+def test_kills_are_counted(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("under_oom 0\noom_kill 3\n")
+    assert room.kills(tmp_path) == 3
+
+
+def test_our_own_group_is_found_or_the_root() -> None:
+    found = room.group_of(os.getpid())
+    assert found is None or found.is_dir()

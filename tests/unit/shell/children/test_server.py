@@ -1,0 +1,434 @@
+"""Real child processes: small scripts that speak frames."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from elasticd.errors import OperationError
+from elasticd.ipc.frames import MAX_FRAME_BYTES, encode
+from elasticd.shell.children import server as module
+from elasticd.shell.children.server import Child, ChildServer, Launch
+
+pytestmark = pytest.mark.process
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+PRELUDE = """
+import json, os, signal, sys, time
+from elasticd.ipc.frames import FrameSocket, encode
+me = json.loads(os.environ["ELASTICD_CHILD"])
+links = []
+def connect():
+    link = FrameSocket.connect(me["socket"])
+    link.send({"t": "hello", "nonce": me["nonce"], "pid": os.getpid(), "role": me["role"]})
+    links.append(link)
+    return link
+"""
+
+
+@dataclass
+class Daemon:
+    """A server under test, and everything that it called back with."""
+
+    home: Path
+    server: ChildServer = field(init=False)
+    messages: asyncio.Queue[tuple[Child, dict[str, Any], list[int]]] = field(
+        default_factory=asyncio.Queue
+    )
+    exits: list[tuple[Child, int | None]] = field(default_factory=list)
+    order: list[str] = field(default_factory=list)
+
+    def start_child(self, script: str, **settings: Any) -> Child:
+        return self.server.spawn(
+            Launch(
+                role="trainer",
+                command=[sys.executable, "-c", PRELUDE + script],
+                folder=self.home,
+                log=self.home / "logs" / "0.log",
+                environment={"PATH": os.environ["PATH"]},
+                settings=settings,
+            )
+        )
+
+    def on_message(self, child: Child, message: dict[str, Any], fds: list[int]) -> None:
+        self.order.append(str(message["t"]))
+        self.messages.put_nowait((child, message, fds))
+
+    def on_exit(self, child: Child, status: int | None) -> None:
+        self.order.append(f"exit {status}")
+        self.exits.append((child, status))
+
+
+@contextlib.asynccontextmanager
+async def daemon(home: Path, alive_seconds: float = 5.0) -> AsyncIterator[Daemon]:
+    one = Daemon(home)
+    one.server = ChildServer(home, one.on_message, one.on_exit, alive_seconds=alive_seconds)
+    await one.server.start()
+    try:
+        yield one
+    finally:
+        await one.server.close()
+    assert not (home / module.SOCKET_NAME).exists()
+    assert json.loads((home / module.ROSTER_NAME).read_text()) == []
+
+
+def test_frames_and_descriptors_travel_both_ways(tmp_path: Path, run: Run) -> None:
+    script = """
+link = connect()
+message, fds = link.receive()
+with os.fdopen(fds[0], "rb") as file:
+    text = file.read()
+end, other = os.pipe()
+os.write(other, b"from the child")
+link.send({"t": "read", "text": text, "extra": me["extra"]}, [end])
+link.receive()
+"""
+
+    async def main() -> None:
+        async with daemon(tmp_path) as one:
+            child = one.start_child(script, extra=7)
+            end, other = os.pipe()
+            os.write(other, b"from the daemon")
+            os.close(other)
+            child.send({"t": "take"}, [end])  # before hello: kept for it
+            os.close(end)
+            sender, message, fds = await one.messages.get()
+            assert sender is child and child.connected
+            assert message == {"t": "read", "text": b"from the daemon", "extra": 7, "fds": 1}
+            assert os.read(fds[0], 100) == b"from the child"
+            os.close(fds[0])
+            child.send({"t": "go"})
+            assert await child.wait() == 0
+            assert one.exits == [(child, 0)]
+            assert not child.connected
+            child.send({"t": "too late"})
+            child.kill()
+
+    run(main())
+
+
+def test_last_words_come_before_the_exit(tmp_path: Path, run: Run) -> None:
+    script = """
+link = connect()
+for number in range(200):
+    link.send({"t": "word", "fill": "x" * 1000})
+print("evidence", flush=True)
+os._exit(3)
+"""
+
+    async def main() -> None:
+        async with daemon(tmp_path) as one:
+            child = one.start_child(script)
+            assert await child.wait() == 3
+            assert one.order == ["word"] * 200 + ["exit 3"]
+            assert child.log.read_text() == "evidence\n"
+
+    run(main())
+
+
+def test_a_child_is_a_session_of_its_own_with_no_descriptor_of_ours(
+    tmp_path: Path, run: Run
+) -> None:
+    script = """
+fds = sorted(int(fd) for fd in os.listdir("/dev/fd"))
+link = connect()
+with open(os.devnull) as null:
+    stdin = os.path.samestat(os.fstat(0), os.fstat(null.fileno()))
+link.send({"t": "seen", "session": os.getsid(0) == os.getpid(), "open": fds, "null": stdin})
+"""
+
+    async def main() -> None:
+        async with daemon(tmp_path) as one:
+            os.set_inheritable(leak := os.open(os.devnull, os.O_RDONLY), True)
+            child = one.start_child(script)
+            _, message, _ = await one.messages.get()
+            os.close(leak)
+            assert message["session"] and message["null"]
+            assert message["open"] in ([0, 1, 2], [0, 1, 2, 3])  # the last is the listing's own
+            await child.wait()
+
+    run(main())
+
+
+def test_a_killed_child_reports_its_signal_and_takes_its_own_children_along(
+    tmp_path: Path, run: Run
+) -> None:
+    script = """
+import subprocess
+worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+connect().send({"t": "up", "worker": worker.pid})
+time.sleep(60)
+"""
+
+    async def main() -> None:
+        async with daemon(tmp_path) as one:
+            child = one.start_child(script)
+            _, message, _ = await one.messages.get()
+            worker = psutil.Process(message["worker"])
+            started = asyncio.get_running_loop().time()
+            os.kill(child.pid, signal.SIGKILL)  # from outside: only the leader
+            assert await child.wait() == -signal.SIGKILL
+            assert asyncio.get_running_loop().time() - started < 1.0
+            await asyncio.to_thread(_gone, worker)
+
+    run(main())
+
+
+def _gone(process: psutil.Process) -> None:
+    # Its new parent may never reap it (pid 1 of a container).
+    with contextlib.suppress(psutil.Error):
+        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            with contextlib.suppress(psutil.TimeoutExpired):
+                process.wait(timeout=0.05)
+
+
+def test_alive_frames_come_regularly(tmp_path: Path, run: Run) -> None:
+    script = """
+link = connect()
+for _ in range(3):
+    assert link.receive()[0] == {"t": "alive"}
+"""
+
+    async def main() -> None:
+        async with daemon(tmp_path, alive_seconds=0.02) as one:
+            assert await one.start_child(script).wait() == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        'link._socket.sendall(b"\\xff" * 64)',
+        'link._socket.sendall(b"\\0\\0\\0\\1\\x01")',
+        'link.send({"t": "x"}); link._socket.sendall(encode({"t": "y", "fds": 2}))',
+        'link.send({"t": "hello"}, [0] * 60); link._socket.sendall(b"\\0\\0\\0\\1\\xc1")',
+    ],
+)
+def test_a_child_that_breaks_the_protocol_is_killed(tmp_path: Path, run: Run, lie: str) -> None:
+    async def main() -> None:
+        async with daemon(tmp_path) as one:
+            child = one.start_child(f"link = connect()\nlink.receive()\n{lie}\ntime.sleep(60)")
+            child.send({"t": "go"})
+            assert await child.wait() == -signal.SIGKILL
+            while not one.messages.empty():
+                for fd in one.messages.get_nowait()[2]:
+                    os.close(fd)
+
+    run(main())
+
+
+def test_a_child_that_does_not_read_is_killed_at_the_limit(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        async with daemon(tmp_path) as one:
+            child = one.start_child('connect().send({"t": "up"})\ntime.sleep(60)')
+            await one.messages.get()
+            end, other = os.pipe()
+            before = _open_fds()
+            for _ in range(5):
+                child.send({"t": "flood", "fill": bytes(MAX_FRAME_BYTES // 2)}, [end])
+            assert await child.wait() == -signal.SIGKILL
+            assert _open_fds() < before
+            os.close(end)
+            os.close(other)
+
+    run(main())
+
+
+def test_a_child_that_never_says_hello_gets_a_bounded_queue_too(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        async with daemon(tmp_path) as one:
+            child = one.start_child("time.sleep(60)")
+            for _ in range(5):
+                child.send({"t": "flood", "fill": bytes(MAX_FRAME_BYTES // 2)})
+            assert await child.wait() == -signal.SIGKILL
+
+    run(main())
+
+
+def _open_fds() -> int:
+    return len(os.listdir("/dev/fd"))
+
+
+def test_strangers_are_turned_away(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        async with daemon(tmp_path) as one:
+            child = one.start_child('connect().send({"t": "up"})\ntime.sleep(60)')
+            await one.messages.get()
+            for frame in (
+                encode({"t": "hello", "nonce": "guess", "pid": 1, "role": "trainer"}),
+                encode({"t": "hello", "nonce": child.nonce, "pid": 1, "role": "trainer"}),
+                encode({"t": "hello", "nonce": ["x"]}),
+                b"\xff" * 100,
+            ):
+                reader, writer = await asyncio.open_unix_connection(tmp_path / "children.sock")
+                writer.write(frame)
+                with contextlib.suppress(ConnectionError):
+                    assert await reader.read() == b""
+                writer.close()
+            assert child.connected and child.status is None
+            mode = (tmp_path / "children.sock").stat().st_mode
+            assert mode & 0o777 == 0o600
+
+    run(main())
+
+
+def test_the_oldest_of_too_many_strangers_goes_and_a_child_comes_through(
+    tmp_path: Path, run: Run
+) -> None:
+    async def main() -> None:
+        async with daemon(tmp_path) as one:
+            idle = []
+            for _ in range(module.MAX_STRANGERS + 1):
+                connection = socket.socket(socket.AF_UNIX)
+                connection.connect(str(tmp_path / "children.sock"))
+                idle.append(connection)
+            idle[0].setblocking(False)
+            assert await asyncio.get_running_loop().sock_recv(idle[0], 1) == b""
+            one.start_child('connect().send({"t": "up"})')
+            await one.messages.get()
+            for connection in idle:
+                connection.close()
+
+    run(main())
+
+
+def test_stop_ends_the_stubborn_too(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        async with daemon(tmp_path) as one:
+            tame = one.start_child('connect().send({"t": "up"})\ntime.sleep(60)')
+            stubborn = one.start_child(
+                "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+                'connect().send({"t": "up"})\ntime.sleep(60)'
+            )
+            stopped = one.start_child('connect().send({"t": "up"})\ntime.sleep(60)')
+            for _ in range(3):
+                await one.messages.get()
+            stopped.kill(signal.SIGSTOP)
+            await one.server.stop_all(0.3)
+            assert tame.status == -signal.SIGTERM
+            assert stubborn.status == -signal.SIGKILL
+            assert stopped.status in (-signal.SIGKILL, -signal.SIGTERM)
+            assert one.server.children == ()
+
+    run(main())
+
+
+def test_what_cannot_start_is_an_error(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        async with daemon(tmp_path) as one:
+            for command, folder in (
+                (["/no/such/program"], tmp_path),
+                ([sys.executable], tmp_path / "missing"),
+            ):
+                launch = Launch("reducer", command, folder, tmp_path / "log", {})
+                with pytest.raises(OperationError, match="does not start"):
+                    one.server.spawn(launch)
+            assert one.server.children == ()
+            one.server._roster.end_leftovers()
+
+    run(main())
+
+
+def test_a_long_home_is_no_obstacle(tmp_path: Path, run: Run) -> None:
+    home = tmp_path / ("long" * 30) / ("folder" * 10)
+    home.mkdir(parents=True)
+
+    async def main() -> None:
+        async with daemon(home) as one:
+            child = one.start_child('connect().send({"t": "up"})')
+            await one.messages.get()
+            assert await child.wait() == 0
+
+    run(main())
+
+
+CRASHING = """
+import asyncio, os, sys
+from pathlib import Path
+from elasticd.shell.children.server import ChildServer, Launch
+home, script = Path(sys.argv[1]), sys.argv[2]
+async def main():
+    up = asyncio.Event()
+    server = ChildServer(home, lambda *_: up.set(), lambda *_: None)
+    await server.start()
+    child = server.spawn(Launch("trainer", [sys.executable, "-c", script], home, home / "log",
+        {"PYTHONPATH": os.pathsep.join(sys.path)}, job="job-1", spare=True))
+    await up.wait()
+    print(child.pid, flush=True)
+    os.kill(os.getpid(), 9)
+asyncio.run(main())
+"""
+FAITHFUL = """
+from elasticd.ipc.child import DaemonLink
+link = DaemonLink.connect()
+link.introduce = lambda resume: resume([{"t": "here"}])
+link.send({"t": "up"})
+for message, fds in link.messages():
+    if message["t"] == "stop":
+        break
+    link.send(message)
+link.say_goodbye(7)
+os._exit(7)
+"""
+
+
+async def crash(home: Path, script: str) -> psutil.Process:
+    """A child whose daemon was killed."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CRASHING, home, PRELUDE + script, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    return psutil.Process(int(output))
+
+
+def test_a_new_daemon_takes_over_what_a_killed_one_left(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        left = await crash(tmp_path, FAITHFUL)
+        one = Daemon(tmp_path)
+        one.server = ChildServer(tmp_path, one.on_message, one.on_exit)
+        (child,) = one.server.adopt()
+        assert (child.pid, child.entry.job, child.entry.spare) == (left.pid, "job-1", True)
+        assert child.adopted and child.log == tmp_path / "log"
+        await one.server.start()
+        try:
+            child.send({"t": "early"})
+            assert [(await one.messages.get())[1]["t"] for _ in range(2)] == ["here", "early"]
+            child.send({"t": "stop"})
+            assert await child.wait() == 7, "it said so itself"
+            assert one.exits == [(child, 7)]
+        finally:
+            await one.server.close()
+
+    run(main())
+
+
+def test_how_an_adopted_child_was_killed_is_not_known(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        left = await crash(tmp_path, 'connect().send({"t": "up"}); time.sleep(60)')
+        one = Daemon(tmp_path)
+        one.server = ChildServer(tmp_path, one.on_message, one.on_exit)
+        (child,) = one.server.adopt()
+        await one.server.start()
+        try:
+            child.kill()
+            assert await child.wait() is None
+            assert one.exits == [(child, None)]
+            _gone(left)
+        finally:
+            await one.server.close()
+        assert ChildServer(tmp_path, one.on_message, one.on_exit).adopt() == []
+
+    run(main())

@@ -1,0 +1,104 @@
+"""What can be seen of a process from outside, on real ones."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from elasticd.shell.children.server import Child
+from elasticd.shell.children.watch import LOOK_SECONDS, STOPPED_SECONDS, ChildWatch
+
+pytestmark = pytest.mark.process
+
+WAITER = "import sys; print('up', flush=True); sys.stdin.read()"
+
+
+class Process:
+    """As much of a Child as the watch uses."""
+
+    def __init__(self) -> None:
+        self.popen = subprocess.Popen(
+            [sys.executable, "-c", WAITER], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert self.popen.stdout is not None
+        assert self.popen.stdout.readline() == b"up\n"
+        self.pid = self.popen.pid
+
+    @property
+    def child(self) -> Child:
+        return cast(Child, self)
+
+
+@pytest.fixture
+def process() -> Iterator[Process]:
+    made = Process()
+    yield made
+    made.popen.kill()
+    with made.popen:
+        pass
+
+
+def test_memory_outlives_the_process(process: Process) -> None:
+    watch = ChildWatch(lambda: [process.child], lambda child, seconds: None)
+    if sys.platform == "linux":
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (1 << 40, resource.RLIM_INFINITY))
+    watch.look(process.child, 0.0)
+    process.popen.kill()
+    process.popen.wait()
+    watch.look(process.child, 1.0)
+    memory = watch.last_seen(process.pid)
+    assert memory is not None
+    assert 1 << 20 < memory.resident_bytes <= memory.virtual_bytes
+    assert memory.total_bytes > memory.available_bytes > 0
+    assert memory.group_kills == 0
+    if sys.platform == "linux":
+        assert memory.address_space_limit_bytes == 1 << 40
+    assert watch.last_seen(process.pid) is None
+
+
+def test_a_stop_is_told_once(process: Process) -> None:
+    told: list[tuple[int, float]] = []
+
+    async def run() -> None:
+        happened = asyncio.Event()
+
+        def stopped(child: Any, seconds: float) -> None:
+            told.append((child.pid, seconds))
+            happened.set()
+
+        watch = ChildWatch(lambda: [process.child], stopped)
+        watch.start()
+        os.kill(process.pid, signal.SIGSTOP)
+        async with asyncio.timeout(30):
+            await happened.wait()
+        watch.close()
+        now = asyncio.get_running_loop().time()
+        watch.look(process.child, now + 10)
+
+    asyncio.run(run())
+    ((pid, seconds),) = told
+    assert pid == process.pid and seconds >= STOPPED_SECONDS
+
+
+def test_slices_are_no_stop(process: Process) -> None:
+    """Stopped at every look, but it ran between them."""
+    told: list[float] = []
+    watch = ChildWatch(lambda: [process.child], lambda child, seconds: told.append(seconds))
+    for number in range(10):
+        os.kill(process.pid, signal.SIGSTOP)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(process.pid, os.WUNTRACED)
+        watch.look(process.child, number * LOOK_SECONDS)
+        os.kill(process.pid, signal.SIGCONT)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(process.pid, os.WCONTINUED)
+    assert told == []

@@ -1,0 +1,98 @@
+"""What ``checkpoints verify`` says beside a job that trains: a checkpoint comes, another goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from elasticd.checkpoints.manifest import Manifest, Shard, Stored
+from elasticd.checkpoints.port import Problem
+from elasticd.shell.control import inventory
+from elasticd.shell.control.inventory import Inventory
+from elasticd.shell.control.server import Stream
+from elasticd.shell.storage.states import States
+from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Stamp
+
+JOB, ONE, TWO = JobId("job"), NodeId("one"), NodeId("two")
+MANIFEST = Manifest(
+    *(JOB, Lineage("line"), None, 10, Stamp("ab"), NO_TAG, 80, 8, 1),
+    *((Shard(0, 4, "00" * 32),), ((ONE, TWO),), "00", 0.0),
+)
+WHOLE, EMPTY = Stored(MANIFEST, (0,)), Stored(MANIFEST, ())
+
+
+@dataclass
+class FakeStore:
+    """Says at each look what ``looks`` has next, at last always the same."""
+
+    looks: list[tuple[Stored, ...]]
+    rotten: bool = False
+    coming: tuple[int, ...] = ()
+
+    def held(self, *_: Any) -> tuple[int, ...]:
+        return self.coming
+
+    def stored(self, job: JobId) -> tuple[Stored, ...]:
+        return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+
+    def verify(self, *_: Any) -> list[Problem]:
+        return [Problem(Path("shard"), 0, "rotten")] if self.rotten else []
+
+
+@dataclass
+class Said:
+    frames: list[dict[str, Any]] = field(default_factory=list)
+
+    async def send(self, frame: dict[str, Any]) -> None:
+        self.frames.append(frame)
+
+
+@pytest.fixture
+def verify(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, bool]]]:
+    """(node, whether it is sound) of each replica, given the two nodes' stores."""
+    monkeypatch.setattr(inventory, "_LOOK_SECONDS", 0.0)
+
+    def run(one: FakeStore, two: FakeStore) -> list[tuple[str, bool]]:
+        stores = {ONE: one, TWO: two}
+
+        class FakeStates:
+            store_of = staticmethod(stores.__getitem__)
+
+        known: Any = object()
+        asked = Inventory(cast(States, FakeStates()), lambda: [ONE, TWO], lambda job: known)
+        said = Said()
+        asyncio.run(asked.verify({"job": JOB}, cast(Stream, said)))
+        asked.close()
+        return [(frame["node"], frame["ok"]) for frame in said.frames[1:]]
+
+    return run
+
+
+def test_one_that_was_just_being_made_is_sound(verify: Any) -> None:
+    late = FakeStore([(), (), (WHOLE,)])
+    assert verify(FakeStore([(WHOLE,)]), late) == [("one", True), ("two", True)]
+
+
+def test_one_that_is_still_being_made_is_neither(verify: Any) -> None:
+    assert verify(FakeStore([(WHOLE,)]), FakeStore([()], coming=(0,))) == [("one", True)]
+
+
+def test_one_that_was_removed_meanwhile_is_no_damage(verify: Any) -> None:
+    gone = FakeStore([(WHOLE,), ()], rotten=True)
+    assert verify(gone, FakeStore([(), ()])) == []
+    assert verify(FakeStore([(WHOLE,), ()]), FakeStore([(), ()])) == [("one", True)]
+
+
+@pytest.mark.parametrize("held", [(), (EMPTY,)], ids=["all of it", "the shard"])
+def test_what_stays_away_is_damage(verify: Any, held: tuple[Stored, ...]) -> None:
+    assert verify(FakeStore([(WHOLE,)]), FakeStore([held])) == [("one", True), ("two", False)]
+
+
+def test_what_is_rotten_is_damage(verify: Any) -> None:
+    found = verify(FakeStore([(WHOLE,)]), FakeStore([(WHOLE,)], rotten=True))
+    assert found == [("one", True), ("two", False)]

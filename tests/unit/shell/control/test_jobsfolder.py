@@ -1,0 +1,254 @@
+"""A real folder, real renames, the kernel's real events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticd.errors import OperationError, UsageError
+from elasticd.shell.control import jobsfolder as module
+from elasticd.shell.control.jobsfolder import JobsFolder, find_jobs, is_being_written
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+class Queue:
+    """Takes what is submitted; says no to what the test wants it to."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+        self.refusals: dict[str, Exception] = {}
+        self.calls: asyncio.Queue[str] = asyncio.Queue()
+
+    async def submit(self, path: Path) -> str:
+        text = path.read_text()  # noqa: ASYNC240
+        self.calls.put_nowait(text)
+        if (error := self.refusals.get(text)) is not None:
+            raise error
+        self.taken.append(text)
+        return f"job-{len(self.taken)}"
+
+
+@contextlib.asynccontextmanager
+async def watching(folder: Path, queue: Queue) -> AsyncIterator[JobsFolder]:
+    jobs = JobsFolder.start(folder, queue.submit)
+    try:
+        yield jobs
+    finally:
+        await jobs.close()
+
+
+def rename_in(home: Path, name: str, text: str) -> Path:
+    """Write beside and rename, as users are told to."""
+    beside = home / "beside"
+    beside.write_text(text)
+    long_ago = time.time() - 60
+    os.utime(beside, (long_ago, long_ago))
+    return beside.rename(home / "jobs" / name)
+
+
+def rename_folder_in(home: Path, name: str, text: str) -> Path:
+    beside = home / "beside.d"
+    beside.mkdir()
+    (beside / "job.toml").write_text(text)
+    (beside / "train.py").write_text("print()")
+    long_ago = time.time() - 60
+    for path in (beside / "job.toml", beside / "train.py", beside):
+        os.utime(path, (long_ago, long_ago))
+    return beside.rename(home / "jobs" / name)
+
+
+async def appears(path: Path) -> None:
+    while not path.exists():  # noqa: ASYNC110, ASYNC240
+        await asyncio.sleep(0.005)
+
+
+def test_what_is_renamed_in_is_submitted_once(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        queue = Queue()
+        async with watching(tmp_path / "jobs", queue):
+            rename_in(tmp_path, "a.toml", "a")
+            assert await queue.calls.get() == "a"
+            rename_folder_in(tmp_path, "b", "b")
+            assert await queue.calls.get() == "b"
+            rename_in(tmp_path, "a again.toml", "a")
+            rename_in(tmp_path, "c.toml", "c")
+            assert await queue.calls.get() == "c"
+        assert queue.taken == ["a", "b", "c"]
+        again = Queue()
+        async with watching(tmp_path / "jobs", again):  # a restart submits nothing twice
+            rename_in(tmp_path, "d.toml", "d")
+            assert await again.calls.get() == "d"
+        assert again.taken == ["d"]
+
+    run(main())
+
+
+def test_what_lay_there_before_the_start_is_submitted(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        (tmp_path / "jobs").mkdir()
+        rename_in(tmp_path, "b.toml", "b")
+        rename_in(tmp_path, "a.toml", "a")
+        queue = Queue()
+        async with watching(tmp_path / "jobs", queue):
+            assert [await queue.calls.get() for _ in range(2)] == ["a", "b"]
+
+    run(main())
+
+
+def test_a_refused_job_keeps_its_reason_until_it_is_replaced_or_gone(
+    tmp_path: Path, run: Run
+) -> None:
+    async def main() -> None:
+        queue = Queue()
+        queue.refusals["wrong"] = UsageError("job.toml:3: batch.micro: too large")
+        reason = tmp_path / "jobs" / "a.toml.refused"
+        async with watching(tmp_path / "jobs", queue):
+            rename_in(tmp_path, "a.toml", "wrong")
+            await appears(reason)
+            assert reason.read_text() == "job.toml:3: batch.micro: too large\n"
+            rename_in(tmp_path, "a.toml", "right")
+            while reason.exists():  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            assert queue.taken == ["right"]
+            path = rename_in(tmp_path, "a.toml", "wrong")
+            await appears(reason)
+            path.unlink()
+            while reason.exists():  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+
+    run(main())
+
+
+def test_a_folder_that_cannot_be_shipped_is_refused(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        queue = Queue()
+        (tmp_path / "jobs").mkdir()
+        folder = rename_folder_in(tmp_path, "b", "b")
+        (folder / "escape").symlink_to("/etc/passwd")
+        async with watching(tmp_path / "jobs", queue):
+            await appears(tmp_path / "jobs" / "b.refused")
+            assert "escape" in (tmp_path / "jobs" / "b.refused").read_text()
+        assert queue.taken == []
+
+    run(main())
+
+
+def test_a_queue_that_cannot_take_it_now_is_asked_again(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.05)
+
+    async def main() -> None:
+        queue = Queue()
+        queue.refusals["a"] = OperationError("no leader")
+        async with watching(tmp_path / "jobs", queue):
+            rename_in(tmp_path, "a.toml", "a")
+            for _ in range(3):
+                await queue.calls.get()
+            assert not (tmp_path / "jobs" / "a.toml.refused").exists()
+            queue.refusals.clear()
+            while not queue.taken:
+                await queue.calls.get()
+            assert queue.taken == ["a"]
+
+    run(main())
+
+
+def test_what_is_written_in_place_is_taken_whole(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "QUIET_SECONDS", 0.1)
+
+    async def main() -> None:
+        queue = Queue()
+        async with watching(tmp_path / "jobs", queue):
+            with (tmp_path / "jobs" / "slow.toml").open("w") as file:
+                for part in range(20):  # with pauses, as a copy over a network has
+                    file.write(f"{part} ")
+                    file.flush()
+                    await asyncio.sleep(0.01 if sys.platform != "linux" else 0.03)
+                if sys.platform == "linux":
+                    await asyncio.sleep(0.3)  # longer than the quiet time
+            assert await queue.calls.get() == "".join(f"{part} " for part in range(20))
+
+    run(main())
+
+
+def test_other_files_are_left_alone(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        queue = Queue()
+        async with watching(tmp_path / "jobs", queue):
+            rename_in(tmp_path, ".hidden.toml", "hidden")
+            rename_in(tmp_path, "train.py", "script")
+            (tmp_path / "jobs" / "empty").mkdir()
+            (tmp_path / "jobs" / "link.toml").symlink_to("/etc/passwd")
+            rename_in(tmp_path, "z.toml", "z")
+            assert await queue.calls.get() == "z"
+        names = sorted(path.name for path in (tmp_path / "jobs").iterdir())
+        assert names == [
+            ".accepted.json",
+            ".hidden.toml",
+            "empty",
+            "link.toml",
+            "train.py",
+            "z.toml",
+        ]
+
+    run(main())
+
+
+def test_looking_causes_no_more_looking(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        queue = Queue()
+        queue.refusals["wrong"] = UsageError("no")
+        async with watching(tmp_path / "jobs", queue) as jobs:
+            rename_in(tmp_path, "a.toml", "wrong")
+            rename_in(tmp_path, "b.toml", "right")
+            assert {await queue.calls.get(), await queue.calls.get()} == {"wrong", "right"}
+            quiet = 0
+            while quiet < 20:  # our own writes cause an event or two, and then it is quiet
+                await asyncio.sleep(0.01)
+                quiet = 0 if jobs._hint.is_set() else quiet + 1
+            assert queue.calls.empty()
+
+    run(main())
+
+
+def test_damaged_memory_is_forgotten(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        queue = Queue()
+        (tmp_path / "jobs").mkdir()
+        (tmp_path / "jobs" / module.ACCEPTED_NAME).write_text("{")
+        rename_in(tmp_path, "a.toml", "a")
+        async with watching(tmp_path / "jobs", queue):
+            assert await queue.calls.get() == "a"
+
+    run(main())
+
+
+def test_the_number_of_jobs_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_JOBS", 3)
+    (tmp_path / "jobs").mkdir()
+    for number in range(5):
+        rename_in(tmp_path, f"{number}.toml", str(number))
+    assert [job.name for job in find_jobs(tmp_path / "jobs")] == ["0.toml", "1.toml", "2.toml"]
+    assert all(job.whole for job in find_jobs(tmp_path / "jobs"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
+def test_open_for_writing(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("x")
+    assert not is_being_written(path)
+    with path.open("a"):
+        assert is_being_written(path)
+    assert not is_being_written(path) and not is_being_written(tmp_path / "missing")

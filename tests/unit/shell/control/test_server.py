@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticd.errors import OperationError, UsageError
+from elasticd.ipc.frames import MAX_FRAME_BYTES, Decoder, encode
+from elasticd.shell.control import server as module
+from elasticd.shell.control.server import ControlServer, Handler, Stream, lock_home
+from elasticd.shell.unixsocket import bind_unix
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+Answer = dict[str, Any]
+
+
+class Client:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self._decoder = Decoder()
+        self._frames: list[Answer] = []
+
+    async def ask(self, **request: Any) -> Answer:
+        self.writer.write(encode(request))
+        return await self.frame()
+
+    async def frame(self) -> Answer:
+        while not self._frames:
+            data = await self.reader.read(1 << 16)
+            assert data, "the daemon hung up"
+            self._frames += self._decoder.feed(data)
+        return self._frames.pop(0)
+
+    async def hang_up(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(OSError):
+            await self.writer.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def connected(home: Path, **handlers: Handler) -> AsyncIterator[Client]:
+    server = ControlServer(home, handlers)
+    await server.start()
+    with contextlib.chdir(home):
+        client = Client(*await asyncio.open_unix_connection(module.SOCKET_NAME))
+    try:
+        yield client
+    finally:
+        await client.hang_up()
+        await server.close()
+    assert not (home / module.SOCKET_NAME).exists()
+
+
+async def echo(request: Answer, stream: Stream) -> Answer:
+    return {"echo": request["text"]}
+
+
+def test_requests_are_answered_in_turn(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        async with connected(tmp_path, echo=echo) as client:
+            for text in ("a", "b" * 1_000_000):
+                assert await client.ask(do="echo", text=text) == {"echo": text}
+            assert (tmp_path / module.SOCKET_NAME).stat().st_mode & 0o777 == 0o600
+
+    run(main())
+
+
+def test_a_long_home_is_no_obstacle(tmp_path: Path, run: Run) -> None:
+    home = tmp_path / ("long" * 40)
+    home.mkdir()
+
+    async def main() -> None:
+        async with connected(home, echo=echo) as client:
+            assert await client.ask(do="echo", text="x") == {"echo": "x"}
+
+    run(main())
+
+
+def test_errors_carry_their_exit_code_and_the_connection_goes_on(tmp_path: Path, run: Run) -> None:
+    async def usage(request: Answer, stream: Stream) -> Answer:
+        raise UsageError("job.toml:3: bad")
+
+    async def operation(request: Answer, stream: Stream) -> Answer:
+        raise OperationError("unknown job x")
+
+    async def disk(request: Answer, stream: Stream) -> Answer:
+        raise OSError(28, "No space left on device")
+
+    async def too_long(request: Answer, stream: Stream) -> Answer:
+        return {"data": bytes(MAX_FRAME_BYTES)}
+
+    async def main() -> None:
+        handlers: dict[str, Handler] = {"usage": usage, "operation": operation, "disk": disk}
+        async with connected(tmp_path, **handlers, too_long=too_long) as client:
+            assert await client.ask(do="usage") == {"error": "job.toml:3: bad", "code": 2}
+            assert await client.ask(do="operation") == {"error": "unknown job x", "code": 1}
+            assert (await client.ask(do="disk"))["code"] == 1
+            assert (await client.ask(do="nothing"))["code"] == 2
+            assert (await client.ask(do=["x"]))["code"] == 2
+            assert (await client.ask(other=1))["code"] == 2
+            assert "longer" in (await client.ask(do="too_long"))["error"]
+
+    run(main())
+
+
+def test_a_handler_receives_further_frames(tmp_path: Path, run: Run) -> None:
+    async def total(request: Answer, stream: Stream) -> Answer:
+        size = 0
+        while size < request["bytes"]:
+            size += len((await stream.receive())["data"])
+        return {"size": size}
+
+    async def main() -> None:
+        async with connected(tmp_path, total=total) as client:
+            client.writer.write(encode({"do": "total", "bytes": 50_000 * 40}))
+            for _ in range(40):
+                client.writer.write(encode({"data": bytes(50_000)}))
+            assert await client.frame() == {"size": 2_000_000}
+
+    run(main())
+
+
+def test_a_stream_waits_for_a_slow_client_and_ends(tmp_path: Path, run: Run) -> None:
+    sent: list[int] = []
+    blocked = asyncio.Event()
+
+    async def flood(request: Answer, stream: Stream) -> None:
+        for number in range(400):
+            asyncio.get_running_loop().call_later(0.1, _set_if, blocked, sent, number)
+            await stream.send({"n": number, "fill": bytes(10_000)})
+            sent.append(number)
+
+    def _set_if(event: asyncio.Event, sent: list[int], number: int) -> None:
+        if sent[-1:] < [number]:
+            event.set()  # a send has been waiting for 0.1 s
+
+    async def main() -> None:
+        async with connected(tmp_path, flood=flood) as client:
+            client.writer.write(encode({"do": "flood"}))
+            await blocked.wait()
+            assert len(sent) < 400
+            for number in range(400):
+                assert (await client.frame())["n"] == number
+            assert await client.frame() == {"end": True}
+
+    run(main())
+
+
+def test_a_client_that_hangs_up_cancels_its_handler(tmp_path: Path, run: Run) -> None:
+    started, ended = asyncio.Event(), asyncio.Event()
+
+    async def follow(request: Answer, stream: Stream) -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def main() -> None:
+        async with connected(tmp_path, follow=follow) as client:
+            client.writer.write(encode({"do": "follow"}))
+            await started.wait()
+            await client.hang_up()
+            await ended.wait()
+
+    run(main())
+
+
+def test_close_cancels_what_runs(tmp_path: Path, run: Run) -> None:
+    started, ended = asyncio.Event(), asyncio.Event()
+
+    async def follow(request: Answer, stream: Stream) -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def main() -> None:
+        server = ControlServer(tmp_path, {"follow": follow})
+        await server.start()
+        client = Client(*await asyncio.open_unix_connection(tmp_path / module.SOCKET_NAME))
+        client.writer.write(encode({"do": "follow"}))
+        await started.wait()
+        await server.close()
+        assert ended.is_set()
+        assert await client.reader.read() == b""
+        await client.hang_up()
+
+    run(main())
+
+
+@pytest.mark.parametrize("garbage", [b"\xff" * 50, b"\0\0\0\1\x01", b"\0\0\0\1\xc1"])
+def test_garbage_is_answered_and_closes_the_connection(
+    tmp_path: Path, run: Run, garbage: bytes
+) -> None:
+    async def main() -> None:
+        async with connected(tmp_path) as client:
+            client.writer.write(garbage)
+            assert (await client.frame())["code"] == 1
+            assert await client.reader.read() == b""
+
+    run(main())
+
+
+def test_a_dead_daemons_socket_is_replaced(tmp_path: Path) -> None:
+    bind_unix(tmp_path / "x.sock").close()
+    assert (tmp_path / "x.sock").exists()
+    bind_unix(tmp_path / "x.sock").close()
+
+
+def test_a_home_has_one_daemon(tmp_path: Path) -> None:
+    lock = lock_home(tmp_path)
+    with pytest.raises(UsageError, match=rf"already running here \(process {os.getpid()}\)"):
+        lock_home(tmp_path)
+    os.close(lock)
+    os.close(lock_home(tmp_path))
+
+
+@pytest.mark.process
+def test_a_dead_daemon_frees_its_home(tmp_path: Path) -> None:
+    script = (
+        "import os, sys; from pathlib import Path; from elasticd.shell.control.server import *\n"
+    )
+    script += "lock_home(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
+    result = subprocess.run([sys.executable, "-c", script, tmp_path], timeout=20)
+    assert result.returncode == -9
+    os.close(lock_home(tmp_path))

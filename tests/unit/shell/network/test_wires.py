@@ -1,0 +1,83 @@
+"""One address of a peer, judged by its answers."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from elasticd.shell.network.wires import LONGEST_PROOF_SECONDS, SICK_SECONDS, Peer, Wire
+from elasticd.types import NodeId
+
+
+def wire(address: str = "10.0.0.2:7070") -> Wire:
+    return Wire(address, cast(Any, None))
+
+
+def answered(one: Wire, since: float, until: float) -> None:
+    now = since
+    while now < until:
+        one.pong(now + 0.002, one.ping(now))
+        one.judge(now + 0.002)
+        now += 0.15
+
+
+def test_an_address_that_leaves_pings_open_is_sick() -> None:
+    one = wire()
+    answered(one, 0.0, 3.0)
+    assert not one.sick and 0.001 < one.round_trip_seconds < 0.003
+    one.ping(3.0)
+    one.judge(3.0 + SICK_SECONDS - 0.01)
+    assert not one.sick
+    one.judge(3.0 + SICK_SECONDS)
+    assert one.sick
+
+
+def test_it_is_well_again_after_a_proof_that_doubles() -> None:
+    one = wire()
+    now, proofs = 0.0, list[float]()
+    for _ in range(7):
+        one.ping(now)
+        one.judge(now + 1.0)
+        assert one.sick
+        back = now = now + 1.0
+        while one.sick:
+            answered(one, now, now + 0.1)
+            now += 0.1
+        proofs.append(now - back)
+    assert [round(proof) for proof in proofs] == [1, 2, 4, 8, 16, 30, 30]
+    assert proofs[-1] < LONGEST_PROOF_SECONDS + 0.5
+
+
+def test_a_late_answer_ends_every_question_before_it() -> None:
+    one = wire()
+    numbers = [one.ping(0.1 * n) for n in range(3)]
+    one.pong(0.3, numbers[2])
+    one.judge(10.0)
+    assert not one.sick
+    one.pong(0.4, 999)
+
+
+def test_what_we_did_not_read_says_nothing() -> None:
+    one = wire()
+    one.ping(0.0)
+    one.forgive()
+    one.judge(10.0)
+    assert not one.sick
+
+
+def test_the_first_address_that_is_well_is_taken() -> None:
+    peer = Peer(NodeId("b"), "b1", "x:1", ("x:1", "y:1"))
+    y = peer.wires["y:1"] = wire("y:1")
+    assert peer.choose() and peer.address == "y:1"
+    x = peer.wires["x:1"] = wire("x:1")
+    assert peer.choose() and peer.active is x
+    x.sick = True
+    assert peer.choose() and peer.active is y
+    y.sick = True
+    assert not peer.choose() and peer.active is y, "nothing is better than it"
+    assert [(p.host, p.healthy) for p in peer.paths()] == [("x", False), ("y", False)]
+    assert peer.news() and not peer.news()
+    del peer.wires["y:1"]
+    assert [p.host for p in peer.paths()] == ["x"], "it may just not have answered yet"
+    peer.settled = True
+    assert [(p.host, p.healthy) for p in peer.paths()] == [("x", False), ("y", False)]
+    assert peer.choose() and peer.active is x

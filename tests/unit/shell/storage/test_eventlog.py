@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticd.errors import OperationError
+from elasticd.shell.storage import eventlog as module
+from elasticd.shell.storage.eventlog import EventLog, Progress
+from elasticd.types import JobId
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+JOB = JobId("byte-lm-1-k3f9")
+
+
+def event(number: int, job: str | None = JOB, **fields: Any) -> dict[str, Any]:
+    return {"time": float(number), "job": job, "kind": "test", "n": number, **fields}
+
+
+def numbers(log: EventLog, job: JobId | None = JOB) -> list[int]:
+    return [found["n"] for found in log.history(job)]
+
+
+def bring(source: EventLog, target: EventLog) -> None:
+    """What two daemons do when they meet."""
+    for batch in source.missing(target.vector()):
+        assert len(batch) <= module.BATCH_EVENTS
+        for item in batch:
+            target.add(item)
+
+
+def test_own_events_are_numbered_and_shown_without_their_numbers(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "a/1")
+    assert log.write(event(1))["number"] == 1
+    assert log.write(event(2, None))["number"] == 2
+    assert log.vector() == {"a/1": 2}
+    assert log.history(JOB) == [event(1)]
+    assert log.history(None) == [event(1), event(2, None)]
+    assert log.history(JobId("other")) == []
+
+
+def test_history_survives_a_restart_in_the_order_of_time(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "a/1")
+    for number in (3, 1, 2):
+        log.write(event(number))
+    again = EventLog(tmp_path, "a/2")
+    assert numbers(again) == [1, 2, 3]
+    again.write(event(4))
+    assert again.vector() == {"a/1": 3, "a/2": 1}
+
+
+def test_the_newest_faults_and_decisions_are_at_hand(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "a/1")
+    for number in range(8):
+        log.write(event(number, kind="fault_detected", reason=f"fault {number}"))
+        log.write(event(number, kind="checkpoint_committed"))
+    log.add({**event(-1, kind="oom"), "origin": "b/1", "number": 1})
+    for known in (log, EventLog(tmp_path, "a/2")):
+        assert [found["n"] for found in known.notable(JOB)] == [3, 4, 5, 6, 7]
+    assert log.notable(JobId("other")) == []
+
+
+def test_two_nodes_tell_one_another_what_is_missing(tmp_path: Path) -> None:
+    a, b = EventLog(tmp_path / "a", "a/1"), EventLog(tmp_path / "b", "b/1")
+    for number in range(0, 1000, 2):
+        a.write(event(number))
+        b.write(event(number + 1))
+    bring(a, b)
+    bring(b, a)
+    assert numbers(a) == numbers(b) == list(range(1000))
+    assert a.vector() == b.vector()
+    assert list(a.missing(b.vector())) == []
+    c = EventLog(tmp_path / "c", "c/1")  # from the one, though the other has died since
+    bring(b, c)
+    assert numbers(c) == list(range(1000))
+
+
+def test_a_hole_is_filled_later(tmp_path: Path) -> None:
+    a, b = EventLog(tmp_path / "a", "a/1"), EventLog(tmp_path / "b", "b/1")
+    sent = [a.write(event(number)) for number in range(1, 6)]
+    assert b.add(sent[0]) and b.add(sent[3])
+    assert not b.add(sent[3])
+    assert b.vector() == {"a/1": 1}
+    bring(a, b)
+    assert numbers(b) == [1, 2, 3, 4, 5] and b.vector() == {"a/1": 5}
+
+
+def test_what_is_no_event_is_refused_and_not_kept(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "a/1")
+    good = {**event(1), "origin": "b/1", "number": 1}
+    for change in (
+        {"job": "../escape"},
+        {"job": "a/b"},
+        {"job": 7},
+        {"number": 0},
+        {"number": "1"},
+        {"number": True},
+        {"origin": 3},
+        {"time": "soon"},
+        {"time": None},
+        {"fill": "x" * module.MAX_EVENT_BYTES},
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            log.add({**good, **change})
+    with pytest.raises(KeyError):
+        log.add({})
+    with pytest.raises(TypeError):
+        list(log.missing([1]))  # type: ignore[arg-type]
+    assert log.history(None) == [] and list(tmp_path.iterdir()) == []
+    assert log.add(good)
+
+
+def test_too_long_an_event_of_our_own_is_clipped(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "a/1")
+    text = "begin" + "x" * module.MAX_EVENT_BYTES + "end"
+    log.write(event(1, evidence=[text], more={"reason": text}, small="kept"))
+    (found,) = log.history(JOB)
+    assert found["evidence"][0].startswith("…x") and found["evidence"][0].endswith("xend")
+    assert len(found["more"]["reason"]) == module.CLIPPED_LETTERS + 1
+    assert found["small"] == "kept"
+
+
+def test_a_file_damaged_anywhere_keeps_the_rest_and_is_healed_by_a_peer(tmp_path: Path) -> None:
+    a, b = EventLog(tmp_path / "a", "a/1"), EventLog(tmp_path / "b", "b/1")
+    for number in range(1, 6):
+        a.write(event(number))
+    bring(a, b)
+    path = tmp_path / "a" / f"{JOB}.events"
+    whole = path.read_bytes()
+    for position in range(0, len(whole), 5):
+        for damaged in (
+            whole[:position],
+            whole[:position] + b"\xff" + whole[position + 1 :],
+        ):
+            path.write_bytes(damaged)
+            again = EventLog(tmp_path / "a", "a/2")
+            kept = numbers(again)
+            assert len(kept) >= (3 if len(damaged) == len(whole) else 0)
+            bring(b, again)
+            assert numbers(again) == [1, 2, 3, 4, 5]
+            assert numbers(EventLog(tmp_path / "a", "a/3")) == [1, 2, 3, 4, 5]
+
+
+def test_foreign_records_are_left_out(tmp_path: Path) -> None:
+    from elasticd.shell.storage.journal import frame
+
+    sound = {**event(1), "origin": "b/1", "number": 1}
+    path = tmp_path / f"{JOB}.events"
+    path.write_bytes(frame([3]) + frame([sound]) + frame([{"origin": "x"}]))
+    (tmp_path / "x.events.partial").write_bytes(b"half")
+    assert numbers(EventLog(tmp_path, "a/1")) == [1]
+    assert path.read_bytes() == frame([sound])
+    assert [found.name for found in tmp_path.iterdir()] == [path.name]
+
+
+def test_only_the_last_events_are_kept_and_never_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEPT_EVENTS", 100)
+    a, b = EventLog(tmp_path / "a", "a/1"), EventLog(tmp_path / "b", "b/1")
+    a.write(event(0, "other"))
+    for number in range(1, 500):
+        a.write(event(number))
+    assert 100 <= len(numbers(a)) <= 110 and numbers(a)[-1] == 499
+    assert numbers(a, JobId("other")) == [0]
+    again = EventLog(tmp_path / "a", "a/2")
+    assert numbers(again) == numbers(a) and again.vector() == {"a/1": 500}
+    bring(again, b)
+    assert numbers(b) == numbers(a) and numbers(b, JobId("other")) == [0]
+    assert b.vector() == again.vector() and list(again.missing(b.vector())) == []
+    assert list(b.missing(again.vector())) == []
+    assert EventLog(tmp_path / "b", "b/2").vector() == b.vector()
+    assert (tmp_path / "a" / f"{JOB}.events").stat().st_size < 110 * 200
+
+
+def test_a_follower_sees_the_history_and_then_the_news(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        log = EventLog(tmp_path, "a/1")
+        log.write(event(2))
+        log.write(event(1))
+        seen: list[int] = []
+
+        async def read(events: AsyncIterator[dict[str, Any]], count: int) -> None:
+            async for found in events:
+                seen.append(found["n"])
+                if len(seen) == count:
+                    return
+
+        task = asyncio.create_task(read(log.follow(JOB), 5))
+        everything = log.follow(None)
+        assert (await anext(everything))["n"] == 1
+        for number in (3, 4, 5):
+            await asyncio.sleep(0)
+            log.write(event(99, "other"))
+            log.write(event(number))
+        await task
+        assert seen == [1, 2, 3, 4, 5]
+        assert [(await anext(everything))["n"] for _ in range(5)] == [2, 99, 3, 99, 4]
+        await everything.aclose()  # type: ignore[attr-defined]
+
+    run(main())
+
+
+def test_a_follower_that_does_not_read_is_let_go(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_WAITING_EVENTS", 10)
+
+    async def main() -> None:
+        log = EventLog(tmp_path, "a/1")
+        log.write(event(0))
+        follower = log.follow(JOB)
+        await anext(follower)
+        for number in range(1, 30):
+            log.write(event(number))
+        with pytest.raises(OperationError, match="behind"):
+            for _ in range(30):
+                await anext(follower)
+        assert log._followers == set()
+
+    run(main())
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 30))), st.randoms())
+def test_progress_counts_like_a_set(notes: list[tuple[str, int]], rng: random.Random) -> None:
+    progress, model = Progress(), {origin: set[int]() for origin in "abc"}
+    for origin, number in notes:
+        if rng.random() < 0.1:
+            progress.raise_floor(origin, number)
+            model[origin] |= set(range(1, number + 1))
+        progress.note(origin, number)
+        model[origin].add(number)
+    for origin, numbers_seen in model.items():
+        assert all(progress.seen(origin, n) == (n in numbers_seen) for n in range(1, 40))
+        assert progress.upto(origin) + 1 not in numbers_seen
+        assert set(range(1, progress.upto(origin) + 1)) <= numbers_seen

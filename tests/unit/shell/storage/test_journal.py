@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticd.errors import OperationError, StateError
+from elasticd.shell.storage import journal as module
+from elasticd.shell.storage.journal import MAGIC, Journal, frame, salvage, scan
+
+
+def written(path: Path, *batches: list[object]) -> list[int]:
+    """Write the batches; the file's size after each."""
+    journal, _ = Journal.open(path)
+    sizes = []
+    for batch in batches:
+        journal.append(batch)
+        sizes.append(journal.size_bytes)
+    journal.close()
+    return sizes
+
+
+def test_records_come_back_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    written(path, [{"a": 1}, {"b": b"\x00"}], [{"c": [1, None, "ü"]}])
+    journal, records = Journal.open(path)
+    assert records == [{"a": 1}, {"b": b"\x00"}, {"c": [1, None, "ü"]}]
+    assert journal.cut_bytes == 0
+    journal.append([{"d": 4}])
+    journal.close()
+    assert Journal.open(path)[1][-1] == {"d": 4}
+
+
+def test_a_tail_torn_at_any_byte_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    sizes = written(path, [{"n": 1}], [{"n": 2}, {"n": 3}], [{"n": 4}])
+    whole = path.read_bytes()
+    counts = {0: 0, sizes[0]: 1, sizes[1]: 3, sizes[2]: 4}
+    for length in range(len(whole) + 1):
+        path.write_bytes(whole[:length])
+        journal, records = Journal.open(path)
+        sound = max(size for size in counts if size <= length)
+        assert [record["n"] for record in records] == list(range(1, counts[sound] + 1))
+        assert journal.cut_bytes == length - sound
+        journal.append([{"n": "next"}])
+        journal.close()
+        again, records = Journal.open(path)
+        assert records[-1] == {"n": "next"} and again.cut_bytes == 0
+        again.close()
+
+
+def test_a_tail_of_zeros_or_garbage_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    written(path, [{"n": 1}])
+    whole = path.read_bytes()
+    for tail in (bytes(4096), b"\xff" * 100, MAGIC, MAGIC * 10, whole[:-1]):
+        path.write_bytes(whole + tail)
+        journal, records = Journal.open(path)
+        assert records == [{"n": 1}] and journal.cut_bytes == len(tail)
+        journal.close()
+
+
+def test_every_rotten_byte_of_the_middle_is_reported_and_the_file_kept(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    sizes = written(path, [{"n": 1}], [{"n": 2}], [{"n": 3}])
+    whole = path.read_bytes()
+    for position in range(sizes[1]):
+        rotten = bytearray(whole)
+        rotten[position] ^= 0x41
+        path.write_bytes(rotten)
+        with pytest.raises(StateError, match="damaged at byte"):
+            Journal.open(path)
+        assert path.read_bytes() == rotten
+
+
+def test_compaction_replaces_everything_and_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    journal, _ = Journal.open(path)
+    for number in range(100):
+        journal.append([{"n": number, "fill": "x" * 100}])
+    before = journal.size_bytes
+    journal.compact([{"state": 99}])
+    assert journal.size_bytes < before / 10
+    journal.append([{"n": 100}])
+    journal.close()
+    assert Journal.open(path)[1] == [{"state": 99}, {"n": 100}]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["journal"]
+
+
+def test_an_interrupted_compaction_leaves_the_old_journal(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    written(path, [{"n": 1}])
+    (tmp_path / "journal.partial").write_bytes(b"half")
+    assert Journal.open(path)[1] == [{"n": 1}]
+    assert not (tmp_path / "journal.partial").exists()
+
+
+def test_wants_compaction_only_when_large_and_doubled(tmp_path: Path) -> None:
+    journal, _ = Journal.open(tmp_path / "journal")
+    assert not journal.wants_compaction
+    journal.append([b"x" * (module.COMPACT_AT_BYTES + 1)])
+    assert journal.wants_compaction
+    journal.compact([b"x" * (module.COMPACT_AT_BYTES + 1)])
+    assert not journal.wants_compaction
+    journal.close()
+
+
+def test_the_limit_refuses_and_keeps_what_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    journal, _ = Journal.open(path)
+    journal.append([1])
+    big = bytes(module.MAX_JOURNAL_BYTES)
+    with pytest.raises(OperationError, match="past"):
+        journal.append([big])
+    with pytest.raises(OperationError, match="past"):
+        journal.compact([big])
+    journal.append([2])
+    journal.close()
+    with pytest.raises(OperationError, match="closed"):
+        journal.append([3])
+    assert Journal.open(path)[1] == [1, 2]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_an_error_and_not_a_loss(tmp_path: Path) -> None:
+    journal = Journal(Path("/dev/full"), _full(), 0, 0)
+    with pytest.raises(OperationError, match="No space"):
+        journal.append([1])
+    with pytest.raises(OperationError, match="earlier write failed"):
+        journal.append([2])
+    journal.close()
+
+
+def _full() -> int:
+    import os
+
+    return os.open("/dev/full", os.O_WRONLY)
+
+
+def test_salvage_steps_over_damage() -> None:
+    frames = [frame([number]) for number in range(5)]
+    assert salvage(b"".join(frames)) == [0, 1, 2, 3, 4]
+    damaged = bytearray(b"".join(frames))
+    damaged[len(frames[0]) + 13] ^= 1
+    assert salvage(b"noise" + damaged + b"\xe1J") == [0, 2, 3, 4]
+
+
+@given(st.binary(max_size=300))
+def test_scan_takes_any_bytes(data: bytes) -> None:
+    found = scan(data)
+    assert 0 <= found.sound_bytes <= len(data)
+    assert salvage(data)[: len(found.records)] == found.records

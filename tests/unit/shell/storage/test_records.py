@@ -1,0 +1,135 @@
+"""What the control plane remembers across restarts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from elasticd.core.recall import Recall
+from elasticd.core.words.messages import Heard, JobRecord, View, World
+from elasticd.errors import StateError
+from elasticd.shell.storage.journal import Journal
+from elasticd.shell.storage.records import JOURNAL_NAME, Memory
+from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag
+
+NODE = NodeId("node-0")
+
+
+def _view(counter: int) -> View:
+    return View(Tag(counter, NODE, f"nonce-{counter}"), (NODE,))
+
+
+def _record(state: str) -> JobRecord:
+    return JobRecord(JobId("job-1"), 1, {"job": {"name": "job"}}, "archive", state)  # type: ignore[arg-type]
+
+
+def test_a_restart_finds_promise_counter_and_jobs(tmp_path: Path) -> None:
+    memory = Memory(tmp_path)
+    memory.persist("view_attempt", _view(3))
+    memory.persist("view_formed", _view(2))
+    memory.persist("job", _record("queued"))
+    memory.persist("job", _record("cancelled"))
+    memory.persist("job", _record("running"))
+    memory.close()
+
+    stable = Memory(tmp_path).stable
+    assert stable.counter == 3
+    assert stable.promised == _view(3).epoch
+    assert [record.state for record in stable.records] == ["cancelled"]
+
+
+def test_a_home_without_a_journal_starts_empty(tmp_path: Path) -> None:
+    stable = Memory(tmp_path).stable
+    assert (stable.counter, stable.promised, stable.records) == (0, None, ())
+
+
+def test_a_record_of_another_version_is_refused_by_name(tmp_path: Path) -> None:
+    journal, _ = Journal.open(tmp_path / JOURNAL_NAME)
+    journal.append([{"kind": "view_attempt", "record": {"epoch": "?"}}])
+    journal.close()
+    with pytest.raises(StateError, match=JOURNAL_NAME):
+        Memory(tmp_path)
+
+
+def _world(counter: int, lineage: str) -> World:
+    return World(
+        job=JobId("job-1"),
+        generation=Tag(counter, NODE, "nonce"),
+        epoch=_view(1).epoch,
+        lineage=Lineage(lineage),
+        parent=None,
+        step=0,
+        stamp=Stamp("00"),
+        members=(NODE,),
+        sources=("init",),
+        hosts=("127.0.0.1:20000",),
+        shares_now=(((0, 4),),),
+        shares=(((0, 4),),),
+        rung="start",
+        reason="the job starts",
+        recoveries=0,
+        lost_steps=0,
+        exact=True,
+        checkpointed=-1,
+        manifest=None,
+        holders=(),
+    )
+
+
+def test_a_restart_knows_the_newest_world_of_each_job(tmp_path: Path) -> None:
+    memory = Memory(tmp_path)
+    memory.persist("world", _world(4, "old"))
+    memory.persist("world", _world(7, "new"))
+    memory.close()
+
+    stable = Memory(tmp_path).stable
+    assert stable.worlds == (_world(7, "new"),)
+    assert stable.counter == 7
+
+
+def test_attempts_are_remembered_until_a_later_primary_view_is_formed(tmp_path: Path) -> None:
+    memory = Memory(tmp_path)
+    for counter in (1, 2, 4, 6):
+        memory.persist("view_attempt", _view(counter))
+        memory.persist("primary_attempt", _view(counter))
+    memory.persist("primary_formed", _view(4))
+    memory.persist("view_formed", replace(_view(5), primary=False))
+    memory.close()
+
+    stable = Memory(tmp_path).stable
+    assert stable.born == _view(1).epoch
+    assert stable.formed == _view(4)
+    assert stable.attempts == (_view(6),)
+    assert stable.promised == _view(6).epoch
+
+
+def test_worlds_that_others_formed_are_remembered(tmp_path: Path) -> None:
+    memory = Memory(tmp_path)
+    memory.persist("heard", Heard(JobId("job-1"), Tag(7, NODE, "n")))
+    memory.persist("heard", Heard(JobId("job-1"), Tag(5, NODE, "n")))
+    memory.persist(
+        "primary_formed", replace(_view(8), heard=(Heard(JobId("b"), Tag(3, NODE, "")),))
+    )
+    memory.close()
+
+    stable = Memory(tmp_path).stable
+    assert [(each.job, each.generation.counter) for each in stable.heard] == [
+        ("b", 3),
+        ("job-1", 7),
+    ]
+    assert stable.counter == 8
+
+
+def test_what_counts_survives_compaction() -> None:
+    whole, short = Recall(), Recall()
+    for counter in (1, 2, 3):
+        whole.absorb("view_attempt", _view(counter))
+        whole.absorb("primary_attempt", _view(counter))
+    whole.absorb("heard", Heard(JobId("job-1"), Tag(7, NODE, "n")))
+    whole.absorb("primary_formed", _view(2))
+    for kind, record in whole.latest:
+        short.absorb(kind, record)
+    assert short.stable == whole.stable
+    assert short.stable.born == _view(1).epoch

@@ -1,0 +1,283 @@
+"""The scrubber: what was removed, changed or has rotted comes back from peers; quotas hold."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+import pytest
+
+from elasticd.checkpoints import layout, peer
+from elasticd.checkpoints.manifest import Manifest, Shard
+from elasticd.checkpoints.sequential import write_all
+from elasticd.checkpoints.store import LocalStore
+from elasticd.core.words import effects as e
+from elasticd.errors import OperationError
+from elasticd.shell.children.ranks import Ranks
+from elasticd.shell.children.server import ChildServer
+from elasticd.shell.network.neighbours import Neighbours
+from elasticd.shell.storage.scrub import Scrubber
+from elasticd.shell.storage.states import States
+from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Stamp
+
+JOB, ME, PEER = JobId("job-1"), NodeId("me"), NodeId("peer")
+COUNT = 2
+SIZE = 100 * COUNT
+"""Of a checkpoint, in bytes."""
+WAIT = 20.0
+
+
+def content(step: int, index: int) -> bytes:
+    return bytes([step, index]) * 50
+
+
+def stamp_of(step: int) -> Stamp:
+    return Stamp(f"{step:032x}"[::-1])
+
+
+def manifest_of(step: int) -> Manifest:
+    data = [content(step, index) for index in range(COUNT)]
+    shards = tuple(
+        Shard(i, len(d), hashlib.blake2b(d, digest_size=32).hexdigest()) for i, d in enumerate(data)
+    )
+    return Manifest(
+        *(JOB, Lineage("line"), None, step, stamp_of(step), NO_TAG, step * 64, 8, COUNT),
+        *(shards, ((ME, PEER), (ME, PEER)), "00", float(step)),
+    )
+
+
+class Node:
+    """A node's states with a peer that has every shard, and the events that were told."""
+
+    def __init__(self, home: Path) -> None:
+        self.told: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
+        self.peer_answers, self.peer_rots = True, False
+        self.peer_store = LocalStore(home / "peer", PEER)
+        self.asked: list[dict[str, Any]] = []
+        self.reported: asyncio.Queue[e.Inward] = asyncio.Queue()
+        neighbours = Neighbours(ME, self._fetch, str, lambda: [PEER])
+        # No trainer is asked here.
+        children = cast(ChildServer, None)
+        ranks = Ranks(home, "127.0.0.1", children, self._no_record, self.reported.put_nowait)
+        self.states = States(
+            home, neighbours, ranks, self._no_record, self.reported.put_nowait,
+            lambda kind, job, reason, fields: self.told.put_nowait((kind, fields)),
+        )  # fmt: skip
+
+    @staticmethod
+    def _no_record(job: JobId) -> NoReturn:
+        raise OperationError(f"no job {job}")
+
+    async def _fetch(self, address: str, request: dict[str, Any], sink: int) -> int:
+        if not self.peer_answers:
+            raise OperationError(f"{address} is away")
+        if request["what"] in peer.REQUESTS:
+            data = peer.answer(self.peer_store, request)
+        else:
+            self.asked.append(request)
+            data = content(request["step"], request["index"])
+            data = bytes(len(data)) if self.peer_rots else data
+        write_all(sink, data)
+        return len(data)
+
+    @property
+    def store(self) -> LocalStore:
+        return self.states.store
+
+    def make(self, *steps: int, final: bool = True) -> None:
+        """On both nodes; without ``final`` the peer has the shards and not the manifest."""
+        for step, store in itertools.product(steps, (self.store, self.peer_store)):
+            made = manifest_of(step)
+            for shard in made.shards:
+                data = content(step, shard.index)
+                store.put_shard(JOB, step, made.stamp, shard.index, COUNT, [data], shard.digest)
+            if final or store is self.store:
+                store.commit(made)
+
+    def steps(self) -> list[int]:
+        return [m.step for m in self.store.manifests(JOB)]
+
+    def path(self, step: int, index: int) -> Path:
+        folder = self.store.folder(JOB) / layout.final_name(step, stamp_of(step))
+        return folder / layout.shard_name(index, COUNT)
+
+    async def event(self) -> tuple[str, dict[str, Any]]:
+        async with asyncio.timeout(WAIT):
+            return await self.told.get()
+
+    @asynccontextmanager
+    async def scrubbed(self, **settings: Any) -> AsyncIterator[Scrubber]:
+        scrubber = Scrubber(self.states, lambda: [PEER], **settings)
+        scrubber.start()
+        try:
+            yield scrubber
+        finally:
+            await scrubber.close()
+
+
+def run(tmp_path: Path, story: Callable[[Node], Any]) -> None:
+    async def told() -> None:
+        await story(Node(tmp_path))
+
+    asyncio.run(told())
+
+
+def test_what_was_removed_or_changed_by_hand_comes_back(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        node.make(5)
+        async with node.scrubbed():
+            node.path(5, 1).unlink()
+            kind, fields = await node.event()
+            assert (kind, fields["shard"]) == ("checkpoint_repaired", 1)
+            assert node.path(5, 1).read_bytes() == content(5, 1)
+            fd = os.open(node.path(5, 0), os.O_WRONLY)
+            os.write(fd, b"by hand")
+            os.close(fd)
+            kind, fields = await node.event()
+            assert (kind, fields["shard"]) == ("checkpoint_repaired", 0)
+            assert node.store.verify(JOB, 5, stamp_of(5)) == []
+
+    run(tmp_path, story)
+
+
+def test_rot_is_found_at_rest(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        node.make(5)
+        spoilt = b"?" + content(5, 1)[1:]
+        node.path(5, 1).write_bytes(spoilt)
+        async with node.scrubbed(round_seconds=0.01):
+            kind, fields = await node.event()
+        assert (kind, fields["step"], fields["shard"]) == ("checkpoint_repaired", 5, 1)
+        assert "digest" in fields["cause"]
+        assert node.store.verify(JOB, 5, stamp_of(5)) == []
+
+    run(tmp_path, story)
+
+
+def test_a_shard_that_a_peer_could_not_use_is_read_again(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        node.make(5)
+        node.path(5, 1).write_bytes(bytes(len(content(5, 1))))
+        doubt = {"job": JOB, "step": 5, "stamp": stamp_of(5), "index": 1, "count": COUNT}
+        async with node.scrubbed():
+            os.close(await node.states.serve({"what": "doubt", **doubt}))
+            kind, fields = await node.event()
+        assert (kind, fields["shard"]) == ("checkpoint_repaired", 1)
+        assert node.store.verify(JOB, 5, stamp_of(5)) == []
+
+    run(tmp_path, story)
+
+
+def test_a_peer_that_sends_a_rotten_shard_is_told(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        node.make(5)
+        node.path(5, 0).unlink()
+        node.peer_rots = True
+        with pytest.raises(OperationError, match="digest"):
+            await node.states.copies.replace(manifest_of(5), 0, (PEER,))
+        assert [request["what"] for request in node.asked] == ["shard", "doubt"]
+        assert node.asked[1] == {**node.asked[0], "what": "doubt"}
+
+    run(tmp_path, story)
+
+
+def test_what_no_peer_has_is_said_once(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        node.make(5)
+        node.peer_answers = False
+        async with node.scrubbed():
+            node.path(5, 0).unlink()
+            kind, fields = await node.event()
+            assert (kind, fields["shard"]) == ("checkpoint_damaged", 0)
+            node.path(5, 1).unlink()
+            kind, fields = await node.event()
+            assert (kind, fields["shard"]) == ("checkpoint_damaged", 1)
+
+    run(tmp_path, story)
+
+
+def test_what_is_rotten_and_whole_nowhere_is_no_copy_to_restore_from(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        node.make(10)
+        node.peer_answers = False
+        node.path(10, 0).write_bytes(bytes(len(content(10, 0))))
+        with pytest.raises(OperationError, match="shard 0 of step 10 could not be had"):
+            await node.states.copies.repair(manifest_of(10), range(COUNT), ((ME, PEER),) * COUNT)
+        assert node.store.held(JOB, 10, stamp_of(10)) == (1,)
+        node.peer_answers = True
+        await node.states.copies.repair(manifest_of(10), range(COUNT), ((PEER,),) * COUNT)
+        assert node.store.held(JOB, 10, stamp_of(10)) == (0, 1)
+
+    run(tmp_path, story)
+
+
+def test_the_quota_takes_the_oldest_and_never_the_newest(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        node.make(1, 2, 3, 4)
+        async with node.scrubbed(quota_bytes=2 * SIZE) as scrubber:
+            await scrubber._keep_quota()
+            assert node.steps() == [3, 4]
+            with node.states.pins.held(JOB, 3, stamp_of(3)):
+                scrubber._quota_bytes = 1
+                await scrubber._keep_quota()
+                assert node.steps() == [3, 4]
+            await scrubber._keep_quota()
+            assert node.steps() == [4]
+
+    run(tmp_path, story)
+
+
+def test_for_the_quota_nothing_goes_before_a_newer_one_is_as_safe(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        node.make(1, 2)
+        node.make(3, 4, final=False)
+        async with node.scrubbed(quota_bytes=SIZE) as scrubber:
+            await scrubber._keep_quota()
+            assert node.steps() == [2, 4]
+            node.peer_store.commit(manifest_of(4))
+            await scrubber._keep_quota()
+            assert node.steps() == [4]
+
+    run(tmp_path, story)
+
+
+def test_for_the_quota_nothing_is_left_that_nobody_can_restore(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        def peers() -> list[int]:
+            return [item.manifest.step for item in node.peer_store.stored(JOB)]
+
+        node.make(1, 2, 3)
+        # Of the first the peer has a part that is nothing without ours, of the second nothing.
+        node.peer_store.final_path(JOB, 1, stamp_of(1), 0, COUNT).unlink()
+        for index in range(COUNT):
+            node.peer_store.final_path(JOB, 2, stamp_of(2), index, COUNT).unlink()
+        node.store.remove(JOB, 2, stamp_of(2))
+        async with node.scrubbed(quota_bytes=2 * SIZE) as scrubber:
+            await scrubber._keep_quota()
+            assert (node.steps(), peers()) == ([1, 3], [1, 2, 3])
+            scrubber._quota_bytes = SIZE
+            await scrubber._keep_quota()
+            assert (node.steps(), peers()) == ([3], [3])
+
+    run(tmp_path, story)
+
+
+def test_the_quota_is_kept_when_a_checkpoint_is_consistent(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        async with node.scrubbed(quota_bytes=SIZE):
+            node.make(1, 2)
+            node.states.prune_store(e.PruneStore(JOB, Lineage("line"), 2))
+            async with asyncio.timeout(WAIT):
+                pruned = await node.reported.get()
+                assert isinstance(pruned, e.StoreChanged) and len(pruned.stored) == 2
+                kept = await node.reported.get()
+                assert isinstance(kept, e.StoreChanged) and len(kept.stored) == 1
+            assert node.steps() == [2]
+
+    run(tmp_path, story)

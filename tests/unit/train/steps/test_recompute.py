@@ -1,0 +1,77 @@
+"""Recomputed activations: the same bits, dropout and batch statistics included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from elasticd.train.states.trees import arrays, same_bits
+from elasticd.train.steps.recompute import switch_on
+
+CALLS: list[int] = []
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm(8)
+        self.up, self.down = nn.Linear(8, 32), nn.Linear(32, 8)
+        self.drop = nn.Dropout(0.4)
+
+    def __call__(self, x: mx.array, scale: float = 1.0) -> mx.array:
+        CALLS.append(1)
+        return x + scale * self.drop(self.down(mx.maximum(self.up(self.norm(x)), 0.0)))
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 8)
+        self.blocks = [Block(), Block(), Block()]
+        self.last = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1))
+
+    def __call__(self, x: mx.array) -> mx.array:
+        x = self.first(x)
+        for block in self.blocks:
+            x = block(x, scale=0.5)
+        result: mx.array = self.last(x)
+        return result
+
+
+def trained(recompute: bool) -> dict[str, mx.array]:
+    mx.random.seed(5)
+    model = Net()
+    if recompute:
+        assert switch_on(model) == 3
+        assert all(type(block).__name__ == "Block" for block in model.blocks)
+        assert all(isinstance(block, Block) for block in model.blocks)
+    grad = nn.value_and_grad(model, lambda m, x: mx.square(m(x)).mean())
+    gradients: Any = None
+    for number in range(3):
+        mx.random.seed(number)
+        loss, gradients = grad(model, mx.random.normal((6, 4)))
+        model.update({"first": {"weight": model.first.weight - 0.1 * gradients["first"]["weight"]}})
+        mx.eval(loss, gradients, model.state)
+    key: Any = mx.random.state
+    found = {"gradient/" + p: a for p, a in arrays(gradients).items()}
+    return {**found, **arrays(model.state), "key": mx.array(key[0])}
+
+
+def test_the_same_bits() -> None:
+    plain, once = trained(False), len(CALLS)
+    recomputed = trained(True)
+    assert len(CALLS) == 3 * once
+    assert plain.keys() == recomputed.keys()
+    for name, array in plain.items():
+        assert same_bits(array, recomputed[name]), name
+
+
+def test_evaluation_is_as_before() -> None:
+    model = Net()
+    model.eval()
+    x = mx.ones((2, 4))
+    before = model(x)
+    switch_on(model)
+    assert same_bits(before, model(x))
