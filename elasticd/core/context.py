@@ -9,7 +9,8 @@ from math import inf
 from typing import Any
 
 from elasticd.core.words.effects import Effect, Emit, Log, Persist, Send
-from elasticd.core.words.messages import Message, Path
+from elasticd.core.words.messages import Message
+from elasticd.core.words.records import Path
 from elasticd.types import NO_TAG, JobId, NodeId, Tag
 
 

@@ -20,8 +20,9 @@ from elasticd.core.membership.links import ASK_SECONDS, SELDOM_ASK_SECONDS, Link
 from elasticd.core.membership.sessions import Session
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
-from elasticd.core.words import messages as m
 from elasticd.core.words.frames import Frame, decode_frame, encode_frame
+from elasticd.core.words.messages import Message
+from elasticd.core.words.views import Carry, Probe, Vouch
 from elasticd.errors import ProtocolError
 from elasticd.types import NodeId
 
@@ -192,11 +193,11 @@ class Endpoint:
         effects: list[e.Outward] = []
         for message in self._take(now, node, session, frame, effects):
             match message:
-                case m.Probe(about):
+                case Probe(about):
                     effects += self._answer(now, node, about)
-                case m.Vouch():
+                case Vouch():
                     effects += self._vouched(now, node, message)
-                case m.Carry():
+                case Carry():
                     effects += self._carried(now, node, message)
                 case _:
                     effects += self._feed(now, e.Received(node, message))
@@ -204,7 +205,7 @@ class Endpoint:
 
     def _take(
         self, now: float, node: NodeId, session: Session, frame: Frame, effects: list[e.Outward]
-    ) -> Sequence[m.Message]:
+    ) -> Sequence[Message]:
         restarts = session.restarts
         self._stirred[node] = None
         messages = session.receive(now, frame)
@@ -248,7 +249,7 @@ class Endpoint:
                 known = node in self.node.liveness.peers
                 link.ask_at = now + (ASK_SECONDS if known else SELDOM_ASK_SECONDS)
                 for helper in self.links.helpers(node, now, self._third(node)):
-                    effects += self._say(now, helper, m.Probe(node))
+                    effects += self._say(now, helper, Probe(node))
         return effects
 
     def _third(self, node: NodeId) -> Collection[NodeId]:
@@ -263,9 +264,9 @@ class Endpoint:
         if not self.links.knows(about, now):
             return []
         boot = session.boot if session is not None else ""
-        return self._say(now, asker, m.Vouch(about, boot, self.links.age_seconds(about, now)))
+        return self._say(now, asker, Vouch(about, boot, self.links.age_seconds(about, now)))
 
-    def _vouched(self, now: float, helper: NodeId, vouch: m.Vouch) -> list[e.Outward]:
+    def _vouched(self, now: float, helper: NodeId, vouch: Vouch) -> list[e.Outward]:
         node, session = vouch.node, self.sessions.get(vouch.node)
         if session is None or not self.links.doubtful(node, now):
             return []
@@ -281,7 +282,7 @@ class Endpoint:
         again = [] if session.connected else session.up(now)
         return self._frames(now, node, [*again, session.bare()])
 
-    def _carried(self, now: float, carrier: NodeId, carry: m.Carry) -> list[e.Outward]:
+    def _carried(self, now: float, carrier: NodeId, carry: Carry) -> list[e.Outward]:
         if carry.target != self.me:
             # One leg for its source and one to its target: no further, so nothing goes in circles.
             known = carrier == carry.source and carry.target in self.sessions
@@ -310,7 +311,7 @@ class Endpoint:
             up = e.PeerUp(node, session.boot, address, session.restarts)
             effects += self._feed(now, up)
         for message in self._take(now, node, session, frame, effects):
-            if not isinstance(message, m.Probe | m.Vouch | m.Carry):
+            if not isinstance(message, Probe | Vouch | Carry):
                 effects += self._feed(now, e.Received(node, message))
         return effects
 
@@ -333,7 +334,7 @@ class Endpoint:
 
     # --- frames that go ---------------------------------------------------------------------------
 
-    def _say(self, now: float, node: NodeId, message: m.Message) -> list[e.Outward]:
+    def _say(self, now: float, node: NodeId, message: Message) -> list[e.Outward]:
         """To a node directly; what is said so may be lost."""
         session = self.sessions.get(node)
         if session is None or not self.links.of(node).up:
@@ -352,7 +353,7 @@ class Endpoint:
                 effects.append(e.Transmit(node, frame))
             if via is not None:
                 deaf = self.links.deaf(node, now)
-                effects += self._say(now, via, m.Carry(self.me, node, deaf, encode_frame(frame)))
+                effects += self._say(now, via, Carry(self.me, node, deaf, encode_frame(frame)))
         return effects
 
     # --- the node ---------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from elasticd.core.context import Context, Timing
 from elasticd.core.jobs.nodes import NodeTable
 from elasticd.core.jobs.status import job_status
 from elasticd.core.jobs.table import JobTable
-from elasticd.core.leading.drivers import Drivers, ToLeader
+from elasticd.core.leading.drivers import Drivers
 from elasticd.core.membership.liveness import Liveness
 from elasticd.core.membership.views import Membership
 from elasticd.core.membership.votes import Votes
@@ -27,7 +27,44 @@ from elasticd.core.taking_part.adoption import Adoption
 from elasticd.core.taking_part.member import Member
 from elasticd.core.taking_part.spares import SpareReducers
 from elasticd.core.words import effects as e
-from elasticd.core.words import messages as m
+from elasticd.core.words.messages import Message
+from elasticd.core.words.records import Heard, JobRecord, NodeRecord, View, World
+from elasticd.core.words.shards import (
+    Consistent,
+    Interval,
+    ManifestStore,
+    ManifestStored,
+    PullShards,
+)
+from elasticd.core.words.tables import Departing, Jobs, JobsKept, Nodes, NodesKept, Summary
+from elasticd.core.words.views import (
+    Heartbeat,
+    Leaving,
+    Missing,
+    Obituary,
+    ViewAck,
+    ViewForm,
+    ViewNack,
+    ViewPropose,
+)
+from elasticd.core.words.worlds import (
+    Continue,
+    Discharge,
+    Form,
+    Formed,
+    Freeze,
+    Go,
+    Halt,
+    Hung,
+    Lend,
+    Noted,
+    Notice,
+    Prepare,
+    Release,
+    Report,
+    ToLeader,
+    Verdict,
+)
 from elasticd.errors import ElasticdError
 from elasticd.recovery.regroup import check_shares
 from elasticd.settings.job import JobSpec
@@ -47,18 +84,18 @@ class Stable:
 
     counter: int = 0
     promised: Tag | None = None
-    records: tuple[m.JobRecord, ...] = ()
+    records: tuple[JobRecord, ...] = ()
     born: Tag | None = None
     """The first view that was ever promised."""
-    formed: m.View | None = None
+    formed: View | None = None
     """The newest primary view (``partition = "strict"``) that is known to have formed."""
-    attempts: tuple[m.View, ...] = ()
+    attempts: tuple[View, ...] = ()
     """Later ones that were attempted."""
-    worlds: tuple[m.World, ...] = ()
+    worlds: tuple[World, ...] = ()
     """Of each job the newest world that the node was a member of."""
-    heard: tuple[m.Heard, ...] = ()
+    heard: tuple[Heard, ...] = ()
     """Of worlds, in them or not."""
-    nodes: tuple[m.NodeRecord, ...] = ()
+    nodes: tuple[NodeRecord, ...] = ()
     reached: tuple[e.Reached, ...] = ()
     """Of each job the newest step that was committed here, as far as the disk has it."""
 
@@ -89,7 +126,7 @@ class Node:
     drivers: Drivers = field(init=False)
     members: dict[JobId, Member] = field(default_factory=dict)
     summaries: dict[JobId, dict[str, Any]] = field(default_factory=dict)
-    worlds: dict[JobId, m.World] = field(default_factory=dict)
+    worlds: dict[JobId, World] = field(default_factory=dict)
     """Of each job the newest world that the node was a member of."""
     followed: Tag | None = None
     due: float = inf
@@ -134,11 +171,11 @@ class Node:
         return self.liveness.close(self._view_members())
 
     @property
-    def records(self) -> dict[JobId, m.JobRecord]:
+    def records(self) -> dict[JobId, JobRecord]:
         """Every job that the node knows of."""
         return self.jobs.records
 
-    def queue(self) -> list[m.JobRecord]:
+    def queue(self) -> list[JobRecord]:
         """All jobs in the order in which they were or will be run."""
         return self.jobs.queue()
 
@@ -229,7 +266,7 @@ class Node:
                 self.nodes.departing.add(self.me)
                 for node in self._view_members():
                     if node != self.me:
-                        self.ctx.send(node, m.Departing())
+                        self.ctx.send(node, Departing())
             case e.ReducerReady(child, host):
                 if self.reducers.became_ready(child, host):
                     for member in self.members.values():
@@ -296,7 +333,7 @@ class Node:
     def _manifest_kept(self, kept: e.ManifestKept) -> None:
         self._has_stored(kept.job, kept.stored)
         if self.views.view is not None:
-            reply = m.ManifestStored(
+            reply = ManifestStored(
                 kept.job,
                 kept.lineage,
                 kept.step,
@@ -324,41 +361,41 @@ class Node:
         if self.liveness.confirm_dead(node, why):
             for peer in self.liveness.living():
                 if peer != self.me:
-                    self.ctx.send(peer, m.Obituary(node, why))
+                    self.ctx.send(peer, Obituary(node, why))
 
     # --- messages ---------------------------------------------------------------------------------
 
-    def _receive(self, node: NodeId, message: m.Message) -> None:
+    def _receive(self, node: NodeId, message: Message) -> None:
         views = self.views
         match message:
-            case m.Heartbeat():
+            case Heartbeat():
                 views.on_heartbeat(node, message)
-            case m.Missing():
+            case Missing():
                 self.liveness.on_missing(node, message)
-            case m.Obituary(dead, why):
+            case Obituary(dead, why):
                 self.liveness.confirm_dead(dead, f"{node} says: {why}")
-            case m.Leaving():
+            case Leaving():
                 views.on_leaving(node, message)
-            case m.ViewPropose(view):
+            case ViewPropose(view):
                 views.on_propose(node, view)
-            case m.ViewAck():
+            case ViewAck():
                 views.on_ack(node, message)
-            case m.ViewNack():
+            case ViewNack():
                 views.on_nack(node, message)
-            case m.ViewForm(view):
+            case ViewForm(view):
                 if views.on_form(node, view):
                     self._follow()
-            case m.Jobs(records):
+            case Jobs(records):
                 self.jobs.on_jobs(node, records)
-            case m.JobsKept(jobs):
+            case JobsKept(jobs):
                 self.jobs.on_kept(node, jobs)
-            case m.Nodes(told):
+            case Nodes(told):
                 self.nodes.on_nodes(node, told)
-            case m.NodesKept(names):
+            case NodesKept(names):
                 self.nodes.on_kept(node, names)
-            case m.Departing():
+            case Departing():
                 self.nodes.departing.add(node)
-            case m.Summary(job, fields):
+            case Summary(job, fields):
                 self.summaries[job] = fields
             case _:
                 if isinstance(message, ToLeader):
@@ -371,63 +408,63 @@ class Node:
         view = self.views.view
         if view is None or node != view.leader:
             return
-        if isinstance(message, m.Notice):
+        if isinstance(message, Notice):
             self._note(node, message)
             return
-        if isinstance(message, m.ManifestStore):
+        if isinstance(message, ManifestStore):
             self.ctx.do(e.CommitManifest(message.job, message.manifest))
             return
-        if isinstance(message, m.Consistent):
+        if isinstance(message, Consistent):
             self.ctx.do(e.PruneStore(message.job, message.lineage, message.step))
             return
-        job = message.world.job if isinstance(message, m.Form) else message.job
+        job = message.world.job if isinstance(message, Form) else message.job
         member = self.members.get(job)
         if member is None:
-            if isinstance(message, m.PullShards):
+            if isinstance(message, PullShards):
                 # Children of the daemon before us are still adopted: we are to be asked again.
                 self.ctx.send(node, message.undone("nothing of the job is here yet"))
             return
         match message:
-            case m.Report():
+            case Report():
                 member.follow(view.epoch)
-            case m.Freeze(epoch):
+            case Freeze(epoch):
                 if epoch == view.epoch:
                     member.on_freeze(message)
-            case m.Form(world):
+            case Form(world):
                 if world.epoch == view.epoch and not self.views.bound:
                     member.on_form(message)
-            case m.Go(_, generation):
+            case Go(_, generation):
                 member.on_go(generation)
-            case m.Continue(_, generation):
+            case Continue(_, generation):
                 member.on_continue(generation)
-            case m.Formed(_, generation):
+            case Formed(_, generation):
                 member.on_formed(generation)
-            case m.Verdict(_, generation, exact, reason):
+            case Verdict(_, generation, exact, reason):
                 member.on_verdict(generation, exact, reason)
-            case m.Hung(_, generation, why, seconds):
+            case Hung(_, generation, why, seconds):
                 member.on_hung(generation, why, seconds)
-            case m.Lend():
+            case Lend():
                 member.on_lend(message)
-            case m.Prepare():
+            case Prepare():
                 member.on_prepare(message)
-            case m.Discharge():
+            case Discharge():
                 member.on_discharge()
-            case m.Halt(_, generation, step):
+            case Halt(_, generation, step):
                 member.on_halt(generation, step)
-            case m.Release():
+            case Release():
                 member.on_release()
-            case m.PullShards():
+            case PullShards():
                 member.on_pull(message)
-            case m.Interval(_, generation, every, step):
+            case Interval(_, generation, every, step):
                 member.on_interval(generation, every, step)
 
-    def _note(self, leader: NodeId, notice: m.Notice) -> None:
+    def _note(self, leader: NodeId, notice: Notice) -> None:
         if notice.epoch == self.views.epoch and not self.views.bound:
             heard = notice.heard
             self.ctx.saw(heard.generation.counter)
             self.ctx.hear(heard.job, heard.generation)
             self.ctx.persist("heard", heard)
-            self.ctx.send(leader, m.Noted(heard.job, heard.generation))
+            self.ctx.send(leader, Noted(heard.job, heard.generation))
 
     # --- views ------------------------------------------------------------------------------------
 
@@ -456,7 +493,7 @@ class Node:
             self._leave_broken(member, view)
             member.follow(view.epoch)
 
-    def _leave_broken(self, member: Member, view: m.View) -> None:
+    def _leave_broken(self, member: Member, view: View) -> None:
         """With ``partition = "strict"`` no world outlives a view that has lost one of its
         members."""
         world = member.world
@@ -474,12 +511,12 @@ class Node:
             for member in self.members.values() if not self.views.starting else ():
                 member.suspend(parked)
 
-    def _tell_of_parking(self, view: m.View) -> None:
+    def _tell_of_parking(self, view: View) -> None:
         for record in self.queue():
             if record.state == "running" and not view.primary:
                 self.ctx.emit("job_parked", view.why, record.id, epoch=view.epoch.counter)
 
-    def _announce(self, before: Tag | None, view: m.View) -> None:
+    def _announce(self, before: Tag | None, view: View) -> None:
         old = set(self._last_members)
         for node in sorted(set(view.members) - old):
             if node != self.me or not old:
@@ -492,7 +529,7 @@ class Node:
             )
 
     _last_members: tuple[NodeId, ...] = ()
-    _checked: m.World | None = None
+    _checked: World | None = None
 
     # --- after each event -------------------------------------------------------------------------
 
@@ -542,7 +579,7 @@ class Node:
                 self._leave_broken(member, self.views.view)
                 member.follow(self.views.view.epoch)
 
-    def _make_member(self, record: m.JobRecord) -> Member:
+    def _make_member(self, record: JobRecord) -> Member:
         member = Member(self.ctx, record, JobSpec.from_dict(record.spec), self.reducers)
         member.stored = self.stored.get(record.id, ())
         member.world = self.worlds.get(record.id)
@@ -550,7 +587,7 @@ class Node:
         self.members[record.id] = member
         return member
 
-    def _attend(self, job: JobId, record: m.JobRecord) -> None:
+    def _attend(self, job: JobId, record: JobRecord) -> None:
         if self.adoption is not None:
             return
         member = self.members.get(job)

@@ -24,7 +24,7 @@ from time import process_time
 from elasticd.core.membership.liveness import Peer
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
-from elasticd.core.words.messages import View
+from elasticd.core.words.records import View
 from elasticd.types import NodeId, Tag
 
 SIZES = (2, 8, 32, 64, 128, 512, 1000)

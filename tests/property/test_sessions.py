@@ -8,7 +8,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from elasticd.core.membership.sessions import Session
 from elasticd.core.words.frames import Frame
-from elasticd.core.words.messages import Heartbeat, JobsKept, Message
+from elasticd.core.words.messages import Message
+from elasticd.core.words.tables import JobsKept
+from elasticd.core.words.views import Heartbeat
 from elasticd.types import NO_TAG, JobId
 
 sides = st.sampled_from((0, 1))

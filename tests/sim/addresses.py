@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from elasticd.core.words import effects as e
-from elasticd.core.words.messages import Path, World
+from elasticd.core.words.records import Path, World
 from elasticd.types import NodeId
 
 if TYPE_CHECKING:

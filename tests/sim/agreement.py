@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from elasticd.core.words import messages as m
+from elasticd.core.words.messages import Message
+from elasticd.core.words.records import View, World
+from elasticd.core.words.tables import JobsKept
+from elasticd.core.words.views import ViewAck
+from elasticd.core.words.worlds import MemberStatus, Ready
 from elasticd.types import NodeId, Tag
 
 from .disk import Disk
@@ -25,13 +29,13 @@ class Order:
     Some may be missing where a session gave up, but nothing comes twice or before its turn.
     """
 
-    flights: dict[tuple[str, str], deque[m.Message]] = field(default_factory=dict)
+    flights: dict[tuple[str, str], deque[Message]] = field(default_factory=dict)
 
-    def sent(self, sender: str, to: str, message: m.Message) -> None:
+    def sent(self, sender: str, to: str, message: Message) -> None:
         flight = self.flights.setdefault((sender, to), deque(maxlen=_MAX_IN_FLIGHT))
         flight.append(message)
 
-    def received(self, sender: str, to: str, message: m.Message) -> str:
+    def received(self, sender: str, to: str, message: Message) -> str:
         """Why this message must not come now, or nothing."""
         flight = self.flights.get((sender, to), deque())
         while flight:
@@ -52,7 +56,7 @@ class Views:
             return f"{node} promises {epoch} after {before}"
         return ""
 
-    def formed(self, node: NodeId, view: m.View, disks: dict[NodeId, Disk]) -> str:
+    def formed(self, node: NodeId, view: View, disks: dict[NodeId, Disk]) -> str:
         known = self.members.setdefault(view.epoch, view.members)
         if known != view.members:
             return f"epoch {view.epoch} names both {known} and {view.members}"
@@ -72,15 +76,15 @@ class Views:
 class Generations:
     """A generation names one world, and is above every world that its members were in."""
 
-    worlds: dict[Tag, m.World] = field(default_factory=dict)
+    worlds: dict[Tag, World] = field(default_factory=dict)
 
-    def formed(self, world: m.World) -> str:
+    def formed(self, world: World) -> str:
         known = self.worlds.setdefault(world.generation, world)
         if known != world:
             return f"generation {world.generation} names two worlds"
         return ""
 
-    def entered(self, node: NodeId, world: m.World, disk: Disk) -> str:
+    def entered(self, node: NodeId, world: World, disk: Disk) -> str:
         """``node`` is about to journal that it is in ``world``."""
         before = disk.newest_world(world.job)
         if before is not None and before.generation >= world.generation:
@@ -88,7 +92,7 @@ class Generations:
         return self.formed(world)
 
 
-def forgotten(status: m.MemberStatus, disk: Disk) -> str:
+def forgotten(status: MemberStatus, disk: Disk) -> str:
     """A world that the node's disk knows of and its report does not, or nothing."""
     newest = disk.newest_world(status.job)
     told = status.world
@@ -97,14 +101,14 @@ def forgotten(status: m.MemberStatus, disk: Disk) -> str:
     return f"reports {told and told.generation}, its disk has {newest.generation}"
 
 
-def durable_before(message: m.Message, disk: Disk) -> str:
+def durable_before(message: Message, disk: Disk) -> str:
     """What a message says and the sender's disk does not have yet, or nothing."""
     match message:
-        case m.ViewAck(epoch) if epoch not in disk.promised:
+        case ViewAck(epoch) if epoch not in disk.promised:
             return f"a promise of {epoch}"
-        case m.JobsKept(jobs):
+        case JobsKept(jobs):
             missing = [job for job in jobs if job not in disk.jobs]
             return f"the job {missing[0]}" if missing else ""
-        case m.Ready(_, generation) if generation not in disk.entered:
+        case Ready(_, generation) if generation not in disk.entered:
             return f"its place in {generation}"
     return ""

@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from elasticd.core.words import effects as e
-from elasticd.core.words.messages import Form, Heartbeat, MemberStatus, Message, View, World
+from elasticd.core.words.messages import Message
+from elasticd.core.words.records import View, World
+from elasticd.core.words.views import Heartbeat
+from elasticd.core.words.worlds import Form, MemberStatus
 from elasticd.recovery.relief import cut
 from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, next_stamp
 

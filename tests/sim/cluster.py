@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from elasticd.core.context import Timing
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
-from elasticd.core.words.messages import JobRecord, World
+from elasticd.core.words.records import JobRecord, World
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId, NodeId
 

@@ -9,7 +9,7 @@ from typing import Any, assert_never
 from elasticd.core.endpoint import Endpoint
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
-from elasticd.core.words.messages import Wanted, World
+from elasticd.core.words.records import Wanted, World
 from elasticd.types import JobId, NodeId, Stamp
 
 from .clock import Clock

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from elasticd.core.words import effects as e
-from elasticd.core.words.messages import JobRecord
+from elasticd.core.words.records import JobRecord
 from elasticd.types import JobId, NodeId
 
 from .cluster import Cluster, JobShape, spec_of

@@ -29,7 +29,11 @@ from elasticd.core.membership.votes import Votes
 from elasticd.core.node import Node
 from elasticd.core.taking_part.member import Member
 from elasticd.core.words import effects as e
-from elasticd.core.words import messages as m
+from elasticd.core.words.messages import Message
+from elasticd.core.words.records import JobRecord, View
+from elasticd.core.words.shards import ShardsWritten
+from elasticd.core.words.views import ViewAck
+from elasticd.core.words.worlds import Form
 from elasticd.recovery import quorum, regroup, restore
 from elasticd.types import NodeId
 
@@ -112,7 +116,7 @@ def hunt(bug: Bug) -> Catch:
 
 
 def stale_ack(switches: Switches) -> None:
-    def on_ack(self: Membership, node: NodeId, ack: m.ViewAck) -> None:
+    def on_ack(self: Membership, node: NodeId, ack: ViewAck) -> None:
         if self.ballot is not None:
             view = self.ballot.view
             real(self, node, replace(ack, epoch=view.epoch, attempted=view.primary))
@@ -122,7 +126,7 @@ def stale_ack(switches: Switches) -> None:
 
 
 def vote_counted_twice(switches: Switches) -> None:
-    def on_ack(self: Membership, node: NodeId, ack: m.ViewAck) -> None:
+    def on_ack(self: Membership, node: NodeId, ack: ViewAck) -> None:
         ballot = self.ballot
         if ballot is not None and ballot.view.epoch == ack.epoch:
             ballot.waiting -= set(sorted(ballot.waiting - {node})[:1])
@@ -133,7 +137,7 @@ def vote_counted_twice(switches: Switches) -> None:
 
 
 def view_without_promise(switches: Switches) -> None:
-    def on_form(self: Membership, node: NodeId, view: m.View) -> bool:
+    def on_form(self: Membership, node: NodeId, view: View) -> bool:
         kept, self.promised = self.promised, view.epoch
         done = real(self, node, view)
         self.promised = kept
@@ -241,7 +245,7 @@ def minority_keeps_lineage(switches: Switches) -> None:
 
 
 def fresh_trainer(switches: Switches) -> None:
-    def on_form(self: Member, form: m.Form) -> None:
+    def on_form(self: Member, form: Form) -> None:
         self.answerer = self.trainer.child if self.trainer is not None else None
         real(self, form)
 
@@ -250,7 +254,7 @@ def fresh_trainer(switches: Switches) -> None:
 
 
 def work_lost_with_leader(switches: Switches) -> None:
-    def on_shards(self: Checkpoints, node: NodeId, written: m.ShardsWritten) -> None:
+    def on_shards(self: Checkpoints, node: NodeId, written: ShardsWritten) -> None:
         if written.generation.leader == self.ctx.me:
             real(self, node, written)
 
@@ -268,7 +272,7 @@ def never_resent(switches: Switches) -> None:
 
 
 def duplicate_delivered(switches: Switches) -> None:
-    def receive(self: Session, now: float, frame: Any) -> list[m.Message]:
+    def receive(self: Session, now: float, frame: Any) -> list[Message]:
         again = frame.number and self._had(frame.number) and frame.boots[1] == self.mine
         messages = real(self, now, frame)
         return [frame.message] if again and not messages else messages
@@ -282,13 +286,13 @@ def zeno_timer(switches: Switches) -> None:
 
 
 def lost_tombstone(switches: Switches) -> None:
-    def merged(self: m.JobRecord, other: m.JobRecord) -> m.JobRecord:
+    def merged(self: JobRecord, other: JobRecord) -> JobRecord:
         states = {self.state, other.state}
         won = real(self, other)
         return replace(won, state="finished") if states == {"finished", "cancelled"} else won
 
-    real = m.JobRecord.merged
-    switches.set(m.JobRecord, "merged", merged)
+    real = JobRecord.merged
+    switches.set(JobRecord, "merged", merged)
 
 
 def ambiguous_attempt(switches: Switches) -> None:
@@ -300,7 +304,7 @@ def train_without_majority(switches: Switches) -> None:
 
 
 def vote_not_journalled(switches: Switches) -> None:
-    def promise(self: Votes, view: m.View) -> None:
+    def promise(self: Votes, view: View) -> None:
         if self.owed and view.primary:
             self.owed = False  # It is about to end: what for should it write that down?
         else:

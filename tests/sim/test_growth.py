@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from elasticd.core.words import effects as e
-from elasticd.core.words.messages import World
+from elasticd.core.words.records import World
 
 from .cluster import Cluster, JobShape, Setup
 from .faults import Injector

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from elasticd.checkpoints.layout import due, writes
-from elasticd.core.words.messages import World
+from elasticd.core.words.records import World
 from elasticd.settings.job import JobSpec
 from elasticd.train.link.voice import Voice
 from elasticd.types import JobId, Point, Tag, first_stamp, next_stamp

@@ -11,7 +11,8 @@ from typing import Any
 
 from elasticd.core.context import Context
 from elasticd.core.words import effects as e
-from elasticd.core.words import messages as m
+from elasticd.core.words.records import NodeRecord
+from elasticd.core.words.tables import Nodes, NodesKept
 from elasticd.types import NodeId
 
 
@@ -34,7 +35,7 @@ class NodeTable:
     known: Callable[[], Sequence[NodeId]]
     members: Callable[[], Sequence[NodeId]]
     near: Callable[[], Sequence[NodeId]]
-    records: dict[NodeId, m.NodeRecord] = field(default_factory=dict)
+    records: dict[NodeId, NodeRecord] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
     departing: set[NodeId] = field(default_factory=set)
     """Nodes whose daemons are about to be stopped."""
@@ -51,7 +52,7 @@ class NodeTable:
 
     def drain(self, request: int, node: NodeId, draining: bool) -> None:
         """Drain or undrain; it stays as it is if that is what it was asked to be already."""
-        record = self.records.get(node, m.NodeRecord(node))
+        record = self.records.get(node, NodeRecord(node))
         if node not in self.records and node not in self.known():
             self.ctx.do(e.Reply(request, {"error": f"no node {node}", "code": 1}))
             return
@@ -66,7 +67,7 @@ class NodeTable:
             self.ctx.emit(kind, text, culprit=node)
         missing = {n for n in self.members() if n != self.ctx.me}
         for member in sorted(missing):
-            self.ctx.send(member, m.Nodes((record,)))
+            self.ctx.send(member, Nodes((record,)))
         state = "draining" if draining else "alive"
         self.asked.append(Asked(request, node, missing, {"id": node, "state": state}))
 
@@ -80,12 +81,12 @@ class NodeTable:
                 self.asked.remove(asked)
                 self.ctx.do(e.Reply(asked.request, asked.body))
 
-    def on_nodes(self, sender: NodeId, records: Sequence[m.NodeRecord]) -> None:
+    def on_nodes(self, sender: NodeId, records: Sequence[NodeRecord]) -> None:
         for record in records:
             self.update(record)
         kept = tuple(record.node for record in records)
         self.on_kept(sender, kept)
-        self.ctx.send(sender, m.NodesKept(kept))
+        self.ctx.send(sender, NodesKept(kept))
 
     def on_kept(self, sender: NodeId, nodes: Sequence[NodeId]) -> None:
         for asked in self.asked:
@@ -97,9 +98,9 @@ class NodeTable:
         if self.records:
             records = tuple(self.records[node] for node in sorted(self.records))
             for node in nodes:
-                self.ctx.send(node, m.Nodes(records))
+                self.ctx.send(node, Nodes(records))
 
-    def update(self, record: m.NodeRecord) -> None:
+    def update(self, record: NodeRecord) -> None:
         """Merge a record into the table; keep it and tell the others if that is news."""
         known = self.records.get(record.node)
         merged = record if known is None else known.merged(record)
@@ -108,4 +109,4 @@ class NodeTable:
             self.ctx.persist("node", merged)
             for node in self.near():
                 if node != self.ctx.me:
-                    self.ctx.send(node, m.Nodes((merged,)))
+                    self.ctx.send(node, Nodes((merged,)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from elasticd.core.words.messages import JobRecord
+from elasticd.core.words.records import JobRecord
 from elasticd.recovery.relief import cut
 from elasticd.settings.job import JobSpec
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from elasticd.core.context import Context
 from elasticd.core.words import effects as e
-from elasticd.core.words import messages as m
+from elasticd.core.words.records import JobRecord
+from elasticd.core.words.tables import Jobs, JobsKept
 from elasticd.types import JobId, NodeId
 
 _ENDS = {"failed": "failed", "finished": "finished", "cancelled": "was cancelled"}
@@ -36,12 +37,12 @@ class JobTable:
     ctx: Context
     near: Callable[[], Sequence[NodeId]]
     members: Callable[[], Sequence[NodeId]]
-    records: dict[JobId, m.JobRecord] = field(default_factory=dict)
+    records: dict[JobId, JobRecord] = field(default_factory=dict)
     waiting: list[Waiting] = field(default_factory=list)
 
     # --- operators --------------------------------------------------------------------------------
 
-    def submit(self, request: int, record: m.JobRecord) -> None:
+    def submit(self, request: int, record: JobRecord) -> None:
         self.update(record)
         name = record.spec["job"]["name"]
         self.ctx.emit("job_submitted", f"{record.id} was submitted", record.id, name=name)
@@ -81,7 +82,7 @@ class JobTable:
         nodes = {node for node in self.members() if node != self.ctx.me}
         # They say that they keep it also if it is no news to them.
         for node in sorted(nodes):
-            self.ctx.send(node, m.Jobs((self.records[job],)))
+            self.ctx.send(node, Jobs((self.records[job],)))
         self.waiting.append(Waiting(request, job, nodes, body))
 
     def answer(self) -> None:
@@ -96,14 +97,14 @@ class JobTable:
 
     # --- other nodes ------------------------------------------------------------------------------
 
-    def on_jobs(self, node: NodeId, records: Sequence[m.JobRecord]) -> None:
+    def on_jobs(self, node: NodeId, records: Sequence[JobRecord]) -> None:
         """Another node told of jobs."""
         for record in records:
             self.update(record)
         # Who tells of a job keeps it: its own answer to us may have been lost.
         kept = tuple(record.id for record in records)
         self.on_kept(node, kept)
-        self.ctx.send(node, m.JobsKept(kept))
+        self.ctx.send(node, JobsKept(kept))
 
     def on_kept(self, node: NodeId, jobs: Sequence[JobId]) -> None:
         """What a node has of these jobs is on its disk."""
@@ -116,11 +117,11 @@ class JobTable:
         if self.records:
             records = tuple(self.records[job] for job in sorted(self.records))
             for node in nodes:
-                self.ctx.send(node, m.Jobs(records))
+                self.ctx.send(node, Jobs(records))
 
     # --- the records ------------------------------------------------------------------------------
 
-    def update(self, record: m.JobRecord) -> None:
+    def update(self, record: JobRecord) -> None:
         """Merge a record into the table; keep it and tell the others if that is news."""
         known = self.records.get(record.id)
         merged = record if known is None else known.merged(record)
@@ -130,12 +131,12 @@ class JobTable:
         self.ctx.persist("job", merged)
         for node in self.near():
             if node != self.ctx.me:
-                self.ctx.send(node, m.Jobs((merged,)))
+                self.ctx.send(node, Jobs((merged,)))
 
-    def queue(self) -> list[m.JobRecord]:
+    def queue(self) -> list[JobRecord]:
         """All jobs in the order in which they were or will be run."""
         return sorted(self.records.values(), key=lambda r: (-r.priority, r.number, r.id))
 
-    def runnable(self) -> list[m.JobRecord]:
+    def runnable(self) -> list[JobRecord]:
         """Those that wait for their turn, in its order."""
         return [r for r in self.queue() if r.state == "queued" and not r.paused]

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from elasticd.core.context import Context
-from elasticd.core.words.messages import World
+from elasticd.core.words.records import World
 from elasticd.recovery import faults, restore
 from elasticd.types import JobId, NodeId
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from elasticd.core.context import Context
 from elasticd.core.leading.account import Account
 from elasticd.core.leading.trust import Trust
-from elasticd.core.words.messages import World
+from elasticd.core.words.records import World
 from elasticd.recovery.speed import Speeds
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId, NodeId

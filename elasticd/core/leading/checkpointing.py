@@ -18,7 +18,8 @@ from elasticd.checkpoints.line import descends
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.core.context import Context
 from elasticd.core.leading.entries import Entry, Key
-from elasticd.core.words.messages import (
+from elasticd.core.words.records import View, World
+from elasticd.core.words.shards import (
     Consistent,
     Interval,
     ManifestStore,
@@ -26,8 +27,6 @@ from elasticd.core.words.messages import (
     PullShards,
     ShardsFailed,
     ShardsWritten,
-    View,
-    World,
 )
 from elasticd.recovery.lineages import Left, is_left, merged, remaining
 from elasticd.settings.job import JobSpec

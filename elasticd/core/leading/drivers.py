@@ -13,32 +13,29 @@ from elasticd.core.context import Context
 from elasticd.core.jobs.table import JobTable
 from elasticd.core.leading.halting import Rest
 from elasticd.core.leading.leader import Driver
-from elasticd.core.words import messages as m
+from elasticd.core.words.records import JobState, View
+from elasticd.core.words.shards import Digest, ManifestStored, ShardsFailed, ShardsWritten
+from elasticd.core.words.worlds import (
+    Fault,
+    Holding,
+    Lent,
+    Listening,
+    MemberStatus,
+    Noted,
+    Prepared,
+    Pressed,
+    Progress,
+    Ready,
+    Rechecked,
+    Report,
+    ToLeader,
+)
 from elasticd.types import JobId, NodeId
 
 _ACCOUNT = (
     "generation", "loss", "recoveries", "lost_steps", "exact", "bytes_per_step", "digest",
     "digest_step", "quarantined",
 )  # fmt: skip
-
-ToLeader = (
-    m.MemberStatus
-    | m.Holding
-    | m.Lent
-    | m.Prepared
-    | m.Listening
-    | m.Ready
-    | m.Fault
-    | m.Progress
-    | m.Digest
-    | m.Rechecked
-    | m.Pressed
-    | m.ShardsWritten
-    | m.ShardsFailed
-    | m.ManifestStored
-    | m.Noted
-)
-"""What members tell the leader about a job."""
 
 
 @dataclass(slots=True)
@@ -49,7 +46,7 @@ class Drivers:
     """Nodes that no job is to run on."""
     by_job: dict[JobId, Driver] = field(default_factory=dict)
 
-    def schedule(self, view: m.View) -> None:
+    def schedule(self, view: View) -> None:
         """Run the first job of the queue that may run, if none does."""
         first = next((r for r in self.jobs.queue() if r.state == "running"), None)
         if first is None and (waiting := self.jobs.runnable()):
@@ -58,7 +55,7 @@ class Drivers:
         if first is not None and first.id not in self.by_job:
             self.by_job[first.id] = Driver.of(self.ctx, first, view)
             for node in view.members:
-                self.ctx.send(node, m.Report(first.id))
+                self.ctx.send(node, Report(first.id))
 
     def tick(self) -> None:
         for job, driver in self.by_job.items():
@@ -101,7 +98,7 @@ class Drivers:
             text = f"it rests at step {rest.step}, which is stored"
             self.ctx.emit("job_paused", text, job, step=rest.step)
 
-    def _end(self, job: JobId, driver: Driver, state: m.JobState, reason: str) -> None:
+    def _end(self, job: JobId, driver: Driver, state: JobState, reason: str) -> None:
         newest = driver.newest
         digest = newest.digest if state == "finished" and newest is not None else None
         record = self.jobs.records[job]
@@ -133,35 +130,35 @@ class Drivers:
         if driver is None:
             return
         match message:
-            case m.MemberStatus():
+            case MemberStatus():
                 driver.on_status(node, message)
-            case m.Holding():
+            case Holding():
                 driver.on_holding(node, message)
-            case m.Lent():
+            case Lent():
                 driver.on_lent(node, message)
-            case m.Prepared():
+            case Prepared():
                 driver.on_prepared(node, message)
-            case m.Listening():
+            case Listening():
                 driver.on_listening(node, message)
-            case m.Ready():
+            case Ready():
                 driver.on_ready(node, message)
-            case m.Fault():
+            case Fault():
                 driver.on_fault(node, message)
-            case m.Progress():
+            case Progress():
                 driver.on_progress(node, message)
-            case m.Digest():
+            case Digest():
                 driver.on_digest(node, message)
-            case m.Rechecked():
+            case Rechecked():
                 driver.on_rechecked(node, message)
-            case m.Pressed():
+            case Pressed():
                 driver.on_pressed(node, message)
-            case m.ShardsWritten():
+            case ShardsWritten():
                 driver.on_shards(node, message)
-            case m.ShardsFailed():
+            case ShardsFailed():
                 driver.on_shards_failed(node, message)
-            case m.ManifestStored():
+            case ManifestStored():
                 driver.on_manifest_stored(node, message)
-            case m.Noted():
+            case Noted():
                 driver.on_noted(node, message)
             case _:
                 assert_never(message)

@@ -6,7 +6,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 
 from elasticd.checkpoints.manifest import Manifest, Stored
-from elasticd.core.words.messages import ShardsWritten
+from elasticd.core.words.shards import ShardsWritten
 from elasticd.types import Lineage, NodeId, Point, Stamp, Tag
 
 Key = tuple[Lineage, int, Stamp, int]

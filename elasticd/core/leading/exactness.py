@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from elasticd.core.context import Context
-from elasticd.core.words.messages import MemberStatus, Verdict, World
+from elasticd.core.words.records import World
+from elasticd.core.words.worlds import MemberStatus, Verdict
 from elasticd.types import NodeId
 
 Probes = list[tuple[NodeId, dict[str, Any]]]

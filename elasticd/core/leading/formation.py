@@ -10,18 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from elasticd.core.context import Context
-from elasticd.core.words.messages import (
-    Continue,
-    Form,
-    Go,
-    Heard,
-    Listening,
-    Noted,
-    Notice,
-    Ready,
-    View,
-    World,
-)
+from elasticd.core.words.records import Heard, View, World
+from elasticd.core.words.worlds import Continue, Form, Go, Listening, Noted, Notice, Ready
 from elasticd.recovery.quorum import holds
 from elasticd.types import NodeId
 

@@ -19,7 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticd.core.context import Context
-from elasticd.core.words.messages import Lend, Lent, Prepare, Prepared, Progress, Wanted, World
+from elasticd.core.words.records import Wanted, World
+from elasticd.core.words.worlds import Lend, Lent, Prepare, Prepared, Progress
 from elasticd.types import JobId, NodeId, Point
 
 _AHEAD_STEPS = 2

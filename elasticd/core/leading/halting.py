@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from elasticd.core.context import Context
-from elasticd.core.words.messages import Halt, Progress, World
+from elasticd.core.words.records import World
+from elasticd.core.words.worlds import Halt, Progress
 from elasticd.types import JobId, NodeId, Tag
 
 HALTED = "paused"

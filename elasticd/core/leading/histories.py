@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from elasticd.core.context import Context
 from elasticd.core.leading.planning import Start
-from elasticd.core.words.messages import World
+from elasticd.core.words.records import World
 from elasticd.recovery import lineages
 from elasticd.types import JobId
 

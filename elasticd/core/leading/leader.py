@@ -32,20 +32,18 @@ from elasticd.core.leading.planning import Start
 from elasticd.core.leading.relief import Relief
 from elasticd.core.leading.roster import HOLDING, LEFT, Roster
 from elasticd.core.leading.trust import Trust
-from elasticd.core.words.messages import (
-    GOING_BACK,
-    Digest,
+from elasticd.core.words.records import GOING_BACK, JobRecord, JobState, View, World
+from elasticd.core.words.shards import Digest, ManifestStored, ShardsFailed, ShardsWritten
+from elasticd.core.words.tables import Summary
+from elasticd.core.words.worlds import (
     Discharge,
     Fault,
     Formed,
     Freeze,
     Holding,
     Hung,
-    JobRecord,
-    JobState,
     Lent,
     Listening,
-    ManifestStored,
     MemberStatus,
     Noted,
     Prepared,
@@ -54,11 +52,6 @@ from elasticd.core.words.messages import (
     Ready,
     Rechecked,
     Release,
-    ShardsFailed,
-    ShardsWritten,
-    Summary,
-    View,
-    World,
 )
 from elasticd.recovery import faults, recheck
 from elasticd.recovery.faults import RING_FAULTS

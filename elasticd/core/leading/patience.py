@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 
-from elasticd.core.words.messages import Progress, World
+from elasticd.core.words.records import World
+from elasticd.core.words.worlds import Progress
 from elasticd.types import NodeId, Tag
 
 FACTOR = 8.0

@@ -13,7 +13,8 @@ from elasticd.checkpoints import choose
 from elasticd.checkpoints.line import descends
 from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.core.leading.roster import Roster
-from elasticd.core.words.messages import Holding, World
+from elasticd.core.words.records import World
+from elasticd.core.words.worlds import Holding
 from elasticd.recovery import regroup, restore
 from elasticd.recovery.lineages import Left, Parting, Ran, is_left, partings, remaining
 from elasticd.recovery.relief import Cut

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elasticd.core.context import Context
-from elasticd.core.words.messages import World
+from elasticd.core.words.records import World
 from elasticd.recovery import faults
 from elasticd.recovery import relief as levels
 from elasticd.settings.job import BatchTable

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from elasticd.checkpoints.manifest import Stored
-from elasticd.core.words.messages import MemberStatus, View, World
+from elasticd.core.words.records import View, World
+from elasticd.core.words.worlds import MemberStatus
 from elasticd.recovery import relief
 from elasticd.recovery.lineages import Ran
 from elasticd.types import Lineage, NodeId

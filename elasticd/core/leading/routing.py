@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from elasticd.core.leading.roster import Roster
-from elasticd.core.words.messages import Holding, World
+from elasticd.core.words.records import World
+from elasticd.core.words.worlds import Holding
 from elasticd.recovery import links
 from elasticd.recovery.restore import Resume
 from elasticd.types import NodeId

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from elasticd.core.words.messages import MemberStatus, Progress, World
+from elasticd.core.words.records import World
+from elasticd.core.words.worlds import MemberStatus, Progress
 from elasticd.types import NodeId
 
 

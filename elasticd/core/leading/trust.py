@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from elasticd.core.context import Context
-from elasticd.core.words.messages import Digest, Fault, Holding, Rechecked, World
+from elasticd.core.words.records import World
+from elasticd.core.words.shards import Digest
+from elasticd.core.words.worlds import Fault, Holding, Rechecked
 from elasticd.recovery import divergence, recheck
 from elasticd.recovery.poison import Deaths
 from elasticd.recovery.recheck import Check, Finding

@@ -15,7 +15,8 @@ from elasticd.core.context import Context
 from elasticd.core.membership.circle import Circle
 from elasticd.core.membership.damping import Damping
 from elasticd.core.membership.detector import Bounds, Detector
-from elasticd.core.words.messages import Heartbeat, Leaving, Missing, View
+from elasticd.core.words.records import View
+from elasticd.core.words.views import Heartbeat, Leaving, Missing
 from elasticd.types import NO_TAG, NodeId, Tag
 
 _SELDOM = 4

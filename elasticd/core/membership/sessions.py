@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from elasticd.core.words.frames import Frame
-from elasticd.core.words.messages import UNNUMBERED, Heartbeat, Message
+from elasticd.core.words.messages import UNNUMBERED, Message
+from elasticd.core.words.views import Heartbeat
 
 ACK_SECONDS = 0.05
 """An acknowledgement waits this long for something to travel on."""

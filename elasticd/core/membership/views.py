@@ -15,16 +15,8 @@ from math import inf
 from elasticd.core.context import Context
 from elasticd.core.membership.liveness import Liveness
 from elasticd.core.membership.votes import Votes
-from elasticd.core.words.messages import (
-    Heard,
-    Heartbeat,
-    Leaving,
-    View,
-    ViewAck,
-    ViewForm,
-    ViewNack,
-    ViewPropose,
-)
+from elasticd.core.words.records import Heard, View
+from elasticd.core.words.views import Heartbeat, Leaving, ViewAck, ViewForm, ViewNack, ViewPropose
 from elasticd.recovery.quorum import History
 from elasticd.types import NO_TAG, NodeId, Tag
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from elasticd.core.context import Context
-from elasticd.core.words.messages import Heard, View
+from elasticd.core.words.records import Heard, View
 from elasticd.recovery import quorum
 from elasticd.recovery.quorum import History, Session
 from elasticd.types import NO_TAG, JobId, NodeId, Tag

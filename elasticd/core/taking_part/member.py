@@ -40,29 +40,24 @@ from elasticd.core.words.effects import (
     StopReducer,
     TellTrainer,
 )
-from elasticd.core.words.messages import (
-    Digest,
+from elasticd.core.words.messages import Message
+from elasticd.core.words.records import JobRecord, Wanted, World
+from elasticd.core.words.shards import Digest, PullShards, ShardsFailed, ShardsWritten
+from elasticd.core.words.worlds import (
     Fault,
     Form,
     Freeze,
     Holding,
-    JobRecord,
     Lend,
     Lent,
     Listening,
     MemberStatus,
-    Message,
     Prepare,
     Prepared,
     Pressed,
     Progress,
-    PullShards,
     Ready,
     Rechecked,
-    ShardsFailed,
-    ShardsWritten,
-    Wanted,
-    World,
 )
 from elasticd.recovery import signatures
 from elasticd.recovery.faults import RING_FAULTS, of_reducer

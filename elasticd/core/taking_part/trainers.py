@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from elasticd.core.words.messages import Progress, ShardsFailed, ShardsWritten, TrainerStatus, World
+from elasticd.core.words.records import TrainerStatus, World
+from elasticd.core.words.shards import ShardsFailed, ShardsWritten
+from elasticd.core.words.worlds import Progress
 from elasticd.recovery import signatures
 from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag
 

@@ -15,7 +15,9 @@ from typing import Any, Literal
 
 from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.core.words.frames import Frame
-from elasticd.core.words.messages import JobRecord, Message, Path, ShardsWritten, Wanted, World
+from elasticd.core.words.messages import Message
+from elasticd.core.words.records import JobRecord, Path, Wanted, World
+from elasticd.core.words.shards import ShardsWritten
 from elasticd.recovery.signatures import Memory
 from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag
 

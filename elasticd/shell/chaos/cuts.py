@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import structlog
 
-from elasticd.core.words.messages import World
+from elasticd.core.words.records import World
 from elasticd.errors import OperationError
 from elasticd.ipc.foreign import Address, shut_down
 from elasticd.settings.config import split_address

@@ -19,7 +19,7 @@ import structlog
 from elasticd.core.taking_part import childtalk
 from elasticd.core.words import effects as e
 from elasticd.core.words.codec import to_plain
-from elasticd.core.words.messages import JobRecord, World
+from elasticd.core.words.records import JobRecord, World
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.ipc.child import DUMP_SIGNAL
 from elasticd.ipc.listening import is_listening

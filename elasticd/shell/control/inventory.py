@@ -16,7 +16,7 @@ from elasticd.checkpoints.manifest import Stored
 from elasticd.checkpoints.port import Problem, Store
 from elasticd.checkpoints.retention import Policy, policies_of, prunable, superseded, useless
 from elasticd.checkpoints.summary import Row
-from elasticd.core.words.messages import JobRecord
+from elasticd.core.words.records import JobRecord
 from elasticd.errors import ElasticdError, OperationError, UsageError
 from elasticd.settings.job import JobSpec
 from elasticd.shell.control.server import Handler, Stream

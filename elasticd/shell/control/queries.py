@@ -14,7 +14,7 @@ from elasticd.archive import MAX_ARCHIVE_BYTES
 from elasticd.archive import digest as archive_digest
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
-from elasticd.core.words.messages import JobRecord, Path
+from elasticd.core.words.records import JobRecord, Path
 from elasticd.errors import ElasticdError, OperationError, UsageError
 from elasticd.settings.job import JobSpec
 from elasticd.shell.control.server import Handler, Stream

@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 import tenacity
 
-from elasticd.core.words.messages import Path
+from elasticd.core.words.records import Path
 from elasticd.errors import OperationError, ProtocolError, UsageError
 from elasticd.ipc.frames import MAX_FRAME_BYTES, Decoder, encode
 from elasticd.settings.config import split_address

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from elasticd.core.words.messages import Path
+from elasticd.core.words.records import Path
 from elasticd.types import NodeId
 
 PING_SECONDS = 0.15

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from elasticd import archive
 from elasticd.core.words import effects as e
-from elasticd.core.words.messages import JobRecord
+from elasticd.core.words.records import JobRecord
 from elasticd.errors import ElasticdError, OperationError, ProtocolError
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.network.retries import attempts

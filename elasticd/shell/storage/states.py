@@ -16,7 +16,7 @@ from elasticd.checkpoints.port import Store
 from elasticd.checkpoints.retention import KeepLast, policies_of, prunable
 from elasticd.checkpoints.store import LocalStore
 from elasticd.core.words import effects as e
-from elasticd.core.words.messages import JobRecord, Wanted, World
+from elasticd.core.words.records import JobRecord, Wanted, World
 from elasticd.errors import DiskError, ElasticdError, OperationError, ProtocolError, StateError
 from elasticd.settings.job import JobSpec
 from elasticd.shell.children.ranks import Ranks

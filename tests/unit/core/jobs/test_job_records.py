@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticd.core.words.messages import JobRecord, JobState
+from elasticd.core.words.records import JobRecord, JobState
 from elasticd.types import JobId
 
 STATES = get_args(JobState)

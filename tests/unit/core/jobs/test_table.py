@@ -7,7 +7,7 @@ from typing import Any
 from elasticd.core.context import Context
 from elasticd.core.jobs.table import JobTable
 from elasticd.core.words import effects as e
-from elasticd.core.words import messages as m
+from elasticd.core.words.records import JobRecord
 from elasticd.types import JobId, NodeId
 
 ME, OTHER = NodeId("me"), NodeId("other")
@@ -19,9 +19,9 @@ def table() -> JobTable:
     return JobTable(ctx, lambda: (ME, OTHER), lambda: (ME, OTHER))
 
 
-def record(job: JobId = JOB, number: int = 1, priority: int = 0) -> m.JobRecord:
+def record(job: JobId = JOB, number: int = 1, priority: int = 0) -> JobRecord:
     spec = {"job": {"name": "job", "priority": priority}}
-    return m.JobRecord(job, number, spec, "digest", "queued")
+    return JobRecord(job, number, spec, "digest", "queued")
 
 
 def replies(jobs: JobTable) -> list[dict[str, Any]]:

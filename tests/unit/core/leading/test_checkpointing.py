@@ -10,15 +10,14 @@ from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.core.context import Context
 from elasticd.core.leading.checkpointing import Checkpoints
 from elasticd.core.words import effects as e
-from elasticd.core.words.messages import (
+from elasticd.core.words.records import View, World
+from elasticd.core.words.shards import (
     Consistent,
     ManifestStore,
     ManifestStored,
     PullShards,
     ShardsFailed,
     ShardsWritten,
-    View,
-    World,
 )
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag

@@ -9,7 +9,8 @@ import pytest
 from elasticd.core.context import Context
 from elasticd.core.leading.checkpointing import Checkpoints
 from elasticd.core.words.effects import Emit
-from elasticd.core.words.messages import ShardsWritten, View
+from elasticd.core.words.records import View
+from elasticd.core.words.shards import ShardsWritten
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from elasticd.core.leading.patience import FLOOR_SECONDS, Patience
-from elasticd.core.words.messages import Progress, World
+from elasticd.core.words.records import World
+from elasticd.core.words.worlds import Progress
 from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag
 
 A, B = NodeId("a"), NodeId("b")

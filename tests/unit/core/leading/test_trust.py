@@ -8,7 +8,8 @@ from elasticd.core.context import Context
 from elasticd.core.leading.leader import Driver
 from elasticd.core.leading.trust import Trust
 from elasticd.core.words import effects as e
-from elasticd.core.words.messages import Digest, PullShards, ShardsWritten, View
+from elasticd.core.words.records import View
+from elasticd.core.words.shards import Digest, PullShards, ShardsWritten
 from elasticd.types import NodeId, Stamp, Tag
 from tests.unit.core.leading.test_checkpointing import (
     GENERATION,

@@ -12,7 +12,7 @@ import pytest
 from elasticd.core.membership.overlay import FULL_MESH_NODES
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
-from elasticd.core.words.messages import Missing
+from elasticd.core.words.views import Missing
 from elasticd.types import NodeId
 
 

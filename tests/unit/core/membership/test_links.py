@@ -151,7 +151,7 @@ def test_a_connection_that_closes_and_stays_closed_costs_no_view_either() -> Non
 
 @pytest.mark.parametrize("closed", [False, True])
 def test_messages_pass_while_the_link_is_dead(closed: bool) -> None:
-    from elasticd.core.words.messages import Summary
+    from elasticd.core.words.tables import Summary
     from elasticd.types import JobId
 
     mesh = Mesh(A, B, C)
@@ -272,7 +272,7 @@ def test_a_real_partition_is_still_one() -> None:
 
 def test_a_relay_takes_no_nonsense() -> None:
     from elasticd.core.words.frames import Frame
-    from elasticd.core.words.messages import Carry
+    from elasticd.core.words.views import Carry
 
     mesh = Mesh(A, B, C)
     for frame in ({}, {"t": "frame", "v": 9}, encode_frame(Frame(("x", "y"), 1, 0, 0, 1, 0, None))):

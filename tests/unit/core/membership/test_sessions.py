@@ -14,7 +14,9 @@ from elasticd.core.membership.sessions import Session
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
 from elasticd.core.words.frames import Frame, decode_frame, encode_frame
-from elasticd.core.words.messages import Heartbeat, JobsKept, Message
+from elasticd.core.words.messages import Message
+from elasticd.core.words.tables import JobsKept
+from elasticd.core.words.views import Heartbeat
 from elasticd.errors import ProtocolError
 from elasticd.types import NO_TAG, JobId, NodeId
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from elasticd.core.words import effects as e
-from elasticd.core.words.messages import ViewForm, ViewPropose
+from elasticd.core.words.views import ViewForm, ViewPropose
 from elasticd.types import NodeId
 
 from .wires import Wires
@@ -103,7 +103,7 @@ def test_a_node_that_was_silent_is_heard_again_on_the_same_connection() -> None:
 
 
 def test_an_obituary_counts_whether_it_comes_before_or_after_the_closed_connection() -> None:
-    from elasticd.core.words.messages import Obituary
+    from elasticd.core.words.views import Obituary
 
     for early in (True, False):
         wires = Wires(A, B, C)
@@ -120,7 +120,7 @@ def test_an_obituary_counts_whether_it_comes_before_or_after_the_closed_connecti
 
 
 def test_an_obituary_of_a_node_that_lives_kills_nobody() -> None:
-    from elasticd.core.words.messages import Obituary
+    from elasticd.core.words.views import Obituary
 
     wires = Wires(A, B, C)
     wires.connect(A, B, C)
@@ -413,7 +413,7 @@ def test_votes_survive_a_restart() -> None:
 
 
 def test_an_answer_to_another_step_of_a_ballot_does_not_count() -> None:
-    from elasticd.core.words.messages import ViewAck
+    from elasticd.core.words.views import ViewAck
     from elasticd.recovery.quorum import History
 
     wires = Wires(A, B, strict=True)

@@ -12,7 +12,8 @@ from elasticd.core.taking_part.member import Member
 from elasticd.core.taking_part.spares import SpareReducers
 from elasticd.core.taking_part.trainers import Trainer
 from elasticd.core.words import effects as e
-from elasticd.core.words.messages import Fault, JobRecord, Pressed, World
+from elasticd.core.words.records import JobRecord, World
+from elasticd.core.words.worlds import Fault, Pressed
 from elasticd.recovery.signatures import Memory
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag

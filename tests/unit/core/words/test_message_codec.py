@@ -14,12 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticd.checkpoints.manifest import Manifest
-from elasticd.core.words import messages as m
 from elasticd.core.words.codec import from_plain, to_plain
+from elasticd.core.words.messages import Message, decode, encode
+from elasticd.core.words.records import JobRecord, View, World
 from elasticd.errors import ProtocolError
 from elasticd.types import NO_TAG, NodeId, Tag
 
-KINDS: list[type[Any]] = list(typing.get_args(m.Message))
+KINDS: list[type[Any]] = list(typing.get_args(Message))
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
@@ -61,9 +62,9 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 def test_a_message_survives_the_wire(kind: type[Any]) -> None:
     @settings(max_examples=15)
     @given(values(kind))
-    def survives(message: m.Message) -> None:
-        carried = msgpack.unpackb(msgpack.packb(m.encode(message)), strict_map_key=False)
-        assert m.decode(carried) == message
+    def survives(message: Message) -> None:
+        carried = msgpack.unpackb(msgpack.packb(encode(message)), strict_map_key=False)
+        assert decode(carried) == message
 
     survives()
 
@@ -85,21 +86,21 @@ def test_a_message_survives_the_wire(kind: type[Any]) -> None:
 )
 def test_refuses_a_malformed_message(plain: dict[str, Any], part: str) -> None:
     with pytest.raises(ProtocolError, match=part.replace("[", r"\[").replace(".", r"\.")):
-        m.decode(plain)
+        decode(plain)
 
 
 @given(PLAIN)
 def test_any_plain_value_is_read_or_refused(plain: Any) -> None:
-    for hint in (m.View, m.World, m.JobRecord, Manifest, tuple[int, str], int | None):
+    for hint in (View, World, JobRecord, Manifest, tuple[int, str], int | None):
         with contextlib.suppress(ProtocolError):
             from_plain(hint, plain)
 
 
 def test_a_job_state_is_one_of_those_that_there_are() -> None:
-    record = to_plain(m.JobRecord(typing.cast(Any, "j"), 1, {}, "a", "queued"))
-    assert from_plain(m.JobRecord, record).state == "queued"
+    record = to_plain(JobRecord(typing.cast(Any, "j"), 1, {}, "a", "queued"))
+    assert from_plain(JobRecord, record).state == "queued"
     with pytest.raises(ProtocolError, match="'over' is none of"):
-        from_plain(m.JobRecord, {**record, "state": "over"})
+        from_plain(JobRecord, {**record, "state": "over"})
 
 
 def test_a_whole_number_may_stand_for_a_fraction_but_not_the_reverse() -> None:

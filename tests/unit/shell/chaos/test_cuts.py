@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from elasticd.core.words.messages import World
+from elasticd.core.words.records import World
 from elasticd.errors import OperationError, UsageError
 from elasticd.ipc.foreign import shut_down
 from elasticd.shell.chaos import inject as chaos

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.core.recall import Recall
-from elasticd.core.words.messages import Heard, JobRecord, View, World
+from elasticd.core.words.records import Heard, JobRecord, View, World
 from elasticd.errors import StateError
 from elasticd.shell.storage.journal import Journal
 from elasticd.shell.storage.records import JOURNAL_NAME, Memory

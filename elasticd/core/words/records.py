@@ -1,0 +1,216 @@
+"""What nodes keep and agree on: views, worlds, and the tables of jobs and nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from elasticd.checkpoints.manifest import Manifest
+from elasticd.recovery import lineages
+from elasticd.types import JobId, Lineage, NodeId, Point, Range, Stamp, Tag
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The newest world of a job that a node has heard of, in it or not."""
+
+    job: JobId
+    generation: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The agreed set of living nodes."""
+
+    epoch: Tag
+    members: tuple[NodeId, ...]
+    primary: bool = True
+    """Whether it may train. In a proposal with ``partition = "strict"`` it is False until all
+    members have promised it and said what they remember."""
+    why: str = ""
+    """Why it is primary, or not; with ``partition = "available"`` empty."""
+    away: tuple[NodeId, ...] = ()
+    """Nodes that may still train in an older view, until they notice."""
+    heard: tuple[Heard, ...] = ()
+    """What its members had heard of worlds."""
+    voters: tuple[NodeId, ...] = ()
+    """Nodes that leave on purpose, and have their say in who may train for the last time."""
+
+    @property
+    def leader(self) -> NodeId:
+        return self.epoch.leader
+
+
+JobState = Literal["queued", "running", "failed", "finished", "cancelled"]
+
+_PRECEDENCE: tuple[JobState, ...] = ("queued", "running", "failed", "finished", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One job as every node keeps it. Records merge by union; a cancel is a tombstone that wins."""
+
+    id: JobId
+    number: int
+    spec: dict[str, Any]
+    archive: str
+    state: JobState
+    reason: str | None = None
+    step: int = 0
+    digest: str | None = None
+    relief: int = 0
+    """What was given up for want of memory (elasticd.recovery.relief); it only grows."""
+    account: dict[str, Any] = field(default_factory=dict)
+    """Of an ended job: what ``status`` shows of its course, which no leader remembers later."""
+    turn: int = 0
+    """Grows with each change between queued and running: of two records the later one counts."""
+    rested: str = ""
+    """The generation that was stopped when it was paused last."""
+    intent: int = 0
+    """Grows with each pause and resume of the operator; odd: it shall be paused."""
+    left: tuple[tuple[Lineage, int], ...] = ()
+    """Lineages that met one that was further, and the step behind which they are left
+    (recovery/lineages.py)."""
+    ran: tuple[tuple[Lineage, Tag], ...] = ()
+    """How far lineages went from which a world turned away: who has slept through that knows only
+    an older generation of it."""
+
+    @property
+    def paused(self) -> bool:
+        """Whether the operator wants it paused; it is when it is no longer running."""
+        return self.intent % 2 == 1
+
+    @property
+    def priority(self) -> int:
+        return int(self.spec["job"].get("priority", 0))
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ("failed", "finished", "cancelled")
+
+    def merged(self, other: JobRecord) -> JobRecord:
+        """The record that both sides agree on, whichever side merges."""
+
+        def rank(record: JobRecord) -> tuple[int, int, int, int, str, str, str, str]:
+            # Any order will do, but it must tell apart whatever differs: "" is not None.
+            precedence = _PRECEDENCE.index(record.state)
+            end = precedence if record.ended else 0
+            account = repr(sorted(record.account.items())) if record.account else ""
+            texts = repr(record.reason), repr(record.digest), record.rested, account
+            return end, record.turn, precedence, record.step, *texts
+
+        return replace(
+            max(self, other, key=rank),
+            relief=max(self.relief, other.relief),
+            intent=max(self.intent, other.intent),
+            left=lineages.merged(self.left, other.left),
+            ran=lineages.latest(self.ran, other.ran),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """What operators want of a node. Records merge by the highest intent."""
+
+    node: NodeId
+    intent: int = 0
+    """Grows with each drain and undrain; odd: no job is to run there."""
+
+    @property
+    def draining(self) -> bool:
+        return self.intent % 2 == 1
+
+    def merged(self, other: NodeRecord) -> NodeRecord:
+        """The record that both sides agree on, whichever side merges."""
+        return max(self, other, key=lambda record: record.intent)
+
+
+GOING_BACK = ("rescue", "restore")
+"""The rungs by which committed steps may be lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The ordered members of one job with their plan. Numbered by generation.
+
+    ``shares_now`` deals the grains of step ``step + 1``, ``shares`` those of all later steps.
+    ``sources`` says per rank where its state comes from: ``keep``, ``init``, ``peer:NODE`` (the
+    whole state), ``updates:NODE`` (the reduced gradients that it lacks) or ``checkpoint``.
+    """
+
+    job: JobId
+    generation: Tag
+    epoch: Tag
+    lineage: Lineage
+    parent: Point | None
+    step: int
+    stamp: Stamp
+    members: tuple[NodeId, ...]
+    sources: tuple[str, ...]
+    hosts: tuple[str, ...]
+    shares_now: tuple[tuple[Range, ...], ...]
+    shares: tuple[tuple[Range, ...], ...]
+    rung: str
+    reason: str
+    recoveries: int
+    lost_steps: int
+    exact: bool
+    checkpointed: int
+    manifest: Manifest | None
+    holders: tuple[tuple[NodeId, ...], ...]
+    """Of a restore: the checkpoint, and per shard the nodes to ask for it, in order."""
+    relief: int = 0
+    """The level of relief in force; the grains that shares deal depend on it."""
+    count: int = 0
+    """Into how many shards a checkpoint is cut, where it was begun in that way; 0: as many as there
+    are members."""
+    diverged: tuple[tuple[NodeId, int], ...] = ()
+    """How often nodes were the odd one out in this job; twice is once too often."""
+    writers: tuple[tuple[int, ...], ...] = ()
+    """Per shard the ranks that write it, where failure domains decide; empty: as usual."""
+
+    @property
+    def shards(self) -> int:
+        """Into how many shards a checkpoint is cut."""
+        return self.count or len(self.members)
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether it may start before steps that were committed."""
+        return self.rung in GOING_BACK
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A state to be had from any of ``holders``, each of which gives a part of it.
+
+    With ``since`` the taker holds that point, and the updates that lead from there on will do.
+    """
+
+    point: Point
+    holders: tuple[NodeId, ...]
+    since: Point | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerStatus:
+    """A trainer as its daemon sees it. ``phase``: starting, ready, active, finished, released,
+    done."""
+
+    phase: str
+    pid: int
+    fingerprint: dict[str, str]
+    probe: dict[str, Any] | None
+    judged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """How a node last found ``peer`` at one of its addresses (``host``, without a port; ``*``: at
+    any). Seconds and bytes per second are 0 where nothing was measured."""
+
+    peer: NodeId
+    host: str
+    healthy: bool
+    round_trip_seconds: float = 0.0
+    bytes_per_second: float = 0.0

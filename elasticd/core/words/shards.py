@@ -1,0 +1,134 @@
+"""What a member and the leader say to each other about checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elasticd.checkpoints.manifest import Manifest
+from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """The check of the model of a committed step, as the sender holds it."""
+
+    job: JobId
+    generation: Tag
+    step: int
+    stamp: Stamp
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShardsWritten:
+    """These shards of a state are durable on the sender."""
+
+    job: JobId
+    generation: Tag
+    lineage: Lineage
+    step: int
+    stamp: Stamp
+    count: int
+    shards: tuple[tuple[int, int, str], ...]
+    digest: str
+    """The model's, from those who have the first shard at least; else empty."""
+    stall_seconds: float
+    write_seconds: float
+    mode: str = ""
+    """How the state was held meanwhile: reference or slices."""
+    cost_seconds: float = 0.0
+    """By how much the steps beside the writing were longer than others, in all."""
+    metric: float | None = None
+    """The figure by which the job keeps its best checkpoint."""
+    step_seconds: float = 0.0
+    """Of a step beside which nothing is written; 0: not known."""
+    tensors: tuple[tuple[tuple[str, str], ...], ...] = ()
+    """Of each of ``shards``, if known: its tensors and the beginning of their digests."""
+    check: str = ""
+    """Of the parameters that the sender has itself; none where it has copied the shards."""
+
+    def own(self) -> Digest | None:
+        """What it says of the sender's own parameters."""
+        if not self.check:
+            return None
+        return Digest(self.job, self.generation, self.step, self.stamp, self.check)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardsFailed:
+    """The sender has not stored its part of a checkpoint, or copies that it was asked for."""
+
+    job: JobId
+    generation: Tag
+    lineage: Lineage
+    step: int
+    stamp: Stamp
+    count: int
+    reason: str
+    refused: bool
+    """Its disk refuses; otherwise it may work another time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestStored:
+    job: JobId
+    lineage: Lineage
+    step: int
+    stamp: Stamp
+    count: int
+    """Of shards: one state may be cut in two ways, by worlds of two sizes."""
+    ok: bool
+    reason: str
+    refused: bool = False
+    """As in :class:`ShardsFailed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestStore:
+    job: JobId
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Consistent:
+    """This checkpoint is consistent: older ones may go as the job's retention wants."""
+
+    job: JobId
+    lineage: Lineage
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """From ``step`` on checkpoint every so many steps. A member that hears it late writes shards of
+    other steps, which nobody completes: they are swept away."""
+
+    job: JobId
+    generation: Tag
+    every: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class PullShards:
+    """Ask a node to hold copies.
+
+    ``sources`` names per shard the nodes that have it.
+    """
+
+    job: JobId
+    generation: Tag
+    lineage: Lineage
+    step: int
+    stamp: Stamp
+    count: int
+    digest: str
+    shards: tuple[tuple[int, int, str], ...]
+    sources: tuple[tuple[NodeId, ...], ...]
+
+    def undone(self, reason: str) -> ShardsFailed:
+        """The answer of a node that may do it another time."""
+        return ShardsFailed(
+            self.job, self.generation, self.lineage, self.step, self.stamp, self.count, reason,
+            refused=False,
+        )  # fmt: skip

@@ -1,0 +1,328 @@
+"""What a member and the leader of a view say to each other about one job's world."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from elasticd.checkpoints.manifest import Stored
+from elasticd.core.words.records import Heard, Path, TrainerStatus, Wanted, World
+from elasticd.core.words.shards import (
+    Consistent,
+    Digest,
+    Interval,
+    ManifestStore,
+    ManifestStored,
+    PullShards,
+    ShardsFailed,
+    ShardsWritten,
+)
+from elasticd.types import JobId, NodeId, Point, Stamp, Tag
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStatus:
+    epoch: Tag
+    job: JobId
+    trainer: TrainerStatus | None
+    trouble: str
+    hopeless: bool
+    """No trainer comes up here, however often it is tried."""
+    fatal: str
+    """The script's own failure, if that is what ended the trainer: the job is over."""
+    world: World | None
+    """The newest that the node was a member of, whether or not its trainer is in it still."""
+    formed: bool
+    ready: bool
+    """The trainer is in ``world`` with the right state and a ring, and nothing speaks against
+    it."""
+    faults: tuple[tuple[str, str], ...]
+    """What speaks against the node in ``world``: (fault, evidence)."""
+    committed: int
+    warm: bool
+    """A spare reducer is at hand: the next world does not wait for a process to start."""
+    reducer_pid: int | None
+    counter: int
+    stored: tuple[Stored, ...]
+    domain: str = ""
+    """The node's failure domain."""
+    hosts: tuple[str, ...] = ()
+    """The node's own addresses, without ports, best first."""
+    paths: tuple[Path, ...] = ()
+    """How it reaches other nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Answer to :class:`Freeze`: the generation is left, and this is what the node holds now."""
+
+    epoch: Tag
+    job: JobId
+    serial: str
+    able: bool
+    """There is a trainer that can enter a world."""
+    point: Point | None
+    entered: Tag | None
+    """The newest world in which this trainer has had the right state."""
+    committed: int
+    host: str
+    counter: int
+    gives: tuple[Stamp, ...] = ()
+    """From these states on it has every update up to ``point``."""
+    replays: bool = False
+    """It can apply updates that others have made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """A trainer keeps the state of ``step`` for others, and the updates from there on; or
+    ``reason`` says why not."""
+
+    job: JobId
+    generation: Tag
+    step: int
+    stamp: Stamp
+    reason: str = ""
+    never: bool = False
+    """No other step would do: the script's own code is part of the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The sender's trainer, which is in no world, holds this state now; or ``reason`` says why
+    not."""
+
+    job: JobId
+    generation: Tag
+    point: Point | None
+    reason: str = ""
+    replays: bool = False
+    """It can apply updates that others have made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    job: JobId
+    generation: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Reducer in the ring, trainer in the resume state."""
+
+    job: JobId
+    generation: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One piece of evidence. ``culprit`` is the node that it speaks against, not always the
+    sender."""
+
+    job: JobId
+    generation: Tag
+    culprit: NodeId
+    fault: str
+    evidence: str
+    fatal: str = ""
+    status: int | None = None
+    """Of a fault that ended the trainer: its exit code, or minus the signal."""
+    age_seconds: float = 0.0
+    """How long before this message the first sign of it was seen."""
+    confidence: str = ""
+    """How sure that is, where the sender knows better than the kind of fault says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Answer to :class:`Notice`: it is on this node's disk."""
+
+    job: JobId
+    generation: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    job: JobId
+    generation: Tag
+    step: int
+    stamp: Stamp
+    committed: int
+    loss: float | None
+    phase: str
+    steps_per_second: float
+    memory_bytes: int
+    metrics: dict[str, Any]
+    grain_seconds: float = 0.0
+    """What a grain, and an update, took the sender lately; 0: it has made none."""
+    update_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pressed:
+    """Memory runs short on the sender, and what it could give up by itself did not help."""
+
+    job: JobId
+    generation: Tag
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rechecked:
+    """The digest of one grain's gradient, which others compute too."""
+
+    job: JobId
+    generation: Tag
+    step: int
+    grain: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Tell the leader, who has just begun to drive the job, how the member is."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    epoch: Tag
+    job: JobId
+    serial: str
+    alone: bool
+    """No other node is asked: an answer need not wait for a warm reducer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A world is about to form in which the receiver may not be. With ``partition = "strict"`` so
+    many nodes know of every world that the next primary view has one of them."""
+
+    epoch: Tag
+    heard: Heard
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    world: World
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    job: JobId
+    generation: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    job: JobId
+    generation: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class Formed:
+    job: JobId
+    generation: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    job: JobId
+    generation: Tag
+    exact: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hung:
+    """The receiver's trainer has overstayed in a phase: end it, with its stack as evidence."""
+
+    job: JobId
+    generation: Tag
+    why: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lend:
+    """Keep the state of ``step`` by reference when it is reached, and the updates from there on,
+    for members to come. ``step`` None: let go of that state; without ``log`` of the updates too."""
+
+    job: JobId
+    generation: Tag
+    step: int | None
+    log: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Bring this state to the receiver's trainer, which is in no world, while the others train."""
+
+    job: JobId
+    generation: Tag
+    wanted: Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Discharge:
+    """The receiver is draining, and a world runs without it: its trainer may end."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Commit ``step``, write a checkpoint of it, and go no further; -1: go on."""
+
+    job: JobId
+    generation: Tag
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    job: JobId
+    generation: Tag
+
+
+ToLeader = (
+    MemberStatus
+    | Holding
+    | Lent
+    | Prepared
+    | Listening
+    | Ready
+    | Fault
+    | Progress
+    | Digest
+    | Rechecked
+    | Pressed
+    | ShardsWritten
+    | ShardsFailed
+    | ManifestStored
+    | Noted
+)
+"""What members tell the leader about a job."""
+
+ToMember = (
+    Report
+    | Freeze
+    | Notice
+    | Form
+    | Go
+    | Continue
+    | Formed
+    | Verdict
+    | Hung
+    | Lend
+    | Prepare
+    | Halt
+    | Discharge
+    | Release
+    | ManifestStore
+    | Consistent
+    | PullShards
+    | Interval
+)
+"""What the leader tells a member; from anybody else it is stale."""
