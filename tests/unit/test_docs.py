@@ -1,16 +1,38 @@
-"""What the documents name is there."""
+"""What the documents name is there, and what the README shows works."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from elasticd.settings import job
+from elasticd.settings.config import NodeConfig
+
 ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+DOCS = sorted(ROOT.glob("docs/*.md"))
+PAGES = [README, ROOT / "CHANGELOG.md", *DOCS]
+FOR_A_READER = [page for page in DOCS if page.stem != "architecture"]
 
 
-@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/*.md")), ids=lambda page: page.stem)
+def keys(path: Path) -> set[str]:
+    """The first cells of the tables' rows, where they are code."""
+    cells = re.findall(r"^\| (`[^|]*`) \|", path.read_text(), re.MULTILINE)
+    return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+
+
+def anchors(path: Path) -> set[str]:
+    """What may stand behind ``#`` in a link to the page, as GitHub makes it of the headings."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.stem)
 def test_tests_that_are_named(page: Path) -> None:
     named = set(re.findall(r"`(test_\w+)`", page.read_text()))
     found = {
@@ -19,3 +41,62 @@ def test_tests_that_are_named(page: Path) -> None:
         for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
     }
     assert named <= found, sorted(named - found)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if link.startswith("https://"):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_scripts_that_are_named(page: Path) -> None:
+    for script in re.findall(r"python (tests/[\w/]+\.py)", page.read_text()):
+        assert (ROOT / script).is_file(), script
+
+
+@pytest.mark.parametrize("page", FOR_A_READER, ids=lambda page: page.stem)
+def test_a_page_says_first_whom_it_is_for(page: Path) -> None:
+    title, empty, first = page.read_text().splitlines()[:3]
+    assert title.startswith("# ") and not empty and first.startswith("For whoever "), first
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text().splitlines()) < 200
+
+
+def test_every_setting_of_a_job_is_told() -> None:
+    tables = dataclasses.fields(job.JobSpec)
+    there = {
+        f"{table.name}.{item.name.rstrip('_')}"
+        for table in tables
+        for item in dataclasses.fields(getattr(job, f"{table.name.title()}Table"))
+    }
+    told = keys(ROOT / "docs/writing-jobs.md")
+    names = {table.name for table in tables}
+    assert {key for key in told if key.partition(".")[0] in names} == there
+
+
+def test_every_setting_of_a_node_is_told() -> None:
+    told = keys(ROOT / "docs/operating.md")
+    assert {item.name for item in dataclasses.fields(NodeConfig)} <= told
+
+
+@pytest.mark.process
+def test_the_job_in_the_readme_trains(tmp_path: Path) -> None:
+    text = README.read_text()
+    for kind, name in (("toml", "job.toml"), ("python", "train.py")):
+        found = re.search(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        assert found is not None
+        (tmp_path / name).write_text(found[1])
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "train.py")], capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    losses = [float(line.split()[1]) for line in done.stdout.splitlines()]
+    assert len(losses) == 100 and losses[-1] < losses[0] / 10
