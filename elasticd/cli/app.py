@@ -93,20 +93,20 @@ def local_up(
             "--partition",
             metavar="strict|available",
             show_default=False,
-            help="What the sides of a cut cluster do: each goes on (available), or one at most"
-            " (strict). Default: as the home has it, or available.",
+            help="What happens when the network is cut. available: each side goes on; strict: one"
+            " side at most. Default: as the home has it, or available.",
         ),
     ] = None,
     keep: Annotated[
         bool,
-        typer.Option("--keep", help="Until 'local down', start daemons again that die."),
+        typer.Option("--keep", help="Restart daemons that die, until 'local down'."),
     ] = False,
     home: Home = None,
     json: Json = False,
 ) -> None:
     """Start the daemons that don't run; return once they share a view.
 
-    On a home that has been used before, the same nodes come back with what they had stored.
+    A home that was used before gets the same nodes again, with what they had stored.
 
     \b
     Examples:
@@ -164,7 +164,7 @@ def submit_job(
 ) -> None:
     """Ship the folder of JOB.toml to the cluster, queue the job and print its id.
 
-    Files that .elasticdignore names (in the notation of .gitignore) are left out.
+    A file .elasticdignore in it, in the notation of .gitignore, names what is left out.
 
     \b
     Examples:
@@ -184,7 +184,12 @@ def submit_job(
 
 @app.command()
 def jobs(context: typer.Context, home: Home = None, json: Json = False) -> None:
-    """List all jobs, the ended ones too."""
+    """List all jobs, the ended ones too.
+
+    \b
+    Example:
+      elasticctl jobs
+    """
     options = common(context, home, json)
     status = options.client.request({"do": "status"})
     if options.json:
@@ -195,7 +200,12 @@ def jobs(context: typer.Context, home: Home = None, json: Json = False) -> None:
 
 @app.command()
 def nodes(context: typer.Context, home: Home = None, json: Json = False) -> None:
-    """List all nodes."""
+    """List all nodes: where each is, and whether it lives.
+
+    \b
+    Example:
+      elasticctl nodes --json
+    """
     options = common(context, home, json)
     status = options.client.request({"do": "status"})
     if options.json:
@@ -237,7 +247,7 @@ def logs(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Print what the ranks of a job printed.
+    """Print what a job's script printed, on every rank.
 
     \b
     Example:
@@ -268,7 +278,7 @@ def events(
 ) -> None:
     """Print what happened, one event a line, in local time.
 
-    With -f it goes on, also after the daemon that it asked has died.
+    With -f it prints new ones as they come, even if the daemon dies that it asked first.
 
     \b
     Example:
@@ -309,10 +319,10 @@ def _control(context: typer.Context, what: str, job: str, home: Path | None, jso
 
 @app.command(short_help="Stop a job at a stored step, and free its memory.")
 def pause(context: typer.Context, job: Job, home: Home = None, json: Json = False) -> None:
-    """Stop a job at a step that every rank has committed and stored, and end its processes.
+    """Stop a job at a committed and stored step, and end its processes.
 
-    It is done when every node has written it down; the job comes to rest a few steps later. The
-    next job of the queue may run meanwhile. Pausing a paused job changes nothing.
+    The command returns when every node has noted it. The job comes to rest a few steps later.
+    Meanwhile the next job of the queue may run. Pausing a paused job changes nothing.
 
     \b
     Example:
@@ -323,9 +333,9 @@ def pause(context: typer.Context, job: Job, home: Home = None, json: Json = Fals
 
 @app.command(short_help="Let a paused job go on, with the same bits.")
 def resume(context: typer.Context, job: Job, home: Home = None, json: Json = False) -> None:
-    """Let a paused job go on from the step at which it was paused, as if it had never been.
+    """Let a paused job go on from where it rests, with the same bits as if it had never paused.
 
-    If another job runs by now, it waits for its turn in the queue.
+    If another job trains by now, it waits for its turn in the queue.
 
     \b
     Example:
@@ -347,10 +357,10 @@ def _control_node(
 
 @app.command(short_help="Let a node's ranks leave, and run no job there.")
 def drain(context: typer.Context, node: Node, home: Home = None, json: Json = False) -> None:
-    """Let the ranks of a node leave at a step's boundary, and place no job on it.
+    """Let a node's ranks leave between two steps, and place no job on it.
 
-    No step is lost. The node stays a member of the cluster, and keeps what it has stored. A rank
-    that the job can't do without (world.min) stays until another node can take its place.
+    No step is lost. The node stays a member of the cluster, and keeps what it has stored. If the
+    job can't do without a rank (world.min), that rank stays until another node can take its place.
 
     \b
     Example:
@@ -374,7 +384,11 @@ def undrain(context: typer.Context, node: Node, home: Home = None, json: Json = 
 def demo(context: typer.Context, home: Home = None, json: Json = False) -> None:
     """Train a real model on a local cluster of 3 daemons, break it, and watch it heal.
 
-    Takes a few minutes. Then the same job runs undisturbed: both end with the same bits.
+    Then the same job runs undisturbed: both must end with the same bits. It takes a few minutes.
+
+    \b
+    Example:
+      elasticctl demo
     """
     options = common(context, home, json)
     # Loaded only now: nothing else needs it, and every command should start quickly.

@@ -19,7 +19,7 @@ app = typer.Typer(
 Rank = Annotated[int, typer.Option("--rank", min=0, help="The rank to hit.")]
 Process = Annotated[
     Literal["trainer", "reducer", "node"],
-    typer.Option("--process", help="Which process of the rank; node: its daemon and all of it."),
+    typer.Option("--process", help="Which process of the rank. node: its daemon and all others."),
 ]
 Seconds = Annotated[
     float, typer.Option("--seconds", min=0.0, help="How long it lasts; 0: for ever.")
@@ -64,7 +64,7 @@ def kill(
     _strike(context, "kill", job, rank, process, home, json)
 
 
-@app.command()
+@app.command(short_help="Stop a process with SIGSTOP, so that it hangs.")
 def hang(
     context: typer.Context,
     job: Job,
@@ -74,7 +74,7 @@ def hang(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Stop a process with SIGSTOP: it lives, keeps its sockets, and does nothing any more.
+    """Stop a process with SIGSTOP. It lives and keeps its sockets, but does nothing any more.
 
     \b
     Example:
@@ -89,7 +89,7 @@ def oom(
 ) -> None:
     """Let a trainer's next grain need more memory than there is.
 
-    On Linux its address space is limited first, on macOS the grain asks for more than Metal has.
+    On Linux its address space is limited first. On macOS the grain asks for more than Metal has.
 
     \b
     Example:
@@ -108,7 +108,7 @@ def slow(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Let a process run for two fifths of the time, in short slices.
+    """Stop a process for three quarters of the time, in short slices.
 
     \b
     Example:
@@ -121,8 +121,8 @@ How = Annotated[
     Literal["drop", "close", "one-way"],
     typer.Option(
         "--how",
-        help="drop: packets vanish, both ways (root); one-way: only those from the first to the"
-        " others vanish (root); close: connections end and are refused (no rights needed).",
+        help="drop: packets vanish, both ways (needs root); one-way: packets from the first to the"
+        " others vanish (needs root); close: connections end and are refused (needs no rights).",
     ),
 ]
 CutSeconds = Annotated[
@@ -149,7 +149,7 @@ def _cut(
         print(f"{what}: cut between {between} for {seconds:g} s ({how})")
 
 
-@app.command()
+@app.command(short_help="Cut the link between two nodes.")
 def link(
     context: typer.Context,
     one: Annotated[str, typer.Argument(metavar="A", help="A node.")],
@@ -159,9 +159,9 @@ def link(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Cut the link between two nodes: their daemons' connections and their reducers'.
+    """Cut the link between two nodes, for their daemons and for their reducers.
 
-    The packet filter's rules go by themselves when the time is over, even if the daemons die.
+    The cut ends by itself when the time is over, even if the daemons die.
 
     \b
     Examples:
@@ -171,7 +171,7 @@ def link(
     _cut(context, "link", [[one], [other]], how, seconds, home, json)
 
 
-@app.command()
+@app.command(short_help="Cut every link between groups of nodes.")
 def partition(
     context: typer.Context,
     groups: Annotated[
@@ -182,7 +182,9 @@ def partition(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Cut every link between groups of nodes; links inside a group, and of others, stay.
+    """Cut every link between groups of nodes. All other links stay.
+
+    The cut ends by itself when the time is over, even if the daemons die.
 
     \b
     Examples:

@@ -42,7 +42,7 @@ def _client(options: Common) -> Client:
 
 @app.callback(invoke_without_command=True)
 def checkpoints(context: typer.Context, home: Home = None, json: Json = False) -> None:
-    """The stored states of a job, on all nodes."""
+    """List, verify, export and remove stored states."""
     common(context, home, json)
     if context.invoked_subcommand is None:
         print(context.get_help())
@@ -65,14 +65,14 @@ def list_(context: typer.Context, job: Job, home: Home = None, json: Json = Fals
     _print_silent(answer)
 
 
-@app.command()
+@app.command(short_help="Read every replica, and find what is damaged.")
 def verify(
     context: typer.Context, job: Job, step: Step = None, home: Home = None, json: Json = False
 ) -> None:
-    """Read every replica of every shard on every node and compare it with its digest.
+    """Read every replica of every shard on every node, and compare it with its digest.
 
-    Exits with 1 if a replica is rotten, cut or missing. Damage is repaired by the daemons when
-    they next come across it, or at a restore.
+    Exits with 1 if a replica is rotten, cut or missing. The daemons repair it when they next come
+    across it, or at a restore.
 
     \b
     Example:
@@ -105,7 +105,7 @@ def verify(
         raise typer.Exit(1)
 
 
-@app.command("export")
+@app.command("export", short_help="Write the parameters as plain safetensors.")
 def export_(
     context: typer.Context,
     job: Job,
@@ -210,9 +210,10 @@ def prune(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Remove checkpoints on all nodes. Without options, what the job's own policy doesn't keep.
+    """Remove checkpoints on all nodes.
 
-    The newest consistent checkpoint of each line always stays.
+    Without options, those go that the job's own settings don't keep. The newest consistent
+    checkpoint of each line always stays.
 
     \b
     Example:

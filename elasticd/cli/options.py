@@ -40,11 +40,11 @@ Home = Annotated[
         metavar="DIR",
         show_default=False,
         help="The daemon's state folder, or a local cluster's. Default: ELASTICD_HOME, else the"
-        " platform's place for application state.",
+        " system's usual folder for application state.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable output.")]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on as more comes.")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on, and print what is new.")]
 Job = Annotated[
     str,
     typer.Argument(metavar="JOB", help="The job's id.", autocompletion=complete_jobs),
@@ -56,7 +56,7 @@ Node = Annotated[
 MaybeJob = Annotated[
     str | None,
     typer.Argument(
-        metavar="[JOB]",
+        metavar="JOB",
         help="The job's id; without it, all jobs.",
         show_default=False,
         autocompletion=complete_jobs,

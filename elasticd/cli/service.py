@@ -110,7 +110,7 @@ def printed_lines(command: Sequence[str]) -> Iterator[str]:
 
 @app.callback(invoke_without_command=True)
 def group(context: typer.Context, home: Home = None, json: Json = False) -> None:
-    """The daemon as a service: launchd on macOS, systemd on Linux."""
+    """Run the daemon as a service of launchd or systemd."""
     common(context, home, json)
     if context.invoked_subcommand is None:
         print(context.get_help())
@@ -123,7 +123,7 @@ def _say(done: str, options: Common, *, dry_run: bool) -> None:
         print(done.rstrip("\n"))
 
 
-@app.command()
+@app.command(short_help="Install the service, and start it.")
 def install(
     context: typer.Context,
     user: User = None,
@@ -131,7 +131,8 @@ def install(
         bool,
         typer.Option(
             "--insecure",
-            help="Serve addresses beyond loopback: whoever reaches them controls the training.",
+            help="Listen on addresses that others can reach. Whoever reaches them controls the"
+            " training.",
         ),
     ] = False,
     dry_run: DryRun = False,
@@ -140,8 +141,8 @@ def install(
 ) -> None:
     """Install the service, so that the daemon runs from boot, and start it.
 
-    On macOS, and for a system service on Linux, this takes sudo. Without root, Linux gets a
-    service of your own account.
+    macOS needs sudo for it. So does a system service on Linux; without sudo it becomes a service
+    of your own account.
 
     \b
     Examples:
@@ -161,7 +162,12 @@ def uninstall(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Stop the service and remove it; its home stays."""
+    """Stop the service and remove it; its home stays.
+
+    \b
+    Example:
+      sudo elasticctl service uninstall
+    """
     options = common(context, home, json)
     found = service(options.given_home, user)
     _say(found.uninstall(dry_run), options, dry_run=dry_run)
@@ -175,7 +181,12 @@ def start(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Start the installed service."""
+    """Start the installed service.
+
+    \b
+    Example:
+      sudo elasticctl service start
+    """
     options = common(context, home, json)
     found = service(options.given_home, user)
     _say(found.start(dry_run), options, dry_run=dry_run)
@@ -189,7 +200,12 @@ def stop(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Stop the service until the next start or boot."""
+    """Stop the service until the next start or boot.
+
+    \b
+    Example:
+      sudo elasticctl service stop
+    """
     options = common(context, home, json)
     found = service(options.given_home, user)
     _say(found.stop(dry_run), options, dry_run=dry_run)
@@ -203,7 +219,12 @@ def status(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Say whether the service is installed and runs."""
+    """Say whether the service is installed, and whether it runs.
+
+    \b
+    Example:
+      elasticctl service status
+    """
     options = common(context, home, json)
     manager = service(options.given_home, user)
     if dry_run:

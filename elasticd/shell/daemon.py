@@ -462,13 +462,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="run in the foreground, for launchd and systemd")
-    run.add_argument("--home", type=Path, help="the state folder (default: the platform's)")
+    run = commands.add_parser(
+        "run",
+        help="run in the foreground, for launchd and systemd",
+        epilog="Example: elasticd run --home /tmp/mac-1",
+    )
+    run.add_argument("--home", type=Path, help="the state folder (default: the system's usual)")
     run.add_argument("--config", type=Path, help="elasticd.toml (default: the one in the home)")
     run.add_argument(
         "--insecure",
         action="store_true",
-        help="serve addresses that others can reach, without encryption or authentication",
+        help="listen where others can reach it; nothing is encrypted, nobody has to log in",
     )
     given = parser.parse_args(arguments)
     try:

@@ -52,6 +52,21 @@ def test_help(arguments: list[str], ctl: Ctl) -> None:
     assert out.startswith("Usage: elasticctl")
 
 
+def command_names(ctl: Ctl, *group: str) -> list[str]:
+    """What the help of a group of commands lists."""
+    listed = ctl(*group, "--help")[1].partition("Commands:\n")[2]
+    assert "..." not in listed, f"{group}: a short help is cut"
+    return [line.split()[0] for line in listed.splitlines() if line.startswith("  ")]
+
+
+def test_every_command_has_an_example(ctl: Ctl) -> None:
+    for name in command_names(ctl):
+        for inner in command_names(ctl, name) or [""]:
+            command = f"{name} {inner}".strip()
+            out = ctl(*command.split(), "--help")[1]
+            assert f"elasticctl {command}" in out.partition("Example")[2], command
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
