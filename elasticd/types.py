@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import NewType
+from typing import Literal, NewType
 
 NodeId = NewType("NodeId", str)
 JobId = NewType("JobId", str)
@@ -16,6 +16,8 @@ Stamp = NewType("Stamp", str)
 Lineage = NewType("Lineage", str)
 Range = tuple[int, int]
 """Half-open range ``[start, end)`` of grain numbers inside one global batch."""
+Reduction = Literal["exact", "fast"]
+"""How gradients are added: the same bits whatever the world's size, or the backend's own sum."""
 
 
 @dataclass(frozen=True, order=True, slots=True)

@@ -564,13 +564,13 @@ class Node:
         adoption.give_up()
         reducers = adoption.reducers()
         for reducer in reducers:
-            if reducer.generation is None:
-                self.reducers.adopt(reducer.child, reducer.pid)
-        kept = {reducer.child for reducer in reducers if reducer.generation is None}
+            if reducer.said.generation is None:
+                self.reducers.adopt(reducer.left.child, reducer.left.pid)
+        kept = {each.left.child for each in reducers if each.said.generation is None}
         for job, record in self.records.items():
             if record.state == "running":
                 kept |= self._make_member(record).adopt(adoption.trainers(job), reducers)
-        for child in adoption.lefts.keys() - kept:
+        for child in adoption.here.keys() - kept:
             self.ctx.do(e.KillChild(child, "nothing needs it any more", graceful=True))
         for event in adoption.later:
             self._take(event)

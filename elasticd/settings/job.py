@@ -25,6 +25,7 @@ from elasticd.settings.rules import (
     text,
 )
 from elasticd.settings.toml import Document
+from elasticd.types import Reduction
 
 UNMEASURED_INTERVAL_STEPS = 10
 """Steps between checkpoints for ``every_steps = "auto"`` until their cost has been measured."""
@@ -95,7 +96,7 @@ class WorldTable:
     min: int = field(default=1, metadata=rule(integer(1, MAX_NODES)))
     max: int = field(default=0, metadata=rule(integer(0, MAX_NODES)))
     backend: str = field(default="ring", metadata=rule(choice("ring", later=("jaccl", "mpi"))))
-    reduction: str = field(default="exact", metadata=rule(choice("exact", "fast")))
+    reduction: Reduction = field(default="exact", metadata=rule(choice("exact", "fast")))
 
 
 @dataclass(frozen=True)

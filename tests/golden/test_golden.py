@@ -17,8 +17,8 @@ import pytest
 
 from elasticd.checkpoints import integrity, manifest
 from elasticd.core.node import Stable
-from elasticd.core.taking_part import childtalk
-from elasticd.core.words.codec import to_plain
+from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER, TO_REDUCER, TO_TRAINER
+from elasticd.core.words.codec import Words, to_plain
 from elasticd.core.words.frames import decode_frame, encode_frame
 from elasticd.shell.storage.marks import Marks
 from elasticd.shell.storage.records import Memory
@@ -88,8 +88,21 @@ def test_what_daemons_say_is_read(version: str) -> None:
 def test_what_children_say_is_read(version: str, role: str) -> None:
     said = list(frames(version, f"from_{role}"))
     assert len(said) >= 4
+    words: Words[Any] = FROM_TRAINER if role == "trainer" else FROM_REDUCER
     for message in said:
-        childtalk.check(message)
+        word = words.decode(message)
+        assert has_all_of({**words.encode(word), "fds": message.get("fds")}, message)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("role", ["trainer", "reducer"])
+def test_children_of_that_version_read_what_they_are_told(version: str, role: str) -> None:
+    """A daemon that is newer than its children says the same in the same way."""
+    words: Words[Any] = TO_TRAINER if role == "trainer" else TO_REDUCER
+    told = list(frames(version, f"to_{role}"))
+    assert told
+    for message in told:
+        assert has_all_of({**words.encode(words.decode(message)), "fds": 0}, {**message, "fds": 0})
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -9,6 +9,8 @@ from typing import Any, assert_never
 from elasticd.core.endpoint import Endpoint
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
+from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER, TO_TRAINER
+from elasticd.core.words.codec import Words
 from elasticd.core.words.records import Wanted, World
 from elasticd.types import JobId, NodeId, Stamp
 
@@ -309,7 +311,7 @@ class Host:
                     self.children[child].go_on()
             case e.TellTrainer(child, message):
                 if child in self.children:
-                    self._trainer(child).hear(message)
+                    self._trainer(child).hear(TO_TRAINER.encode(message))
             case e.EnterWorld(trainer, reducer, world, rank):
                 self._enter(trainer, reducer, world, rank)
             case e.FormReducer(child, world, rank):
@@ -502,7 +504,8 @@ class Host:
     # --- from the children ------------------------------------------------------------------------
 
     def said(self, process: Process, message: dict[str, Any]) -> None:
-        self._from_child(process, e.ChildSaid(process.child, message))
+        words: Words[Any] = FROM_TRAINER if isinstance(process, Trainer) else FROM_REDUCER
+        self._from_child(process, e.ChildSaid(process.child, words.decode(message)))
 
     def reducer_ready(self, process: Reducer) -> None:
         first = next(iter(self.cluster.addresses.of(self.name)), self.name)

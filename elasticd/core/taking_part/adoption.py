@@ -8,37 +8,35 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
 
 from elasticd.core.context import Context
-from elasticd.core.taking_part.trainers import plain_tag
 from elasticd.core.words import effects as e
+from elasticd.core.words.children import ReducerHere, TrainerHere
 from elasticd.types import JobId, Tag
 
 
 @dataclass(frozen=True, slots=True)
 class AdoptedTrainer:
-    """A trainer that introduced itself; ``said`` is the ``here`` of docs/protocols.md §1."""
+    """A trainer that introduced itself."""
 
     left: e.Leftover
-    said: dict[str, Any]
+    said: TrainerHere
 
     @property
     def used(self) -> bool:
         """Whether it was ever given a world."""
-        return bool(self.said["used"])
+        return self.said.used
 
 
 @dataclass(frozen=True, slots=True)
 class AdoptedReducer:
-    child: e.ChildId
-    pid: int
-    generation: list[Any] | None
-    """Of the ring that it was told to form."""
-    formed: bool
+    """A reducer that introduced itself."""
+
+    left: e.Leftover
+    said: ReducerHere
 
     def serves(self, generation: Tag) -> bool:
-        return self.generation == plain_tag(generation)
+        return self.said.generation == generation
 
 
 @dataclass(slots=True)
@@ -48,8 +46,8 @@ class Adoption:
     ctx: Context
     waiting: dict[e.ChildId, e.Leftover]
     deadline: float | None = None
-    said: dict[e.ChildId, dict[str, Any]] = field(default_factory=dict)
-    lefts: dict[e.ChildId, e.Leftover] = field(default_factory=dict)
+    here: dict[e.ChildId, AdoptedTrainer | AdoptedReducer] = field(default_factory=dict)
+    """Those that have introduced themselves."""
     later: deque[e.Event] = field(default_factory=deque)
 
     def take(self, event: e.Event) -> bool:
@@ -57,9 +55,11 @@ class Adoption:
         if self.deadline is None:
             self.deadline = self.ctx.now + self.ctx.timing.adopt_seconds
         match event:
-            case e.ChildSaid(child, {"t": "here", **said}) if child in self.waiting:
-                self.said[child] = said
-                self.lefts[child] = self.waiting.pop(child)
+            case e.ChildSaid(child, TrainerHere() as said) if child in self.waiting:
+                self.here[child] = AdoptedTrainer(self.waiting.pop(child), said)
+                return True
+            case e.ChildSaid(child, ReducerHere() as said) if child in self.waiting:
+                self.here[child] = AdoptedReducer(self.waiting.pop(child), said)
                 return True
             case e.ChildExited(child) if child in self.waiting:
                 self.ctx.log("info", "a child of the daemon before has ended", child=child)
@@ -90,17 +90,8 @@ class Adoption:
         self.waiting.clear()
 
     def trainers(self, job: JobId) -> list[AdoptedTrainer]:
-        return [
-            AdoptedTrainer(left, self.said[child])
-            for child, left in self.lefts.items()
-            if left.role == "trainer" and left.job == job
-        ]
+        found = (each for each in self.here.values() if isinstance(each, AdoptedTrainer))
+        return [each for each in found if each.left.job == job]
 
     def reducers(self) -> list[AdoptedReducer]:
-        return [
-            AdoptedReducer(
-                child, left.pid, self.said[child]["generation"], self.said[child]["formed"]
-            )
-            for child, left in self.lefts.items()
-            if left.role == "reducer"
-        ]
+        return [each for each in self.here.values() if isinstance(each, AdoptedReducer)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from typing import assert_never
 
 from elasticd.checkpoints.manifest import Stored
 from elasticd.core.context import Context
@@ -20,10 +20,41 @@ from elasticd.core.taking_part.trainers import (
     Trainer,
     ending,
     failed_of,
-    plain_tag,
     progress_of,
     shards_of,
-    tag_of,
+)
+from elasticd.core.words.children import (
+    FreezeTrainer,
+    FromChild,
+    HaltAt,
+    LendState,
+    OfWorld,
+    ReducerBroken,
+    ReducerFormed,
+    ReleaseTrainer,
+    RunScript,
+    SetInterval,
+    TellVerdict,
+    TrainerAtRun,
+    TrainerDigest,
+    TrainerFinished,
+    TrainerHolds,
+    TrainerLends,
+    TrainerLoaded,
+    TrainerLostReducer,
+    TrainerNotFinite,
+    TrainerOutOfMemory,
+    TrainerPrepared,
+    TrainerProbed,
+    TrainerProgress,
+    TrainerRechecked,
+    TrainerRefused,
+    TrainerSkipped,
+    TrainerSpoilt,
+    TrainerUnloaded,
+    TrainerWaiting,
+    TrainerWrote,
+    TrimMemory,
 )
 from elasticd.core.words.effects import (
     ContinueReducer,
@@ -241,7 +272,7 @@ class Member:
             self.trainer, self.spare = self.spare, None
             if self.trainer.phase == "waiting":
                 self.trainer.phase = "starting"
-                self.ctx.do(TellTrainer(self.trainer.child, {"t": "run"}))
+                self.ctx.do(TellTrainer(self.trainer.child, RunScript()))
         elif self.false_starts < _START_LIMIT or self.ctx.now >= self.start_at:
             self.why_none = ""
             self.trainer = self._start(spare=False)
@@ -274,17 +305,17 @@ class Member:
     ) -> set[int]:
         """Go on with children that a daemon before this one has started; returns those that are
         kept."""
-        now = plain_tag(self.world.generation) if self.world is not None else None
+        now = self.world.generation if self.world is not None else None
 
         def merit(one: AdoptedTrainer) -> tuple[bool, bool, bool]:
-            return one.said["generation"] == now is not None, one.used, not one.left.spare
+            return one.said.generation == now is not None, one.used, not one.left.spare
 
         first, *others = [*sorted(trainers, key=merit, reverse=True), None]
         if first is None:
             return set()
         self.trainer = _adopted(first)
-        self.state_generation = tag_of(first.said["entered"])
-        self.freezes = first.said["serial"]
+        self.state_generation = first.said.entered
+        self.freezes = first.said.serial
         kept = {first.left.child}
         if merit(first)[0] and self.world is not None and self.ctx.me in self.world.members:
             kept |= self._adopt_place(self.world, first, reducers)
@@ -293,7 +324,7 @@ class Member:
             kept.add(second.left.child)
         if self.trainer.phase == "waiting":
             self.trainer.phase = "starting"
-            self.ctx.do(TellTrainer(self.trainer.child, {"t": "run"}))
+            self.ctx.do(TellTrainer(self.trainer.child, RunScript()))
         return kept
 
     def _adopt_place(
@@ -301,14 +332,14 @@ class Member:
     ) -> set[int]:
         """The trainer is in the newest world that we know of; and the reducer, if it lives."""
         self.active = True
-        self.has_state = trainer.said["entered"] == trainer.said["generation"]
+        self.has_state = trainer.said.entered == trainer.said.generation
         self.in_ring, self.we_stopped = len(world.members) == 1, False
         self.ring_deadline = self.ctx.now + self.ctx.timing.form_seconds
         for reducer in reducers:
             if reducer.serves(world.generation):
-                self.reducer, self.in_ring = reducer.child, reducer.formed
-                self.reducers.pids[reducer.child] = reducer.pid
-                return {reducer.child}
+                self.reducer, self.in_ring = reducer.left.child, reducer.said.formed
+                self.reducers.pids[reducer.left.child] = reducer.left.pid
+                return {reducer.left.child}
         if not self.in_ring:
             self._accuse("reducer_gone", "its reducer ended while its daemon was away")
         return set()
@@ -422,7 +453,7 @@ class Member:
         self.answerer = None
         if self.trainer is not None and self.trainer.phase in ("active", "finished"):
             self.freezes += 1
-            self.ctx.do(TellTrainer(self.trainer.child, {"t": "freeze", "serial": self.freezes}))
+            self.ctx.do(TellTrainer(self.trainer.child, FreezeTrainer(self.freezes)))
 
     def on_freeze(self, freeze: Freeze) -> None:
         self._drop_reducer("the leader froze the generation")
@@ -435,7 +466,7 @@ class Member:
         if trainer is None or trainer.phase in ("starting", "waiting", "done"):
             self.pending.answered = True
         else:
-            self.ctx.do(TellTrainer(trainer.child, {"t": "freeze", "serial": self.freezes}))
+            self.ctx.do(TellTrainer(trainer.child, FreezeTrainer(self.freezes)))
         self._answer()
 
     def _answer(self) -> None:
@@ -522,8 +553,8 @@ class Member:
 
     def on_lend(self, lend: Lend) -> None:
         if self._current(lend.generation) and self.trainer is not None:
-            said = {"generation": plain_tag(lend.generation), "step": lend.step, "log": lend.log}
-            self.ctx.do(TellTrainer(self.trainer.child, {"t": "lend", **said}))
+            said = LendState(lend.generation, lend.step, lend.log)
+            self.ctx.do(TellTrainer(self.trainer.child, said))
 
     def on_prepare(self, order: Prepare) -> None:
         trainer = self.trainer
@@ -566,19 +597,13 @@ class Member:
     def on_verdict(self, generation: Tag, exact: bool, reason: str) -> None:
         if self._current(generation) and self.trainer is not None and not self.trainer.judged:
             self.trainer.judged = True
-            verdict = {
-                "t": "exact",
-                "generation": plain_tag(generation),
-                "exact": exact,
-                "reason": reason,
-            }
+            verdict = TellVerdict(generation, exact, reason)
             self.ctx.do(TellTrainer(self.trainer.child, verdict))
             self.report()
 
     def on_halt(self, generation: Tag, step: int) -> None:
         if self._current(generation) and self.trainer is not None:
-            said = {"t": "halt", "generation": plain_tag(generation), "step": step}
-            self.ctx.do(TellTrainer(self.trainer.child, said))
+            self.ctx.do(TellTrainer(self.trainer.child, HaltAt(generation, step)))
 
     def on_release(self) -> None:
         """The final checkpoint is consistent; whoever has committed the last step may leave."""
@@ -587,18 +612,12 @@ class Member:
             if self.spare is not None:
                 self.ctx.do(KillChild(self.spare.child, "the job is done", graceful=True))
                 self.spare = None
-            self.ctx.do(TellTrainer(self.trainer.child, {"t": "release"}))
+            self.ctx.do(TellTrainer(self.trainer.child, ReleaseTrainer()))
             self.report()
 
     def on_interval(self, generation: Tag, every: int, step: int) -> None:
         if self._current(generation) and self.trainer is not None:
-            said = {
-                "t": "interval",
-                "generation": plain_tag(generation),
-                "every": every,
-                "step": step,
-            }
-            self.ctx.do(TellTrainer(self.trainer.child, said))
+            self.ctx.do(TellTrainer(self.trainer.child, SetInterval(generation, every, step)))
 
     def on_pull(self, pull: PullShards) -> None:
         report = ShardsWritten(
@@ -635,13 +654,6 @@ class Member:
         """Whether the trainer is in this world now."""
         return self.active and self.world is not None and self.world.generation == generation
 
-    def _speaks_of_now(self, message: dict[str, Any]) -> bool:
-        return (
-            self.active
-            and self.world is not None
-            and message.get("generation") == plain_tag(self.world.generation)
-        )
-
     def _maybe_ready(self) -> None:
         if self.world is not None and self.in_ring and self.has_state:
             self._tell_leader(Ready(self.record.id, self.world.generation))
@@ -671,121 +683,118 @@ class Member:
             self.we_stopped = True
         self._tell_leader(Listening(self.record.id, self.world.generation))
 
-    def on_said(self, child: int, message: dict[str, Any]) -> None:
+    def on_said(self, child: int, word: FromChild) -> None:
+        """A child of ours speaks. What no child of its role says does not come as far as this."""
         if child == self.reducer:
-            self._reducer_said(message)
+            self._reducer_said(word)
             return
         trainer = (
             self.trainer if self.trainer is not None and self.trainer.child == child else self.spare
         )
         if trainer is None or trainer.child != child:
             return
-        kind = message.get("t")
-        if kind == "waiting":
-            trainer.phase = "waiting"
-            if trainer is self.trainer:
-                trainer.phase = "starting"
-                self.ctx.do(TellTrainer(child, {"t": "run"}))
-        elif kind == "at_run" and trainer.phase in ("starting", "waiting"):
+        match word:
+            case TrainerWaiting():
+                trainer.phase = "waiting"
+                if trainer is self.trainer:
+                    trainer.phase = "starting"
+                    self.ctx.do(TellTrainer(child, RunScript()))
+            case TrainerAtRun(fingerprint):
+                self._at_run(trainer, fingerprint)
+            case _ if trainer is self.trainer:
+                self._trainer_said(trainer, word)
+
+    def _at_run(self, trainer: Trainer, fingerprint: dict[str, str]) -> None:
+        if trainer.phase in ("starting", "waiting"):
             trainer.phase = "ready"
-            trainer.fingerprint = dict(message["fingerprint"])
+            trainer.fingerprint = fingerprint
             self.false_starts, self.why_none = 0, ""
             if trainer is self.trainer:
                 self.report()
-        elif trainer is self.trainer:
-            self._trainer_said(trainer, str(kind), message)
 
-    def _trainer_said(self, trainer: Trainer, kind: str, message: dict[str, Any]) -> None:
-        match kind:
-            case "holding":
-                self._holds(message)
-            case "loaded":
-                if self._speaks_of_now(message) and self.world is not None:
-                    self.has_state, self.state_generation = True, self.world.generation
-                    self._maybe_ready()
-            case "lent":
-                if self._speaks_of_now(message) and self.world is not None:
-                    lent = Lent(
-                        self.record.id, self.world.generation, message["step"],
-                        Stamp(message["stamp"]), message["reason"], message["never"],
-                    )  # fmt: skip
-                    self._tell_leader(lent)
-            case "prepared":
-                point, able = _point(message["point"]), bool(message["replays"])
-                self._prepared(message["serial"], point, message["reason"], able)
-            case "spoilt":
-                if self._speaks_of_now(message) and self.world is not None:
-                    self.ctx.log("warning", "stored shards are rotten", reason=message["reason"])
-                    self.ctx.do(FetchState(trainer.child, self.world, None, careful=True))
-            case "unloaded":
-                if self._speaks_of_now(message):
-                    self._accuse("state_unavailable", str(message["reason"]))
-            case "refused":
-                reason = str(message["reason"])
+    def _trainer_said(self, trainer: Trainer, word: FromChild) -> None:
+        match word:
+            case TrainerHolds():
+                self._holds(word)
+            case TrainerPrepared(serial, point, reason, replays):
+                self._prepared(serial, point, reason, replays)
+            case TrainerRefused(reason):
                 self._accuse("worker_exit", reason, fatal=reason)
-            case "progress":
-                self._progress(message)
-            case "probe":
-                keys = ("repeats", "gradient", "update", "layout", "state")
-                trainer.probe = {key: message[key] for key in keys}
+            case TrainerProbed():
+                trainer.probe = word.digests()
                 # It asks, so it knows of no verdict, whatever it was sent.
                 trainer.judged = False
                 self.report()
-            case "reducer_lost":
-                if self._speaks_of_now(message) and trainer.phase in ("active", "finished"):
-                    self._accuse("reducer_gone", str(message["evidence"]))
-            case "oom":
-                if self._speaks_of_now(message) and trainer.phase == "active":
-                    self._accuse("oom", str(message["evidence"]))
-            case "not_finite":
-                if self._speaks_of_now(message) and trainer.phase == "active":
-                    self._not_finite(message)
-            case "digest":
-                if self._speaks_of_now(message) and self.world is not None:
-                    told = Digest(
-                        self.record.id, self.world.generation, message["step"],
-                        Stamp(message["stamp"]), message["digest"],
-                    )  # fmt: skip
-                    self._tell_leader(told)
-            case "rechecked":
-                if self._speaks_of_now(message) and self.world is not None:
-                    again = Rechecked(
-                        self.record.id, self.world.generation, message["step"], message["grain"],
-                        message["digest"],
-                    )  # fmt: skip
-                    self._tell_leader(again)
-            case "shards":
-                self._wrote(shards_of(self.record.id, message))
-            case "checkpoint_skipped":
-                self._skipped(message)
-            case "finished":
-                if self._speaks_of_now(message) and trainer.phase == "active":
+            case TrainerWrote():
+                self._wrote(shards_of(self.record.id, word))
+            case TrainerSkipped():
+                self._skipped(word)
+            case (
+                TrainerLoaded() | TrainerLends() | TrainerSpoilt() | TrainerUnloaded()
+                | TrainerProgress() | TrainerLostReducer() | TrainerOutOfMemory()
+                | TrainerNotFinite() | TrainerDigest() | TrainerRechecked() | TrainerFinished()
+            ):  # fmt: skip
+                if self.world is not None and self.world.generation == word.generation:
+                    self._said_of_world(trainer, word, self.world)
+            case _:
+                self.ctx.log("warning", "a trainer said what is not for us", kind=word.kind)
+
+    def _said_of_world(self, trainer: Trainer, word: OfWorld, world: World) -> None:
+        """What is said of the newest world; most of it is stale once that was left."""
+        if isinstance(word, TrainerProgress):
+            self._progress(word, world)
+            return
+        if not self.active:
+            return
+        job, generation = self.record.id, world.generation
+        match word:
+            case TrainerLoaded():
+                self.has_state, self.state_generation = True, generation
+                self._maybe_ready()
+            case TrainerLends(_, step, stamp, reason, never):
+                self._tell_leader(Lent(job, generation, step, stamp, reason, never))
+            case TrainerSpoilt(_, reason):
+                self.ctx.log("warning", "stored shards are rotten", reason=reason)
+                self.ctx.do(FetchState(trainer.child, world, None, careful=True))
+            case TrainerUnloaded(_, reason):
+                self._accuse("state_unavailable", reason)
+            case TrainerLostReducer(_, evidence):
+                if trainer.phase in ("active", "finished"):
+                    self._accuse("reducer_gone", evidence)
+            case TrainerOutOfMemory(_, evidence):
+                if trainer.phase == "active":
+                    self._accuse("oom", evidence)
+            case TrainerNotFinite():
+                if trainer.phase == "active":
+                    self._not_finite(word, world)
+            case TrainerDigest(_, step, stamp, digest):
+                self._tell_leader(Digest(job, generation, step, stamp, digest))
+            case TrainerRechecked(_, step, grain, digest):
+                self._tell_leader(Rechecked(job, generation, step, grain, digest))
+            case TrainerFinished():
+                if trainer.phase == "active":
                     trainer.phase = "finished"
                     self.report()
             case _:
-                self.ctx.log("warning", "trainer said something unknown", kind=kind)
+                assert_never(word)
 
-    def _holds(self, message: dict[str, Any]) -> None:
+    def _holds(self, said: TrainerHolds) -> None:
         pending = self.pending
-        if pending is None or message["serial"] != pending.asked:
+        if pending is None or said.serial != pending.asked:
             return
-        pending.point = _point(message["point"])
-        pending.gives = tuple(Stamp(stamp) for stamp in message.get("gives", ()))
-        pending.replays = bool(message.get("replays"))
-        pending.committed = message["committed"] or 0
+        pending.point, pending.committed = said.point, said.committed or 0
+        pending.gives, pending.replays = said.gives, said.replays
         pending.answered = True
         self._answer()
 
-    def _progress(self, message: dict[str, Any]) -> None:
-        if self.world is None or message["generation"] != plain_tag(self.world.generation):
-            return
-        progress = progress_of(self.record.id, self.world, message)
+    def _progress(self, said: TrainerProgress, world: World) -> None:
+        progress = progress_of(self.record.id, said)
         self.progress = progress
         if progress.committed > self.committed:
             self.committed = progress.committed
-            self.ctx.do(Reached(self.record.id, self.world.generation, self.committed))
+            self.ctx.do(Reached(self.record.id, world.generation, self.committed))
         self._tell_leader(progress)
-        if not self.settled and progress.committed > self.world.step:
+        if not self.settled and progress.committed > world.step:
             self.settled = True
             self.reconcile()
 
@@ -793,35 +802,36 @@ class Member:
         self.written = [*self.written[1 - _KEPT_REPORTS :], written]
         self._tell_leader(written)
 
-    def _skipped(self, message: dict[str, Any]) -> None:
-        step, reason = message["step"], message["reason"]
-        counter = message["generation"][0]
-        text = f"step {step} was not written here: {reason}"
-        self.ctx.emit("checkpoint_skipped", text, self.record.id, counter, step=step)
-        self._tell_leader(failed_of(self.record.id, message))
+    def _skipped(self, said: TrainerSkipped) -> None:
+        text = f"step {said.step} was not written here: {said.reason}"
+        counter = said.generation.counter
+        self.ctx.emit("checkpoint_skipped", text, self.record.id, counter, step=said.step)
+        self._tell_leader(failed_of(self.record.id, said))
 
-    def _reducer_said(self, message: dict[str, Any]) -> None:
-        if not self._speaks_of_now(message):
+    def _reducer_said(self, word: FromChild) -> None:
+        world = self.world
+        if not self.active or world is None:
             return
-        if message["t"] == "formed":
-            self.in_ring = True
-            self._maybe_ready()
-        elif message["t"] == "broken" and not self._left_the_loop():
-            self._accuse("ring_broken", str(message["evidence"]))
+        match word:
+            case ReducerFormed(generation) if generation == world.generation:
+                self.in_ring = True
+                self._maybe_ready()
+            case ReducerBroken(generation, evidence) if generation == world.generation:
+                if not self._left_the_loop():
+                    self._accuse("ring_broken", evidence)
 
-    def _not_finite(self, message: dict[str, Any]) -> None:
-        assert self.world is not None
-        step, text = message["step"], f"the loss of step {message['step']} is {message['loss']}"
-        if message["policy"] == "restore":
+    def _not_finite(self, said: TrainerNotFinite, world: World) -> None:
+        text = f"the loss of step {said.step} is {said.loss}"
+        if said.policy == "restore":
             self._accuse("not_finite", text)
-        elif self.world.members[0] == self.ctx.me:
+        elif world.members[0] == self.ctx.me:
             # All ranks skip it alike; one of them says so.
             self.ctx.emit(
                 "step_skipped",
                 f'{text}: it is counted, and its update is left out (on_nan = "skip")',
                 self.record.id,
-                self.world.generation.counter,
-                step=step,
+                world.generation.counter,
+                step=said.step,
             )
 
     def on_stopped(self, child: int, seconds: float) -> None:
@@ -851,7 +861,7 @@ class Member:
             self.spare = None
         elif gift == "caches" and self.trainer is not None:
             self._tell_of_pressure(f"{reason}: its trainer gives its caches back")
-            self.ctx.do(TellTrainer(self.trainer.child, {"t": "trim"}))
+            self.ctx.do(TellTrainer(self.trainer.child, TrimMemory()))
         elif gift == "recompute" and self.active and world is not None:
             text = f"{reason}, less than before it gave up what it could by itself"
             self._tell_of_pressure(f"{text}: it asks the job to need less")
@@ -999,24 +1009,17 @@ class Member:
 
 def _adopted(one: AdoptedTrainer) -> Trainer:
     said = one.said
-    if said["fingerprint"] is None:
-        phase = "waiting" if said["waiting"] else "starting"
-    elif said["released"]:
+    if said.fingerprint is None:
+        phase = "waiting" if said.waiting else "starting"
+    elif said.released:
         phase = "released"
     else:
         phase = "active" if one.used else "ready"
-    prints = dict(said["fingerprint"] or {})
-    return Trainer(one.left.child, one.left.pid, phase, prints, judged=said["judged"])
+    prints = said.fingerprint or {}
+    return Trainer(one.left.child, one.left.pid, phase, prints, judged=said.judged)
 
 
 def _status(status: int | None) -> str:
     if status is None:
         return "a status that is not known"
     return f"exit status {status}" if status >= 0 else f"signal {-status}"
-
-
-def _point(plain: list[Any] | None) -> Point | None:
-    if plain is None:
-        return None
-    lineage, step, stamp = plain
-    return Point(Lineage(lineage), step, Stamp(stamp))

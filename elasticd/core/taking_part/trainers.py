@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from elasticd.core.words.records import TrainerStatus, World
+from elasticd.core.words.children import TrainerProgress, TrainerSkipped, TrainerWrote
+from elasticd.core.words.records import TrainerStatus
 from elasticd.core.words.shards import ShardsFailed, ShardsWritten
 from elasticd.core.words.worlds import Progress
 from elasticd.recovery import signatures
-from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag
+from elasticd.types import JobId
 
 
 @dataclass(slots=True)
@@ -56,71 +57,52 @@ def ending(
     return Ending(fault, evidence, confidence=finding.confidence)
 
 
-def tag_of(plain: list[Any] | None) -> Tag | None:
-    """A generation as children say it."""
-    return Tag(plain[0], NodeId(plain[1]), plain[2]) if plain else None
-
-
-def progress_of(job: JobId, world: World, message: dict[str, Any]) -> Progress:
-    """The ``progress`` of docs/protocols.md §1."""
+def progress_of(job: JobId, said: TrainerProgress) -> Progress:
+    """What the leader gets of it."""
     return Progress(
         job=job,
-        generation=world.generation,
-        step=message["step"],
-        stamp=Stamp(message["stamp"]),
-        committed=message["committed"] or 0,
-        loss=message["loss"],
-        phase=message["phase"],
-        steps_per_second=message["steps_per_second"] or 0.0,
-        memory_bytes=message["memory_bytes"],
-        metrics=message["metrics"],
-        grain_seconds=float(message.get("grain_seconds", 0.0)),
-        update_seconds=float(message.get("update_seconds", 0.0)),
+        generation=said.generation,
+        step=said.step,
+        stamp=said.stamp,
+        committed=said.committed or 0,
+        loss=said.loss,
+        phase=said.phase,
+        steps_per_second=said.steps_per_second or 0.0,
+        memory_bytes=said.memory_bytes,
+        metrics=said.metrics,
+        grain_seconds=said.grain_seconds,
+        update_seconds=said.update_seconds,
     )
 
 
-def shards_of(job: JobId, message: dict[str, Any]) -> ShardsWritten:
-    """The ``shards`` of docs/protocols.md §1."""
-    counter, leader, nonce = message["generation"]
-    shards = tuple((s["index"], s["bytes"], s["digest"]) for s in message["shards"])
+def shards_of(job: JobId, said: TrainerWrote) -> ShardsWritten:
+    """What the leader gets of it."""
     return ShardsWritten(
         job=job,
-        generation=Tag(counter, NodeId(leader), nonce),
-        lineage=Lineage(message["lineage"]),
-        step=message["step"],
-        stamp=Stamp(message["stamp"]),
-        count=message["count"],
-        shards=shards,
-        digest=message["digest"],
-        stall_seconds=message["stall_seconds"],
-        write_seconds=message["write_seconds"],
-        mode=message.get("mode", ""),
-        cost_seconds=message.get("cost_seconds", 0.0),
-        step_seconds=message.get("step_seconds", 0.0),
-        metric=message.get("metric"),
-        tensors=tuple(tuple(s.get("tensors", {}).items()) for s in message["shards"]),
-        check=message["check"],
+        generation=said.generation,
+        lineage=said.lineage,
+        step=said.step,
+        stamp=said.stamp,
+        count=said.count,
+        shards=tuple((shard.index, shard.bytes, shard.digest) for shard in said.shards),
+        digest=said.digest,
+        stall_seconds=said.stall_seconds,
+        write_seconds=said.write_seconds,
+        mode=said.mode,
+        cost_seconds=said.cost_seconds,
+        step_seconds=said.step_seconds,
+        metric=said.metric,
+        tensors=tuple(tuple(shard.tensors.items()) for shard in said.shards),
+        check=said.check,
     )
 
 
-def failed_of(job: JobId, message: dict[str, Any]) -> ShardsFailed:
-    """The ``checkpoint_skipped`` of docs/protocols.md §1."""
-    counter, leader, nonce = message["generation"]
+def failed_of(job: JobId, said: TrainerSkipped) -> ShardsFailed:
+    """What the leader gets of it."""
     return ShardsFailed(
-        job=job,
-        generation=Tag(counter, NodeId(leader), nonce),
-        lineage=Lineage(message["lineage"]),
-        step=message["step"],
-        stamp=Stamp(message["stamp"]),
-        count=message["count"],
-        reason=message["reason"],
-        refused=message["refused"],
-    )
-
-
-def plain_tag(generation: Tag) -> list[Any]:
-    """A generation as children get and say it."""
-    return [generation.counter, generation.leader, generation.nonce]
+        job, said.generation, said.lineage, said.step, said.stamp, said.count, said.reason,
+        said.refused,
+    )  # fmt: skip
 
 
 def _stack(tail: str) -> str:

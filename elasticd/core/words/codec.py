@@ -1,7 +1,12 @@
-"""Dataclasses to plain maps and back, checked field by field.
+"""Frozen dataclasses to plain maps and back, derived from their fields.
 
-What arrives from another process is only as good as this check: a wrong type, a missing or an
-unknown field is a :class:`ProtocolError` and never reaches the state machine.
+What arrives from another process is only as good as this check. The rules:
+
+- a value of another type than the field's is a :class:`ProtocolError`;
+- a field that is missing takes its default; without one that is an error too. So a field that is
+  added later has a default, and what an older version wrote is read;
+- a field that is not known is passed over: a later version may say more;
+- texts, bytes, lists and maps have limits.
 """
 
 from __future__ import annotations
@@ -9,116 +14,232 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from functools import lru_cache
-from typing import Any, Union
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Generic, TypeVar, Union, cast
 
 from elasticd.errors import ProtocolError
+from elasticd.types import Point, Tag
 
 Plain = Any
 """None, bool, int, float, str, bytes, list and dict: what msgpack carries."""
 
+MAX_LENGTH = 1 << 20
+"""Of a text in letters, of bytes, of a list or map in items."""
+MAX_DEPTH = 32
+"""Of lists and maps whose content nobody describes."""
 
 _ATOMS = frozenset({str, int, float, bool, bytes, types.NoneType})
 """What is the same on both sides. A view has a thousand names."""
+_ROWS = (Tag, Point)
+"""What children give and take as a list of its fields."""
+
+Reader = Callable[[Plain], Any]
+W = TypeVar("W")
 
 
-def to_plain(value: Any) -> Plain:
-    """Turn dataclasses and tuples, nested at will, into what msgpack carries."""
+def to_plain(value: Any, rows: bool = False) -> Plain:
+    """Turn dataclasses and tuples, nested at will, into what msgpack carries.
+
+    With ``rows`` a Tag or Point becomes a list, as children have it.
+    """
     if type(value) in _ATOMS:
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        names = _names(type(value))
+        if rows and isinstance(value, _ROWS):
+            return [to_plain(getattr(value, name), rows) for name in names]
+        return {name: to_plain(getattr(value, name), rows) for name in names}
     if isinstance(value, (list, tuple)):
-        return [to_plain(item) for item in value]
+        return [to_plain(item, rows) for item in value]
     if isinstance(value, dict):
-        return {key: to_plain(item) for key, item in value.items()}
+        return {key: to_plain(item, rows) for key, item in value.items()}
     return value
 
 
-def from_plain(hint: Any, plain: Plain) -> Any:
+def from_plain(hint: Any, plain: Plain, rows: bool = False) -> Any:
     """Build a value of the annotated type ``hint``.
 
     Raises:
-        ProtocolError: ``plain`` does not fit the annotation.
+        ProtocolError: ``plain`` does not fit the annotation, or is too long.
     """
+    return _reader(hint, rows)(plain)
+
+
+class Words(Generic[W]):
+    """The words of one conversation: frozen dataclasses, told apart by the key ``t``.
+
+    A word's name there is its ``kind``, else its class's name.
+    """
+
+    def __init__(self, union: Any, rows: bool = False) -> None:
+        self.kinds: dict[str, type[W]] = {_kind(each): each for each in typing.get_args(union)}
+        self._rows = rows
+
+    def encode(self, word: W) -> dict[str, Plain]:
+        """The map that msgpack carries."""
+        return {"t": _kind(type(word)), **to_plain(word, self._rows)}
+
+    def decode(self, plain: dict[str, Plain]) -> W:
+        """Inverse of :meth:`encode`.
+
+        Raises:
+            ProtocolError: no word of this conversation, or a field that doesn't fit.
+        """
+        kind = plain.get("t")
+        found = self.kinds.get(kind) if isinstance(kind, str) else None
+        if found is None:
+            raise ProtocolError(f"unknown message {str(kind)[:80]!r}")
+        return cast(W, from_plain(found, plain, self._rows))
+
+
+def _kind(word: type) -> str:
+    return str(getattr(word, "kind", word.__name__))
+
+
+@cache
+def _names(word: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(word))
+
+
+# --- readers: one for each annotation, made once --------------------------------------------------
+
+
+@cache
+def _reader(hint: Any, rows: bool) -> Reader:
     hint = getattr(hint, "__supertype__", hint)
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
-        return plain
-    origin = typing.get_origin(hint)
+        return _anything
     if origin in (Union, types.UnionType):
-        return _from_union(hint, plain)
+        return _optional(hint, arguments, rows)
     if origin is tuple:
-        return _from_tuple(hint, plain)
+        if len(arguments) == 2 and arguments[1] is Ellipsis:
+            return _many(arguments[0], rows)
+        return _fixed(tuple(_reader(each, rows) for each in arguments))
     if origin is dict:
-        return _from_dict(hint, plain)
+        return _map(_reader(arguments[0], rows), _reader(arguments[1], rows))
     if origin is typing.Literal:
-        if plain in typing.get_args(hint):
-            return plain
-        raise ProtocolError(f"{plain!r} is none of {typing.get_args(hint)}")
+        return _literal(arguments)
     if dataclasses.is_dataclass(hint):
-        return _from_map(typing.cast(type, hint), plain)
-    if hint is float and type(plain) is int:
-        return float(plain)
-    if isinstance(hint, type) and type(plain) is hint:
-        return plain
-    raise ProtocolError(f"expected {hint}, got {type(plain).__name__}")
+        return _dataclass(cast(type, hint), rows)
+    return _atom(hint)
 
 
-def _from_union(hint: Any, plain: Plain) -> Any:
-    for option in typing.get_args(hint):
-        if option is type(None):
-            if plain is None:
-                return None
-        else:
-            return from_plain(option, plain) if plain is not None else _missing(hint)
-    raise ProtocolError(f"expected {hint}, got {type(plain).__name__}")
+def _bounded(plain: Any) -> None:
+    if len(plain) > MAX_LENGTH:
+        raise ProtocolError(f"{len(plain)} are more than {MAX_LENGTH}")
 
 
-def _missing(hint: Any) -> Any:
-    if type(None) in typing.get_args(hint):
-        return None
-    raise ProtocolError(f"expected {hint}, got nothing")
+def _anything(plain: Plain, depth: int = 0) -> Plain:
+    if isinstance(plain, (list, tuple, dict)):
+        if depth == MAX_DEPTH:
+            raise ProtocolError(f"lists and maps are nested more than {MAX_DEPTH} deep")
+        _bounded(plain)
+        for item in plain.values() if isinstance(plain, dict) else plain:
+            _anything(item, depth + 1)
+    elif isinstance(plain, (str, bytes)):
+        _bounded(plain)
+    return plain
 
 
-def _from_tuple(hint: Any, plain: Plain) -> Any:
-    arguments = typing.get_args(hint)
+def _atom(hint: Any) -> Reader:
+    def read(plain: Plain) -> Any:
+        if type(plain) is hint:
+            if hint in (str, bytes):
+                _bounded(plain)
+            return plain
+        if hint is float and type(plain) is int:
+            return float(plain)
+        raise ProtocolError(f"expected {hint}, got {type(plain).__name__}")
+
+    return read
+
+
+def _literal(options: tuple[Any, ...]) -> Reader:
+    def read(plain: Plain) -> Any:
+        if isinstance(plain, str) and plain in options:
+            return plain
+        raise ProtocolError(f"{str(plain)[:80]!r} is none of {options}")
+
+    return read
+
+
+def _optional(hint: Any, options: tuple[Any, ...], rows: bool) -> Reader:
+    (kind,) = (option for option in options if option is not types.NoneType)
+    inner = _reader(kind, rows)
+
+    def read(plain: Plain) -> Any:
+        return None if plain is None else inner(plain)
+
+    if len(options) != 2:
+        raise TypeError(f"{hint}: only a kind or None can be told apart")
+    return read
+
+
+def _list(plain: Plain) -> None:
     if not isinstance(plain, (list, tuple)):
         raise ProtocolError(f"expected a list, got {type(plain).__name__}")
-    if len(arguments) == 2 and arguments[1] is Ellipsis:
-        kind = getattr(arguments[0], "__supertype__", arguments[0])
-        if kind in _ATOMS and all(type(item) is kind for item in plain):
+    _bounded(plain)
+
+
+def _many(kind: Any, rows: bool) -> Reader:
+    inner = _reader(kind, rows)
+    atom = getattr(kind, "__supertype__", kind)
+
+    def read(plain: Plain) -> Any:
+        _list(plain)
+        if atom is int and all(type(item) is int for item in plain):
             return tuple(plain)
-        return tuple(from_plain(arguments[0], item) for item in plain)
-    if len(plain) != len(arguments):
-        raise ProtocolError(f"expected {len(arguments)} items, got {len(plain)}")
-    return tuple(from_plain(kind, item) for kind, item in zip(arguments, plain, strict=True))
+        return tuple([inner(item) for item in plain])
+
+    return read
 
 
-def _from_dict(hint: Any, plain: Plain) -> Any:
-    key_hint, value_hint = typing.get_args(hint)
-    if not isinstance(plain, dict):
-        raise ProtocolError(f"expected a map, got {type(plain).__name__}")
-    return {from_plain(key_hint, k): from_plain(value_hint, v) for k, v in plain.items()}
+def _fixed(inner: tuple[Reader, ...]) -> Reader:
+    def read(plain: Plain) -> Any:
+        _list(plain)
+        if len(plain) != len(inner):
+            raise ProtocolError(f"expected {len(inner)} items, got {len(plain)}")
+        return tuple([each(item) for each, item in zip(inner, plain, strict=True)])
+
+    return read
 
 
-@lru_cache(maxsize=256)
-def _hints(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+def _map(key: Reader, value: Reader) -> Reader:
+    def read(plain: Plain) -> Any:
+        if not isinstance(plain, dict):
+            raise ProtocolError(f"expected a map, got {type(plain).__name__}")
+        _bounded(plain)
+        return {key(k): value(v) for k, v in plain.items()}
+
+    return read
 
 
-def _from_map(kind: type, plain: Plain) -> Any:
-    if not isinstance(plain, dict):
-        raise ProtocolError(f"{kind.__name__}: expected a map, got {type(plain).__name__}")
-    hints = _hints(kind)
-    unknown = [key for key in plain if key not in hints]
-    if unknown:
-        raise ProtocolError(f"{kind.__name__}: unknown field {unknown[0]!r}")
-    values = {}
-    for name, hint in hints.items():
-        if name not in plain:
-            raise ProtocolError(f"{kind.__name__}: field {name} is missing")
-        try:
-            values[name] = from_plain(hint, plain[name])
-        except ProtocolError as error:
-            raise ProtocolError(f"{kind.__name__}.{name}: {error}") from None
-    return kind(**values)
+def _dataclass(kind: type, rows: bool) -> Reader:
+    hints = typing.get_type_hints(kind)
+    fields = [(f.name, _reader(hints[f.name], rows)) for f in dataclasses.fields(kind)]
+    required = {
+        f.name
+        for f in dataclasses.fields(kind)
+        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+    }
+    row = _fixed(tuple(reader for _, reader in fields)) if rows and kind in _ROWS else None
+
+    def read(plain: Plain) -> Any:
+        if row is not None:
+            return kind(*row(plain))
+        if not isinstance(plain, dict):
+            raise ProtocolError(f"{kind.__name__}: expected a map, got {type(plain).__name__}")
+        values = {}
+        for name, reader in fields:
+            if name in plain:
+                try:
+                    values[name] = reader(plain[name])
+                except ProtocolError as error:
+                    raise ProtocolError(f"{kind.__name__}.{name}: {error}") from None
+            elif name in required:
+                raise ProtocolError(f"{kind.__name__}: field {name} is missing")
+        return kind(**values)
+
+    return read

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from elasticd.checkpoints.manifest import Manifest, Stored
+from elasticd.core.words.children import FromChild, ToTrainer
 from elasticd.core.words.frames import Frame
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import JobRecord, Path, Wanted, World
@@ -113,7 +114,7 @@ class ContinueReducer:
 @dataclass(frozen=True, slots=True)
 class TellTrainer:
     child: ChildId
-    message: dict[str, Any]
+    message: ToTrainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,10 +354,8 @@ class ReducerListens:
 
 @dataclass(frozen=True, slots=True)
 class ChildSaid:
-    """A frame of docs/protocols.md §1."""
-
     child: ChildId
-    message: dict[str, Any]
+    message: FromChild
 
 
 @dataclass(frozen=True, slots=True)

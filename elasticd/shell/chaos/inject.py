@@ -20,6 +20,7 @@ import psutil
 import structlog
 
 from elasticd.core.node import Node
+from elasticd.core.words.children import TO_TRAINER, StrainMemory
 from elasticd.errors import OperationError, UsageError
 from elasticd.shell.chaos.cuts import HOW, Cut, Cutter
 from elasticd.shell.children.server import Child, ChildServer
@@ -224,7 +225,7 @@ class Chaos:
             case _:
                 if sys.platform == "linux":
                     starve(child.pid)
-                child.send({"t": "strain", "bytes": _STRAIN_BYTES})
+                child.send(TO_TRAINER.encode(StrainMemory(_STRAIN_BYTES)))
                 self._watch.look(child, asyncio.get_running_loop().time())
 
     async def _strike_node(self, blow: Blow) -> None:

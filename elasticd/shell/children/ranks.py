@@ -10,15 +10,34 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from elasticd.core.taking_part import childtalk
 from elasticd.core.words import effects as e
-from elasticd.core.words.codec import to_plain
+from elasticd.core.words.children import (
+    FROM_REDUCER,
+    FROM_TRAINER,
+    TO_REDUCER,
+    TO_TRAINER,
+    ExportState,
+    FormRing,
+    FromChild,
+    GiveWorld,
+    LoadState,
+    ReducerHere,
+    ReducerWarm,
+    TakeState,
+    TrainerAtRun,
+    TrainerExported,
+    TrainerHere,
+    TrainerNotExported,
+    TrainerWaiting,
+    WritePlan,
+)
+from elasticd.core.words.codec import Words, from_plain
 from elasticd.core.words.records import JobRecord, World
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.ipc.child import DUMP_SIGNAL
@@ -44,8 +63,9 @@ _REDUCER_START_SECONDS = 60.0
 _STOP_SECONDS = 3.0
 _MAX_PARTS = 64
 _UNKNOWN_STATUS = 1
-_READINESS = ("ready", "waiting", "at_run", "here")
-"""The first frame by which a child says that it is up."""
+_FROM: dict[str, Words[Any]] = {"trainer": FROM_TRAINER, "reducer": FROM_REDUCER}
+_READINESS = (ReducerWarm, ReducerHere, TrainerWaiting, TrainerAtRun, TrainerHere)
+"""The first words by which a child says that it is up."""
 _SHOWN_LOG = "-trainer.log"
 _SPARE_LOG = "-spare.log"
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "USER", "SHELL", "SSL_CERT_FILE", "VIRTUAL_ENV")
@@ -184,7 +204,7 @@ class Ranks:
     def tell_trainer(self, effect: e.TellTrainer) -> None:
         rank = self._ranks.get(effect.child)
         if rank is not None:
-            rank.child.send(effect.message)
+            rank.child.send(TO_TRAINER.encode(effect.message))
 
     def enter_world(self, effect: e.EnterWorld, checkpoint_folder: Path) -> None:
         rank = self._ranks.get(effect.trainer)
@@ -192,7 +212,8 @@ class Ranks:
             return
         self._show_log(rank)
         spec = JobSpec.from_dict(self._job_record(effect.world.job).spec)
-        message = _world_frame(effect.world, effect.rank, spec, checkpoint_folder)
+        given = _given(effect.world, effect.rank, spec, checkpoint_folder)
+        message = TO_TRAINER.encode(given)
         if effect.reducer is None:
             rank.child.send(message)
             return
@@ -211,15 +232,10 @@ class Ranks:
         world = effect.world
         rank.ring = world, effect.rank
         spec = JobSpec.from_dict(self._job_record(world.job).spec)
-        message = {
-            "t": "form",
-            "generation": to_plain_tag(world.generation),
-            "rank": effect.rank,
-            "size": len(world.members),
-            "hosts": list(world.hosts),
-            "reduction": spec.world.reduction,
-        }
-        rank.child.send(message, [path.memory, path.reducer_end.fileno()])
+        form = FormRing(
+            world.generation, effect.rank, len(world.members), world.hosts, spec.world.reduction
+        )
+        rank.child.send(TO_REDUCER.encode(form), [path.memory, path.reducer_end.fileno()])
         self._close_path(effect.reducer)
         port = int(world.hosts[effect.rank].rpartition(":")[2])
         self._spawn_task(self._watch_listen(rank, port))
@@ -260,21 +276,20 @@ class Ranks:
             ProtocolError: no trainer could answer that.
         """
         asked = _asked(request)
-        step = asked["step"]
         reason = "no trainer"
         for rank in [r for r in self._ranks.values() if r.job == job]:
             self._serials += 1
             serial = self._serials
             future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
             rank.exports[serial] = future
-            rank.child.send({"t": "export", "serial": serial, **asked})
+            rank.child.send(TO_TRAINER.encode(replace(asked, serial=serial)))
             try:
                 return await future
             except OperationError as error:
                 reason = str(error)
             finally:
                 rank.exports.pop(serial, None)
-        raise OperationError(f"step {step} can't be exported: {reason}")
+        raise OperationError(f"step {asked.step} can't be exported: {reason}")
 
     def load(
         self, trainer: e.ChildId, generation: Tag, fds: list[int], digests: Sequence[str] = ()
@@ -283,8 +298,7 @@ class Ranks:
         of all files or none, while it reads."""
         rank = self._ranks.get(trainer)
         if rank is not None:
-            message = {"t": "load", "generation": to_plain_tag(generation)}
-            rank.child.send({**message, "digests": list(digests)}, fds)
+            rank.child.send(TO_TRAINER.encode(LoadState(generation, tuple(digests))), fds)
         for fd in fds:
             os.close(fd)
 
@@ -292,7 +306,7 @@ class Ranks:
         """Hand a trainer that is in no world a state; closes our copies of the descriptors."""
         rank = self._ranks.get(trainer)
         if rank is not None:
-            rank.child.send({"t": "prepare", "serial": serial}, fds)
+            rank.child.send(TO_TRAINER.encode(TakeState(serial)), fds)
         _close(fds)
 
     def close(self) -> None:
@@ -315,25 +329,25 @@ class Ranks:
             _close(fds)
             return
         try:
-            childtalk.check(message)
+            word: FromChild = _FROM[child.role].decode(message)
         except ProtocolError:
             _close(fds)
             raise
-        if message.get("t") in _READINESS:
+        if isinstance(word, _READINESS):
             rank.unit.tell(machine.Ready())
-        match message.get("t"):
-            case "exported" if len(fds) == 1:
-                self._exported(rank, message, fds[0])
+        match word:
+            case TrainerExported(serial) if len(fds) == 1:
+                self._exported(rank, serial, fds[0])
                 return
-            case "not_exported":
-                future = rank.exports.get(int(message["serial"]))
-                if future is not None and not future.done():
-                    future.set_exception(OperationError(str(message.get("reason"))))
-            case "ready" if child.role == "reducer":
+            case TrainerExported(serial):
+                self._not_exported(rank, serial, "its file did not come with it")
+            case TrainerNotExported(serial, reason):
+                self._not_exported(rank, serial, reason)
+            case ReducerWarm():
                 rank.host = f"{self._hosts[0]}:{free_port(*self._hosts)}"
                 self._post(e.ReducerReady(rank.id, rank.host))
             case _:
-                self._post(e.ChildSaid(rank.id, message))
+                self._post(e.ChildSaid(rank.id, word))
         _close(fds)
 
     def on_exit(self, child: Child, status: int | None) -> None:
@@ -363,12 +377,17 @@ class Ranks:
         await asyncio.sleep(_DUMP_SECONDS)
         child.kill(signal.SIGKILL)
 
-    def _exported(self, rank: Rank, message: dict[str, Any], fd: int) -> None:
-        future = rank.exports.get(int(message["serial"]))
+    def _exported(self, rank: Rank, serial: int, fd: int) -> None:
+        future = rank.exports.get(serial)
         if future is None or future.done():
             os.close(fd)
         else:
             future.set_result(fd)
+
+    def _not_exported(self, rank: Rank, serial: int, reason: str) -> None:
+        future = rank.exports.get(serial)
+        if future is not None and not future.done():
+            future.set_exception(OperationError(reason))
 
     # --- inside -------------------------------------------------------------------------------
 
@@ -447,37 +466,31 @@ class Ranks:
             path.close()
 
 
-def to_plain_tag(generation: Tag) -> list[Any]:
-    return [generation.counter, generation.leader, generation.nonce]
-
-
-def _world_frame(world: World, rank: int, spec: JobSpec, folder: Path) -> dict[str, Any]:
+def _given(world: World, rank: int, spec: JobSpec, folder: Path) -> GiveWorld:
+    """A world as the trainer of ``rank`` gets it."""
     source = world.sources[rank]
-    return {
-        "t": "world",
-        "generation": to_plain_tag(world.generation),
-        "job": world.job,
-        "rank": rank,
-        "size": len(world.members),
-        "members": list(world.members),
-        "lineage": world.lineage,
-        "step": world.step,
-        "stamp": world.stamp,
-        "state": source if source in ("keep", "init") else "load",
-        "shares_now": to_plain(world.shares_now),
-        "shares": to_plain(world.shares),
-        "micro": cut(spec.batch.global_, spec.batch.micro, world.relief).micro,
-        "relief": world.relief,
-        "reduction": spec.world.reduction,
-        "checkpointed": world.checkpointed,
-        "checkpoint_folder": str(folder),
-        "writes": {
-            "every": spec.checkpoint.interval_steps,
-            "count": world.shards,
-            "replicas": spec.checkpoint.replicas,
-            "writers": [list(ranks) for ranks in world.writers],
-        },
-    }
+    checkpoint = spec.checkpoint
+    return GiveWorld(
+        generation=world.generation,
+        job=world.job,
+        rank=rank,
+        size=len(world.members),
+        members=world.members,
+        lineage=world.lineage,
+        step=world.step,
+        stamp=world.stamp,
+        state="keep" if source == "keep" else "init" if source == "init" else "load",
+        shares_now=world.shares_now,
+        shares=world.shares,
+        reduction=spec.world.reduction,
+        checkpointed=world.checkpointed,
+        checkpoint_folder=str(folder),
+        writes=WritePlan(
+            checkpoint.interval_steps, world.shards, checkpoint.replicas, world.writers
+        ),
+        micro=cut(spec.batch.global_, spec.batch.micro, world.relief).micro,
+        relief=world.relief,
+    )
 
 
 def _close(fds: list[int]) -> None:
@@ -486,16 +499,11 @@ def _close(fds: list[int]) -> None:
             os.close(fd)
 
 
-def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
+def _asked(request: Mapping[str, Any]) -> ExportState:
     """What a trainer is asked to export: checked here, for it would end of what it can't read."""
-    step, stamp, since = request["step"], request["stamp"], request.get("since")
-    part, parts = request.get("part", 0), request.get("parts", 1)
-    if not all(type(number) is int for number in (step, part, parts)):
-        raise ProtocolError("step, part and parts are whole numbers")
-    if not isinstance(stamp, str) or not isinstance(since, str | None):
-        raise ProtocolError("stamps are text")
+    asked: ExportState = from_plain(ExportState, {**request, "serial": 0})
     if not isinstance(request["job"], str):  # spares are of no job, and have nothing to answer
         raise ProtocolError("a job's id is text")
-    if not 0 <= part < parts <= _MAX_PARTS:
-        raise ProtocolError(f"there is no part {part} of {parts}")
-    return {"step": step, "stamp": stamp, "since": since, "part": part, "parts": parts}
+    if not 0 <= asked.part < asked.parts <= _MAX_PARTS:
+        raise ProtocolError(f"there is no part {asked.part} of {asked.parts}")
+    return asked

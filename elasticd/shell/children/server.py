@@ -22,6 +22,7 @@ from typing import Any
 
 import structlog
 
+from elasticd.core.words.children import TO_TRAINER, Alive
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.ipc.frames import encode
 from elasticd.shell.children.channel import MAX_QUEUED_BYTES, Channel, Message, QueueFull
@@ -345,7 +346,7 @@ class ChildServer:
         for child in self.children:
             # A child that has not taken the frames before gains nothing from one more.
             if child._channel is not None and child._channel.queued_bytes == 0:
-                child.send({"t": "alive"})
+                child.send(TO_TRAINER.encode(Alive()))
         loop = asyncio.get_running_loop()
         self._alive_timer = loop.call_later(self._alive_seconds, self._send_alive)
 

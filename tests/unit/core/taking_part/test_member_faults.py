@@ -12,6 +12,7 @@ from elasticd.core.taking_part.member import Member
 from elasticd.core.taking_part.spares import SpareReducers
 from elasticd.core.taking_part.trainers import Trainer
 from elasticd.core.words import effects as e
+from elasticd.core.words.children import TrimMemory
 from elasticd.core.words.records import JobRecord, World
 from elasticd.core.words.worlds import Fault, Pressed
 from elasticd.recovery.signatures import Memory
@@ -146,7 +147,7 @@ def test_while_headroom_falls_caches_go_and_then_the_job_is_asked_to_need_less()
     assert made.trainer is not None
     made.active, made.world = True, replace(EMPTY, members=(ME,))
     made.on_pressure("9 MiB are left", 9 << 20)
-    assert made.ctx.effects[-1] == e.TellTrainer(made.trainer.child, {"t": "trim"})
+    assert made.ctx.effects[-1] == e.TellTrainer(made.trainer.child, TrimMemory())
     made.on_pressure("9 MiB are left", 9 << 20)
     made.on_pressure("5 MiB are left", 5 << 20)
     (asked,) = [message for message in told(made) if isinstance(message, Pressed)]

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from elasticd.core.words.children import ExportState
 from elasticd.errors import ProtocolError
 from elasticd.shell.children import ranks
+from elasticd.types import Stamp
 
 GOOD: dict[str, Any] = {"job": "j", "step": 3, "stamp": "s"}
-WHOLE = {"step": 3, "stamp": "s", "since": None, "part": 0, "parts": 1}
+WHOLE = ExportState(serial=0, step=3, stamp=Stamp("s"), since=None, part=0, parts=1)
 
 
 @pytest.mark.parametrize(
@@ -28,4 +30,4 @@ def test_what_would_end_a_trainer_does_not_reach_it(changes: dict[str, Any]) -> 
 
 def test_a_whole_state_is_the_default() -> None:
     assert ranks._asked(GOOD) == WHOLE
-    assert ranks._asked(GOOD | {"since": "r", "part": 1, "parts": 2})["part"] == 1
+    assert ranks._asked(GOOD | {"since": "r", "part": 1, "parts": 2}).part == 1

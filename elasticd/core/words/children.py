@@ -1,0 +1,566 @@
+"""What a daemon and its children say to each other (docs/protocols.md §1).
+
+A child runs the user's script, so its frames are checked before they meet the state machine: one
+that doesn't fit is a ProtocolError, for which the child is killed. An older daemon's child may
+still run when a newer daemon adopts it, so the names on the wire stay as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from elasticd.core.words.codec import Words
+from elasticd.types import Lineage, NodeId, Point, Range, Reduction, Stamp, Tag
+
+WorkPhase = Literal["compute", "reduce", "update", "user", "evaluate", "idle", "paused"]
+"""What a trainer is about in its world."""
+
+
+# --- what a trainer says --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerWaiting:
+    """A spare has come as far as the interpreter, and waits for :class:`RunScript`."""
+
+    kind: ClassVar = "waiting"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerAtRun:
+    """The script has come to ``Run(…)``."""
+
+    kind: ClassVar = "at_run"
+    fingerprint: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerHere:
+    """To a daemon that was started again."""
+
+    kind: ClassVar = "here"
+    fingerprint: dict[str, str] | None
+    waiting: bool
+    generation: Tag | None
+    """The world that it is in, and was not frozen out of."""
+    entered: Tag | None
+    """The newest world in which it had the right state."""
+    used: bool
+    """Whether it was ever in a world."""
+    serial: int
+    """Of the last freeze or delivery."""
+    judged: bool
+    released: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerHolds:
+    """Answer to :class:`FreezeTrainer`."""
+
+    kind: ClassVar = "holding"
+    serial: int
+    point: Point | None
+    committed: int | None
+    gives: tuple[Stamp, ...] = ()
+    """From these states on it has every update up to ``point``."""
+    replays: bool = False
+    """It can apply updates that others have made."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerLoaded:
+    """The state that :class:`LoadState` brought is in place."""
+
+    kind: ClassVar = "loaded"
+    generation: Tag
+    step: int
+    stamp: Stamp
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerLends:
+    """A state is kept for others, or ``reason`` says why not; ``never``: no other step would do."""
+
+    kind: ClassVar = "lent"
+    generation: Tag
+    step: int
+    stamp: Stamp
+    reason: str = ""
+    never: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerPrepared:
+    """Answer to the :class:`TakeState` of that serial: what is held now, or why it is not."""
+
+    kind: ClassVar = "prepared"
+    serial: int
+    point: Point | None
+    reason: str = ""
+    replays: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerSpoilt:
+    """A byte of what came from the store is not what was written."""
+
+    kind: ClassVar = "spoilt"
+    generation: Tag
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerUnloaded:
+    """What came does not lead to the world's state: the world is left."""
+
+    kind: ClassVar = "unloaded"
+    generation: Tag
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerRefused:
+    """A state or world can't be used; the job fails with the reason."""
+
+    kind: ClassVar = "refused"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerExported:
+    """Answer to :class:`ExportState`; the file comes as a descriptor."""
+
+    kind: ClassVar = "exported"
+    serial: int
+    step: int
+    stamp: Stamp
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerNotExported:
+    kind: ClassVar = "not_exported"
+    serial: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerProgress:
+    kind: ClassVar = "progress"
+    generation: Tag
+    step: int
+    """Applied."""
+    stamp: Stamp
+    committed: int | None
+    loss: float | None
+    phase: WorkPhase
+    steps_per_second: float | None
+    memory_bytes: int
+    metrics: dict[str, Any]
+    grain_seconds: float = 0.0
+    """What a grain, and an update, took lately; 0: there was none."""
+    update_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerProbed:
+    """Digests of grain 0's gradient, of one update, of the layout, from the state with a stamp."""
+
+    kind: ClassVar = "probe"
+    repeats: bool
+    gradient: str
+    update: str
+    layout: str
+    state: str
+    generation: Tag | None = None
+
+    def digests(self) -> dict[str, Any]:
+        """What of it is compared with other members' probes."""
+        names = ("repeats", "gradient", "update", "layout", "state")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerLostReducer:
+    kind: ClassVar = "reducer_lost"
+    generation: Tag
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerOutOfMemory:
+    """An allocation failed in a grain: the world is left, the state is kept."""
+
+    kind: ClassVar = "oom"
+    generation: Tag
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerNotFinite:
+    """The reduced loss is NaN or infinite."""
+
+    kind: ClassVar = "not_finite"
+    generation: Tag
+    step: int
+    loss: str
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerDigest:
+    """The check of the model of a committed step."""
+
+    kind: ClassVar = "digest"
+    generation: Tag
+    step: int
+    stamp: Stamp
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerRechecked:
+    """The digest of one grain's gradient, which others compute too."""
+
+    kind: ClassVar = "rechecked"
+    generation: Tag
+    step: int
+    grain: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenShard:
+    index: int
+    bytes: int
+    digest: str
+    tensors: dict[str, str] = field(default_factory=dict)
+    """The beginning of each tensor's digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerWrote:
+    """These shards are durable in the folder that the world names."""
+
+    kind: ClassVar = "shards"
+    generation: Tag
+    lineage: Lineage
+    step: int
+    stamp: Stamp
+    count: int
+    shards: tuple[WrittenShard, ...]
+    digest: str
+    """The model's; empty where nobody needs it of this member."""
+    check: str
+    """Of the model, to be compared with the others'."""
+    stall_seconds: float
+    write_seconds: float
+    mode: str = ""
+    metric: float | None = None
+    cost_seconds: float = 0.0
+    step_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerSkipped:
+    """This member's shards of a due checkpoint were not written; ``refused``: by its disk."""
+
+    kind: ClassVar = "checkpoint_skipped"
+    generation: Tag
+    lineage: Lineage
+    step: int
+    stamp: Stamp
+    count: int
+    reason: str
+    refused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerFinished:
+    """The last step is committed; it waits for :class:`ReleaseTrainer`."""
+
+    kind: ClassVar = "finished"
+    generation: Tag
+    step: int
+    stamp: Stamp
+
+
+FromTrainer = (
+    TrainerWaiting
+    | TrainerAtRun
+    | TrainerHere
+    | TrainerHolds
+    | TrainerLoaded
+    | TrainerLends
+    | TrainerPrepared
+    | TrainerSpoilt
+    | TrainerUnloaded
+    | TrainerRefused
+    | TrainerExported
+    | TrainerNotExported
+    | TrainerProgress
+    | TrainerProbed
+    | TrainerLostReducer
+    | TrainerOutOfMemory
+    | TrainerNotFinite
+    | TrainerDigest
+    | TrainerRechecked
+    | TrainerWrote
+    | TrainerSkipped
+    | TrainerFinished
+)
+
+OfWorld = (
+    TrainerLoaded
+    | TrainerLends
+    | TrainerSpoilt
+    | TrainerUnloaded
+    | TrainerProgress
+    | TrainerLostReducer
+    | TrainerOutOfMemory
+    | TrainerNotFinite
+    | TrainerDigest
+    | TrainerRechecked
+    | TrainerFinished
+)
+"""What a trainer says of the world that it is in."""
+
+
+# --- what a reducer says --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReducerWarm:
+    """MLX is imported: it can form a ring at once."""
+
+    kind: ClassVar = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class ReducerHere:
+    """To a daemon that was started again: the ring that it was told to form, and whether it is."""
+
+    kind: ClassVar = "here"
+    generation: Tag | None
+    formed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReducerFormed:
+    kind: ClassVar = "formed"
+    generation: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class ReducerBroken:
+    kind: ClassVar = "broken"
+    generation: Tag
+    evidence: str
+
+
+FromReducer = ReducerWarm | ReducerHere | ReducerFormed | ReducerBroken
+
+
+# --- what a trainer is told -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """To every child: its daemon lives."""
+
+    kind: ClassVar = "alive"
+
+
+@dataclass(frozen=True, slots=True)
+class RunScript:
+    """To a spare that waits: go on to the script."""
+
+    kind: ClassVar = "run"
+
+
+@dataclass(frozen=True, slots=True)
+class FreezeTrainer:
+    """Leave the present world now, start nothing in it, say what you hold."""
+
+    kind: ClassVar = "freeze"
+    serial: int
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """When a checkpoint is due and who writes what of it."""
+
+    every: int
+    count: int
+    replicas: int
+    writers: tuple[tuple[int, ...], ...] = ()
+    """Per shard the ranks that write it; empty: as checkpoints/layout.py says."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveWorld:
+    """Enter this world from the committed state (step, stamp).
+
+    ``shares_now`` deals the grains of the next step, ``shares`` those of all later ones. ``state``
+    is ``keep`` (it is in place), ``init`` (the script's own) or ``load`` (it will be brought).
+    Chunk memory and data socket come as descriptors, but in a world of one.
+    """
+
+    kind: ClassVar = "world"
+    generation: Tag
+    job: str
+    rank: int
+    size: int
+    members: tuple[NodeId, ...]
+    lineage: Lineage
+    step: int
+    stamp: Stamp
+    state: Literal["keep", "load", "init"]
+    shares_now: tuple[tuple[Range, ...], ...]
+    shares: tuple[tuple[Range, ...], ...]
+    reduction: Reduction
+    checkpointed: int
+    checkpoint_folder: str
+    writes: WritePlan
+    micro: int = 0
+    """Samples in a grain; 0: as job.toml says."""
+    relief: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadState:
+    """Files that together are the state, or one with the updates that lead to it."""
+
+    kind: ClassVar = "load"
+    generation: Tag
+    digests: tuple[str, ...] = ()
+    """Of all files or none; checked while they are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetInterval:
+    """From ``step`` on a checkpoint is due every so many steps."""
+
+    kind: ClassVar = "interval"
+    generation: Tag
+    every: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExportState:
+    """Write into a nameless file: the updates after ``since`` if those are held, else a part of the
+    state."""
+
+    kind: ClassVar = "export"
+    serial: int
+    step: int
+    stamp: Stamp
+    since: Stamp | None = None
+    part: int = 0
+    parts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LendState:
+    """Keep the state of ``step`` when it is reached, and the updates from there on. None: let go of
+    the state; without ``log`` of the updates too."""
+
+    kind: ClassVar = "lend"
+    generation: Tag
+    step: int | None
+    log: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TakeState:
+    """To a trainer in no world: these files are a state, or updates to what it holds."""
+
+    kind: ClassVar = "prepare"
+    serial: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrimMemory:
+    """Give caches back, and keep them small."""
+
+    kind: ClassVar = "trim"
+
+
+@dataclass(frozen=True, slots=True)
+class StrainMemory:
+    """For ``elasticctl chaos oom``: the next grain allocates so much besides."""
+
+    kind: ClassVar = "strain"
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TellVerdict:
+    """What the leader found by comparing all probes."""
+
+    kind: ClassVar = "exact"
+    generation: Tag
+    exact: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HaltAt:
+    """Go no further than this step, which is checkpointed; -1: go on."""
+
+    kind: ClassVar = "halt"
+    generation: Tag
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseTrainer:
+    """The final checkpoint is consistent: leave the loop."""
+
+    kind: ClassVar = "release"
+
+
+ToTrainer = (
+    Alive
+    | RunScript
+    | FreezeTrainer
+    | GiveWorld
+    | LoadState
+    | SetInterval
+    | ExportState
+    | LendState
+    | TakeState
+    | TrimMemory
+    | StrainMemory
+    | TellVerdict
+    | HaltAt
+    | ReleaseTrainer
+)
+
+
+# --- what a reducer is told -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FormRing:
+    """Join this ring; chunk memory and data socket come as descriptors."""
+
+    kind: ClassVar = "form"
+    generation: Tag
+    rank: int
+    size: int
+    hosts: tuple[str, ...]
+    reduction: Reduction
+
+
+ToReducer = Alive | FormRing
+
+FromChild = FromTrainer | FromReducer
+ToChild = ToTrainer | ToReducer
+
+FROM_TRAINER: Words[FromTrainer] = Words(FromTrainer, rows=True)
+FROM_REDUCER: Words[FromReducer] = Words(FromReducer, rows=True)
+TO_TRAINER: Words[ToTrainer] = Words(ToTrainer, rows=True)
+TO_REDUCER: Words[ToReducer] = Words(ToReducer, rows=True)

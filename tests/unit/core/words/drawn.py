@@ -1,0 +1,51 @@
+"""Values that fit annotations, drawn at random; and values that fit nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from typing import Any
+
+from hypothesis import strategies as st
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+SCALARS: dict[Any, st.SearchStrategy[Any]] = {
+    int: st.integers(-(2**53), 2**53),
+    str: st.text(max_size=12),
+    bool: st.booleans(),
+    float: st.floats(allow_nan=False),
+    bytes: st.binary(max_size=12),
+    Any: PLAIN,
+}
+
+
+def values(hint: Any) -> st.SearchStrategy[Any]:
+    """Values that fit an annotation, as this package uses them."""
+    hint = getattr(hint, "__supertype__", hint)
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint in SCALARS:
+        return SCALARS[hint]
+    if origin in (typing.Union, types.UnionType):
+        return st.one_of([st.none() if a is type(None) else values(a) for a in arguments])
+    if origin is typing.Literal:
+        return st.sampled_from(arguments)
+    if origin is dict:
+        return st.dictionaries(values(arguments[0]), values(arguments[1]), max_size=2)
+    if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
+        return st.lists(values(arguments[0]), max_size=2).map(tuple)
+    if origin is tuple:
+        return st.tuples(*map(values, arguments))
+    assert dataclasses.is_dataclass(hint), hint
+    hints = typing.get_type_hints(hint)
+    fields = {field.name: values(hints[field.name]) for field in dataclasses.fields(hint)}
+    return st.builds(typing.cast(Any, hint), **fields)
