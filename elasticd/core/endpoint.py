@@ -34,7 +34,7 @@ class Endpoint:
         self.node = node
         self.me = node.me
         self.sessions: dict[NodeId, Session] = {}
-        self.links = Links(node.timing.silent_floor_seconds / 2)
+        self.links = Links(node.ctx.timing.silent_floor_seconds / 2)
         self.strays = 0
         """Frames of runs of daemons that are not known, and relayed ones that are none."""
         self._addresses: dict[NodeId, str] = {}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from elasticd.core.node import Stable
 from elasticd.core.words.records import Heard, JobRecord, NodeRecord, View, World
+from elasticd.core.words.stable import Stable
 from elasticd.types import NO_TAG, JobId, Tag
 
 KINDS: dict[str, type] = {

@@ -27,9 +27,10 @@ import structlog
 from elasticd import __version__, archive
 from elasticd.core.context import Timing
 from elasticd.core.endpoint import Endpoint
-from elasticd.core.node import Node
+from elasticd.core.node import Node, Who
 from elasticd.core.words import effects as e
 from elasticd.core.words.frames import decode_frame, encode_frame
+from elasticd.core.words.stable import Found
 from elasticd.errors import ElasticdError, ProtocolError, UsageError
 from elasticd.settings import config, job
 from elasticd.shell.chaos.cuts import Cutter
@@ -105,20 +106,23 @@ class Daemon:
         )
         self._states = States(home, neighbours, self._ranks, self._record, self._post, self._tell)
         self._events = EventLog(home / "events", f"{self._me}/{self._boot}")
-        self._node = Node(
-            me=self._me,
-            boot=self._boot,
-            nonce=lambda: secrets.token_hex(4),
-            expected_peers=len(settings.peers),
-            timing=Timing(return_seconds=settings.return_seconds),
-            stable=replace(remembered, reached=self._marks.read(running)),
-            stored=self._states.stored(),
-            wall=unix_seconds,
-            domain=settings.failure_domain,
-            leftovers=self._ranks.adopt(self._children.adopt()),
-            strict=settings.partition == "strict",
-            hosts=hosts,
+        who = Who(
+            self._me,
+            self._boot,
+            lambda: secrets.token_hex(4),
+            len(settings.peers),
+            Timing(return_seconds=settings.return_seconds),
+            unix_seconds,
+            settings.failure_domain,
+            settings.partition == "strict",
+            hosts,
         )
+        found = Found(
+            replace(remembered, reached=self._marks.read(running)),
+            self._states.stored(),
+            self._ranks.adopt(self._children.adopt()),
+        )
+        self._node = Node(who, found)
         self._engine = Engine(Endpoint(self._node), self._perform, self._broken)
         self._queries = Queries(
             self._node,

@@ -22,7 +22,7 @@ from pathlib import Path
 from time import process_time
 
 from elasticd.core.membership.liveness import Peer
-from elasticd.core.node import Node
+from elasticd.core.node import Node, Who
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import View
 from elasticd.types import NodeId, Tag
@@ -66,7 +66,7 @@ class Mesh:
         nonces = count()
         view = View(Tag(1, self.names[0], "first"), tuple(self.names))
         self.nodes = {
-            name: Node(name, f"{name}.1", lambda: f"{next(nonces):06x}", size - 1)
+            name: Node(Who(name, f"{name}.1", lambda: f"{next(nonces):06x}", size - 1))
             for name in self.names
         }
         self._links = {name: (f"{name}.1", "", 0) for name in self.names}
@@ -87,7 +87,9 @@ class Mesh:
         for peer in liveness.peers if liveness.heeded is None else liveness.heeded:
             liveness.detector.meet(peer, self.now)
         node.followed = view.epoch
-        liveness.next_heartbeat = self.now + self.chance.uniform(0.0, node.timing.heartbeat_seconds)
+        liveness.next_heartbeat = self.now + self.chance.uniform(
+            0.0, node.ctx.timing.heartbeat_seconds
+        )
         self._arm(name)
 
     def run(self, until: float) -> None:

@@ -16,10 +16,10 @@ import msgpack
 import pytest
 
 from elasticd.checkpoints import integrity, manifest
-from elasticd.core.node import Stable
 from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER, TO_REDUCER, TO_TRAINER
 from elasticd.core.words.codec import Words, to_plain
 from elasticd.core.words.frames import decode_frame, encode_frame
+from elasticd.core.words.stable import Stable
 from elasticd.shell.storage.marks import Marks
 from elasticd.shell.storage.records import Memory
 from elasticd.train.world import World

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from elasticd.core.taking_part.elastic import Elastic
 from elasticd.core.words import effects as e
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import View, World
@@ -308,8 +309,10 @@ class Checkers:
 
     def _trainer_of(self, host: Host, job: JobId) -> Trainer | None:
         """The one that its daemon counts on."""
-        serving = host.node.members.get(job) if host.node is not None else None
-        number = serving.trainer.child if serving is not None and serving.trainer else 0
+        serving = host.node.members.by_job.get(job) if host.node is not None else None
+        part = serving.part if serving is not None else None
+        trainer = part.crew.trainer if isinstance(part, Elastic) else None
+        number = trainer.child if trainer is not None else 0
         return next((t for t in host.trainers() if t.child == number and t.alive), None)
 
     def _formed(self, host: Host, world: World) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.checkpoints.retention import KeepLast, prunable
-from elasticd.core.node import Stable
 from elasticd.core.recall import Recall
 from elasticd.core.words.codec import to_plain
 from elasticd.core.words.effects import Reached
 from elasticd.core.words.records import JobRecord, View, World
+from elasticd.core.words.stable import Stable
 from elasticd.shell.storage.journal import frame, scan
 from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
 

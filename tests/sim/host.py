@@ -7,11 +7,12 @@ from collections import deque
 from typing import Any, assert_never
 
 from elasticd.core.endpoint import Endpoint
-from elasticd.core.node import Node
+from elasticd.core.node import Node, Who
 from elasticd.core.words import effects as e
 from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER, TO_TRAINER
 from elasticd.core.words.codec import Words
 from elasticd.core.words.records import Wanted, World
+from elasticd.core.words.stable import Found
 from elasticd.types import JobId, NodeId, Stamp
 
 from .clock import Clock
@@ -85,19 +86,19 @@ class Host:
         self.disk.sweep()
         jobs = sorted({job for job, _, _ in self.disk.finals})
         chance = self.chance("nonces")
-        self.node = self.cluster.setup.node_type(
-            me=self.name,
-            boot=self.boot,
-            nonce=lambda: f"{chance.getrandbits(32):08x}",
-            expected_peers=self.peers,
-            wall=self.clock.wall,
-            timing=self.cluster.setup.timing,
-            stable=self.disk.stable(),
-            stored={job: self.disk.stored(job) for job in jobs},
-            leftovers=self._leftovers(),
+        who = Who(
+            self.name,
+            self.boot,
+            lambda: f"{chance.getrandbits(32):08x}",
+            self.peers,
+            self.cluster.setup.timing,
+            self.clock.wall,
             strict=self.cluster.setup.partition == "strict",
             hosts=self.cluster.addresses.of(self.name),
         )
+        stored = {job: self.disk.stored(job) for job in jobs}
+        found = Found(self.disk.stable(), stored, self._leftovers())
+        self.node = self.cluster.setup.node_type(who, found)
         self.endpoint = Watched(self, self.node)
         self.cluster.say(self.name, "starts")
         self.cluster.network.appeared(self.name)

@@ -27,7 +27,7 @@ from elasticd.core.membership.sessions import Session
 from elasticd.core.membership.views import Membership
 from elasticd.core.membership.votes import Votes
 from elasticd.core.node import Node
-from elasticd.core.taking_part.member import Member
+from elasticd.core.taking_part.elastic import Elastic
 from elasticd.core.words import effects as e
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import JobRecord, View
@@ -245,12 +245,13 @@ def minority_keeps_lineage(switches: Switches) -> None:
 
 
 def fresh_trainer(switches: Switches) -> None:
-    def on_form(self: Member, form: Form) -> None:
-        self.answerer = self.trainer.child if self.trainer is not None else None
+    def on_form(self: Elastic, form: Form) -> None:
+        trainer = self.crew.trainer
+        self.answers.answerer = trainer.child if trainer is not None else None
         real(self, form)
 
-    real = Member.on_form
-    switches.set(Member, "on_form", on_form)
+    real = Elastic.on_form
+    switches.set(Elastic, "on_form", on_form)
 
 
 def work_lost_with_leader(switches: Switches) -> None:

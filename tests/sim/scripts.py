@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from elasticd.core.taking_part.elastic import Elastic
 from elasticd.core.words import effects as e
 from elasticd.types import NodeId
 
@@ -49,8 +50,10 @@ def kill_who_has_answered(cluster: Cluster, injector: Injector) -> None:
             assert host.node is not None
             if host.node.views.leading:
                 continue  # It would know before it forms the world.
-            for each in host.node.members.values():
-                child = host.children.get(each.answerer) if each.answerer is not None else None
+            for each in host.node.members.all():
+                assert isinstance(each.part, Elastic)
+                answerer = each.part.answers.answerer
+                child = host.children.get(answerer) if answerer is not None else None
                 if isinstance(child, Trainer) and child.point is not None:
                     answered.append(child)
         return bool(answered)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from elasticd.core.context import Timing
-from elasticd.core.node import Node
+from elasticd.core.node import Node, Who
+from elasticd.core.words.stable import Found
 from elasticd.types import NodeId
 
 from .cluster import Cluster, JobShape, Setup
@@ -76,13 +78,12 @@ def test_one_that_stays_away_is_left_out_and_let_in_again() -> None:
 
 
 def test_finds_a_daemon_that_forgets_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Node.__post_init__
+    real = Node.__init__
 
-    def forgetful(self: Node) -> None:
-        self.leftovers = ()
-        real(self)
+    def forgetful(self: Node, who: Who, found: Found) -> None:
+        real(self, who, replace(found, leftovers=()))
 
-    monkeypatch.setattr(Node, "__post_init__", forgetful)
+    monkeypatch.setattr(Node, "__init__", forgetful)
     found = (simulate(setup_of(seed, ("daemon",))).problem for seed in range(10))
     assert "uses child number" in next(filter(None, found), "")
 

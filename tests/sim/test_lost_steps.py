@@ -22,7 +22,7 @@ def test_the_whole_cluster_dies_and_says_what_was_lost(power: bool, seed: int) -
 
     def strike(cluster: Cluster, injector: Injector) -> None:
         nodes = [host.node for host in cluster.living() if host.node is not None]
-        reached.append(max(node.members[JOB].committed for node in nodes))
+        reached.append(max(node.members.by_job[JOB].reports.committed for node in nodes))
         assert reached[0] >= newest(cluster) - 1, "at most the last step's message is on its way"
         for host in cluster.hosts.values():
             host.crash(power)

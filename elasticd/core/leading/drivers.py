@@ -13,7 +13,7 @@ from elasticd.core.context import Context
 from elasticd.core.jobs.table import JobTable
 from elasticd.core.leading.halting import Rest
 from elasticd.core.leading.leader import Driver
-from elasticd.core.words.records import JobState, View
+from elasticd.core.words.records import JobState, View, World
 from elasticd.core.words.shards import Digest, ManifestStored, ShardsFailed, ShardsWritten
 from elasticd.core.words.worlds import (
     Fault,
@@ -56,6 +56,19 @@ class Drivers:
             self.by_job[first.id] = Driver.of(self.ctx, first, view)
             for node in view.members:
                 self.ctx.send(node, Report(first.id))
+
+    def on_view(self, view: View, reborn: tuple[NodeId, ...], missed: tuple[NodeId, ...]) -> None:
+        """We lead this view, too."""
+        for driver in self.by_job.values():
+            driver.on_view(view, reborn, missed)
+
+    def dealt(self) -> list[tuple[World, int]]:
+        """The newest world of each job, with the grains that its shares deal."""
+        worlds = [(driver, driver.world) for driver in self.by_job.values()]
+        return [(w, driver.relief.cut(w.relief).grains) for driver, w in worlds if w is not None]
+
+    def deadlines(self) -> list[float]:
+        return [time for driver in self.by_job.values() for time in driver.deadlines()]
 
     def tick(self) -> None:
         for job, driver in self.by_job.items():

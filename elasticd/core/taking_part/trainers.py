@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from elasticd.core.taking_part.adoption import AdoptedTrainer
 from elasticd.core.words.children import TrainerProgress, TrainerSkipped, TrainerWrote
 from elasticd.core.words.records import TrainerStatus
 from elasticd.core.words.shards import ShardsFailed, ShardsWritten
 from elasticd.core.words.worlds import Progress
 from elasticd.recovery import signatures
-from elasticd.types import JobId
+from elasticd.types import JobId, Tag
 
 
 @dataclass(slots=True)
@@ -21,12 +22,27 @@ class Trainer:
     fingerprint: dict[str, str] = field(default_factory=dict)
     probe: dict[str, Any] | None = None
     judged: bool = False
+    entered: Tag | None = None
+    """The newest world in which it has had the right state."""
     hung: str = ""
     """Why we killed it, if it hung."""
     hung_since: float = 0.0
 
     def status(self) -> TrainerStatus:
         return TrainerStatus(self.phase, self.pid, self.fingerprint, self.probe, self.judged)
+
+
+def adopted(one: AdoptedTrainer) -> Trainer:
+    """A trainer that a daemon before this one has started, by what it says of itself."""
+    said = one.said
+    if said.fingerprint is None:
+        phase = "waiting" if said.waiting else "starting"
+    elif said.released:
+        phase = "released"
+    else:
+        phase = "active" if one.used else "ready"
+    child, prints = one.left.child, said.fingerprint or {}
+    return Trainer(child, one.left.pid, phase, prints, judged=said.judged, entered=said.entered)
 
 
 @dataclass(frozen=True, slots=True)

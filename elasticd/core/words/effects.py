@@ -379,6 +379,10 @@ class ChildStopped:
     seconds: float
 
 
+OfChild = ChildStarted | ReducerListens | ChildSaid | ChildExited | ChildStopped
+"""What a child of ours does."""
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryPressure:
     """This machine is about to run out of memory: ``left_bytes`` can still be had. Said again

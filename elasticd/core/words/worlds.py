@@ -286,12 +286,16 @@ class Release:
     generation: Tag
 
 
+EngineToLeader = Listening
+"""What members' sides of a collective engine say to the leader's."""
+EngineToMember = Go | Continue
+
 ToLeader = (
     MemberStatus
     | Holding
     | Lent
     | Prepared
-    | Listening
+    | EngineToLeader
     | Ready
     | Fault
     | Progress
@@ -305,24 +309,11 @@ ToLeader = (
 )
 """What members tell the leader about a job."""
 
-ToMember = (
-    Report
-    | Freeze
-    | Notice
-    | Form
-    | Go
-    | Continue
-    | Formed
-    | Verdict
-    | Hung
-    | Lend
-    | Prepare
-    | Halt
-    | Discharge
-    | Release
-    | ManifestStore
-    | Consistent
-    | PullShards
-    | Interval
-)
+ToPart = EngineToMember | Formed | Verdict | Hung | Lend | Prepare | Halt | Release | Interval
+"""What the leader tells whoever trains, once there is a world."""
+
+OfJob = Report | Freeze | Form | Discharge | PullShards | ToPart
+"""What is for the member of one job."""
+
+ToMember = Notice | ManifestStore | Consistent | OfJob
 """What the leader tells a member; from anybody else it is stale."""

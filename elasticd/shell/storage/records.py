@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from elasticd.core.node import Stable
 from elasticd.core.recall import KINDS, Recall
 from elasticd.core.words.codec import from_plain, to_plain
+from elasticd.core.words.stable import Stable
 from elasticd.errors import ProtocolError, StateError
 from elasticd.shell.storage.journal import Journal
 

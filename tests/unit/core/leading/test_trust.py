@@ -21,7 +21,7 @@ from tests.unit.core.leading.test_checkpointing import (
     C,
     world_of,
 )
-from tests.unit.core.taking_part.test_member_faults import member
+from tests.unit.core.taking_part.test_member_faults import desk
 
 
 def test_late_words_of_old_states_do_not_hide_what_is_wrong_with_the_newest() -> None:
@@ -41,15 +41,16 @@ def test_late_words_of_old_states_do_not_hide_what_is_wrong_with_the_newest() ->
 
 def test_a_node_that_copies_shards_says_nothing_of_its_own_parameters() -> None:
     """C's trainer skipped the checkpoint, and C's daemon copied A's shards."""
-    made = member()
-    record = replace(made.record, id=JOB)
+    made = desk()
+    record = replace(made.member.record, id=JOB)
     driver = Driver.of(Context(A, "a1", lambda: "0000"), record, View(Tag(1, A, "v"), (A, B, C)))
     driver.world, driver.phase = world_of(A, B, C), "running"
     state = (JOB, GENERATION, LINE, 10, STAMP, 1)
     rows = ((0, 100, "0" * 64),)
     for node, model in ((A, "11"), (B, "22")):
         driver.on_shards(node, ShardsWritten(*state, rows, model, 0.1, 0.2, check=model))
-    made.on_pull(PullShards(*state, "11", rows, ((A,),)))
+    order = PullShards(*state, "11", rows, ((A,),))
+    made.member.on_order(order, Tag(1, A, "v"), bound=False)
     (fetch,) = [f for f in made.ctx.effects if isinstance(f, e.FetchShards)]
     driver.on_shards(C, replace(fetch.report, job=JOB))
     assert driver.trust.tainted == {}, "one against one is no majority"

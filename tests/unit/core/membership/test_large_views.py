@@ -10,7 +10,7 @@ from itertools import count, permutations
 import pytest
 
 from elasticd.core.membership.overlay import FULL_MESH_NODES
-from elasticd.core.node import Node
+from elasticd.core.node import Node, Who
 from elasticd.core.words import effects as e
 from elasticd.core.words.views import Missing
 from elasticd.types import NodeId
@@ -29,7 +29,7 @@ class Crowd:
         self._ahead: list[tuple[float, int, NodeId, e.Event]] = []
         names = [NodeId(f"n{number:03}") for number in range(size)]
         self.nodes = {
-            name: Node(name, f"{name}.1", lambda: f"{next(self._nonces):06x}", size - 1)
+            name: Node(Who(name, f"{name}.1", lambda: f"{next(self._nonces):06x}", size - 1))
             for name in names
         }
         for name in names:

@@ -10,7 +10,7 @@ import pytest
 
 from elasticd.core.endpoint import Endpoint
 from elasticd.core.membership.links import Links
-from elasticd.core.node import Node
+from elasticd.core.node import Node, Who
 from elasticd.core.words import effects as e
 from elasticd.core.words.frames import decode_frame, encode_frame
 from elasticd.types import NodeId
@@ -40,7 +40,7 @@ class Mesh:
         self.wait(2.0)
 
     def start(self, name: NodeId, expected: int) -> None:
-        node = Node(name, f"{name}1", lambda: f"{next(self._nonces):04x}", expected)
+        node = Node(Who(name, f"{name}1", lambda: f"{next(self._nonces):04x}", expected))
         self.endpoints[name] = Endpoint(node)
         self.post(name, e.Tick())
 

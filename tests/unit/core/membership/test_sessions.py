@@ -11,7 +11,7 @@ import pytest
 from elasticd.core.endpoint import Endpoint
 from elasticd.core.membership import sessions as module
 from elasticd.core.membership.sessions import Session
-from elasticd.core.node import Node
+from elasticd.core.node import Node, Who
 from elasticd.core.words import effects as e
 from elasticd.core.words.frames import Frame, decode_frame, encode_frame
 from elasticd.core.words.messages import Message
@@ -130,7 +130,7 @@ def test_messages_that_are_given_up_are_known_to_both_sides() -> None:
 def test_a_peer_that_takes_nothing_is_told_of_as_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_UNACKED", 3)
     node, peer = NodeId("a"), NodeId("b")
-    endpoint = Endpoint(Node(node, "a1", lambda: "00", 1))
+    endpoint = Endpoint(Node(Who(node, "a1", lambda: "00", 1)))
     endpoint.step(1.0, e.Tick())
     endpoint.step(1.0, e.PeerUp(peer, "b1", "b:1"))
     session = endpoint.sessions[peer]
@@ -144,7 +144,7 @@ def test_a_peer_that_takes_nothing_is_told_of_as_gone(monkeypatch: pytest.Monkey
 
 
 def test_a_frame_of_an_unknown_peer_is_counted() -> None:
-    endpoint = Endpoint(Node(NodeId("a"), "a1", lambda: "00", 1))
+    endpoint = Endpoint(Node(Who(NodeId("a"), "a1", lambda: "00", 1)))
     assert (
         endpoint.step(1.0, e.Arrived(NodeId("b"), Frame(("b1", "a1"), 1, 0, 1, 1, 0, BEAT))) == []
     )

@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import count
 
-from elasticd.core.node import Node
+from elasticd.core.node import Node, Who
 from elasticd.core.recall import Recall
 from elasticd.core.words import effects as e
+from elasticd.core.words.stable import Found
 from elasticd.types import NodeId
 
 
@@ -35,14 +36,8 @@ class Wires:
         self.boots[name] = self.boots.get(name, 0) + 1
         boot = f"{name}{self.boots[name]}"
         disk = self.disks.setdefault(name, Recall())
-        self.nodes[name] = Node(
-            name,
-            boot,
-            lambda: f"{next(self.nonces):04x}",
-            self.expected,
-            stable=disk.stable,
-            strict=self.strict,
-        )
+        who = Who(name, boot, lambda: f"{next(self.nonces):04x}", self.expected, strict=self.strict)
+        self.nodes[name] = Node(who, Found(disk.stable))
         self.post(name, e.Tick())
 
     def post(self, name: NodeId, event: e.Event) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from elasticd.core.context import Context
+from elasticd.core.engines.spares import SpareReducers
+from elasticd.core.taking_part.crew import Crew
+from elasticd.core.taking_part.elastic import Elastic
 from elasticd.core.taking_part.member import Member
-from elasticd.core.taking_part.spares import SpareReducers
+from elasticd.core.taking_part.place import Place
 from elasticd.core.taking_part.trainers import Trainer
 from elasticd.core.words import effects as e
 from elasticd.core.words.children import TrimMemory
 from elasticd.core.words.records import JobRecord, World
-from elasticd.core.words.worlds import Fault, Pressed
+from elasticd.core.words.worlds import Continue, Fault, Pressed
 from elasticd.recovery.signatures import Memory
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag
@@ -53,32 +56,59 @@ EMPTY = World(
 )
 
 
-def member(phase: str = "active") -> Member:
+@dataclass
+class Desk:
+    """A member of one job that runs, with its trainer."""
+
+    ctx: Context
+    member: Member
+    part: Elastic
+    trainer: Trainer
+
+    @property
+    def crew(self) -> Crew:
+        return self.part.crew
+
+    def settle(
+        self, members: tuple[NodeId, ...] = (ME,), generation: Tag = EMPTY.generation
+    ) -> Place:
+        """Put it into a world in which a step is committed."""
+        world = replace(EMPTY, members=members, generation=generation)
+        self.member.reports.world = world
+        place = self.part._place(world, self.trainer, has_state=True)
+        place.settled = True
+        self.part.place = place
+        return place
+
+
+def desk(phase: str = "active") -> Desk:
     ctx = Context(ME, "boot", lambda: "nonce", now=100.0)
     record = JobRecord(JobId("job-1"), 1, SPEC.to_dict(), "digest", "running")
-    made = Member(ctx, record, SPEC, SpareReducers(ctx))
-    made.archive, made.leader, made.epoch = "ready", LEADER, Tag(1, LEADER, "e")
-    made.trainer = Trainer(ctx.next_child(), pid=7, phase=phase)
-    return made
+    made = Member(ctx, record, SpareReducers(ctx))
+    made.archive = "ready"
+    made.reports.leader, made.reports.epoch = LEADER, Tag(1, LEADER, "e")
+    assert isinstance(made.part, Elastic)
+    trainer = Trainer(ctx.next_child(), pid=7, phase=phase)
+    made.part.crew.trainer = trainer
+    return Desk(ctx, made, made.part, trainer)
 
 
-def told(made: Member) -> list[Any]:
+def told(made: Desk) -> list[Any]:
     return [f.message for f in made.ctx.effects if isinstance(f, e.Send)]
 
 
-def the_fault(made: Member) -> Fault:
+def the_fault(made: Desk) -> Fault:
     (fault,) = [message for message in told(made) if isinstance(message, Fault)]
     return fault
 
 
-def ends(made: Member, status: int, tail: str = "", memory: Memory | None = None) -> Fault:
-    assert made.trainer is not None
-    made.on_exit(made.trainer.child, status, tail, memory)
+def ends(made: Desk, status: int, tail: str = "", memory: Memory | None = None) -> Fault:
+    made.part.on_child(e.ChildExited(made.trainer.child, status, tail, memory))
     return the_fault(made)
 
 
 def test_a_traceback_is_the_scripts_own_failure() -> None:
-    fault = ends(member(), 1, "Traceback\nKeyError: 'x'")
+    fault = ends(desk(), 1, "Traceback\nKeyError: 'x'")
     assert fault.fault == "worker_exit" and "KeyError" in fault.fatal
 
 
@@ -87,22 +117,21 @@ def test_a_traceback_is_the_scripts_own_failure() -> None:
     [(1, "Traceback\nMemoryError"), (1, "RuntimeError: [malloc] Unable to allocate 9 bytes")],
 )
 def test_unless_it_says_that_memory_ran_out(status: int, tail: str) -> None:
-    made = member()
+    made = desk()
     fault = ends(made, status, tail)
     assert (fault.fault, fault.fatal, fault.status) == ("oom", "", status)
-    assert made.trainer is not None, "it is replaced"
+    assert made.crew.trainer is not None, "it is replaced"
 
 
 def test_a_crash_at_the_limit() -> None:
     memory = Memory(virtual_bytes=100, address_space_limit_bytes=101)
-    assert ends(member(), -11, "", memory).fault == "oom"
-    assert ends(member(), -11, "").fault == "worker_exit"
+    assert ends(desk(), -11, "", memory).fault == "oom"
+    assert ends(desk(), -11, "").fault == "worker_exit"
 
 
 def test_a_stopped_trainer_is_killed_and_its_end_is_a_hang() -> None:
-    made = member()
-    assert made.trainer is not None
-    made.on_stopped(made.trainer.child, 1.5)
+    made = desk()
+    made.part.on_child(e.ChildStopped(made.trainer.child, 1.5))
     assert e.KillChild(made.trainer.child, "it was stopped") in made.ctx.effects
     fault = ends(made, -9)
     assert fault.fault == "hang" and fault.age_seconds == 1.5
@@ -110,8 +139,7 @@ def test_a_stopped_trainer_is_killed_and_its_end_is_a_hang() -> None:
 
 
 def test_the_stack_of_a_hung_trainer_is_evidence() -> None:
-    made = member()
-    assert made.trainer is not None
+    made = desk()
     made.trainer.hung, made.trainer.hung_since = "it was slow", 90.0
     tail = (
         "Thread 0x1 (most recent call first):\n  File other.py\n\n"
@@ -126,30 +154,29 @@ def test_the_stack_of_a_hung_trainer_is_evidence() -> None:
 
 
 def test_pressure_ends_the_spare_and_holds_back_the_next() -> None:
-    made = member()
-    made.active = made.settled = True
-    made.reconcile()
-    assert made.spare is not None
-    spare = made.spare.child
+    made = desk()
+    made.settle()
+    made.member.reconcile()
+    assert made.crew.spare is not None
+    spare = made.crew.spare.child
     made.ctx.effects.clear()
-    made.on_pressure("9 MiB are left", 9 << 20)
+    made.part.on_pressure("9 MiB are left", 9 << 20)
     assert [type(f) for f in made.ctx.effects] == [e.Emit, e.KillChild]
-    made.reconcile()
-    assert made.spare is None
-    made.ctx.now = made.pressed_until
-    made.tick()
-    assert made.spare is not None
-    assert made.spare.child != spare
+    made.member.reconcile()
+    assert made.crew.spare is None
+    made.ctx.now = made.crew.pressed_until
+    made.member.attend(made.member.record, unwanted=False)
+    assert made.crew.spare is not None
+    assert made.crew.spare.child != spare
 
 
 def test_while_headroom_falls_caches_go_and_then_the_job_is_asked_to_need_less() -> None:
-    made = member()
-    assert made.trainer is not None
-    made.active, made.world = True, replace(EMPTY, members=(ME,))
-    made.on_pressure("9 MiB are left", 9 << 20)
+    made = desk()
+    made.settle()
+    made.part.on_pressure("9 MiB are left", 9 << 20)
     assert made.ctx.effects[-1] == e.TellTrainer(made.trainer.child, TrimMemory())
-    made.on_pressure("9 MiB are left", 9 << 20)
-    made.on_pressure("5 MiB are left", 5 << 20)
+    made.part.on_pressure("9 MiB are left", 9 << 20)
+    made.part.on_pressure("5 MiB are left", 5 << 20)
     (asked,) = [message for message in told(made) if isinstance(message, Pressed)]
     assert asked.generation == EMPTY.generation and asked.reason.startswith("5 MiB are left, less")
     reasons = [f.reason for f in made.ctx.effects if isinstance(f, e.Emit)]
@@ -157,13 +184,13 @@ def test_while_headroom_falls_caches_go_and_then_the_job_is_asked_to_need_less()
 
 
 def test_relief_does_without_spares() -> None:
-    made = member()
-    made.active = made.settled = True
-    made.reconcile()
-    assert made.spare is not None
-    made.record = JobRecord(JobId("job-1"), 1, SPEC.to_dict(), "digest", "running", relief=1)
-    made.reconcile()
-    assert made.spare is None
+    made = desk()
+    made.settle()
+    made.member.reconcile()
+    assert made.crew.spare is not None
+    made.member.record = JobRecord(JobId("job-1"), 1, SPEC.to_dict(), "digest", "running", relief=1)
+    made.member.reconcile()
+    assert made.crew.spare is None
 
 
 def test_relief_only_grows_when_records_meet() -> None:
@@ -176,27 +203,29 @@ def test_relief_only_grows_when_records_meet() -> None:
 WORLD = Tag(3, LEADER, "w")
 
 
-def in_bring_up(made: Member) -> int:
+def in_bring_up(made: Desk) -> int:
     """The member is rank 0 of a world of two whose ring comes up; returns its reducer."""
-    made.reducer, made.active, made.in_ring = made.ctx.next_child(), True, False
-    made.world = replace(EMPTY, members=(ME, LEADER), generation=WORLD)
-    return made.reducer
+    place = made.settle((ME, LEADER), WORLD)
+    assert place.engine is not None
+    reducer = made.ctx.next_child()
+    place.engine.adopt(reducer, up=False)
+    return reducer
 
 
 def test_a_reducer_that_somebody_stops_in_the_bring_up_is_a_hang_of_its_own() -> None:
-    made = member()
+    made = desk()
     reducer = in_bring_up(made)
-    made.on_stopped(reducer, 2.1)
+    made.part.on_child(e.ChildStopped(reducer, 2.1))
     assert (the_fault(made).fault, the_fault(made).culprit) == ("hang", ME)
 
 
 def test_a_reducer_that_the_bring_up_stops_is_none() -> None:
-    made = member()
+    made = desk()
     reducer = in_bring_up(made)
-    made.on_reducer_listens(reducer)
+    made.part.on_child(e.ReducerListens(reducer))
     assert e.StopReducer(reducer) in made.ctx.effects
-    made.on_stopped(reducer, 2.1)
+    made.part.on_child(e.ChildStopped(reducer, 2.1))
     assert not [message for message in told(made) if isinstance(message, Fault)]
-    made.on_continue(WORLD)
-    made.on_stopped(reducer, 2.1)
+    made.part.on_order(Continue(JobId("job-1"), WORLD))
+    made.part.on_child(e.ChildStopped(reducer, 2.1))
     assert the_fault(made).fault == "hang", "it was let go on, and somebody stopped it again"

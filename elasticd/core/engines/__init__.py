@@ -1,0 +1,1 @@
+"""How the collective engine of a world's ranks comes up: one module for each backend."""

@@ -1,0 +1,68 @@
+"""What leader and member know of a collective engine, whatever it is.
+
+A backend has a side at the leader, for one world while it forms, and a side at each member, for its
+rank in one world. What the two say to each other is the backend's own business. A world of one has
+no engine.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from elasticd.core.words.children import FromReducer
+from elasticd.core.words.effects import ChildId
+from elasticd.core.words.worlds import EngineToLeader, EngineToMember
+from elasticd.types import NodeId
+
+
+class LeaderEngine(Protocol):
+    """The engine of one world whose members have been told to form it."""
+
+    def on_word(self, node: NodeId, word: EngineToLeader) -> None:
+        """A member's side speaks."""
+
+
+class MemberEngine(Protocol):
+    """One rank's side of the engine of one world."""
+
+    @property
+    def child(self) -> ChildId | None:
+        """The process that holds the rank's group; None: there is none, or it has ended."""
+
+    @property
+    def up(self) -> bool:
+        """Whether the group is formed."""
+
+    @property
+    def deadline(self) -> float:
+        """When it must be up, in monotonic seconds; inf if that was complained of."""
+
+    def take(self) -> bool:
+        """Take the warm process that the leader counts on; False if that has died."""
+
+    def adopt(self, child: ChildId, up: bool) -> None:
+        """A daemon before this one has brought it as far as that."""
+
+    def begin(self) -> None:
+        """The rank's trainer knows of the world: come up as far as one side can by itself."""
+
+    def on_word(self, word: EngineToMember) -> None:
+        """The leader's side speaks."""
+
+    def on_listens(self) -> None:
+        """The process listens."""
+
+    def on_said(self, word: FromReducer) -> str:
+        """The process speaks. Why the engine is broken, or nothing."""
+
+    def stands_still(self) -> bool:
+        """The process is stopped: whether by somebody else than us."""
+
+    def overdue(self) -> str:
+        """It is not up in time: says so, once."""
+
+    def trouble(self) -> str:
+        """Why it can't go on though nothing has broken, or nothing."""
+
+    def ended(self) -> None:
+        """The process has ended."""

@@ -1,0 +1,117 @@
+"""MLX's ring, brought up in an order in which no connect ever waits.
+
+Ranks 0 to N-2 listen. Rank 0 is stopped, rank N-1 connects to its backlog and listens, rank 0 goes
+on (docs/architecture.md). The ring's sockets may wait for ever without a word, so a way that is
+dead has to be noticed from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+from typing import assert_never
+
+from elasticd.core.context import Context
+from elasticd.core.engines.spares import SpareReducers
+from elasticd.core.words.children import FromReducer, ReducerBroken, ReducerFormed
+from elasticd.core.words.effects import ChildId, ContinueReducer, FormReducer, StopReducer
+from elasticd.core.words.records import World
+from elasticd.core.words.worlds import Continue, EngineToLeader, EngineToMember, Go, Listening
+from elasticd.types import NodeId
+
+
+@dataclass(slots=True)
+class RingLeader:
+    """Tells the last rank when the others listen, and the first one when the last does."""
+
+    ctx: Context
+    world: World
+    listening: set[NodeId] = field(default_factory=set)
+
+    def on_word(self, node: NodeId, word: EngineToLeader) -> None:
+        world = self.world
+        self.listening.add(node)
+        *first, last = world.members
+        if node == last:
+            self.ctx.send(world.members[0], Continue(world.job, world.generation))
+        elif self.listening == set(first):
+            self.ctx.send(last, Go(world.job, world.generation))
+
+
+@dataclass(slots=True)
+class RingMember:
+    """One rank's reducer, from the warm spare to its place in the ring."""
+
+    ctx: Context
+    reducers: SpareReducers
+    tell: Callable[[Listening], None]
+    """The leader."""
+    world: World
+    rank: int
+    deadline: float
+    child: ChildId | None = None
+    up: bool = False
+    stopped_by_us: bool = False
+    """Because the bring-up wants that."""
+
+    def take(self) -> bool:
+        self.child = self.reducers.take(self.world.hosts[self.rank])
+        return self.child is not None
+
+    def adopt(self, child: ChildId, up: bool) -> None:
+        self.child, self.up, self.stopped_by_us = child, up, False
+
+    def begin(self) -> None:
+        if self.rank < len(self.world.members) - 1:
+            self._form()
+
+    def _form(self) -> None:
+        if self.child is not None:
+            self.ctx.do(FormReducer(self.child, self.world, self.rank))
+
+    def on_word(self, word: EngineToMember) -> None:
+        match word:
+            case Go():
+                self._form()
+            case Continue():
+                if self.child is not None:
+                    self.ctx.do(ContinueReducer(self.child))
+                    self.stopped_by_us = False
+            case _:
+                assert_never(word)
+
+    def on_listens(self) -> None:
+        if self.child is not None and self.rank == 0:
+            # Rank N-1 may now connect to our backlog and listen before we go on to connect.
+            self.ctx.do(StopReducer(self.child))
+            self.stopped_by_us = True
+        self.tell(Listening(self.world.job, self.world.generation))
+
+    def on_said(self, word: FromReducer) -> str:
+        match word:
+            case ReducerFormed(generation) if generation == self.world.generation:
+                self.up = True
+            case ReducerBroken(generation, evidence) if generation == self.world.generation:
+                return evidence
+        return ""
+
+    def stands_still(self) -> bool:
+        return not self.stopped_by_us
+
+    def overdue(self) -> str:
+        self.deadline = inf
+        return f"its ring did not come up in {self.ctx.timing.form_seconds} s"
+
+    def trouble(self) -> str:
+        members, next_rank = self.world.members, (self.rank + 1) % len(self.world.members)
+        left, right = members[self.rank - 1], members[next_rank]
+        host = self.world.hosts[next_rank].rpartition(":")[0]
+        dead = {p.host for p in self.ctx.paths.get(right, ()) if not p.healthy}
+        if host in dead:
+            return f"nothing comes back from {right} at {host}"
+        lost = next((n for n in (left, right) if n in self.ctx.deaf), None)
+        return f"{lost} is not heard directly any more" if lost is not None else ""
+
+    def ended(self) -> None:
+        self.child = None

@@ -1,0 +1,164 @@
+"""The trainer of one job on this node and its spare: started, replaced, ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from elasticd.core.context import Context
+from elasticd.core.taking_part.trainers import Trainer
+from elasticd.core.words.children import RunScript, TrimMemory
+from elasticd.core.words.effects import KillChild, StartTrainer, TellTrainer
+from elasticd.recovery.headroom import Headroom
+from elasticd.types import JobId
+
+_START_LIMIT = 4
+"""After a trainer has died this often before Run(...), it is tried again only now and then."""
+_HOPELESS_STARTS = 2 * _START_LIMIT
+_LONGEST_PAUSE_SECONDS = 10.0
+_PRESSED_SECONDS = 60.0
+"""After a sign of short memory no spare is started for so long."""
+
+
+@dataclass(slots=True)
+class Crew:
+    ctx: Context
+    job: JobId
+    trainer: Trainer | None = None
+    spare: Trainer | None = None
+    false_starts: int = 0
+    start_at: float = 0.0
+    why_none: str = ""
+    """Why no trainer is started for a while."""
+    headroom: Headroom = field(default_factory=Headroom)
+    pressed_until: float = 0.0
+    """Memory is short on this machine: no spare before this time; 0: it isn't."""
+
+    # --- who there is -----------------------------------------------------------------------------
+
+    def of(self, child: int) -> Trainer | None:
+        """The trainer, or the spare, that is this child."""
+        found = (t for t in (self.trainer, self.spare) if t is not None and t.child == child)
+        return next(found, None)
+
+    @property
+    def done(self) -> bool:
+        """The script has come to its last step."""
+        return self.trainer is not None and self.trainer.phase in ("finished", "released", "done")
+
+    @property
+    def left_the_loop(self) -> bool:
+        """The trainer was released: its reducer and its neighbours' end, and nobody minds."""
+        return self.trainer is not None and self.trainer.phase in ("released", "done")
+
+    @property
+    def hopeless(self) -> bool:
+        return self.false_starts >= _HOPELESS_STARTS
+
+    # --- starts -----------------------------------------------------------------------------------
+
+    def replace(self) -> None:
+        """A trainer where there is none: the spare, else a fresh one, unless too many have died."""
+        if self.spare is not None:
+            self.trainer, self.spare = self.spare, None
+            if self.trainer.phase == "waiting":
+                self.run(self.trainer)
+        elif self.false_starts < _START_LIMIT or self.ctx.now >= self.start_at:
+            self.why_none = ""
+            self.trainer = self._start(spare=False)
+            self.start_at = self.ctx.now + _LONGEST_PAUSE_SECONDS
+        else:
+            self.why_none = f"trainer died {self.false_starts} times before Run(...)"
+
+    def run(self, trainer: Trainer) -> None:
+        """Let one that waits go on to its script."""
+        trainer.phase = "starting"
+        self.ctx.do(TellTrainer(trainer.child, RunScript()))
+
+    def add_spare(self) -> None:
+        if self.spare is None and not self.done and not self.pressed_until:
+            self.spare = self._start(spare=True)
+
+    def _start(self, spare: bool) -> Trainer:
+        child = self.ctx.next_child()
+        self.ctx.do(StartTrainer(child, self.job, spare))
+        return Trainer(child)
+
+    def at_run(self, trainer: Trainer, fingerprint: dict[str, str]) -> None:
+        """Its script has come to ``Run(…)``."""
+        trainer.phase, trainer.fingerprint = "ready", fingerprint
+        self.false_starts, self.why_none = 0, ""
+
+    # --- ends -------------------------------------------------------------------------------------
+
+    def drop_spare(self, why: str, graceful: bool = False) -> None:
+        if self.spare is not None:
+            self.ctx.do(KillChild(self.spare.child, why, graceful=graceful))
+            self.spare = None
+
+    def spare_ended(self, status: int | None, tail: str) -> bool:
+        """Whether another one may be tried at once."""
+        self.spare = None
+        self.false_starts += 1
+        self.ctx.log("warning", "spare trainer ended", status=status, tail=tail[-400:])
+        return self.false_starts < _START_LIMIT
+
+    def end(self, why: str) -> None:
+        """The job needs nobody any more."""
+        for trainer in (self.trainer, self.spare):
+            if trainer is not None and trainer.phase != "done":
+                self.ctx.do(KillChild(trainer.child, why, graceful=True))
+        self.trainer = self.spare = None
+
+    def kill_hung(self, why: str, seconds: float) -> None:
+        """The trainer overstays, by now for ``seconds``: end it, with its stack as evidence."""
+        if self.trainer is not None:
+            self.trainer.hung, self.trainer.hung_since = why, self.ctx.now - seconds
+            self.ctx.do(KillChild(self.trainer.child, f"it hung: {why}", dump=True))
+
+    def kill_stopped(self, trainer: Trainer, seconds: float) -> None:
+        """It was stopped for ``seconds``, and nobody of us has done that."""
+        if trainer.phase != "done":
+            trainer.hung = (
+                f"its trainer {trainer.pid} was stopped (SIGSTOP) for {seconds:.1f} s"
+                " and could not show its stack"
+            )
+            trainer.hung_since = self.ctx.now - seconds
+            self.ctx.do(KillChild(trainer.child, "it was stopped"))
+
+    # --- memory -----------------------------------------------------------------------------------
+
+    def on_pressure(self, reason: str, left_bytes: int) -> str:
+        """Give up what this node can by itself; why the whole job has to need less, or nothing."""
+        self.pressed_until = self.ctx.now + _PRESSED_SECONDS
+        match self.headroom.sign(left_bytes, self.spare is not None):
+            case "spare" if self.spare is not None:
+                text = "its spare trainer ends before something else has to"
+                self.tell_of_pressure(f"{reason}: {text}")
+                self.drop_spare(reason)
+            case "caches" if self.trainer is not None:
+                self.tell_of_pressure(f"{reason}: its trainer gives its caches back")
+                self.ctx.do(TellTrainer(self.trainer.child, TrimMemory()))
+            case "recompute":
+                return f"{reason}, less than before it gave up what it could by itself"
+        return ""
+
+    def tell_of_pressure(self, text: str) -> None:
+        self.ctx.emit("memory_pressure", text, self.job, culprit=self.ctx.me)
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def due(self, let_go: bool) -> bool:
+        """Whether something may be started now that had to wait."""
+        due = self._starts_later(let_go) and self.ctx.now >= self.start_at
+        if self.pressed_until and self.ctx.now >= self.pressed_until:
+            self.pressed_until = 0.0
+            self.headroom.forget()
+            due = True
+        return due
+
+    def _starts_later(self, let_go: bool) -> bool:
+        return bool(self.why_none) and self.trainer is None and not let_go
+
+    def deadlines(self, let_go: bool) -> list[float]:
+        times = [self.start_at] if self._starts_later(let_go) else []
+        return times + ([self.pressed_until] if self.pressed_until else [])

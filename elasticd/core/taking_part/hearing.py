@@ -1,0 +1,196 @@
+"""What a node makes of what its trainer and its reducer say."""
+
+from __future__ import annotations
+
+from typing import Protocol, assert_never
+
+from elasticd.core.context import Context
+from elasticd.core.engines.port import MemberEngine
+from elasticd.core.taking_part.answers import Answers
+from elasticd.core.taking_part.crew import Crew
+from elasticd.core.taking_part.place import Place
+from elasticd.core.taking_part.reports import Reports
+from elasticd.core.taking_part.trainers import Trainer, failed_of, progress_of, shards_of
+from elasticd.core.words.children import (
+    FromChild,
+    OfWorld,
+    ReducerBroken,
+    ReducerFormed,
+    ReducerHere,
+    ReducerWarm,
+    TrainerAtRun,
+    TrainerDigest,
+    TrainerExported,
+    TrainerFinished,
+    TrainerHere,
+    TrainerHolds,
+    TrainerLends,
+    TrainerLoaded,
+    TrainerLostReducer,
+    TrainerNotExported,
+    TrainerNotFinite,
+    TrainerOutOfMemory,
+    TrainerPrepared,
+    TrainerProbed,
+    TrainerProgress,
+    TrainerRechecked,
+    TrainerRefused,
+    TrainerSkipped,
+    TrainerSpoilt,
+    TrainerUnloaded,
+    TrainerWaiting,
+    TrainerWrote,
+)
+from elasticd.core.words.effects import FetchState
+from elasticd.core.words.records import World
+from elasticd.core.words.shards import Digest
+from elasticd.core.words.worlds import Lent, Rechecked
+
+
+class Listener(Protocol):
+    """Whose children speak: elastic.py."""
+
+    ctx: Context
+    reports: Reports
+    crew: Crew
+    answers: Answers
+    place: Place | None
+
+    def accuse(self, fault: str, evidence: str, *, fatal: str = "") -> None: ...
+
+    def answer(self) -> None: ...
+
+    def look_again(self) -> None: ...
+
+
+def reducer_says(us: Listener, engine: MemberEngine, word: FromChild) -> None:
+    """Our reducer, which is in the place that we have."""
+    if not isinstance(word, ReducerWarm | ReducerHere | ReducerFormed | ReducerBroken):
+        us.ctx.log("warning", "a reducer said what no reducer says", kind=word.kind)
+        return
+    was_up = engine.up
+    broken = engine.on_said(word)
+    if broken and not us.crew.left_the_loop:
+        us.accuse("ring_broken", broken)
+    if engine.up and not was_up and us.place is not None:
+        us.place.tell_if_ready(us.reports.tell)
+
+
+def trainer_says(us: Listener, trainer: Trainer, word: FromChild) -> None:
+    """Our trainer, or its spare; of a spare only how it starts is of interest."""
+    match word:
+        case TrainerWaiting():
+            trainer.phase = "waiting"
+            if trainer is us.crew.trainer:
+                us.crew.run(trainer)
+        case TrainerAtRun(fingerprint):
+            if trainer.phase in ("starting", "waiting"):
+                us.crew.at_run(trainer, fingerprint)
+                if trainer is us.crew.trainer:
+                    us.reports.report()
+        case _ if trainer is us.crew.trainer:
+            _says(us, trainer, word)
+
+
+def _says(us: Listener, trainer: Trainer, word: FromChild) -> None:
+    job = us.reports.job
+    match word:
+        case TrainerHolds():
+            us.answers.on_holds(word)
+            us.answer()
+        case TrainerPrepared(serial, point, reason, replays):
+            if done := us.answers.prepared(serial, point, reason, replays):
+                us.reports.tell(done)
+        case TrainerRefused(reason):
+            us.accuse("worker_exit", reason, fatal=reason)
+        case TrainerProbed():
+            trainer.probe = word.digests()
+            # It asks, so it knows of no verdict, whatever it was sent.
+            trainer.judged = False
+            us.reports.report()
+        case TrainerWrote():
+            us.reports.wrote(shards_of(job, word))
+        case TrainerSkipped():
+            text = f"step {word.step} was not written here: {word.reason}"
+            counter = word.generation.counter
+            us.ctx.emit("checkpoint_skipped", text, job, counter, step=word.step)
+            us.reports.tell(failed_of(job, word))
+        case (
+            TrainerLoaded() | TrainerLends() | TrainerSpoilt() | TrainerUnloaded()
+            | TrainerProgress() | TrainerLostReducer() | TrainerOutOfMemory()
+            | TrainerNotFinite() | TrainerDigest() | TrainerRechecked() | TrainerFinished()
+        ):  # fmt: skip
+            world = us.reports.world
+            if world is not None and world.generation == word.generation:
+                _says_of_world(us, trainer, word, world)
+        case (
+            TrainerWaiting() | TrainerAtRun() | TrainerHere() | TrainerExported()
+            | TrainerNotExported() | ReducerWarm() | ReducerHere() | ReducerFormed()
+            | ReducerBroken()
+        ):  # fmt: skip
+            us.ctx.log("warning", "a trainer said what is not for us", kind=word.kind)
+        case _:
+            assert_never(word)
+
+
+def _says_of_world(us: Listener, trainer: Trainer, word: OfWorld, world: World) -> None:
+    """Of the newest world; how far it came counts also once that was left."""
+    if isinstance(word, TrainerProgress):
+        _trains(us, word)
+        return
+    place, job, generation = us.place, us.reports.job, world.generation
+    if place is None:
+        return
+    match word:
+        case TrainerLoaded():
+            place.has_state, trainer.entered = True, generation
+            place.tell_if_ready(us.reports.tell)
+        case TrainerLends(_, step, stamp, reason, never):
+            us.reports.tell(Lent(job, generation, step, stamp, reason, never))
+        case TrainerSpoilt(_, reason):
+            us.ctx.log("warning", "stored shards are rotten", reason=reason)
+            us.ctx.do(FetchState(trainer.child, world, None, careful=True))
+        case TrainerUnloaded(_, reason):
+            us.accuse("state_unavailable", reason)
+        case TrainerLostReducer(_, evidence):
+            if trainer.phase in ("active", "finished"):
+                us.accuse("reducer_gone", evidence)
+        case TrainerOutOfMemory(_, evidence):
+            if trainer.phase == "active":
+                us.accuse("oom", evidence)
+        case TrainerNotFinite():
+            if trainer.phase == "active":
+                _not_finite(us, word, world)
+        case TrainerDigest(_, step, stamp, digest):
+            us.reports.tell(Digest(job, generation, step, stamp, digest))
+        case TrainerRechecked(_, step, grain, digest):
+            us.reports.tell(Rechecked(job, generation, step, grain, digest))
+        case TrainerFinished():
+            if trainer.phase == "active":
+                trainer.phase = "finished"
+                us.reports.report()
+        case _:
+            assert_never(word)
+
+
+def _trains(us: Listener, said: TrainerProgress) -> None:
+    progress, place = progress_of(us.reports.job, said), us.place
+    us.reports.trains(progress)
+    if place is not None and not place.settled and progress.committed > place.world.step:
+        place.settled = True
+        us.look_again()
+
+
+def _not_finite(us: Listener, said: TrainerNotFinite, world: World) -> None:
+    text = f"the loss of step {said.step} is {said.loss}"
+    if said.policy == "restore":
+        us.accuse("not_finite", text)
+    elif world.members[0] == us.ctx.me:
+        # All ranks skip it alike; one of them says so.
+        us.ctx.emit(
+            "step_skipped",
+            f'{text}: it is counted, and its update is left out (on_nan = "skip")',
+            us.reports.job,
+            world.generation.counter,
+            step=said.step,
+        )

@@ -1,0 +1,266 @@
+"""A node's parts in all jobs: who is told of what happens to children, disks and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import assert_never
+
+from elasticd.checkpoints.manifest import Stored
+from elasticd.core.context import Context
+from elasticd.core.engines.spares import SpareReducers
+from elasticd.core.taking_part.adoption import Adoption
+from elasticd.core.taking_part.member import Member
+from elasticd.core.words import effects as e
+from elasticd.core.words.records import JobRecord, View, World
+from elasticd.core.words.shards import Consistent, ManifestStore, ManifestStored, PullShards
+from elasticd.core.words.stable import Found
+from elasticd.core.words.worlds import Form, Noted, Notice, ToMember
+from elasticd.types import JobId, NodeId
+
+OfNode = (
+    e.OfChild
+    | e.ReducerReady
+    | e.MemoryPressure
+    | e.StateFailed
+    | e.PrepareFailed
+    | e.ArchiveReady
+    | e.ManifestKept
+    | e.ShardsFetched
+    | e.StoreChanged
+)
+"""What happens to this node's processes, disks and memory."""
+
+
+@dataclass(slots=True)
+class Members:
+    ctx: Context
+    reducers: SpareReducers
+    adoption: Adoption | None
+    """Until all children of the daemon before this one have said how they are."""
+    stored: dict[JobId, tuple[Stored, ...]]
+    """Of each job the final checkpoints on the disk."""
+    worlds: dict[JobId, World]
+    """Of each job the newest world that the node was a member of."""
+    reached: tuple[e.Reached, ...]
+    by_job: dict[JobId, Member] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, ctx: Context, found: Found) -> Members:
+        """As a daemon finds them when it starts."""
+        leftovers = {left.child: left for left in found.leftovers}
+        ctx.children = max(leftovers, default=0)
+        return cls(
+            ctx,
+            SpareReducers(ctx),
+            Adoption(ctx, leftovers),
+            dict(found.stored),
+            {world.job: world for world in found.stable.worlds},
+            found.stable.reached,
+        )
+
+    def all(self) -> list[Member]:
+        return list(self.by_job.values())
+
+    def worlds_now(self) -> list[World]:
+        """The newest world of each job that has a part here."""
+        return [member.world for member in self.by_job.values() if member.world is not None]
+
+    # --- what happens here ------------------------------------------------------------------------
+
+    def on_event(self, event: OfNode, view: View | None) -> None:
+        match event:
+            case e.ChildExited():
+                self._exited(event)
+            case e.ChildStarted() | e.ChildSaid() | e.ChildStopped() | e.ReducerListens():
+                self._of_child(event)
+            case e.ReducerReady(child, host):
+                if self.reducers.became_ready(child, host):
+                    for member in self.all():
+                        member.part.on_reducer_ready()
+            case e.MemoryPressure(reason, left):
+                for member in self.all():
+                    member.part.on_pressure(reason, left)
+            case e.StateFailed(job, generation, reason):
+                if job in self.by_job:
+                    self.by_job[job].part.on_state_failed(generation, reason)
+            case e.PrepareFailed(job, _, serial, reason):
+                if job in self.by_job:
+                    self.by_job[job].part.on_prepare_failed(serial, reason)
+            case e.ArchiveReady(job, ok, reason):
+                if job in self.by_job:
+                    self.by_job[job].on_archive(ok, reason)
+            case e.ManifestKept():
+                self._manifest_kept(event, view)
+            case e.ShardsFetched(report):
+                self._has_stored(report.job, event.stored)
+                if report.job in self.by_job:
+                    self.by_job[report.job].on_pulled(event)
+            case e.StoreChanged(job, stored):
+                self._has_stored(job, stored)
+            case _:
+                assert_never(event)
+
+    def _of_child(self, event: e.OfChild) -> None:
+        if isinstance(event, e.ChildStarted):
+            self.reducers.pids[event.child] = event.pid
+        for member in self._owners(event.child):
+            member.part.on_child(event)
+        if isinstance(event, e.ChildStopped) and self.reducers.has(event.child):
+            self.ctx.do(e.KillChild(event.child, "it was stopped"))
+
+    def _owners(self, child: e.ChildId) -> list[Member]:
+        return [member for member in self.by_job.values() if member.part.owns(child)]
+
+    def _exited(self, event: e.ChildExited) -> None:
+        child, status, tail = event.child, event.status, event.tail
+        owners = self._owners(child)
+        self.reducers.pids.pop(child, None)
+        if self.reducers.exited(child):
+            self.ctx.log("warning", "spare reducer ended", status=status, tail=tail[-400:])
+        for member in owners:
+            member.part.on_child(event)
+        if event.before:
+            for member in self.all():
+                member.part.on_found_dead(child, status)
+
+    def _has_stored(self, job: JobId, stored: tuple[Stored, ...]) -> None:
+        """What is on the disk now; the leader hears of it before it hears of anything else."""
+        self.stored[job] = stored
+        if job in self.by_job:
+            self.by_job[job].reports.on_stored(stored)
+
+    def _manifest_kept(self, kept: e.ManifestKept, view: View | None) -> None:
+        self._has_stored(kept.job, kept.stored)
+        if view is not None:
+            reply = ManifestStored(
+                kept.job, kept.lineage, kept.step, kept.stamp, kept.count, kept.ok, kept.reason,
+                kept.refused,
+            )  # fmt: skip
+            self.ctx.send(view.leader, reply)
+
+    # --- the leader's orders ----------------------------------------------------------------------
+
+    def on_order(self, leader: NodeId, order: ToMember, view: View, bound: bool) -> None:
+        """``bound``: a newer view is promised, and no world of this one may begin."""
+        match order:
+            case Notice(epoch, heard):
+                if epoch == view.epoch and not bound:
+                    self.ctx.saw(heard.generation.counter)
+                    self.ctx.hear(heard.job, heard.generation)
+                    self.ctx.persist("heard", heard)
+                    self.ctx.send(leader, Noted(heard.job, heard.generation))
+                return
+            case ManifestStore(job, manifest):
+                self.ctx.do(e.CommitManifest(job, manifest))
+                return
+            case Consistent(job, lineage, step):
+                self.ctx.do(e.PruneStore(job, lineage, step))
+                return
+        member = self.by_job.get(order.world.job if isinstance(order, Form) else order.job)
+        if member is not None:
+            member.on_order(order, view.epoch, bound)
+        elif isinstance(order, PullShards):
+            # Children of the daemon before us are still adopted: we are to be asked again.
+            self.ctx.send(leader, order.undone("nothing of the job is here yet"))
+
+    # --- views ------------------------------------------------------------------------------------
+
+    def follow(self, view: View) -> None:
+        """A new view is ours: tell its leader what we hold."""
+        for member in self.all():
+            if self.ctx.strict:
+                self._leave_broken(member, view)
+            member.follow(view.epoch)
+
+    def _leave_broken(self, member: Member, view: View) -> None:
+        """With ``partition = "strict"`` no world outlives a view that has lost one of its
+        members."""
+        world = member.world
+        gone = [n for n in world.members if n not in view.members] if world is not None else []
+        if gone:
+            member.part.suspend(self.ctx.farewell(gone[0]))
+
+    def suspend(self, why: str) -> None:
+        """Nothing may train here: every world is left at once."""
+        for member in self.all():
+            member.part.suspend(why)
+
+    def on_ways(self, gather: bool) -> None:
+        """Links changed."""
+        for member in self.all():
+            member.on_ways(gather)
+
+    # --- after each event -------------------------------------------------------------------------
+
+    def adopt(self, adoption: Adoption, records: Mapping[JobId, JobRecord]) -> None:
+        """All children of the daemon before us have said how they are: go on with them."""
+        adoption.give_up()
+        reducers = adoption.reducers()
+        warm = [each.left for each in reducers if each.said.generation is None]
+        for left in warm:
+            self.reducers.adopt(left.child, left.pid)
+        kept = {left.child for left in warm}
+        for job, record in records.items():
+            if record.state == "running":
+                kept |= self._make(record).adopt(adoption.trainers(job), reducers)
+        for child in adoption.here.keys() - kept:
+            self.ctx.do(e.KillChild(child, "nothing needs it any more", graceful=True))
+
+    def _make(self, record: JobRecord) -> Member:
+        member = Member(self.ctx, record, self.reducers)
+        member.reports.stored = self.stored.get(record.id, ())
+        member.reports.world = self.worlds.get(record.id)
+        for reached in self.reached:
+            member.reports.recall(reached)
+        self.by_job[record.id] = member
+        return member
+
+    def attend(self, record: JobRecord, unwanted: bool, view: View | None) -> None:
+        """Bring this node in line with a job's record."""
+        if self.adoption is not None:
+            return
+        member = self.by_job.get(record.id)
+        if member is None:
+            if record.state != "running":
+                return
+            member = self._make(record)
+            if view is not None:
+                member.follow(view.epoch)
+        if member.world is not None:
+            self.worlds[record.id] = member.world
+        member.attend(record, unwanted)
+        if member.ended:
+            del self.by_job[record.id]
+
+    def mind_reducers(self) -> None:
+        """A warm reducer is at hand where a world may have to be formed, and nowhere else."""
+        if any(member.wants_reducer for member in self.by_job.values()):
+            self.reducers.ensure()
+        elif all(member.let_go for member in self.by_job.values()):
+            self.reducers.drop()
+
+    def broke_lately(self, node: NodeId, within_seconds: float) -> bool:
+        """Whether a ring with that node has broken since."""
+        since = self.ctx.now - within_seconds
+        return any(
+            member.reports.broken_at > since
+            for member in self.by_job.values()
+            if member.world is not None and node in member.world.members
+        )
+
+    def train_with(self, nodes: set[NodeId]) -> bool:
+        """Whether any of these trains with a rank of ours."""
+        return any(
+            member.part.trains and member.world is not None and nodes & set(member.world.members)
+            for member in self.by_job.values()
+        )
+
+    def deadlines(self) -> list[float]:
+        times = self.reducers.deadlines()
+        if self.adoption is not None:
+            times += self.adoption.deadlines()
+        for member in self.by_job.values():
+            times += member.deadlines()
+        return [time for time in times if time < inf]

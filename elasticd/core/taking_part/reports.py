@@ -1,0 +1,129 @@
+"""What a member tells the leader of its view, and tells again to the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+
+from elasticd.checkpoints.manifest import Stored
+from elasticd.core.context import Context
+from elasticd.core.words.effects import Reached
+from elasticd.core.words.messages import Message
+from elasticd.core.words.records import World
+from elasticd.core.words.shards import ShardsWritten
+from elasticd.core.words.worlds import Fault, MemberStatus, Progress
+from elasticd.recovery.faults import RING_FAULTS
+from elasticd.types import JobId, Lineage, NodeId, Tag
+
+_KEPT_REPORTS = 4
+"""Shards of this many states are told again to a new leader, which may have to finish the work."""
+
+
+@dataclass(slots=True)
+class Reports:
+    """Of one job."""
+
+    ctx: Context
+    job: JobId
+    status: Callable[[Tag], MemberStatus]
+    """How the member is, for a leader of that epoch."""
+    leader: NodeId | None = None
+    epoch: Tag | None = None
+    world: World | None = None
+    """The newest that this node was made a member of, also after it has left it."""
+    faults: list[tuple[str, str]] = field(default_factory=list)
+    """What speaks against the node there (fault, evidence), for a leader that comes later."""
+    broken_at: float = -inf
+    """When that world's ring broke."""
+    committed: int = 0
+    progress: Progress | None = None
+    written: list[ShardsWritten] = field(default_factory=list)
+    stored: tuple[Stored, ...] = ()
+    ways_at: float = inf
+    """When the leader is to be told of links that changed."""
+    silent: bool = False
+    """The job has ended here: nobody is told of it any more."""
+
+    def follow(self, epoch: Tag, trains: bool) -> None:
+        """A new view: tell its leader all we know."""
+        self.leader, self.epoch = epoch.leader, epoch
+        self.report()
+        for written in self.written:
+            self.tell(written)
+        if trains and self.progress is not None:
+            # A leader that has never heard of a phase can't see that it lasts too long.
+            self.tell(self.progress)
+
+    def report(self) -> None:
+        """Tell the leader how the member is."""
+        self.ways_at = inf
+        if self.leader is not None and self.epoch is not None and not self.silent:
+            self.ctx.send(self.leader, self.status(self.epoch))
+
+    def gather(self) -> None:
+        """Tell it soon, of several things at once."""
+        self.ways_at = min(self.ways_at, self.ctx.now + self.ctx.timing.gather_seconds)
+
+    def tell(self, message: Message) -> None:
+        if self.leader is not None:
+            self.ctx.send(self.leader, message)
+
+    def accuse(
+        self,
+        fault: str,
+        evidence: str,
+        *,
+        kept: bool = True,
+        fatal: str = "",
+        status: int | None = None,
+        age_seconds: float = 0.0,
+        confidence: str = "",
+    ) -> None:
+        """Tell the leader what happened here; ``kept``: and its successor, should it not live to
+        act on it."""
+        if kept:
+            self.faults.append((fault, evidence))
+        if fault in RING_FAULTS:
+            self.broken_at = self.ctx.now
+        me, world = self.ctx.me, self.world
+        generation = world.generation if world is not None else Tag(0, me, "")
+        self.tell(
+            Fault(
+                self.job, generation, me, fault, evidence, fatal, status, age_seconds, confidence
+            )
+        )  # fmt: skip
+
+    def enter(self, world: World) -> None:
+        """The member is in a newer world, in which nothing speaks against it yet."""
+        self.world, self.faults, self.broken_at = world, [], -inf
+        self.progress = None
+        self.committed = world.step if world.goes_back else max(self.committed, world.step)
+
+    def recall(self, reached: Reached) -> None:
+        """Take in what a daemon before this one saw committed in the newest world."""
+        world = self.world
+        if world is not None and (reached.job, reached.generation) == (self.job, world.generation):
+            self.committed = reached.step
+
+    def trains(self, progress: Progress) -> None:
+        """The trainer is so far in the newest world."""
+        self.progress = progress
+        if progress.committed > self.committed:
+            self.committed = progress.committed
+            self.ctx.do(Reached(self.job, progress.generation, self.committed))
+        self.tell(progress)
+
+    def wrote(self, written: ShardsWritten) -> None:
+        """Shards are durable here."""
+        self.written = [*self.written[1 - _KEPT_REPORTS :], written]
+        self.tell(written)
+
+    def on_stored(self, stored: tuple[Stored, ...]) -> None:
+        """What is on this node's disk has changed."""
+        self.stored = stored
+        newest: dict[Lineage, int] = {}
+        for manifest in (item.manifest for item in stored):
+            newest[manifest.lineage] = max(newest.get(manifest.lineage, -1), manifest.step)
+        self.written = [w for w in self.written if w.step > newest.get(w.lineage, -1)]
+        self.report()
