@@ -40,7 +40,7 @@ class MemberEngine(Protocol):
     def take(self) -> bool:
         """Take the warm process that the leader counts on; False if that has died."""
 
-    def adopt(self, child: ChildId, up: bool) -> None:
+    def adopt(self, child: ChildId, pid: int, up: bool) -> None:
         """A daemon before this one has brought it as far as that."""
 
     def begin(self) -> None:

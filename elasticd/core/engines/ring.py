@@ -59,7 +59,8 @@ class RingMember:
         self.child = self.reducers.take(self.world.hosts[self.rank])
         return self.child is not None
 
-    def adopt(self, child: ChildId, up: bool) -> None:
+    def adopt(self, child: ChildId, pid: int, up: bool) -> None:
+        self.reducers.pids[child] = pid
         self.child, self.up, self.stopped_by_us = child, up, False
 
     def begin(self) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from elasticd.core.context import Context
-from elasticd.core.taking_part.trainers import Trainer
+from elasticd.core.taking_part.adoption import AdoptedTrainer
+from elasticd.core.taking_part.trainers import Trainer, adopted
 from elasticd.core.words.children import RunScript, TrimMemory
 from elasticd.core.words.effects import KillChild, StartTrainer, TellTrainer
 from elasticd.recovery.headroom import Headroom
-from elasticd.types import JobId
+from elasticd.types import JobId, Tag
 
 _START_LIMIT = 4
 """After a trainer has died this often before Run(...), it is tried again only now and then."""
@@ -40,6 +42,10 @@ class Crew:
         found = (t for t in (self.trainer, self.spare) if t is not None and t.child == child)
         return next(found, None)
 
+    def children(self) -> set[int]:
+        """Both, by number."""
+        return {t.child for t in (self.trainer, self.spare) if t is not None}
+
     @property
     def done(self) -> bool:
         """The script has come to its last step."""
@@ -47,8 +53,7 @@ class Crew:
 
     @property
     def left_the_loop(self) -> bool:
-        """The trainer was released: its reducer and its neighbours' end, and nobody minds."""
-        return self.trainer is not None and self.trainer.phase in ("released", "done")
+        return self.trainer is not None and self.trainer.left_the_loop
 
     @property
     def hopeless(self) -> bool:
@@ -68,6 +73,20 @@ class Crew:
             self.start_at = self.ctx.now + _LONGEST_PAUSE_SECONDS
         else:
             self.why_none = f"trainer died {self.false_starts} times before Run(...)"
+
+    def adopt(self, trainers: Sequence[AdoptedTrainer], now: Tag | None) -> AdoptedTrainer | None:
+        """Go on with the best that a daemon before this one has started, ``now`` being the newest
+        world; and with a spare that was never used. Returns the trainer."""
+
+        def merit(one: AdoptedTrainer) -> tuple[bool, bool, bool]:
+            return one.said.generation == now is not None, one.used, not one.left.spare
+
+        first, *others = [*sorted(trainers, key=merit, reverse=True), None]
+        if first is not None:
+            self.trainer = adopted(first)
+            second = others[0]
+            self.spare = adopted(second) if second is not None and not second.used else None
+        return first
 
     def run(self, trainer: Trainer) -> None:
         """Let one that waits go on to its script."""
@@ -108,12 +127,6 @@ class Crew:
             if trainer is not None and trainer.phase != "done":
                 self.ctx.do(KillChild(trainer.child, why, graceful=True))
         self.trainer = self.spare = None
-
-    def kill_hung(self, why: str, seconds: float) -> None:
-        """The trainer overstays, by now for ``seconds``: end it, with its stack as evidence."""
-        if self.trainer is not None:
-            self.trainer.hung, self.trainer.hung_since = why, self.ctx.now - seconds
-            self.ctx.do(KillChild(self.trainer.child, f"it hung: {why}", dump=True))
 
     def kill_stopped(self, trainer: Trainer, seconds: float) -> None:
         """It was stopped for ``seconds``, and nobody of us has done that."""

@@ -1,11 +1,10 @@
-"""What a node makes of what its trainer and its reducer say."""
+"""What a node makes of what its trainer says."""
 
 from __future__ import annotations
 
 from typing import Protocol, assert_never
 
 from elasticd.core.context import Context
-from elasticd.core.engines.port import MemberEngine
 from elasticd.core.taking_part.answers import Answers
 from elasticd.core.taking_part.crew import Crew
 from elasticd.core.taking_part.place import Place
@@ -56,24 +55,9 @@ class Listener(Protocol):
     answers: Answers
     place: Place | None
 
-    def accuse(self, fault: str, evidence: str, *, fatal: str = "") -> None: ...
-
     def answer(self) -> None: ...
 
     def look_again(self) -> None: ...
-
-
-def reducer_says(us: Listener, engine: MemberEngine, word: FromChild) -> None:
-    """Our reducer, which is in the place that we have."""
-    if not isinstance(word, ReducerWarm | ReducerHere | ReducerFormed | ReducerBroken):
-        us.ctx.log("warning", "a reducer said what no reducer says", kind=word.kind)
-        return
-    was_up = engine.up
-    broken = engine.on_said(word)
-    if broken and not us.crew.left_the_loop:
-        us.accuse("ring_broken", broken)
-    if engine.up and not was_up and us.place is not None:
-        us.place.tell_if_ready(us.reports.tell)
 
 
 def trainer_says(us: Listener, trainer: Trainer, word: FromChild) -> None:
@@ -102,7 +86,7 @@ def _says(us: Listener, trainer: Trainer, word: FromChild) -> None:
             if done := us.answers.prepared(serial, point, reason, replays):
                 us.reports.tell(done)
         case TrainerRefused(reason):
-            us.accuse("worker_exit", reason, fatal=reason)
+            us.reports.accuse("worker_exit", reason, fatal=reason, kept=us.place is not None)
         case TrainerProbed():
             trainer.probe = word.digests()
             # It asks, so it knows of no verdict, whatever it was sent.
@@ -144,20 +128,20 @@ def _says_of_world(us: Listener, trainer: Trainer, word: OfWorld, world: World) 
     match word:
         case TrainerLoaded():
             place.has_state, trainer.entered = True, generation
-            place.tell_if_ready(us.reports.tell)
+            place.tell_if_ready()
         case TrainerLends(_, step, stamp, reason, never):
             us.reports.tell(Lent(job, generation, step, stamp, reason, never))
         case TrainerSpoilt(_, reason):
             us.ctx.log("warning", "stored shards are rotten", reason=reason)
             us.ctx.do(FetchState(trainer.child, world, None, careful=True))
         case TrainerUnloaded(_, reason):
-            us.accuse("state_unavailable", reason)
+            us.reports.accuse("state_unavailable", reason)
         case TrainerLostReducer(_, evidence):
             if trainer.phase in ("active", "finished"):
-                us.accuse("reducer_gone", evidence)
+                us.reports.accuse("reducer_gone", evidence)
         case TrainerOutOfMemory(_, evidence):
             if trainer.phase == "active":
-                us.accuse("oom", evidence)
+                us.reports.accuse("oom", evidence)
         case TrainerNotFinite():
             if trainer.phase == "active":
                 _not_finite(us, word, world)
@@ -184,7 +168,7 @@ def _trains(us: Listener, said: TrainerProgress) -> None:
 def _not_finite(us: Listener, said: TrainerNotFinite, world: World) -> None:
     text = f"the loss of step {said.step} is {said.loss}"
     if said.policy == "restore":
-        us.accuse("not_finite", text)
+        us.reports.accuse("not_finite", text)
     elif world.members[0] == us.ctx.me:
         # All ranks skip it alike; one of them says so.
         us.ctx.emit(

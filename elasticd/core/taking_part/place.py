@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
+from typing import assert_never
 
+from elasticd.core.context import Context
 from elasticd.core.engines.port import MemberEngine
-from elasticd.core.taking_part.trainers import Trainer
+from elasticd.core.engines.ring import RingMember
+from elasticd.core.engines.spares import SpareReducers
+from elasticd.core.taking_part.adoption import AdoptedReducer
+from elasticd.core.taking_part.reports import Reports
+from elasticd.core.taking_part.trainers import Trainer, kill_hung
+from elasticd.core.words import effects as e
+from elasticd.core.words.children import (
+    FromChild,
+    HaltAt,
+    LendState,
+    ReducerBroken,
+    ReducerFormed,
+    ReducerHere,
+    ReducerWarm,
+    SetInterval,
+    TellVerdict,
+    ToTrainer,
+)
 from elasticd.core.words.records import Wanted, World
-from elasticd.core.words.worlds import Ready
+from elasticd.core.words.shards import Interval
+from elasticd.core.words.worlds import (
+    Continue,
+    Formed,
+    Go,
+    Halt,
+    Hung,
+    Lend,
+    OfPlace,
+    Ready,
+    Verdict,
+)
+from elasticd.recovery.faults import of_reducer
 from elasticd.types import NodeId, Point, Tag
 
 
 @dataclass(slots=True)
 class Place:
+    ctx: Context
+    reports: Reports
     world: World
     rank: int
     trainer: Trainer
@@ -26,22 +57,36 @@ class Place:
     settled: bool = False
     """A step is committed in this world: spares may take the processor from training now."""
 
+    @classmethod
+    def of(
+        cls,
+        ctx: Context,
+        reports: Reports,
+        reducers: SpareReducers,
+        world: World,
+        trainer: Trainer,
+        has_state: bool,
+    ) -> Place:
+        """This node's place in a world of which it is a member."""
+        rank, engine = world.members.index(ctx.me), None
+        if len(world.members) > 1:
+            deadline = ctx.now + ctx.timing.form_seconds
+            engine = RingMember(ctx, reducers, reports.tell, world, rank, deadline)
+        return cls(ctx, reports, world, rank, trainer, engine, has_state)
+
+    def adopt(self, reducer: AdoptedReducer | None) -> set[int]:
+        """Go on with the reducer that a daemon before this one has told to form our ring."""
+        if self.engine is None:
+            return set()
+        if reducer is None:
+            self.reports.accuse("reducer_gone", "its reducer ended while its daemon was away")
+            return set()
+        self.engine.adopt(reducer.left.child, reducer.left.pid, reducer.said.formed)
+        return {reducer.left.child}
+
     @property
     def generation(self) -> Tag:
         return self.world.generation
-
-    @property
-    def in_ring(self) -> bool:
-        return self.engine is None or self.engine.up
-
-    @property
-    def complete(self) -> bool:
-        """Reducer in the ring, trainer in the world's state."""
-        return self.in_ring and self.has_state
-
-    def tell_if_ready(self, tell: Callable[[Ready], None]) -> None:
-        if self.complete:
-            tell(Ready(self.world.job, self.generation))
 
     @property
     def reducer(self) -> int | None:
@@ -49,8 +94,19 @@ class Place:
         return self.engine.child if self.engine is not None else None
 
     @property
-    def ring_deadline(self) -> float:
-        return self.engine.deadline if self.engine is not None and not self.in_ring else inf
+    def _complete(self) -> bool:
+        """Reducer in the ring, trainer in the world's state."""
+        return self.has_state and (self.engine is None or self.engine.up)
+
+    @property
+    def ready(self) -> bool:
+        """The next step could be taken: nothing speaks against the node."""
+        return self._complete and not self.reports.faults
+
+    def tell_if_ready(self) -> None:
+        """Tell the leader, if the reducer is in the ring and the state in place."""
+        if self._complete:
+            self.reports.tell(Ready(self.world.job, self.generation))
 
     def takes_from(self, held: Point | None) -> Wanted | None:
         """Where the state is that the trainer lacks, which holds ``held``; None: in the world's
@@ -66,3 +122,92 @@ class Place:
         order = [*range(named, len(world.members)), *range(named)]
         keep = [world.members[r] for r in order if r == named or world.sources[r] == "keep"]
         return Wanted(point, tuple(keep))
+
+    # --- the leader's orders ----------------------------------------------------------------------
+
+    def obey(self, order: OfPlace) -> None:
+        """The leader of this world speaks."""
+        match order:
+            case Go() | Continue():
+                if self.engine is not None:
+                    self.engine.on_word(order)
+            case Formed():
+                self.formed = True
+                self.reports.report()
+            case Verdict(_, generation, exact, reason):
+                if not self.trainer.judged:
+                    self.trainer.judged = True
+                    self._say(TellVerdict(generation, exact, reason))
+                    self.reports.report()
+            case Hung(_, _, why, seconds):
+                kill_hung(self.ctx, self.trainer, why, seconds)
+            case Lend(_, generation, step, log):
+                self._say(LendState(generation, step, log))
+            case Halt(_, generation, step):
+                self._say(HaltAt(generation, step))
+            case Interval(_, generation, every, step):
+                self._say(SetInterval(generation, every, step))
+            case _:
+                assert_never(order)
+
+    def _say(self, word: ToTrainer) -> None:
+        self.ctx.do(e.TellTrainer(self.trainer.child, word))
+
+    # --- the reducer ------------------------------------------------------------------------------
+
+    def on_reducer(self, event: e.OfChild) -> None:
+        """What our reducer does."""
+        assert self.engine is not None
+        match event:
+            case e.ChildStarted():
+                self.reports.report()
+            case e.ReducerListens():
+                self.engine.on_listens()
+            case e.ChildSaid(_, word):
+                self._reducer_says(self.engine, word)
+            case e.ChildStopped(_, seconds):
+                if self.engine.stands_still() and not self.trainer.left_the_loop:
+                    text = f"its reducer was stopped (SIGSTOP) for {seconds:.1f} s"
+                    self.reports.accuse("hang", text, age_seconds=seconds)
+            case e.ChildExited(_, status):
+                self.engine.ended()
+                if not self.trainer.left_the_loop:
+                    self.reports.accuse(of_reducer(status), reducer_end(status))
+            case _:
+                assert_never(event)
+
+    def _reducer_says(self, engine: MemberEngine, word: FromChild) -> None:
+        if not isinstance(word, ReducerWarm | ReducerHere | ReducerFormed | ReducerBroken):
+            self.ctx.log("warning", "a reducer said what no reducer says", kind=word.kind)
+            return
+        was_up, broken = engine.up, engine.on_said(word)
+        if broken and not self.trainer.left_the_loop:
+            self.reports.accuse("ring_broken", broken)
+        if engine.up and not was_up:
+            self.tell_if_ready()
+
+    def trouble(self) -> str:
+        """Why the ring can't go on although nothing has broken, or nothing."""
+        if self.engine is None or self.reports.faults:
+            return ""
+        return self.engine.trouble()
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        if self.engine is not None and any(self.ctx.now >= time for time in self.deadlines()):
+            self.reports.accuse("hang", self.engine.overdue())
+
+    def deadlines(self) -> list[float]:
+        engine = self.engine
+        if engine is None or engine.up or self.reports.faults:
+            return []
+        return [engine.deadline]
+
+
+def reducer_end(status: int | None) -> str:
+    """How a reducer ended, for people."""
+    if status is None:
+        return "reducer ended with a status that is not known"
+    end = f"exit status {status}" if status >= 0 else f"signal {-status}"
+    return f"reducer ended with {end}"

@@ -8,6 +8,7 @@ from math import inf
 
 from elasticd.checkpoints.manifest import Stored
 from elasticd.core.context import Context
+from elasticd.core.taking_part.trainers import Ending
 from elasticd.core.words.effects import Reached
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import World
@@ -76,23 +77,25 @@ class Reports:
         *,
         kept: bool = True,
         fatal: str = "",
-        status: int | None = None,
         age_seconds: float = 0.0,
-        confidence: str = "",
     ) -> None:
         """Tell the leader what happened here; ``kept``: and its successor, should it not live to
         act on it."""
+        self.ended(Ending(fault, evidence, fatal, "", None, age_seconds), kept)
+
+    def ended(self, end: Ending, kept: bool) -> None:
+        """Tell the leader how the trainer ended."""
         if kept:
-            self.faults.append((fault, evidence))
-        if fault in RING_FAULTS:
+            self.faults.append((end.fault, end.evidence))
+        if end.fault in RING_FAULTS:
             self.broken_at = self.ctx.now
         me, world = self.ctx.me, self.world
         generation = world.generation if world is not None else Tag(0, me, "")
-        self.tell(
-            Fault(
-                self.job, generation, me, fault, evidence, fatal, status, age_seconds, confidence
-            )
+        fault = Fault(
+            self.job, generation, me, end.fault, end.evidence, end.fatal, end.status,
+            end.age_seconds, end.confidence,
         )  # fmt: skip
+        self.tell(fault)
 
     def enter(self, world: World) -> None:
         """The member is in a newer world, in which nothing speaks against it yet."""

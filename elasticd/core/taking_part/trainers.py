@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from elasticd.core.context import Context
 from elasticd.core.taking_part.adoption import AdoptedTrainer
 from elasticd.core.words.children import TrainerProgress, TrainerSkipped, TrainerWrote
+from elasticd.core.words.effects import ChildExited, KillChild
 from elasticd.core.words.records import TrainerStatus
 from elasticd.core.words.shards import ShardsFailed, ShardsWritten
 from elasticd.core.words.worlds import Progress
@@ -28,8 +30,19 @@ class Trainer:
     """Why we killed it, if it hung."""
     hung_since: float = 0.0
 
+    @property
+    def left_the_loop(self) -> bool:
+        """It was released: its reducer and its neighbours' end, and nobody minds."""
+        return self.phase in ("released", "done")
+
     def status(self) -> TrainerStatus:
         return TrainerStatus(self.phase, self.pid, self.fingerprint, self.probe, self.judged)
+
+
+def kill_hung(ctx: Context, trainer: Trainer, why: str, seconds: float) -> None:
+    """It overstays, by now for ``seconds``: end it, with its stack as evidence."""
+    trainer.hung, trainer.hung_since = why, ctx.now - seconds
+    ctx.do(KillChild(trainer.child, f"it hung: {why}", dump=True))
 
 
 def adopted(one: AdoptedTrainer) -> Trainer:
@@ -54,11 +67,21 @@ class Ending:
     fatal: str = ""
     """Why it is the script's own doing, so that no other node would fare better."""
     confidence: str = "certain"
+    """How sure that is; empty: as the kind of fault says."""
+    status: int | None = None
+    """Exit code, or minus the signal."""
+    age_seconds: float = 0.0
+    """How long ago the first sign of it was seen."""
 
 
-def ending(
-    trainer: Trainer, status: int | None, tail: str, memory: signatures.Memory | None
-) -> Ending:
+def ending(trainer: Trainer, exited: ChildExited, now: float) -> Ending:
+    """What its end means, by its status, its last words and its memory."""
+    age_seconds = now - trainer.hung_since if trainer.hung else 0.0
+    return replace(_ending(trainer, exited), status=exited.status, age_seconds=age_seconds)
+
+
+def _ending(trainer: Trainer, exited: ChildExited) -> Ending:
+    status, tail, memory = exited.status, exited.tail, exited.memory
     if status is None and not trainer.hung:
         text = f"trainer ended while {trainer.phase}, how is not known: its daemon was restarted"
         return Ending("worker_exit", text, confidence="likely")

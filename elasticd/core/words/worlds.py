@@ -309,7 +309,10 @@ ToLeader = (
 )
 """What members tell the leader about a job."""
 
-ToPart = EngineToMember | Formed | Verdict | Hung | Lend | Prepare | Halt | Release | Interval
+OfPlace = EngineToMember | Formed | Verdict | Hung | Lend | Halt | Interval
+"""What is for a trainer that is in the world it names."""
+
+ToPart = OfPlace | Prepare | Release
 """What the leader tells whoever trains, once there is a world."""
 
 OfJob = Report | Freeze | Form | Discharge | PullShards | ToPart

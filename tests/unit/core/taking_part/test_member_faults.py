@@ -208,7 +208,7 @@ def in_bring_up(made: Desk) -> int:
     place = made.settle((ME, LEADER), WORLD)
     assert place.engine is not None
     reducer = made.ctx.next_child()
-    place.engine.adopt(reducer, up=False)
+    place.engine.adopt(reducer, pid=8, up=False)
     return reducer
 
 
