@@ -20,8 +20,9 @@ if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parents[1])
     __package__ = "sim"
 
-from elasticd.core.leading import leader, planning
+from elasticd.core.leading import council, making, planning
 from elasticd.core.leading.checkpointing import Checkpoints
+from elasticd.core.leading.office import Office
 from elasticd.core.leading.trust import Trust
 from elasticd.core.membership.sessions import Session
 from elasticd.core.membership.views import Membership
@@ -30,7 +31,7 @@ from elasticd.core.node import Node
 from elasticd.core.taking_part.elastic import Elastic
 from elasticd.core.words import effects as e
 from elasticd.core.words.messages import Message
-from elasticd.core.words.records import JobRecord, View
+from elasticd.core.words.records import JobRecord, View, World
 from elasticd.core.words.shards import ShardsWritten
 from elasticd.core.words.views import ViewAck
 from elasticd.core.words.worlds import Form
@@ -179,16 +180,17 @@ def step_without_stamp(switches: Switches) -> None:
 
 
 def generation_reused(switches: Switches) -> None:
-    def form(self: leader.Driver, *args: Any) -> None:
-        before, nonce = self.world, self.ctx.nonce
-        if before is not None and before.generation.leader == self.ctx.me:
-            self.ctx.counter = before.generation.counter - 1
-            self.ctx.nonce = lambda: before.generation.nonce
-        real(self, *args)
-        self.ctx.nonce = nonce
+    def make_world(office: Office, *args: Any) -> World:
+        before, nonce = office.world, office.ctx.nonce
+        if before is not None and before.generation.leader == office.ctx.me:
+            office.ctx.counter = before.generation.counter - 1
+            office.ctx.nonce = lambda: before.generation.nonce
+        made = real(office, *args)
+        office.ctx.nonce = nonce
+        return made
 
-    real = leader.Driver._form
-    switches.set(leader.Driver, "_form", form)
+    real = making.make_world
+    switches.set(making, "make_world", make_world)
 
 
 def grain_twice(switches: Switches) -> None:
@@ -316,7 +318,7 @@ def vote_not_journalled(switches: Switches) -> None:
 
 
 def cut_off_world_ignored(switches: Switches) -> None:
-    switches.set(leader.Driver, "_noisy", lambda self: "")
+    switches.set(council, "noisy", lambda overtaken, quiet_seconds: "")
 
 
 _TWO = (JobShape(steps=40),)

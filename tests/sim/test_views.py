@@ -71,7 +71,7 @@ def test_a_node_that_joins_while_a_world_forms_does_not_stop_it(seed: int) -> No
 
         def forming() -> bool:
             drivers = leader.node.drivers.by_job.values() if leader.node is not None else ()
-            return any(driver.phase == "forming" for driver in drivers)
+            return any(driver.forming for driver in drivers)
 
         def again() -> None:
             injector.inject("reducer")

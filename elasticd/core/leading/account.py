@@ -54,11 +54,20 @@ class Account:
     """At which of these it has rested."""
     furthest: int = 0
     """The newest step that was ever committed: doing again what a restore lost is no progress."""
+    began_at: float = 0.0
+    """When the leader began with the job."""
+    resumes: bool = False
+    """The next world goes on from where the job was paused: that is no recovery."""
 
     @property
     def pieces(self) -> list[faults.Evidence]:
         """The evidence on which no plan was made yet."""
         return self.recovery.pieces if self.recovery is not None else []
+
+    @property
+    def since(self) -> float:
+        """When what is being recovered from was first seen; else when the leader began."""
+        return self.recovery.since if self.recovery is not None else self.began_at
 
     def adopt(self, world: World) -> None:
         """What earlier leaders counted."""
@@ -78,12 +87,16 @@ class Account:
             self.recovery.counted = True
             self.recoveries += 1
 
+    @property
     def tired(self) -> int:
-        """By how many fruitless recoveries the limit is exceeded, once for each of them; else 0."""
-        if self.fruitless <= max(FRUITLESS_LIMIT, self.rested):
-            return 0
+        """By how many fruitless recoveries the limit is exceeded, if it has not rested since the
+        last of them; else 0."""
+        exceeded = self.fruitless > max(FRUITLESS_LIMIT, self.rested)
+        return self.fruitless - FRUITLESS_LIMIT if exceeded else 0
+
+    def rest(self) -> None:
+        """The job rests after the last of them."""
         self.rested = self.fruitless
-        return self.fruitless - FRUITLESS_LIMIT
 
     def tell(self, node: NodeId, fault: str, reason: str, world: World) -> None:
         """Of a fault that breaks nothing."""
@@ -99,9 +112,9 @@ class Account:
             seconds_to_detect=0.0,
         )
 
-    def open_restore(self, since: float, committed: int) -> None:
+    def open_restore(self, committed: int) -> None:
         """A state comes back from disk though nobody saw anything break."""
-        self.recovery = Recovery(since, since, committed, counted=True)
+        self.recovery = Recovery(self.began_at, self.began_at, committed, counted=True)
         self.recoveries += 1
 
     def planned(self, rung: str, step: int, lost: int) -> None:

@@ -7,29 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import assert_never
 
 from elasticd.core.context import Context
 from elasticd.core.jobs.table import JobTable
-from elasticd.core.leading.halting import Rest
 from elasticd.core.leading.leader import Driver
+from elasticd.core.leading.phases.moves import Outcome, Rest
 from elasticd.core.words.records import JobState, View, World
-from elasticd.core.words.shards import Digest, ManifestStored, ShardsFailed, ShardsWritten
-from elasticd.core.words.worlds import (
-    Fault,
-    Holding,
-    Lent,
-    Listening,
-    MemberStatus,
-    Noted,
-    Prepared,
-    Pressed,
-    Progress,
-    Ready,
-    Rechecked,
-    Report,
-    ToLeader,
-)
+from elasticd.core.words.worlds import Report, ToLeader
 from elasticd.types import JobId, NodeId
 
 _ACCOUNT = (
@@ -65,37 +49,34 @@ class Drivers:
     def dealt(self) -> list[tuple[World, int]]:
         """The newest world of each job, with the grains that its shares deal."""
         worlds = [(driver, driver.world) for driver in self.by_job.values()]
-        return [(w, driver.relief.cut(w.relief).grains) for driver, w in worlds if w is not None]
+        return [(w, driver.cut_of(w).grains) for driver, w in worlds if w is not None]
 
     def deadlines(self) -> list[float]:
         return [time for driver in self.by_job.values() for time in driver.deadlines()]
 
     def tick(self) -> None:
         for job, driver in self.by_job.items():
-            driver.record, driver.unwanted = self.jobs.records[job], self.unwanted()
+            driver.want(self.jobs.records[job], self.unwanted())
             driver.tick()
-            driver.maybe_summarise()
+            driver.summarise()
 
     def keep_records(self) -> None:
         """What the drivers decided goes into the jobs' records."""
         for job in list(self.by_job):
             driver, record = self.by_job[job], self.jobs.records[job]
-            if driver.relief.level > record.relief:
-                self.jobs.update(replace(record, relief=driver.relief.level))
-            past = driver.histories
-            if (past.left, past.ran) != (record.left, record.ran):
-                self.jobs.update(replace(record, left=past.left, ran=past.ran))
-                merged = self.jobs.records[job]
-                past.left, past.ran = merged.left, merged.ran
-            if driver.outcome is not None and not record.ended:
-                self._end(job, driver, *driver.outcome)
-            if driver.rest is not None and not record.ended:
-                self._rest(job, driver.rest)
+            self.jobs.update(driver.relieved(record))
+            if driver.historied(record) != record:
+                self.jobs.update(driver.historied(record))
+                driver.recall(self.jobs.records[job])
+            match driver.end:
+                case Outcome(state, reason) if not record.ended:
+                    self._end(job, driver, state, reason)
+                case Rest() as rest if not record.ended:
+                    self._rest(job, rest)
             if self.jobs.records[job].ended:
                 self._keep_account(job, driver)
             if self.jobs.records[job].state != "running":
-                driver.summary_due, driver.summary_at = True, 0.0
-                driver.maybe_summarise()
+                driver.summarise(at_once=True)
                 del self.by_job[job]
 
     def _rest(self, job: JobId, rest: Rest) -> None:
@@ -139,39 +120,5 @@ class Drivers:
 
     def receive(self, node: NodeId, message: ToLeader) -> None:
         """Hand a member's word to the driver of its job, if we drive it."""
-        driver = self.by_job.get(message.job)
-        if driver is None:
-            return
-        match message:
-            case MemberStatus():
-                driver.on_status(node, message)
-            case Holding():
-                driver.on_holding(node, message)
-            case Lent():
-                driver.on_lent(node, message)
-            case Prepared():
-                driver.on_prepared(node, message)
-            case Listening():
-                driver.on_listening(node, message)
-            case Ready():
-                driver.on_ready(node, message)
-            case Fault():
-                driver.on_fault(node, message)
-            case Progress():
-                driver.on_progress(node, message)
-            case Digest():
-                driver.on_digest(node, message)
-            case Rechecked():
-                driver.on_rechecked(node, message)
-            case Pressed():
-                driver.on_pressed(node, message)
-            case ShardsWritten():
-                driver.on_shards(node, message)
-            case ShardsFailed():
-                driver.on_shards_failed(node, message)
-            case ManifestStored():
-                driver.on_manifest_stored(node, message)
-            case Noted():
-                driver.on_noted(node, message)
-            case _:
-                assert_never(message)
+        if (driver := self.by_job.get(message.job)) is not None:
+            driver.hear(node, message)

@@ -59,14 +59,17 @@ class Growth:
     told: World | None = None
     plain_reason: str = ""
     """Why states can't be had in this job while it trains."""
+    compared: set[NodeId] = field(default_factory=set)
+    """Members of the view whose states were compared with the others'."""
 
     def enter(self, world: World) -> None:
         """Another world runs: what was lent in the last one is let go by itself."""
         self.world, self.newcomers = world, {}
         self.step, self.answers, self.ahead_steps = -1, {}, _AHEAD_STEPS
 
-    def reset(self) -> None:
-        """Messages may have been lost: begin again."""
+    def follow(self) -> None:
+        """A new view: messages may have been lost, so begin again."""
+        self.compared.clear()
         if self.world is not None:
             self.enter(self.world)
 

@@ -20,14 +20,6 @@ _AHEAD_STEPS = 2
 _BEYOND = ("compute", "reduce", "update")
 
 
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """A paused job at rest: nothing of it runs, and its state is stored."""
-
-    step: int
-    generation: str = ""
-
-
 @dataclass(slots=True)
 class Halting:
     """Of one job, while its driver lives."""

@@ -62,11 +62,12 @@ class Situation:
     committed: int
     recovering: bool
     """Something broke; else somebody is to be let in."""
-    distrusted: bool
-    """Some state that is held can't be trusted."""
     waited: bool
     """Nodes that may hold something newer had their time to come back."""
     nonce: Callable[[], str]
+    """A name for a lineage that begins here."""
+    distrusted: bool = False
+    """Some state that is held can't be trusted."""
     noisy: str = ""
     """Why a world that is cut off may still run although only one side may train, or nothing."""
     left: Left = ()

@@ -13,6 +13,16 @@ from elasticd.settings.job import BatchTable
 from elasticd.types import JobId
 
 
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """A higher level of relief, and what is given up with it."""
+
+    level: int
+    text: str
+    in_time: bool = False
+    """Memory is not short yet."""
+
+
 @dataclass(slots=True)
 class Relief:
     """Of one job, while its driver lives."""
@@ -38,35 +48,41 @@ class Relief:
         """Whether the grain is halved, so that sums are rounded in another way."""
         return self.level > levels.RECOMPUTE_LEVEL
 
-    def give_up(self, pieces: Sequence[faults.Evidence], committed: int, least_micro: int) -> str:
-        """Memory was short: raise the level, if there is something left. Says what, or nothing.
+    def weigh(
+        self, pieces: Sequence[faults.Evidence], committed: int, least_micro: int
+    ) -> Raise | None:
+        """What to give up if memory was short, or will be, and something is left.
 
         Args:
-            pieces: the evidence of want of memory.
+            pieces: evidence, of want of memory and of other faults.
             committed: the last committed step.
             least_micro: samples of the smallest grain that every member can compute.
         """
-        batch, before = self.batch, self.level
-        last = levels.last_level(batch.global_, batch.micro, least_micro)
-        if not pieces or before >= last:
-            return ""
-        shortages = [levels.shortage_of(piece.text) for piece in pieces]
-        again = self.raised_at == committed
-        return self._raise_to(levels.next_level(before, last, shortages, again), committed)
+        last = levels.last_level(self.batch.global_, self.batch.micro, least_micro)
+        shortages = [levels.shortage_of(piece.text) for piece in pieces if piece.fault == "oom"]
+        if shortages and self.level < last:
+            again = self.raised_at == committed
+            level = levels.next_level(self.level, last, shortages, again)
+            return Raise(level, self._describe(level))
+        if self.can_help:
+            level = levels.RECOMPUTE_LEVEL
+            return Raise(level, f"{self.foreseen}: {self._describe(level)}", in_time=True)
+        return None
+
+    def _describe(self, level: int) -> str:
+        return levels.describe(self.batch.global_, self.batch.micro, self.level, level)
 
     @property
     def can_help(self) -> bool:
         """Whether memory will be short, and something is left whose loss changes no bit."""
         return bool(self.foreseen) and self.level < levels.RECOMPUTE_LEVEL
 
-    def give_up_in_time(self, committed: int) -> str:
-        """If memory will be short, give up what changes no bit. Says what, or nothing."""
-        helps, why, self.foreseen = self.can_help, self.foreseen, ""
-        return f"{why}: {self._raise_to(levels.RECOMPUTE_LEVEL, committed)}" if helps else ""
-
-    def _raise_to(self, level: int, committed: int) -> str:
-        before, self.level, self.raised_at = self.level, level, committed
-        return levels.describe(self.batch.global_, self.batch.micro, before, level)
+    def settle(self, raised: Raise | None, committed: int) -> None:
+        """A world is formed with what was weighed."""
+        if raised is None or raised.in_time:
+            self.foreseen = ""
+        if raised is not None:
+            self.level, self.raised_at = raised.level, committed
 
     def tell(self, before: int, text: str, world: World | None) -> None:
         """That the level was raised from ``before``."""

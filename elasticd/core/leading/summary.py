@@ -1,35 +1,89 @@
-"""What ``status`` shows of a running job, as its leader knows it."""
+"""What ``status`` shows of a running job, as its leader knows it, and when it tells that."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from elasticd.core.leading.office import Office
 from elasticd.core.words.records import World
-from elasticd.core.words.worlds import MemberStatus, Progress
 from elasticd.types import NodeId
 
 
-def ranks(
-    world: World,
-    committed: int,
-    statuses: Mapping[NodeId, MemberStatus],
-    progress: Mapping[NodeId, Progress],
-) -> list[dict[str, Any]]:
+@dataclass(slots=True)
+class Bulletin:
+    """When the members of the view are told how the job is: soon after anything has changed."""
+
+    due: bool = True
+    told_at: float = 0.0
+    parked: bool = False
+    """It was told that too few members are there."""
+
+    def soonest(self, office: Office) -> float:
+        """When it may be told again."""
+        return self.told_at + office.ctx.timing.summary_seconds
+
+    def may_tell(self, office: Office) -> bool:
+        """Whether it is time; if so it counts as told."""
+        if not self.due or office.ctx.now < self.soonest(office):
+            return False
+        self.due, self.told_at = False, office.ctx.now
+        return True
+
+    def at_once(self) -> None:
+        """Tell it now, whatever was told before."""
+        self.due, self.told_at = True, 0.0
+
+    def note(self, office: Office, parked: bool, why: str) -> None:
+        """Say so, once, when too few members are there."""
+        if parked and not self.parked:
+            why = why or f"fewer than {office.spec.world.min} members are there"
+            office.ctx.emit("job_parked", why, office.job)
+        self.parked = parked
+
+
+def fields(office: Office, state: str, why: str) -> dict[str, Any]:
+    """What members keep to show. ``why`` says why it does not run."""
+    course, newest, world = office.course, office.newest, office.world
+    speeds = [p.steps_per_second for p in course.progress.values() if p.steps_per_second > 0]
+    traffic = [p.metrics.get("bytes_per_step", 0) for p in course.progress.values()]
+    stored = newest if course.committed else None
+    return {
+        "state": state,
+        "reason": why or None if state != "running" else None,
+        "generation": world.generation.counter if world is not None else 0,
+        "step": course.committed,
+        "loss": course.loss if course.committed else None,
+        "steps_per_second": round(min(speeds), 3) if speeds else 0.0,
+        "recoveries": office.account.recoveries,
+        "lost_steps": office.account.lost_steps,
+        "exact": office.exactness.kept and not office.exactness.fast,
+        "bytes_per_step": max(traffic, default=0),
+        "digest": stored.digest if stored is not None else None,
+        "digest_step": stored.step if stored is not None else None,
+        "quarantined": list(office.trust.quarantined),
+    }
+
+
+def ranks(office: Office, world: World) -> list[dict[str, Any]]:
     """One entry per rank of ``status --json``."""
-    dealt = world.shares_now if committed <= world.step else world.shares
-    result = []
-    for rank, node in enumerate(world.members):
-        status, own = statuses.get(node), progress.get(node)
-        result.append(
-            {
-                "rank": rank,
-                "node": node,
-                "pid": status.trainer.pid if status and status.trainer else None,
-                "reducer_pid": status.reducer_pid if status else None,
-                "step": own.step if own else world.step,
-                "grains": sum(end - start for start, end in dealt[rank]),
-                "grain_seconds": round(own.grain_seconds, 4) if own else 0.0,
-            }
-        )
-    return result
+    course = office.course
+    dealt = world.shares_now if course.committed <= world.step else world.shares
+    return [
+        _rank(office, world, rank, node, dealt[rank]) for rank, node in enumerate(world.members)
+    ]
+
+
+def _rank(
+    office: Office, world: World, rank: int, node: NodeId, share: tuple[tuple[int, int], ...]
+) -> dict[str, Any]:
+    status, own = office.statuses.get(node), office.course.progress.get(node)
+    return {
+        "rank": rank,
+        "node": node,
+        "pid": status.trainer.pid if status and status.trainer else None,
+        "reducer_pid": status.reducer_pid if status else None,
+        "step": own.step if own else world.step,
+        "grains": sum(end - start for start, end in share),
+        "grain_seconds": round(own.grain_seconds, 4) if own else 0.0,
+    }

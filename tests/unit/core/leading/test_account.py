@@ -73,16 +73,24 @@ def test_steps_that_are_done_again_are_no_progress() -> None:
     assert made.fruitless == 0
 
 
+def rests(made: Account) -> int:
+    """How tired it is; then it rests."""
+    tired = made.tired
+    if tired:
+        made.rest()
+    return tired
+
+
 def test_a_job_rests_once_for_each_recovery_too_many() -> None:
     made = account()
     made.fruitless = FRUITLESS_LIMIT
-    assert made.tired() == 0
+    assert rests(made) == 0
     made.fruitless += 1
-    assert [made.tired(), made.tired()] == [1, 0]
+    assert [rests(made), rests(made)] == [1, 0]
     made.fruitless += 1
-    assert [made.tired(), made.tired()] == [2, 0]
+    assert [rests(made), rests(made)] == [2, 0]
     made.close(EMPTY, 1)
-    assert made.tired() == 0
+    assert rests(made) == 0
 
 
 def test_a_node_that_is_not_let_in_is_told_with_the_reason() -> None:

@@ -5,19 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elasticd.core.context import Context
-from elasticd.core.leading.leader import Driver
 from elasticd.core.leading.trust import Trust
 from elasticd.core.words import effects as e
-from elasticd.core.words.records import View
 from elasticd.core.words.shards import Digest, PullShards, ShardsWritten
 from elasticd.types import NodeId, Stamp, Tag
-from tests.unit.core.leading.test_checkpointing import (
+from tests.unit.core.leading.bench import (
     GENERATION,
     JOB,
     LINE,
     STAMP,
     A,
     B,
+    Bench,
     C,
     world_of,
 )
@@ -41,18 +40,17 @@ def test_late_words_of_old_states_do_not_hide_what_is_wrong_with_the_newest() ->
 
 def test_a_node_that_copies_shards_says_nothing_of_its_own_parameters() -> None:
     """C's trainer skipped the checkpoint, and C's daemon copied A's shards."""
-    made = desk()
-    record = replace(made.member.record, id=JOB)
-    driver = Driver.of(Context(A, "a1", lambda: "0000"), record, View(Tag(1, A, "v"), (A, B, C)))
-    driver.world, driver.phase = world_of(A, B, C), "running"
+    bench, made = Bench(), desk()
+    bench.adopt()
+    trust = bench.office.trust
     state = (JOB, GENERATION, LINE, 10, STAMP, 1)
     rows = ((0, 100, "0" * 64),)
     for node, model in ((A, "11"), (B, "22")):
-        driver.on_shards(node, ShardsWritten(*state, rows, model, 0.1, 0.2, check=model))
+        bench.driver.hear(node, ShardsWritten(*state, rows, model, 0.1, 0.2, check=model))
     order = PullShards(*state, "11", rows, ((A,),))
     made.member.on_order(order, Tag(1, A, "v"), bound=False)
     (fetch,) = [f for f in made.ctx.effects if isinstance(f, e.FetchShards)]
-    driver.on_shards(C, replace(fetch.report, job=JOB))
-    assert driver.trust.tainted == {}, "one against one is no majority"
-    driver.on_digest(C, Digest(JOB, GENERATION, 10, STAMP, "22"))
-    assert set(driver.trust.tainted) == {A}
+    bench.driver.hear(C, replace(fetch.report, job=JOB))
+    assert trust.tainted == {}, "one against one is no majority"
+    bench.driver.hear(C, Digest(JOB, GENERATION, 10, STAMP, "22"))
+    assert set(trust.tainted) == {A}

@@ -1,0 +1,70 @@
+"""How the last world of one job gets on, as its members tell the leader."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from elasticd.core.leading.patience import Patience
+from elasticd.core.words.records import World
+from elasticd.core.words.worlds import Progress
+from elasticd.types import NodeId, Tag
+
+
+@dataclass(slots=True)
+class Course:
+    """Of one job, while its driver lives."""
+
+    patience: Patience
+    world: World | None = None
+    progress: dict[NodeId, Progress] = field(default_factory=dict)
+    committed: int = 0
+    moved_at: float = 0.0
+    """When a member last delivered, applied or committed something."""
+    loss: float | None = None
+    released: set[NodeId] = field(default_factory=set)
+    """Members that may leave their loop: all steps are done and stored."""
+
+    def runs(self, generation: Tag) -> bool:
+        """Whether this is the world that we know as the last one."""
+        return self.world is not None and self.world.generation == generation
+
+    def source_of(self, node: NodeId) -> str | None:
+        """Where a member of the world has its state from; None for any other node."""
+        world = self.world
+        if world is None or node not in world.members:
+            return None
+        return world.sources[world.members.index(node)]
+
+    def take(self, world: World) -> None:
+        """An earlier leader has made this world."""
+        self.world = world
+        self.patience.enter(world)
+
+    def begin(self, world: World) -> None:
+        """This world is to form."""
+        self.take(world)
+        self.progress, self.released = {}, set()
+
+    def formed(self, now: float) -> None:
+        """All members are in the world, which may go back behind what was committed."""
+        world = self.world
+        assert world is not None
+        self.committed = world.step if world.goes_back else max(self.committed, world.step)
+        self.moved_at = now
+
+    def saw(self, node: NodeId, progress: Progress, now: float) -> bool:
+        """A member's progress in the world; whether another step is committed."""
+        before = self.progress.get(node)
+        if before is None or _place(before) != _place(progress):
+            self.moved_at = now
+        self.progress[node] = progress
+        self.patience.saw(node, progress, now)
+        if progress.loss is not None:
+            self.loss = progress.loss
+        further = progress.committed > self.committed
+        self.committed = max(self.committed, progress.committed)
+        return further
+
+
+def _place(progress: Progress) -> tuple[str, int, int]:
+    return progress.phase, progress.step, progress.committed

@@ -1,0 +1,58 @@
+"""The next world, made as its plan says."""
+
+from __future__ import annotations
+
+from elasticd.checkpoints.layout import placement
+from elasticd.core.leading import planning, routing
+from elasticd.core.leading.council import Plan
+from elasticd.core.leading.office import Office
+from elasticd.core.words.records import GOING_BACK, World
+from elasticd.types import NodeId, Tag
+
+
+def make_world(office: Office, plan: Plan, cause: str) -> World:
+    """A world of a new generation; ``cause`` says why the last one is left, if nothing broke it."""
+    ctx, last, start = office.ctx, office.world, plan.start
+    cut, point, rung = office.relief.cut(), start.resume.point, start.rung
+    ctx.counter += 1
+    generation = Tag(ctx.counter, ctx.me, ctx.nonce())
+    lost = max(0, office.course.committed - point.step) if rung in GOING_BACK else 0
+    office.account.planned(rung, point.step, lost)
+    before = office.relief.cut(last.relief) if last is not None else cut
+    kept = planning.shares_kept(last, start.resume, before, cut)
+    resume, hosts = routing.laid(office.roster, start.resume, plan.holdings)
+    weights = office.balance.speeds.weights(resume.members)
+    shares_now, shares = planning.deal(cut, kept, resume.members, weights)
+    count = office.checkpoints.cut_of(point)
+    return World(
+        job=office.job,
+        generation=generation,
+        epoch=office.view.epoch,
+        lineage=point.lineage,
+        parent=start.parent,
+        step=point.step,
+        stamp=point.stamp,
+        members=resume.members,
+        sources=resume.sources,
+        hosts=hosts,
+        shares_now=shares_now,
+        shares=shares,
+        rung=rung,
+        reason=f"{resume.reason}; {cause}" if cause else resume.reason,
+        recoveries=office.account.recoveries,
+        lost_steps=office.account.lost_steps,
+        exact=office.exactness.kept,
+        checkpointed=point.step if office.checkpoints.covers(point) else -1,
+        manifest=start.manifest,
+        holders=start.holders,
+        diverged=tuple(sorted(office.trust.diverged.items())),
+        relief=office.relief.level,
+        count=count,
+        writers=() if count else _writers(office, resume.members),
+    )
+
+
+def _writers(office: Office, members: tuple[NodeId, ...]) -> tuple[tuple[int, ...], ...]:
+    """Who writes which shard, if any member's failure domain is known."""
+    domains = office.roster.domains(members)
+    return placement(domains, office.spec.checkpoint.replicas) if any(domains) else ()

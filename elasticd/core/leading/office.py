@@ -1,0 +1,187 @@
+"""What the leader of one job keeps while it is in office, whatever phase the job is in.
+
+Rebuilt from what the members report whenever a leader is elected; nothing here has to survive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elasticd.checkpoints.manifest import Manifest
+from elasticd.core.context import Context
+from elasticd.core.leading.account import Account
+from elasticd.core.leading.balance import Balance
+from elasticd.core.leading.checkpointing import Checkpoints
+from elasticd.core.leading.course import Course
+from elasticd.core.leading.exactness import Exactness
+from elasticd.core.leading.growth import Growth
+from elasticd.core.leading.halting import Halting
+from elasticd.core.leading.histories import Histories
+from elasticd.core.leading.patience import Patience
+from elasticd.core.leading.relief import Relief
+from elasticd.core.leading.roster import HOLDING, LEFT, Roster
+from elasticd.core.leading.tries import Tries
+from elasticd.core.leading.trust import Trust
+from elasticd.core.leading.wishes import Wishes
+from elasticd.core.words.records import JobRecord, View, World
+from elasticd.core.words.worlds import MemberStatus, Progress
+from elasticd.settings.job import JobSpec
+from elasticd.types import JobId, NodeId
+
+
+@dataclass(slots=True)
+class Office:
+    """Of one job, while its driver lives; each part says for itself what it is for."""
+
+    ctx: Context
+    spec: JobSpec
+    wishes: Wishes
+    roster: Roster
+    course: Course
+    checkpoints: Checkpoints
+    account: Account
+    trust: Trust
+    growth: Growth
+    halting: Halting
+    balance: Balance
+    relief: Relief
+    exactness: Exactness
+    histories: Histories
+    tries: Tries
+
+    @classmethod
+    def of(cls, ctx: Context, record: JobRecord, view: View) -> Office:
+        """The leader of ``view`` begins with a job."""
+        spec, job = JobSpec.from_dict(record.spec), record.id
+        account, trust = Account(ctx, job, began_at=ctx.now), Trust(ctx, job)
+        return cls(
+            ctx,
+            spec,
+            Wishes(ctx, record),
+            Roster(view),
+            Course(Patience(spec.recovery.user_code_seconds)),
+            Checkpoints(ctx, job, spec, view),
+            account,
+            trust,
+            Growth(ctx, job),
+            Halting(ctx, job),
+            Balance(ctx, job, spec, account, trust),
+            Relief(ctx, job, spec.batch, record.relief),
+            Exactness(ctx, fast=spec.world.reduction != "exact"),
+            Histories(ctx, job, record.left, record.ran),
+            Tries(ctx),
+        )
+
+    @property
+    def job(self) -> JobId:
+        """Whose leader we are."""
+        return self.wishes.record.id
+
+    @property
+    def view(self) -> View:
+        """The view that we lead."""
+        return self.roster.view
+
+    @property
+    def statuses(self) -> dict[NodeId, MemberStatus]:
+        """What the members of the view said last."""
+        return self.roster.statuses
+
+    @property
+    def world(self) -> World | None:
+        """The last world that we know of."""
+        return self.course.world
+
+    @property
+    def newest(self) -> Manifest | None:
+        """The newest consistent checkpoint."""
+        return self.checkpoints.newest
+
+    @property
+    def stored_last(self) -> bool:
+        """Whether the last step's checkpoint is consistent."""
+        return self.newest is not None and self.newest.step == self.spec.train.steps
+
+    @property
+    def all_committed(self) -> bool:
+        """Whether no step is left to do."""
+        return self.course.committed >= self.spec.train.steps
+
+    @property
+    def least(self) -> int:
+        """The fewest members of a world. Any may end when all is done: others have ended before."""
+        return 1 if self.stored_last else self.spec.world.min
+
+    def silent(self, since: float) -> list[NodeId]:
+        """Members that have not said yet how they are, while it is worth waiting for them."""
+        waits = self.ctx.now - since < self.ctx.timing.holding_seconds
+        return self.roster.silent() if waits else []
+
+    def is_short(self, since: float) -> bool:
+        """Whether too few members are there, or too few trainers after a while of waiting."""
+        able = self.roster.trainers("active", "finished", "ready", "starting")
+        waited = self.ctx.now - since > self.ctx.timing.holding_seconds
+        return len(self.view.members) < self.least or (len(able) < self.least and waited)
+
+    def somebody_leaves(self) -> bool:
+        """Whether a member of the world has left its loop, or still can."""
+        world = self.world
+        found = self.roster.trainers(*HOLDING, *LEFT)
+        return any(world is None or node in world.members for node in found)
+
+    def waited_for_restore(self) -> bool:
+        """Whether nodes that may hold something newer had their time to come back."""
+        return self.ctx.now - self.account.since >= self.ctx.timing.restore_seconds
+
+    # --- what happens in any phase ----------------------------------------------------------------
+
+    def follow(self, view: View, lost: list[NodeId], reborn: tuple[NodeId, ...]) -> None:
+        """A new view: what was asked and told in the old one is void."""
+        self.roster.view = view
+        self.checkpoints.on_view(view, (*lost, *reborn))
+        self.statuses.clear()
+        self.course.released = set()
+        self.exactness.judged.clear()
+        self.tries.reset()
+        self.growth.follow()
+        self.halting.reset()
+        self.wishes.discharged.clear()
+
+    def saw(self, node: NodeId, progress: Progress) -> bool:
+        """A member's progress in the last world; whether another step is committed."""
+        self.balance.speeds.saw(node, progress.grain_seconds, progress.update_seconds)
+        return self.course.saw(node, progress, self.ctx.now)
+
+    def advance(self) -> bool:
+        """Go on with the checkpoints; whether another one is the newest now."""
+        self.checkpoints.leaving = self.wishes.unwanted
+        self.checkpoints.advance()
+        changed, self.checkpoints.changed = self.checkpoints.changed, False
+        return changed
+
+    # --- worlds -----------------------------------------------------------------------------------
+
+    def take(self, world: World) -> None:
+        """An earlier leader has made this world."""
+        self.course.take(world)
+        self.checkpoints.enter(world)
+        self.account.adopt(world)
+        self.trust.adopt(world)
+        self.exactness.kept = world.exact
+        self.relief.level = max(self.relief.level, world.relief)
+        self.growth.enter(world)
+
+    def begin(self, world: World) -> None:
+        """This world is to form."""
+        self.course.begin(world)
+        self.exactness.judged.clear()
+        self.balance.speeds.restart()
+        self.growth.enter(world)
+        self.checkpoints.enter(world)
+
+    def recovered(self) -> None:
+        """Close the recovery once a step is committed in the last world, or none is left to do."""
+        world = self.world
+        if world is not None and (self.course.committed > world.step or self.all_committed):
+            self.account.close(world, self.course.committed)
+            self.growth.entered(world)

@@ -1,0 +1,197 @@
+"""The members have left their world, and say what they hold; then the next one is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from elasticd.core.leading import making
+from elasticd.core.leading.council import (
+    Council,
+    Fail,
+    LeftOut,
+    OlderState,
+    OneOfMany,
+    Plan,
+    Strain,
+    Told,
+    Wait,
+    decide,
+)
+from elasticd.core.leading.office import Office
+from elasticd.core.leading.phases.moves import Blame, Blames, Outcome, ToForming, ToWaiting
+from elasticd.core.leading.planning import Situation
+from elasticd.core.words.worlds import Freeze, Holding
+from elasticd.recovery.faults import RING_FAULTS
+from elasticd.types import NO_TAG, NodeId
+
+
+@dataclass(slots=True)
+class Freezing:
+    office: Office
+    since: float
+    cause: str = ""
+    """Why a world is left that nothing has broken."""
+    serial: str = ""
+    asked: set[NodeId] = field(default_factory=set)
+    holdings: dict[NodeId, Holding] = field(default_factory=dict)
+    why: str = ""
+
+    def begin(self, nodes: Sequence[NodeId]) -> None:
+        """Stop these."""
+        office = self.office
+        self.serial, self.asked = office.ctx.nonce(), set(nodes)
+        office.growth.stopped_at = office.ctx.now
+        for node in nodes:
+            freeze = Freeze(office.view.epoch, office.job, self.serial, len(nodes) == 1)
+            office.ctx.send(node, freeze)
+
+    def on_holding(self, node: NodeId, holding: Holding) -> bool:
+        """Whether it answers what we asked."""
+        if holding.serial != self.serial:
+            return False
+        self.holdings[node] = holding
+        return True
+
+    def go_on(self) -> ToForming | ToWaiting | Outcome | None:
+        """Plan the next world once all have answered."""
+        if not self.asked <= self.holdings.keys():
+            return None
+        council = self._council()
+        found = decide(council)
+        self.office.growth.compared |= council.at.holdings.keys()
+        for told in found.told:
+            self._tell(told)
+        match found:
+            case Plan():
+                return self._carry_out(found)
+            case Wait(reason, rest_seconds):
+                if rest_seconds:
+                    self.office.account.rest()
+                    self.office.tries.rest(rest_seconds)
+                else:
+                    self.office.tries.no_plan()
+                return ToWaiting(reason)
+            case Fail(reason):
+                return Outcome("failed", reason)
+            case _:
+                assert_never(found)
+
+    def _council(self) -> Council:
+        office, ctx = self.office, self.office.ctx
+        able = {n: h for n, h in sorted(self.holdings.items()) if h.able}
+        situation = Situation(
+            job=office.job,
+            spec=office.spec,
+            least=office.least,
+            roster=office.roster,
+            holdings=able,
+            world=office.world,
+            newest=office.newest,
+            parents=office.checkpoints.parents,
+            begun=office.checkpoints.lineages(),
+            committed=office.course.committed,
+            recovering=office.account.recovery is not None,
+            waited=office.waited_for_restore(),
+            nonce=ctx.nonce,
+            strict=ctx.strict,
+            left=office.histories.left,
+            ran=office.histories.ran,
+            spoilt=office.checkpoints.spoilt,
+        )
+        return Council(
+            situation,
+            trusted={n: office.trust.trusted(n, h) for n, h in able.items()},
+            unwanted=office.wishes.unwanted,
+            heard=ctx.heard.get(office.job, NO_TAG),
+            quiet_seconds=ctx.quiet_at - ctx.now,
+            strain=self._strain(),
+        )
+
+    def _strain(self) -> Strain:
+        office, account = self.office, self.office.account
+        micro = office.roster.least_micro()
+        return Strain(
+            pieces=tuple(account.pieces),
+            evidence=account.evidence(),
+            unread=office.tries.unread,
+            fruitless=account.fruitless,
+            rest_seconds=office.tries.pause(account.tired) if account.tired else 0.0,
+            resumes=account.resumes,
+            raised=office.relief.weigh(account.pieces, office.course.committed, micro),
+        )
+
+    def _tell(self, told: Told) -> None:
+        ctx, job = self.office.ctx, self.office.job
+        match told:
+            case LeftOut(nodes, why):
+                ctx.log("warning", "left out of the ring", nodes=list(nodes), why=why)
+                ctx.emit("link_avoided", why, job, without=list(nodes))
+            case OneOfMany(node):
+                self.office.exactness.kept = False
+                ctx.emit(
+                    "state_chosen",
+                    "states differ and no checkpoint is there to go back to: all take that of"
+                    f" {node}, which may be the wrong one",
+                    job,
+                    culprit=node,
+                )
+            case OlderState(newest_known):
+                ctx.log("warning", "an older state has to do", newest_known=newest_known)
+            case _:
+                assert_never(told)
+
+    def _carry_out(self, plan: Plan) -> ToForming:
+        office, account, start = self.office, self.office.account, plan.start
+        level, committed, last = office.relief.level, office.course.committed, office.world
+        office.relief.settle(plan.raised, committed)
+        if plan.raised is not None:
+            # Steps take another time now.
+            office.course.patience.forget()
+            office.balance.speeds.forget()
+            office.exactness.kept = office.exactness.kept and not office.relief.rounds
+        if plan.in_vain:
+            account.fruitless += 1
+        if plan.opens_recovery:
+            account.open_restore(committed)
+        account.diagnose(start.resume, last)
+        office.histories.chosen(start, office.roster.ran(last))
+        if plan.raised is not None:
+            office.relief.tell(level, plan.raised.text, last)
+        world = making.make_world(office, plan, self.cause)
+        office.trust.settled()
+        account.resumes = False
+        return ToForming(world)
+
+    def expects(self, fault: str) -> bool:
+        """Whether that is no fault of a world that is left though nothing has broken it: a ring
+        breaks, too, because a neighbour has heard of its end sooner."""
+        broke = fault in RING_FAULTS and fault != "reducer_lost"
+        return broke and self.office.account.recovery is None
+
+    def on_fault(self, blame: Blame, source: str | None) -> None:
+        """Who has ended is not waited for."""
+        if blame.ended:
+            self.asked.discard(blame.culprit)
+            self.holdings.pop(blame.culprit, None)
+
+    def on_view(self, void: bool) -> ToWaiting:
+        """What was asked in another view is void."""
+        return ToWaiting("the view changed")
+
+    def tick(self) -> Blames | None:
+        """Do without members that say nothing."""
+        waited = self.office.ctx.now - self.since
+        if waited < self._limit():
+            return None
+        late = sorted(self.asked - self.holdings.keys())
+        self.asked -= set(late)
+        text = f"did not say what it holds for {waited:.0f} s"
+        return Blames(tuple(Blame(node, "hang", f"{node} {text}") for node in late))
+
+    def _limit(self) -> float:
+        return 3 * self.office.ctx.timing.holding_seconds
+
+    def deadlines(self) -> list[float]:
+        return [self.since + self._limit()]

@@ -1,0 +1,93 @@
+"""A new leader finds out what an earlier one has left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from elasticd.core.leading.office import Office
+from elasticd.core.leading.phases.evidence import against, of_lost
+from elasticd.core.leading.phases.moves import (
+    Blame,
+    Inherited,
+    Oriented,
+    ToRunning,
+    ToWaiting,
+)
+from elasticd.core.leading.phases.waiting import patience_deadlines
+from elasticd.core.leading.roster import HOLDING, LEFT
+from elasticd.core.words.records import World
+from elasticd.core.words.worlds import Fault, Formed
+from elasticd.types import NodeId
+
+
+@dataclass(slots=True)
+class Orienting:
+    """Until the members have spoken. Whoever looks from outside sees a job that waits."""
+
+    office: Office
+    since: float
+    why: str = ""
+
+    def go_on(self) -> Oriented | Inherited | ToRunning | ToWaiting | None:
+        """Take over the newest world that the members know of, if there is any."""
+        office = self.office
+        if silent := office.silent(self.since):
+            self.why = f"waiting to hear from {', '.join(silent)}"
+            return None
+        worlds = office.roster.worlds(office.world)
+        if not worlds:
+            return Oriented()
+        world = max(worlds, key=lambda w: w.generation)
+        office.take(world)
+        wishes, course = office.wishes, office.course
+        if wishes.record.rested == str(world.generation) and not office.roster.trainers(
+            *HOLDING, *LEFT
+        ):
+            office.account.resumes, course.committed = True, wishes.record.step
+            return ToWaiting("trainers are starting to resume it")
+        there = [s for s in office.statuses.values() if s.world == world]
+        course.committed = max(world.step, *(s.committed for s in there))
+        course.moved_at = office.ctx.now
+        early, course.progress = course.progress, {}
+        for node, progress in early.items():
+            if course.runs(progress.generation):
+                office.saw(node, progress)
+        return self._found(world)
+
+    def _found(self, world: World) -> Inherited | ToRunning:
+        office = self.office
+        if office.roster.is_whole(world):
+            text = f"adopted a whole world, {world.generation}"
+            office.ctx.log("info", text, job=office.job)
+            for node in world.members:
+                office.ctx.send(node, Formed(world.job, world.generation))
+            return ToRunning()
+        if office.roster.trainers(*LEFT):
+            return Inherited()
+        lost = [n for n in world.members if n not in office.view.members]
+        blames = of_lost(office, lost)
+        for node in world.members:
+            if node in office.statuses:
+                blames += against(node, office.statuses[node], world)
+        text = "its leader was lost while a world was being formed"
+        return Inherited(tuple(blames), Blame(world.members[0], "ring_broken", text))
+
+    def note(self, node: NodeId, fault: Fault) -> None:
+        """A fault of a world, perhaps, that we have yet to hear of: the node's status may have been
+        sent before."""
+        statuses = self.office.statuses
+        if (known := statuses.get(node)) is not None:
+            piece = (fault.fault, fault.evidence)
+            statuses[node] = replace(known, ready=False, faults=(*known.faults, piece))
+
+    def on_fault(self, blame: Blame, source: str | None) -> None:
+        """Nothing is to be left."""
+
+    def on_view(self, void: bool) -> None:
+        """Nothing was asked."""
+
+    def tick(self) -> None:
+        """Time changes nothing but how long we wait."""
+
+    def deadlines(self) -> list[float]:
+        return patience_deadlines(self.office, self.since)

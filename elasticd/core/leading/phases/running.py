@@ -1,0 +1,242 @@
+"""A world trains: its leader looks for what breaks it, for better worlds, and for the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elasticd.core.leading import routing
+from elasticd.core.leading.office import Office
+from elasticd.core.leading.phases import evidence
+from elasticd.core.leading.phases.moves import Blame, Blames, Rest, ToFreezing, ToWaiting
+from elasticd.core.words.records import World
+from elasticd.core.words.shards import Digest
+from elasticd.core.words.worlds import Hung, MemberStatus, Rechecked, Release
+from elasticd.recovery import recheck
+from elasticd.types import NodeId
+
+
+@dataclass(slots=True)
+class Running:
+    office: Office
+    since: float
+    world: World
+    why: str = ""
+
+    # --- what is heard ----------------------------------------------------------------------------
+
+    def on_status(self, node: NodeId, status: MemberStatus) -> Blames | None:
+        """A member, or another node, says how it is."""
+        if node not in self.world.members:
+            return None
+        return Blames(tuple(evidence.against(node, status, self.world)))
+
+    def on_digest(self, node: NodeId, told: Digest) -> Blames | None:
+        """Compare the members' parameters once all have told of the same step."""
+        office, world = self.office, self.world
+        if told.generation != world.generation:
+            return None
+        found = office.trust.compare(node, told, world)
+        if found is None:
+            return None
+        if not found.majority:
+            office.checkpoints.spoil(world.lineage, told.step)
+        for odd in found.odd:
+            office.trust.quarantine(odd)
+        culprits = found.odd or world.members
+        return Blames(tuple(Blame(n, "divergence", found.reason) for n in culprits))
+
+    def on_rechecked(self, node: NodeId, told: Rechecked) -> ToFreezing | None:
+        """A grain that several have computed. The step goes on: its bits are everybody's by now."""
+        office, world, spec = self.office, self.world, self.office.spec
+        if told.generation != world.generation:
+            return None
+        shares = world.shares_now if told.step == world.step + 1 else world.shares
+        every = spec.recovery.recheck_every
+        check = recheck.choose(spec.train.seed, told.step, every, shares)
+        # Where grains don't repeat, different bits say nothing.
+        if check is None or not office.exactness.kept:
+            return None
+        found = office.trust.recheck(node, told, world, check)
+        if found is None:
+            return None
+        if found.odd is None:
+            generation = world.generation.counter
+            office.ctx.emit("recheck_differs", found.reason, world.job, generation)
+            return None
+        office.account.tell(found.odd, "divergence", found.reason, world)
+        office.trust.quarantine(found.odd)
+        fit = [n for n in world.members if office.trust.fit(n)]
+        if len(fit) < len(world.members) and len(fit) >= max(1, spec.world.min):
+            return ToFreezing(tuple(fit), f"{found.odd} has computed wrongly")
+        return None
+
+    # --- at a step's boundary ---------------------------------------------------------------------
+
+    def at_boundary(self) -> ToFreezing | None:
+        """Another step is committed: all members hold the same state, and nobody has to take it."""
+        self.office.recovered()
+        if self.office.account.recovery is not None:
+            return None
+        return self._grow() or self._balance() or self._relieve()
+
+    def _freeze(self, nodes: list[NodeId], cause: str) -> ToFreezing:
+        return ToFreezing(tuple(nodes), cause)
+
+    def _moves_on(self) -> bool:
+        """Whether the world has committed a step, and is to go on for long."""
+        course = self.office.course
+        return course.committed > self.world.step and not self.office.wishes.paused
+
+    def _grow(self) -> ToFreezing | None:
+        """Leave out who is drained, let in who may enter, take a link that is back."""
+        office, world = self.office, self.world
+        if not self._moves_on() or office.all_committed:
+            return None
+        members = list(world.members)
+        staying = office.wishes.without_unwanted(members)
+        if len(members) > len(staying) >= max(1, office.spec.world.min):
+            if not office.roster.warm(staying) and len(staying) > 1:
+                return None
+            leaving = ", ".join(n for n in members if n not in staying)
+            return self._freeze(members, f"{leaving} is to be left out")
+        entering = self._entering()
+        if entering and office.roster.warm((*members, *entering)):
+            return self._freeze([*members, *entering], f"{', '.join(entering)} may enter")
+        if routing.detours(office.roster, world) and office.roster.warm(members):
+            return self._freeze(members, "a link is back, and the ring takes it again")
+        return None
+
+    def _entering(self) -> list[NodeId]:
+        """Who could be let in now."""
+        office, world = self.office, self.world
+        able = [
+            n
+            for n in office.wishes.without_unwanted(office.roster.trainers("ready", "active"))
+            if n not in world.members and office.trust.fit(n)
+        ]
+        cut_off, _ = routing.beyond_reach(office.roster, world.members, able)
+        able = [n for n in able if n not in cut_off]
+        most = office.spec.world.max or len(office.view.members)
+        room = able[: max(0, most - len(world.members))]
+        # Who holds a state of its own, of another side's world, has to be compared with us.
+        holding, compared = office.roster.trainers("active"), office.growth.compared
+        strangers = [n for n in able if n in holding and (n in room or n not in compared)]
+        fresh = [n for n in room if n not in holding]
+        steps = office.spec.train.steps
+        return strangers or office.growth.ready(fresh, office.course.progress, steps)
+
+    def _balance(self) -> ToFreezing | None:
+        office, world = self.office, self.world
+        if not self._moves_on():
+            return None
+        warm = office.roster.warm(world.members)
+        grains = office.relief.cut(world.relief).grains
+        members = office.balance.look(world, grains, office.course.committed, warm)
+        if not members:
+            return None
+        slow = len(members) < len(world.members)
+        why = "a slow member is to be left out" if slow else "shares are to follow speeds"
+        return self._freeze(members, why)
+
+    def _relieve(self) -> ToFreezing | None:
+        office, members = self.office, list(self.world.members)
+        left = not office.all_committed and not office.wishes.paused
+        warm = office.roster.warm(members) or len(members) == 1
+        if office.relief.can_help and left and warm:
+            return self._freeze(members, "memory is to be given back")
+        return None
+
+    # --- what can be done now ---------------------------------------------------------------------
+
+    def go_on(self) -> Blames | Rest | None:
+        """Whatever does not wait for a step's boundary."""
+        office, world = self.office, self.world
+        self._release()
+        office.exactness.judge(world, office.statuses)
+        rest = self._halt()
+        office.wishes.discharge(world, office.roster)
+        return rest or self._leave_disputed()
+
+    def _release(self) -> None:
+        """Let the members leave once the last step's checkpoint is consistent."""
+        office, newest = self.office, self.office.newest
+        if newest is None or not office.stored_last:
+            return
+        for node in office.roster.trainers("finished"):
+            if node not in office.course.released and office.roster.is_here(node, self.world):
+                office.course.released.add(node)
+                office.ctx.send(node, Release(office.job, newest.generation))
+
+    def _halt(self) -> Rest | None:
+        """Stop a job that shall be paused at a step whose checkpoint is consistent."""
+        office, world, newest = self.office, self.world, self.office.newest
+        halting, progress = office.halting, office.course.progress
+        if not office.wishes.paused:
+            halting.lift(world, progress)
+        elif not halting.reached(world, progress):
+            halting.order(world, progress, office.spec.train.steps)
+        elif newest is not None and (newest.lineage, newest.step) == (world.lineage, halting.step):
+            return Rest(newest.step, str(world.generation))
+        return None
+
+    def _leave_disputed(self) -> Blames | None:
+        """Go back if a disk has the job's last state otherwise than all members: it takes no second
+        one of that name, and nobody can complete what it has."""
+        office, world, trust = self.office, self.world, self.office.trust
+        steps = office.spec.train.steps
+        disputed = office.newest is not None and office.checkpoints.disputed(steps)
+        if not disputed or trust.rollback >= world.generation:
+            return None
+        trust.rollback = world.generation
+        step = office.course.committed
+        text = f"parameters differ after step {step} from what a disk has, no majority"
+        return Blames(tuple(Blame(node, "divergence", text) for node in world.members))
+
+    def on_fault(self, blame: Blame, source: str | None) -> ToWaiting | None:
+        """``source`` says where the culprit has its state from, if it is a member."""
+        return None if source is None else ToWaiting("a member failed")
+
+    def on_view(self, void: bool) -> None:
+        """A world outlives a view that has all its members."""
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def tick(self) -> Blames | None:
+        """End a reduction that hangs, or trainers that stay in a phase for too long."""
+        office, world = self.office, self.world
+        if self._reduction_hangs():
+            step, seconds = office.course.committed + 1, self._reduce_seconds()
+            text = f"every member delivered step {step}, nothing moved for {seconds:.1f} s"
+            # Which of them keeps the ring from moving, nobody knows.
+            return Blames((Blame(world.members[0], "hang", text, confidence="possible"),))
+        for late in office.course.patience.late(office.ctx.now, world.generation):
+            # Who waits for them is not late.
+            why = (
+                f"its trainer was in phase {late.phase} of step {late.step} for"
+                f" {late.seconds:.1f} s; {late.limit_seconds:.1f} s are allowed"
+            )
+            hung = Hung(office.job, world.generation, why, late.seconds)
+            office.ctx.send(late.node, hung)
+        for node in office.growth.overdue():
+            office.trust.bench(node, "it was prepared for too long")
+        return None
+
+    def _reduce_seconds(self) -> float:
+        return self.office.course.patience.reduce_limit(self.office.ctx.timing.hang_seconds)
+
+    def _reduction_hangs(self) -> bool:
+        office, members = self.office, self.world.members
+        if len(members) < 2 or office.all_committed:
+            return False
+        phases = [p.phase for p in office.course.progress.values()]
+        stuck = len(phases) == len(members) and all(phase == "reduce" for phase in phases)
+        return stuck and office.ctx.now - office.course.moved_at >= self._reduce_seconds()
+
+    def deadlines(self) -> list[float]:
+        office = self.office
+        return [
+            office.course.moved_at + self._reduce_seconds(),
+            *office.course.patience.deadlines(),
+            *office.trust.benched.values(),
+            *office.growth.deadlines(),
+        ]

@@ -1,0 +1,72 @@
+"""Until a world can be tried: enough trainers are there, and what failed may be tried again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elasticd.core.leading import routing
+from elasticd.core.leading.office import Office
+from elasticd.core.leading.phases.moves import Blame, Outcome, Rest, ToFreezing
+from elasticd.core.leading.roster import HOLDING
+
+
+@dataclass(slots=True)
+class Waiting:
+    office: Office
+    since: float
+    why: str
+
+    def go_on(self) -> ToFreezing | Outcome | Rest | None:
+        """Ask the members what they hold once a world can be made of them."""
+        office = self.office
+        holding = office.roster.trainers(*HOLDING)
+        if office.wishes.paused and not holding:
+            return None if office.silent(self.since) else self._rest()
+        if office.ctx.now < office.tries.soonest:
+            return None
+        if silent := office.silent(self.since):
+            self.why = f"waiting to hear from {', '.join(silent)}"
+            return None
+        least = office.least
+        able = holding + office.wishes.without_unwanted(office.roster.trainers("ready"))
+        if len(able) < least:
+            self.why = f"{len(able)} of at least {least} members are ready"
+            self.why += office.roster.troubles()
+            return Outcome("failed", self.why) if office.roster.hopeless() else None
+        unsettled = office.roster.unsettled()
+        if not holding and unsettled and office.ctx.now - self.since < self._patience():
+            self.why = f"trainers are starting on {', '.join(unsettled)}"
+            return None
+        fit = [n for n in holding if office.trust.fit(n)]
+        enough = (s for s in (fit, holding) if routing.most_in_a_ring(office.roster, s) >= least)
+        return ToFreezing(tuple(next(enough, able)))
+
+    def _patience(self) -> float:
+        """Seconds that trainers which start are waited for."""
+        timing, office = self.office.ctx.timing, self.office
+        has_history = office.newest is not None or office.roster.has_stored()
+        return timing.restore_seconds if has_history else timing.start_seconds
+
+    def _rest(self) -> Rest:
+        newest, world = self.office.newest, self.office.world
+        generation = str(world.generation) if world is not None else ""
+        return Rest(newest.step if newest is not None else 0, generation)
+
+    def on_fault(self, blame: Blame, source: str | None) -> None:
+        """The world is left already."""
+
+    def on_view(self, void: bool) -> None:
+        """Nothing was asked."""
+
+    def tick(self) -> None:
+        """Time changes nothing but how long we wait."""
+
+    def deadlines(self) -> list[float]:
+        return patience_deadlines(self.office, self.since)
+
+
+def patience_deadlines(office: Office, since: float) -> list[float]:
+    """When it is no longer worth waiting for members, for trainers that start, for states."""
+    timing = office.ctx.timing
+    waits = (timing.holding_seconds, timing.start_seconds, timing.restore_seconds)
+    return [*(since + wait for wait in waits), office.account.since + timing.restore_seconds]

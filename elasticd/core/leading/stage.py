@@ -1,0 +1,191 @@
+"""In which phase one job is, and what follows from what that has heard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from elasticd.core.engines.ring import RingLeader
+from elasticd.core.leading.office import Office
+from elasticd.core.leading.phases.forming import Forming
+from elasticd.core.leading.phases.freezing import Freezing
+from elasticd.core.leading.phases.moves import (
+    Blame,
+    Blames,
+    Inherited,
+    Move,
+    Next,
+    Oriented,
+    Outcome,
+    Rest,
+    ToForming,
+    ToFreezing,
+    ToRunning,
+    ToWaiting,
+)
+from elasticd.core.leading.phases.orienting import Orienting
+from elasticd.core.leading.phases.running import Running
+from elasticd.core.leading.phases.waiting import Waiting
+from elasticd.core.leading.summary import Bulletin
+from elasticd.core.words.shards import Digest
+from elasticd.recovery import faults
+from elasticd.types import NodeId
+
+Phase = Orienting | Waiting | Freezing | Forming | Running
+
+
+@dataclass(slots=True)
+class Stage:
+    """Of one job, while its driver lives."""
+
+    office: Office
+    phase: Phase
+    end: Outcome | Rest | None = None
+    """Once the job has ended, or rests."""
+    bulletin: Bulletin = field(default_factory=Bulletin)
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing is asked of the members."""
+        return isinstance(self.phase, Orienting | Waiting)
+
+    def go_on(self) -> None:
+        """As far as what is known allows."""
+        if self.end is not None:
+            return
+        if isinstance(self.phase, Orienting):
+            self.follow(self.phase.go_on())
+            if isinstance(self.phase, Orienting):
+                return
+        if self.office.advance():
+            self.bulletin.due = True
+        if self._is_over():
+            self.end = Outcome("finished")
+            return
+        self.follow(self.phase.go_on())
+
+    def _is_over(self) -> bool:
+        """Whether the last step's checkpoint is consistent, and all members have left."""
+        office, newest, world = self.office, self.office.newest, self.office.world
+        if newest is None or not office.stored_last:
+            return False
+        same = world is not None and world.lineage == newest.lineage
+        active = office.roster.trainers("active")
+        training = [n for n in active if world is not None and same and n in world.members]
+        left = office.roster.trainers("done") and not office.roster.trainers("finished", "released")
+        return bool(left) and not training and not office.silent(self.phase.since)
+
+    def fail(self, reason: str) -> None:
+        """The job can't go on."""
+        if not isinstance(self.end, Outcome):
+            self.end = Outcome("failed", reason)
+
+    def orient_again(self) -> None:
+        """Another world is known than the one that is waited for to be made again."""
+        self.phase = Orienting(self.office, self.phase.since, self.phase.why)
+        # What is told of its checkpoints before we take it over counts.
+        self.office.checkpoints.world = None
+
+    def follow(self, found: Next | None) -> None:
+        """Carry out what follows from what a phase has heard."""
+        match found:
+            case None:
+                pass
+            case Outcome(_, reason):
+                self.fail(reason)
+            case Rest():
+                self.end = self.end or found
+            case Blames(blames):
+                self.blame(blames)
+            case _:
+                self._enter(found)
+
+    def _enter(self, move: Move) -> None:
+        """Go over to another phase."""
+        office, before, now = self.office, self.phase, self.office.ctx.now
+        match move:
+            case Oriented():
+                self.phase = Waiting(office, before.since, before.why)
+                return
+            case Inherited():
+                self._inherit(move)
+                return
+            case ToWaiting(why):
+                self.phase = Waiting(office, now, why)
+            case ToFreezing(nodes, cause):
+                self.phase = Freezing(office, now, cause)
+                self.phase.begin(nodes)
+            case ToForming(world):
+                office.begin(world)
+                engine = RingLeader(office.ctx, world)
+                self.phase = Forming(office, now, world, engine)
+                self.phase.begin()
+            case ToRunning():
+                assert office.world is not None
+                self.phase = Running(office, now, office.world)
+                self._compare_models()
+                if isinstance(before, Forming):
+                    self.go_on()
+            case _:
+                assert_never(move)
+        self.bulletin.due = True
+
+    def _inherit(self, found: Inherited) -> None:
+        """Go on with a world that its leader's loss, or another's, has broken or left half done."""
+        office, before = self.office, self.phase
+        assert office.world is not None
+        self.phase = Running(office, before.since, office.world, before.why)
+        self.blame(found.blames)
+        if found.otherwise is not None and isinstance(self.phase, Running):
+            self.blame([found.otherwise])
+
+    def _compare_models(self) -> None:
+        """By what members have told of checkpoints before their world counted as running."""
+        for entry in list(self.office.checkpoints.entries.values()):
+            for node, digest in sorted(entry.models.items()):
+                told = Digest(self.office.job, entry.generation, entry.step, entry.stamp, digest)
+                self.compare(node, told)
+
+    def compare(self, node: NodeId, told: Digest) -> None:
+        """What a member's parameters are like while its world runs."""
+        if isinstance(self.phase, Running):
+            found = self.phase.on_digest(node, told)
+            if found is not None:
+                self.follow(found)
+                self.go_on()
+
+    def blame(self, blames: Iterable[Blame]) -> None:
+        """Take in evidence, and leave a world that it breaks."""
+        for blame in blames:
+            self._blame(blame)
+
+    def _blame(self, blame: Blame) -> None:
+        office, culprit = self.office, blame.culprit
+        if culprit in office.course.released and office.somebody_leaves():
+            return  # It has left the loop, or was about to: nothing is broken by that.
+        seen = office.ctx.now if blame.seen_at is None else blame.seen_at
+        piece = faults.Evidence(culprit, blame.fault, blame.text, seen, blame.confidence)
+        office.account.add(piece, office.course.committed)
+        source = office.course.source_of(culprit)
+        if source is not None:
+            if blame.fault == "state_unavailable" and source == "checkpoint":
+                office.tries.not_read()
+            office.account.count()
+        self.follow(self.phase.on_fault(blame, source))
+
+    def deadlines(self) -> list[float]:
+        """When something may follow from time alone."""
+        office = self.office
+        times = [*office.tries.deadlines(), *office.checkpoints.deadlines()]
+        return [*times, *self.phase.deadlines()]
+
+    def state(self) -> str:
+        """What people see of the phase: running, recovering or parked."""
+        office = self.office
+        if isinstance(self.phase, Running):
+            return "running"
+        short = office.is_short(self.phase.since)
+        if office.world is None and office.account.recovery is None:
+            return "parked" if short else "running"
+        return "parked" if self.waits and (short or office.tries.resting) else "recovering"

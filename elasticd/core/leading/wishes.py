@@ -1,0 +1,45 @@
+"""What operators want of a job and of the nodes, and what its leader has done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from elasticd.core.context import Context
+from elasticd.core.leading.roster import Roster
+from elasticd.core.words.records import JobRecord, World
+from elasticd.core.words.worlds import Discharge
+from elasticd.types import NodeId
+
+
+@dataclass(slots=True)
+class Wishes:
+    """Of one job, while its driver lives."""
+
+    ctx: Context
+    record: JobRecord
+    unwanted: frozenset[NodeId] = frozenset()
+    """Nodes that no job is to run on."""
+    discharged: set[NodeId] = field(default_factory=set)
+    """Those of them whose trainers were told that they may end."""
+
+    @property
+    def paused(self) -> bool:
+        """Whether the job shall rest."""
+        return self.record.paused
+
+    def without_unwanted(self, nodes: Iterable[NodeId]) -> list[NodeId]:
+        """Those on which jobs may run."""
+        return [node for node in nodes if node not in self.unwanted]
+
+    def discharge(self, world: World, roster: Roster) -> None:
+        """End the trainers of nodes that no job is to run on, once the world runs without them."""
+        for node in roster.view.members:
+            if node in world.members:
+                self.discharged.discard(node)
+            elif node in self.unwanted and node not in self.discharged:
+                status = roster.statuses.get(node)
+                if status is not None and status.trainer is not None:
+                    self.discharged.add(node)
+                    self.ctx.send(node, Discharge(self.record.id))
+        self.discharged &= self.unwanted
