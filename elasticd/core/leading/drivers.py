@@ -64,9 +64,10 @@ class Drivers:
         """What the drivers decided goes into the jobs' records."""
         for job in list(self.by_job):
             driver, record = self.by_job[job], self.jobs.records[job]
-            self.jobs.update(driver.relieved(record))
-            if driver.historied(record) != record:
-                self.jobs.update(driver.historied(record))
+            if (relieved := driver.relieved(record)) != record:
+                self.jobs.update(relieved)
+            if (historied := driver.historied(record)) != record:
+                self.jobs.update(historied)
                 driver.recall(self.jobs.records[job])
             match driver.end:
                 case Outcome(state, reason) if not record.ended:
