@@ -98,6 +98,10 @@ class Account:
         """The job rests after the last of them."""
         self.rested = self.fruitless
 
+    def planned_in_vain(self) -> None:
+        """One more recovery is fruitless until a step is committed."""
+        self.fruitless += 1
+
     def tell(self, node: NodeId, fault: str, reason: str, world: World) -> None:
         """Of a fault that breaks nothing."""
         self.ctx.emit(

@@ -45,12 +45,22 @@ class Course:
         self.take(world)
         self.progress, self.released = {}, set()
 
+    def found(self, committed: int, now: float) -> list[tuple[NodeId, Progress]]:
+        """The world that was taken has come so far. What its members have told too early of it."""
+        self.committed, self.moved_at = committed, now
+        early, self.progress = self.progress, {}
+        return [(node, told) for node, told in early.items() if self.runs(told.generation)]
+
     def formed(self, now: float) -> None:
         """All members are in the world, which may go back behind what was committed."""
         world = self.world
         assert world is not None
         self.committed = world.step if world.goes_back else max(self.committed, world.step)
         self.moved_at = now
+
+    def heard_of(self, committed: int) -> None:
+        """A member knows of that step."""
+        self.committed = max(self.committed, committed)
 
     def saw(self, node: NodeId, progress: Progress, now: float) -> bool:
         """A member's progress in the world; whether another step is committed."""

@@ -27,6 +27,10 @@ class Exactness:
     judged: set[NodeId] = field(default_factory=set)
     """Members whose fresh processes were told the verdict."""
 
+    def lose(self) -> None:
+        """Sums are rounded in another way from now on, or states differ and nobody knows why."""
+        self.kept = False
+
     def judge(self, world: World, statuses: Mapping[NodeId, MemberStatus]) -> None:
         """Tell the members whether their probes agree, before the first step of fresh processes."""
         fresh: Probes = []

@@ -47,6 +47,10 @@ class Histories:
                 )
         self.opening = start
 
+    def recall(self, left: lineages.Left, ran: lineages.Ran) -> None:
+        """What the job's record has, merged with ours."""
+        self.left, self.ran = left, ran
+
     def entered(self, world: World) -> None:
         """All members are in the world that was formed from what was chosen."""
         start, self.opening = self.opening, None

@@ -99,8 +99,8 @@ class Driver:
         return replace(record, left=past.left, ran=past.ran)
 
     def recall(self, record: JobRecord) -> None:
-        """Other nodes know more of histories."""
-        self.office.histories.left, self.office.histories.ran = record.left, record.ran
+        """The record may tell more of histories: other nodes know of some."""
+        self.office.histories.recall(record.left, record.ran)
 
     # --- what is heard ----------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class Driver:
                 office.growth.on_prepared(node, message)
             case Pressed():
                 if office.course.runs(message.generation):
-                    office.relief.foreseen = f"on {node} {message.reason}"
+                    office.relief.pressed(node, message.reason)
             case Digest():
                 stage.compare(node, message)
             case Rechecked():
@@ -158,7 +158,7 @@ class Driver:
         world = course.world
         if world is not None and status.world is not None:
             if status.world.generation == world.generation:
-                course.committed = max(course.committed, status.committed)
+                course.heard_of(status.committed)
             elif status.world.generation > world.generation and stage.waits:
                 # The other side of a partition went on while we waited.
                 stage.orient_again()

@@ -10,7 +10,7 @@ from elasticd.core.words.records import World
 from elasticd.recovery import faults
 from elasticd.recovery import relief as levels
 from elasticd.settings.job import BatchTable
-from elasticd.types import JobId
+from elasticd.types import JobId, NodeId
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,11 @@ class Relief:
     def rounds(self) -> bool:
         """Whether the grain is halved, so that sums are rounded in another way."""
         return self.level > levels.RECOMPUTE_LEVEL
+
+    def pressed(self, node: NodeId, reason: str) -> None:
+        """A member foresees that its memory runs out: the whole job gives up more at the next
+        step."""
+        self.foreseen = f"on {node} {reason}"
 
     def weigh(
         self, pieces: Sequence[faults.Evidence], committed: int, least_micro: int

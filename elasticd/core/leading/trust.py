@@ -111,6 +111,12 @@ class Trust:
             text = f"{node} diverged {_DIVERGENCES} times: the job goes on without it"
             self.ctx.emit("node_quarantined", text, self.job, culprit=node)
 
+    def distrust(self, world: World) -> bool:
+        """Trust no state of ``world``, nor of an earlier one; whether that is news."""
+        news = self.rollback < world.generation
+        self.rollback = max(self.rollback, world.generation)
+        return news
+
     def adopt(self, world: World) -> None:
         """What earlier leaders knew."""
         for node, times in world.diverged:

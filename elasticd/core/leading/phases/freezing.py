@@ -129,7 +129,7 @@ class Freezing:
                 ctx.log("warning", "left out of the ring", nodes=list(nodes), why=why)
                 ctx.emit("link_avoided", why, job, without=list(nodes))
             case OneOfMany(node):
-                self.office.exactness.kept = False
+                self.office.exactness.lose()
                 ctx.emit(
                     "state_chosen",
                     "states differ and no checkpoint is there to go back to: all take that of"
@@ -150,9 +150,10 @@ class Freezing:
             # Steps take another time now.
             office.course.patience.forget()
             office.balance.speeds.forget()
-            office.exactness.kept = office.exactness.kept and not office.relief.rounds
+            if office.relief.rounds:
+                office.exactness.lose()
         if plan.in_vain:
-            account.fruitless += 1
+            account.planned_in_vain()
         if plan.opens_recovery:
             account.open_restore(committed)
         account.diagnose(start.resume, last)

@@ -46,12 +46,9 @@ class Orienting:
             office.account.resumes, course.committed = True, wishes.record.step
             return ToWaiting("trainers are starting to resume it")
         there = [s for s in office.statuses.values() if s.world == world]
-        course.committed = max(world.step, *(s.committed for s in there))
-        course.moved_at = office.ctx.now
-        early, course.progress = course.progress, {}
-        for node, progress in early.items():
-            if course.runs(progress.generation):
-                office.saw(node, progress)
+        committed = max(world.step, *(s.committed for s in there))
+        for node, progress in course.found(committed, office.ctx.now):
+            office.saw(node, progress)
         return self._found(world)
 
     def _found(self, world: World) -> Inherited | ToRunning:

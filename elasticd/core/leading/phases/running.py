@@ -79,9 +79,6 @@ class Running:
             return None
         return self._grow() or self._balance() or self._relieve()
 
-    def _freeze(self, nodes: list[NodeId], cause: str) -> ToFreezing:
-        return ToFreezing(tuple(nodes), cause)
-
     def _moves_on(self) -> bool:
         """Whether the world has committed a step, and is to go on for long."""
         course = self.office.course
@@ -92,18 +89,18 @@ class Running:
         office, world = self.office, self.world
         if not self._moves_on() or office.all_committed:
             return None
-        members = list(world.members)
+        members = world.members
         staying = office.wishes.without_unwanted(members)
         if len(members) > len(staying) >= max(1, office.spec.world.min):
             if not office.roster.warm(staying) and len(staying) > 1:
                 return None
             leaving = ", ".join(n for n in members if n not in staying)
-            return self._freeze(members, f"{leaving} is to be left out")
+            return ToFreezing(members, f"{leaving} is to be left out")
         entering = self._entering()
         if entering and office.roster.warm((*members, *entering)):
-            return self._freeze([*members, *entering], f"{', '.join(entering)} may enter")
+            return ToFreezing((*members, *entering), f"{', '.join(entering)} may enter")
         if routing.detours(office.roster, world) and office.roster.warm(members):
-            return self._freeze(members, "a link is back, and the ring takes it again")
+            return ToFreezing(members, "a link is back, and the ring takes it again")
         return None
 
     def _entering(self) -> list[NodeId]:
@@ -136,14 +133,14 @@ class Running:
             return None
         slow = len(members) < len(world.members)
         why = "a slow member is to be left out" if slow else "shares are to follow speeds"
-        return self._freeze(members, why)
+        return ToFreezing(tuple(members), why)
 
     def _relieve(self) -> ToFreezing | None:
-        office, members = self.office, list(self.world.members)
+        office, members = self.office, self.world.members
         left = not office.all_committed and not office.wishes.paused
         warm = office.roster.warm(members) or len(members) == 1
         if office.relief.can_help and left and warm:
-            return self._freeze(members, "memory is to be given back")
+            return ToFreezing(members, "memory is to be given back")
         return None
 
     # --- what can be done now ---------------------------------------------------------------------
@@ -182,12 +179,11 @@ class Running:
     def _leave_disputed(self) -> Blames | None:
         """Go back if a disk has the job's last state otherwise than all members: it takes no second
         one of that name, and nobody can complete what it has."""
-        office, world, trust = self.office, self.world, self.office.trust
+        office, world = self.office, self.world
         steps = office.spec.train.steps
         disputed = office.newest is not None and office.checkpoints.disputed(steps)
-        if not disputed or trust.rollback >= world.generation:
+        if not disputed or not office.trust.distrust(world):
             return None
-        trust.rollback = world.generation
         step = office.course.committed
         text = f"parameters differ after step {step} from what a disk has, no majority"
         return Blames(tuple(Blame(node, "divergence", text) for node in world.members))
