@@ -18,6 +18,23 @@ Range = tuple[int, int]
 """Half-open range ``[start, end)`` of grain numbers inside one global batch."""
 Reduction = Literal["exact", "fast"]
 """How gradients are added: the same bits whatever the world's size, or the backend's own sum."""
+Rung = Literal["start", "grow", "retry", "regroup", "relieve", "rescue", "restore"]
+"""How a world came about; from ``retry`` on the ways to recover, from cheap to dear."""
+Sign = Literal[
+    "peer_lost", "oom", "hang", "worker_exit", "divergence", "not_finite", "reducer_lost",
+    "state_unavailable", "link_lost", "reducer_crashed", "reducer_gone", "ring_broken",
+]  # fmt: skip
+"""What a piece of evidence speaks of (recovery/faults.py makes faults of them)."""
+FaultKind = Literal[
+    "worker_exit", "reducer_lost", "oom", "link_lost", "hang", "peer_lost", "divergence", "slow"
+]
+"""What people are told (INTERFACE.md)."""
+Confidence = Literal["", "certain", "likely", "possible"]
+"""How sure a fault is; empty: as its kind says."""
+TrainerPhase = Literal["starting", "waiting", "ready", "active", "finished", "released", "done"]
+"""A trainer as its daemon sees it."""
+WorkPhase = Literal["data", "compute", "reduce", "update", "user", "evaluate", "idle", "paused"]
+"""What a trainer is about in its world."""
 
 
 @dataclass(frozen=True, order=True, slots=True)

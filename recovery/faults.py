@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from elasticd.recovery.signatures import FATAL_SIGNALS, Confidence
-from elasticd.types import NodeId
+from elasticd.recovery.signatures import FATAL_SIGNALS
+from elasticd.types import Confidence, FaultKind, NodeId, Sign
 
-_NEAREST = (
+_NEAREST: tuple[Sign, ...] = (
     "peer_lost",
     "oom",
     "hang",
@@ -30,21 +30,13 @@ _NEAREST = (
 reducers; ``reducer_crashed`` a reducer that ended by a signal of its own doing, as some do when
 their ring breaks; ``reducer_gone`` is the word of its trainer, which can't tell how it ended."""
 
-RING_FAULTS = ("reducer_lost", "reducer_crashed", "reducer_gone", "ring_broken")
+RING_FAULTS: tuple[Sign, ...] = ("reducer_lost", "reducer_crashed", "reducer_gone", "ring_broken")
 """With any of these a ring has come to its end."""
 
 _CAUSE = _NEAREST.index("reducer_lost")
 """Whatever is as near is a fault of its own; what is farther is told only if nothing nearer is."""
 
-_PUBLIC = {
-    "ring_broken": "link_lost",
-    "state_unavailable": "link_lost",
-    "not_finite": "divergence",
-    "reducer_crashed": "reducer_lost",
-    "reducer_gone": "reducer_lost",
-}
-
-_CONFIDENCE: dict[str, Confidence] = {
+_CONFIDENCE: dict[Sign, Confidence] = {
     "peer_lost": "likely",
     "hang": "likely",
     "link_lost": "likely",
@@ -63,26 +55,24 @@ _FOLLOWS = frozenset(("ring_broken", "reducer_gone", "reducer_crashed", "state_u
 @dataclass(frozen=True, slots=True)
 class Evidence:
     culprit: NodeId
-    fault: str
+    fault: Sign
     text: str
     seen_seconds: float
     """When the leader learned of it, on the leader's monotonic clock."""
-    confidence: str = ""
+    confidence: Confidence = ""
     """How sure the fault is, where the evidence says so itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    fault: str
-    """One of worker_exit reducer_lost oom link_lost hang peer_lost divergence slow
-    (INTERFACE.md)."""
+    fault: FaultKind
     culprit: NodeId
     evidence: tuple[str, ...]
-    confidence: str = "certain"
+    confidence: Confidence = "certain"
     """That it was this fault, and there."""
 
 
-def of_reducer(status: int | None) -> str:
+def of_reducer(status: int | None) -> Sign:
     """What the end of a reducer says: exit code, or minus the signal; None: not known."""
     if status is None:
         return "reducer_gone"
@@ -119,9 +109,21 @@ def classify(pieces: Sequence[Evidence]) -> tuple[Diagnosis, ...]:
             texts += [f"{p.culprit}: {p.text}" for p in ordered if p.culprit != culprit]
         fault = "ring_broken" if _is_explained(cause, broken) else cause.fault
         sure = cause.confidence or _CONFIDENCE.get(fault, "certain")
-        told = _PUBLIC.get(fault, fault)
+        told = _public(fault)
         result.append(Diagnosis(told, culprit, tuple(dict.fromkeys(texts)), sure))
     return tuple(result)
+
+
+def _public(sign: Sign) -> FaultKind:
+    match sign:
+        case "ring_broken" | "state_unavailable":
+            return "link_lost"
+        case "not_finite":
+            return "divergence"
+        case "reducer_crashed" | "reducer_gone":
+            return "reducer_lost"
+        case _:
+            return sign
 
 
 def from_outside(pieces: Sequence[Evidence]) -> bool:
@@ -136,5 +138,5 @@ def _is_explained(piece: Evidence, broken: Collection[NodeId]) -> bool:
     return piece.fault == "reducer_gone" and piece.culprit in broken
 
 
-def _distance(fault: str) -> int:
+def _distance(fault: Sign) -> int:
     return _NEAREST.index(fault) if fault in _NEAREST else len(_NEAREST)

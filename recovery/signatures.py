@@ -7,9 +7,8 @@ docs/faults.md is :data:`SIGNATURES` with its sources.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-Confidence = Literal["certain", "likely", "possible"]
+from elasticd.types import Confidence
 
 SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV = 6, (7, 10), 8, 4, 9, 11
 FATAL_SIGNALS = (SIGILL, SIGABRT, SIGFPE, *SIGBUS, SIGSEGV)

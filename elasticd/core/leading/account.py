@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import get_args
 
 from elasticd.core.context import Context
 from elasticd.core.words.records import World
 from elasticd.recovery import faults, restore
-from elasticd.types import JobId, NodeId
+from elasticd.types import JobId, NodeId, Rung
 
 FRUITLESS_LIMIT = 8
 """After this many recoveries without one committed step between them a job rests before every
 further try."""
 
-_DEARER = ("", "start", "grow", "retry", "regroup", "relieve", "rescue", "restore")
+_DEARER: tuple[Rung | None, ...] = (None, *get_args(Rung))
 
 
 @dataclass(slots=True)
@@ -26,11 +27,11 @@ class Recovery:
     before: int
     pieces: list[faults.Evidence] = field(default_factory=list)
     counted: bool = False
-    rung: str = ""
+    rung: Rung | None = None
     """The dearest one of the worlds that it took."""
     lost: int = 0
 
-    def climb(self, rung: str, step: int) -> None:
+    def climb(self, rung: Rung, step: int) -> None:
         """A world was planned for it that starts from ``step``."""
         self.rung = max(self.rung, rung, key=_DEARER.index)
         self.lost = max(self.lost, self.before - step)
@@ -121,7 +122,7 @@ class Account:
         self.recovery = Recovery(self.began_at, self.began_at, committed, counted=True)
         self.recoveries += 1
 
-    def planned(self, rung: str, step: int, lost: int) -> None:
+    def planned(self, rung: Rung, step: int, lost: int) -> None:
         """A world starts from ``step`` and gives up ``lost`` committed steps."""
         self.lost_steps += lost
         if self.recovery is not None:

@@ -19,7 +19,7 @@ from elasticd.recovery import regroup, restore
 from elasticd.recovery.lineages import Left, Parting, Ran, is_left, partings, remaining
 from elasticd.recovery.relief import Cut
 from elasticd.settings.job import JobSpec
-from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Point, Range, first_stamp
+from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Point, Range, Rung, first_stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Start:
     """What a world starts from."""
 
     resume: restore.Resume
-    rung: str
+    rung: Rung
     parent: Point | None = None
     manifest: Manifest | None = None
     holders: tuple[tuple[NodeId, ...], ...] = ()
@@ -221,7 +221,7 @@ def _from_survivors(at: Situation, best: restore.Held) -> Start:
     replays = {n for n, h in at.holdings.items() if h.replays}
     order = restore.Order(previous, at.spec.world.max)
     resume = restore.from_survivors(points, best.point, order, gives, replays)
-    rung = "regroup" if _somebody_left(at) else "retry"
+    rung: Rung = "regroup" if _somebody_left(at) else "retry"
     if not at.recovering:
         # Without a newcomer only shares change.
         rung = "grow" if set(resume.members) - set(previous) else "retry"

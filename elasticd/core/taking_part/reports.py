@@ -15,7 +15,7 @@ from elasticd.core.words.records import World
 from elasticd.core.words.shards import ShardsWritten
 from elasticd.core.words.worlds import Fault, MemberStatus, Progress
 from elasticd.recovery.faults import RING_FAULTS
-from elasticd.types import JobId, Lineage, NodeId, Tag
+from elasticd.types import JobId, Lineage, NodeId, Sign, Tag
 
 _KEPT_REPORTS = 4
 """Shards of this many states are told again to a new leader, which may have to finish the work."""
@@ -33,7 +33,7 @@ class Reports:
     epoch: Tag | None = None
     world: World | None = None
     """The newest that this node was made a member of, also after it has left it."""
-    faults: list[tuple[str, str]] = field(default_factory=list)
+    faults: list[tuple[Sign, str]] = field(default_factory=list)
     """What speaks against the node there (fault, evidence), for a leader that comes later."""
     broken_at: float = -inf
     """When that world's ring broke."""
@@ -72,7 +72,7 @@ class Reports:
 
     def accuse(
         self,
-        fault: str,
+        fault: Sign,
         evidence: str,
         *,
         kept: bool = True,

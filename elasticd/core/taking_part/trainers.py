@@ -13,14 +13,14 @@ from elasticd.core.words.records import TrainerStatus
 from elasticd.core.words.shards import ShardsFailed, ShardsWritten
 from elasticd.core.words.worlds import Progress
 from elasticd.recovery import signatures
-from elasticd.types import JobId, Tag
+from elasticd.types import Confidence, JobId, Sign, Tag, TrainerPhase
 
 
 @dataclass(slots=True)
 class Trainer:
     child: int
     pid: int = 0
-    phase: str = "starting"
+    phase: TrainerPhase = "starting"
     fingerprint: dict[str, str] = field(default_factory=dict)
     probe: dict[str, Any] | None = None
     judged: bool = False
@@ -49,7 +49,7 @@ def adopted(one: AdoptedTrainer) -> Trainer:
     """A trainer that a daemon before this one has started, by what it says of itself."""
     said = one.said
     if said.fingerprint is None:
-        phase = "waiting" if said.waiting else "starting"
+        phase: TrainerPhase = "waiting" if said.waiting else "starting"
     elif said.released:
         phase = "released"
     else:
@@ -62,11 +62,11 @@ def adopted(one: AdoptedTrainer) -> Trainer:
 class Ending:
     """What the end of a trainer means."""
 
-    fault: str
+    fault: Sign
     evidence: str
     fatal: str = ""
     """Why it is the script's own doing, so that no other node would fare better."""
-    confidence: str = "certain"
+    confidence: Confidence = "certain"
     """How sure that is; empty: as the kind of fault says."""
     status: int | None = None
     """Exit code, or minus the signal."""
@@ -92,7 +92,7 @@ def _ending(trainer: Trainer, exited: ChildExited) -> Ending:
         return Ending("hang", trainer.hung + _stack(tail), confidence="likely")
     if finding.fault == "worker_exit":
         return Ending("worker_exit", evidence, _fatal(trainer.phase, status, tail))
-    fault = "oom" if finding.fault == "oom" else "worker_exit"
+    fault: Sign = "oom" if finding.fault == "oom" else "worker_exit"
     return Ending(fault, evidence, confidence=finding.confidence)
 
 
@@ -153,7 +153,7 @@ def _stack(tail: str) -> str:
     return "; stack, innermost first: " + " < ".join(line for line in lines[:12] if line)
 
 
-def _fatal(phase: str, status: int, tail: str) -> str:
+def _fatal(phase: TrainerPhase, status: int, tail: str) -> str:
     """Why a trainer's end is the script's own doing, so that no other node would fare better."""
     last_lines = "\n".join(tail.strip().splitlines()[-12:])
     if status > 0:

@@ -11,11 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from elasticd.core.words.codec import Words
-from elasticd.types import Lineage, NodeId, Point, Range, Reduction, Stamp, Tag
-
-WorkPhase = Literal["compute", "reduce", "update", "user", "evaluate", "idle", "paused"]
-"""What a trainer is about in its world."""
-
+from elasticd.types import Lineage, NodeId, Point, Range, Reduction, Stamp, Tag, WorkPhase
 
 # --- what a trainer says --------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.recovery import lineages
-from elasticd.types import JobId, Lineage, NodeId, Point, Range, Stamp, Tag
+from elasticd.types import JobId, Lineage, NodeId, Point, Range, Rung, Stamp, Tag, TrainerPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class NodeRecord:
         return max(self, other, key=lambda record: record.intent)
 
 
-GOING_BACK = ("rescue", "restore")
+GOING_BACK: tuple[Rung, ...] = ("rescue", "restore")
 """The rungs by which committed steps may be lost."""
 
 
@@ -150,7 +150,7 @@ class World:
     hosts: tuple[str, ...]
     shares_now: tuple[tuple[Range, ...], ...]
     shares: tuple[tuple[Range, ...], ...]
-    rung: str
+    rung: Rung
     reason: str
     recoveries: int
     lost_steps: int
@@ -194,10 +194,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class TrainerStatus:
-    """A trainer as its daemon sees it. ``phase``: starting, ready, active, finished, released,
-    done."""
+    """A trainer as its daemon sees it."""
 
-    phase: str
+    phase: TrainerPhase
     pid: int
     fingerprint: dict[str, str]
     probe: dict[str, Any] | None

@@ -17,7 +17,7 @@ from elasticd.core.words.shards import (
     ShardsFailed,
     ShardsWritten,
 )
-from elasticd.types import JobId, NodeId, Point, Stamp, Tag
+from elasticd.types import Confidence, JobId, NodeId, Point, Sign, Stamp, Tag, WorkPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class MemberStatus:
     ready: bool
     """The trainer is in ``world`` with the right state and a ring, and nothing speaks against
     it."""
-    faults: tuple[tuple[str, str], ...]
+    faults: tuple[tuple[Sign, str], ...]
     """What speaks against the node in ``world``: (fault, evidence)."""
     committed: int
     warm: bool
@@ -122,14 +122,14 @@ class Fault:
     job: JobId
     generation: Tag
     culprit: NodeId
-    fault: str
+    fault: Sign
     evidence: str
     fatal: str = ""
     status: int | None = None
     """Of a fault that ended the trainer: its exit code, or minus the signal."""
     age_seconds: float = 0.0
     """How long before this message the first sign of it was seen."""
-    confidence: str = ""
+    confidence: Confidence = ""
     """How sure that is, where the sender knows better than the kind of fault says."""
 
 
@@ -149,7 +149,7 @@ class Progress:
     stamp: Stamp
     committed: int
     loss: float | None
-    phase: str
+    phase: WorkPhase
     steps_per_second: float
     memory_bytes: int
     metrics: dict[str, Any]

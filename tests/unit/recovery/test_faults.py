@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from elasticd.recovery.faults import Evidence, classify, from_outside, of_reducer
-from elasticd.types import NodeId
+from elasticd.types import Confidence, NodeId, Sign
 
 A, B, C = (NodeId(name) for name in "abc")
 TRAINER = "trainer ended with signal 9 while active"
@@ -15,7 +17,10 @@ LOST = "connection to a peer was lost"
 
 def pieces(*rows: tuple[NodeId, str, str]) -> list[Evidence]:
     """Evidence a millisecond apart, in the order in which the leader heard it."""
-    return [Evidence(*row, seen_seconds=10.0 + n / 1000) for n, row in enumerate(rows)]
+    return [
+        Evidence(node, cast(Sign, sign), text, seen_seconds=10.0 + n / 1000)
+        for n, (node, sign, text) in enumerate(rows)
+    ]
 
 
 def verdicts(*rows: tuple[NodeId, str, str]) -> list[tuple[str, NodeId]]:
@@ -84,8 +89,8 @@ def test_the_end_of_a_reducer(status: int, fault: str) -> None:
 
 
 def test_how_sure_it_is() -> None:
-    def sure(*piece: str) -> str:
-        (found,) = classify([Evidence(A, piece[0], "?", 1.0, *piece[1:])])
+    def sure(sign: Sign, confidence: Confidence = "") -> str:
+        (found,) = classify([Evidence(A, sign, "?", 1.0, confidence)])
         return found.confidence
 
     assert sure("worker_exit") == sure("reducer_lost") == "certain"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elasticd.core.words.records import JobState, World
-from elasticd.types import NodeId
+from elasticd.types import Confidence, NodeId, Sign
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class Blame:
     """Evidence that speaks against a node."""
 
     culprit: NodeId
-    fault: str
+    fault: Sign
     text: str
     seen_at: float | None = None
     """When the first sign was seen; None: now."""
     exited: bool = False
     """The culprit's trainer has ended."""
-    confidence: str = ""
+    confidence: Confidence = ""
 
     @property
     def ended(self) -> bool:

@@ -20,7 +20,7 @@ from elasticd.core.words.worlds import (
     Ready,
 )
 from elasticd.settings.job import JobSpec
-from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
+from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag, TrainerPhase, WorkPhase
 
 ME, A, B, C = (NodeId(name) for name in ("me", "a", "b", "c"))
 JOB, LINE, STAMP = JobId("job-1-abcd"), Lineage("11"), Stamp("ab" * 16)
@@ -56,7 +56,9 @@ def world_of(*members: NodeId, generation: Tag = GENERATION, step: int = 0) -> W
     )  # fmt: skip
 
 
-def status_of(phase: str, world: World | None = None, committed: int = 0) -> MemberStatus:
+def status_of(
+    phase: TrainerPhase | None, world: World | None = None, committed: int = 0
+) -> MemberStatus:
     """A member whose trainer is in ``phase``; in a world it is ready."""
     trainer = TrainerStatus(phase, 7, {}, None, True) if phase else None
     return MemberStatus(
@@ -111,7 +113,9 @@ class Bench:
         self.ctx.now += seconds
         self.driver.tick()
 
-    def say(self, phase: str = "ready", world: World | None = None, *nodes: NodeId) -> None:
+    def say(
+        self, phase: TrainerPhase = "ready", world: World | None = None, *nodes: NodeId
+    ) -> None:
         """Members tell how they are, all unless some are named."""
         for node in nodes or self.members:
             self.driver.hear(node, status_of(phase, world))
@@ -125,7 +129,9 @@ class Bench:
             self.driver.hear(node, told)
         return world
 
-    def progress(self, world: World, step: int, *nodes: NodeId, phase: str = "compute") -> None:
+    def progress(
+        self, world: World, step: int, *nodes: NodeId, phase: WorkPhase = "compute"
+    ) -> None:
         """Members have committed a step."""
         for node in nodes or world.members:
             told = Progress(JOB, world.generation, step, STAMP, step, 0.5, phase, 1.0, 0, {})

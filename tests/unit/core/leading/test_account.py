@@ -13,7 +13,7 @@ from elasticd.core.leading.trust import Trust
 from elasticd.core.words.effects import Emit
 from elasticd.recovery.faults import Evidence
 from elasticd.recovery.restore import Resume
-from elasticd.types import JobId, Lineage, NodeId, Point, Stamp
+from elasticd.types import JobId, Lineage, NodeId, Point, Rung, Stamp
 from tests.unit.core.taking_part.test_member_faults import EMPTY
 
 A, B = NodeId("a"), NodeId("b")
@@ -29,7 +29,7 @@ def emitted(made: Account, kind: str) -> dict[str, Any]:
     return event.fields
 
 
-def recovered(made: Account, rung: str, step: int, committed: int) -> dict[str, Any]:
+def recovered(made: Account, rung: Rung, step: int, committed: int) -> dict[str, Any]:
     made.close(replace(EMPTY, rung=rung, step=step), committed)
     return emitted(made, "recovery_finished")
 
@@ -44,7 +44,7 @@ def test_a_recovery_is_named_after_its_dearest_rung() -> None:
 
 
 @pytest.mark.parametrize("rung", ["rescue", "restore"])
-def test_what_a_rescue_or_a_restore_gives_up_is_counted(rung: str) -> None:
+def test_what_a_rescue_or_a_restore_gives_up_is_counted(rung: Rung) -> None:
     made = account()
     made.add(Evidence(B, "peer_lost", "it left", 49.0), committed=9)
     made.count()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from elasticd.core.leading.patience import FLOOR_SECONDS, Patience
 from elasticd.core.words.records import World
 from elasticd.core.words.worlds import Progress
-from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag
+from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag, WorkPhase
 
 A, B = NodeId("a"), NodeId("b")
 JOB = JobId("job")
@@ -21,7 +21,7 @@ def world(counter: int = 1, sources: tuple[str, str] = ("keep", "keep"), step: i
     )  # fmt: skip
 
 
-def progress(phase: str, step: int, counter: int = 1) -> Progress:
+def progress(phase: WorkPhase, step: int, counter: int = 1) -> Progress:
     return Progress(
         JOB, Tag(counter, A, "n"), step, Stamp("s"), step, None, phase, 1.0, 0, {}
     )  # fmt: skip

@@ -20,7 +20,7 @@ from elasticd.core.words.records import JobRecord, World
 from elasticd.core.words.worlds import Continue, Fault, Pressed
 from elasticd.recovery.signatures import Memory
 from elasticd.settings.job import JobSpec
-from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag
+from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag, TrainerPhase
 
 ME, LEADER = NodeId("me"), NodeId("leader")
 SPEC = JobSpec.from_dict(
@@ -81,7 +81,7 @@ class Desk:
         return place
 
 
-def desk(phase: str = "active") -> Desk:
+def desk(phase: TrainerPhase = "active") -> Desk:
     ctx = Context(ME, "boot", lambda: "nonce", now=100.0)
     record = JobRecord(JobId("job-1"), 1, SPEC.to_dict(), "digest", "running")
     made = Member(ctx, record, SpareReducers(ctx))
