@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from elasticd.checkpoints.manifest import Manifest, Shard
 from elasticd.core.context import Context
 from elasticd.core.leading.leader import Driver
 from elasticd.core.words.effects import Emit, Send
@@ -77,15 +78,28 @@ def holds(point: Point | None, entered: Tag | None = None, **more: Any) -> Holdi
     )  # fmt: skip
 
 
+def manifest_of(step: int, *holders: NodeId, lineage: Lineage = LINE) -> Manifest:
+    """A checkpoint of one shard."""
+    point = point_of(step, lineage)
+    return Manifest(
+        job=JOB, lineage=lineage, parent=None, step=step, stamp=point.stamp, generation=GENERATION,
+        samples=8 * step, micro=1, count=1, shards=(Shard(0, 100, "0" * 64),), holders=(holders,),
+        digest="0" * 64, created_seconds=0.0,
+    )  # fmt: skip
+
+
 class Bench:
     """The driver on ``me``, who trains nothing; ``sent`` and ``told`` take what is new."""
 
-    def __init__(self, *members: NodeId, least: int = 1, most: int = 0) -> None:
+    def __init__(
+        self, *members: NodeId, least: int = 1, most: int = 0, strict: bool = False, **record: Any
+    ) -> None:
         names: Iterator[str] = (f"{n:04x}" for n in range(1000))
-        self.ctx = Context(ME, "boot", lambda: next(names), now=50.0)
+        self.ctx = Context(ME, "boot", lambda: next(names), now=50.0, strict=strict)
         self.members = members or (A, B, C)
-        record = JobRecord(JOB, 1, spec_of(least, most).to_dict(), "digest", "running")
-        self.driver = Driver.of(self.ctx, record, View(EPOCH, self.members))
+        spec = spec_of(least, most).to_dict()
+        self.record = JobRecord(JOB, 1, spec, "digest", "running", **record)
+        self.driver = Driver.of(self.ctx, self.record, View(EPOCH, self.members))
         self.office = self.driver.office
 
     @property
