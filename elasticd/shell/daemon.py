@@ -44,9 +44,11 @@ from elasticd.shell.control.jobsfolder import JobsFolder
 from elasticd.shell.control.queries import Queries
 from elasticd.shell.control.server import ControlServer, lock_home
 from elasticd.shell.engine import Engine
+from elasticd.shell.network.bulk import BLANK_BYTES
+from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.hello import Identity
 from elasticd.shell.network.neighbours import Neighbours
-from elasticd.shell.network.peers import BLANK_BYTES, Callbacks, Peers
+from elasticd.shell.network.peers import Peers
 from elasticd.shell.storage.durable import unwritable, write_durable
 from elasticd.shell.storage.eventlog import EventLog
 from elasticd.shell.storage.marks import Marks

@@ -22,7 +22,7 @@ import psutil
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.settings.config import load as load_config
 from elasticd.settings.config import split_address
-from elasticd.shell.network.peers import CHANGING
+from elasticd.shell.network.bulk import CHANGING
 from tests.fuzz.frames import Frames
 
 SECONDS = 5.0

@@ -10,6 +10,9 @@ from elasticd.errors import ProtocolError
 from elasticd.types import NodeId
 
 VERSION = 3
+HELLO_BYTES = 64 * 1024
+HELLO_SECONDS = 5.0
+"""A hello is no longer, and comes no later."""
 ADDRESSES_OF_ONE = 16
 """One daemon gives no more."""
 _LONGEST_TEXT = 80

@@ -30,6 +30,8 @@ SILENT_SECONDS = 5
 host."""
 ANSWER_BYTES = 64 * 1024
 """Longest frame before the bytes."""
+READ_BYTES = 256 * 1024
+"""Of frames, at once."""
 _FRAME_HEAD_BYTES = 4
 _CHALLENGE_CHARS = 16
 RELAY = "relay"

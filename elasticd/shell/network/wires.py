@@ -1,7 +1,7 @@
 """The connections to one peer, one for each of its addresses, and which of them carries frames.
 
 Whoever opened a connection pings on it; the answer measures the address. A pure function of answers
-and of now: :class:`Peers` does the sending.
+and of now: minder.py does the sending.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class Wire:
 
 
 @dataclass(slots=True, eq=False)
-class Peer:
-    """Another daemon: one run of it, with the connections to it and those from it.
+class PeerRun:
+    """One run of another daemon, with the connections to it and those from it.
 
     Attributes:
         address: where it is reached now.

@@ -18,8 +18,9 @@ from elasticd.ipc.foreign import shut_down
 from elasticd.shell.chaos import inject as chaos
 from elasticd.shell.chaos.cuts import Cutter
 from elasticd.shell.chaos.firewall import Flow, Iptables, PacketFilter, cut_prefix, firewall
+from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.hello import Identity
-from elasticd.shell.network.peers import Callbacks, Peers
+from elasticd.shell.network.peers import Peers
 from elasticd.types import NodeId
 
 Run = Callable[[Coroutine[Any, Any, None]], None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from elasticd.shell.network.wires import LONGEST_PROOF_SECONDS, SICK_SECONDS, Peer, Wire
+from elasticd.shell.network.wires import LONGEST_PROOF_SECONDS, SICK_SECONDS, PeerRun, Wire
 from elasticd.types import NodeId
 
 
@@ -65,7 +65,7 @@ def test_what_we_did_not_read_says_nothing() -> None:
 
 
 def test_the_first_address_that_is_well_is_taken() -> None:
-    peer = Peer(NodeId("b"), "b1", "x:1", ("x:1", "y:1"))
+    peer = PeerRun(NodeId("b"), "b1", "x:1", ("x:1", "y:1"))
     y = peer.wires["y:1"] = wire("y:1")
     assert peer.choose() and peer.address == "y:1"
     x = peer.wires["x:1"] = wire("x:1")

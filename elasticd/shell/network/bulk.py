@@ -1,0 +1,76 @@
+"""What is fetched from other daemons, and what they fetch from this one."""
+
+from __future__ import annotations
+
+from asyncio import StreamWriter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from elasticd.errors import OperationError, ProtocolError
+from elasticd.shell.network import transfer
+from elasticd.shell.network.gate import Gate
+from elasticd.shell.network.transfer import Serve
+from elasticd.types import NodeId
+
+BLANK_BYTES = 4 << 20
+"""What is transferred to measure an address of a peer that has several."""
+CHANGING = ("remove", "chaos", transfer.RELAY)
+"""Fetches that do something or pass such on, which a recording must not do again."""
+
+AddressOf = Callable[[NodeId], str | None]
+"""Where a connected node answers; None for others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bulk:
+    """Short connections of their own, one for each fetch."""
+
+    gate: Gate
+    serve: Serve
+    address_of: AddressOf
+
+    async def fetch(
+        self, address: str, request: Mapping[str, Any], fd: int, limit_bytes: int | None = None
+    ) -> int:
+        """Fetch what ``request`` names from the daemon at ``address`` into ``fd``.
+
+        Returns the number of bytes.
+
+        Raises:
+            OperationError: it refuses, goes away, or sends nothing for transfer.IDLE_SECONDS.
+        """
+        self.gate.require_link(address)
+        return await transfer.fetch(address, self._ours(request), fd, limit_bytes)
+
+    async def answer(self, request: dict[str, Any], writer: StreamWriter) -> None:
+        """Serve what another daemon fetches; the caller closes its connection.
+
+        Raises:
+            ProtocolError: it wants what makes no sense.
+            OSError: as transfer.answer.
+        """
+        if request.get("cluster") != self.gate.me.cluster_name:
+            await transfer.refuse(writer, OperationError("this daemon is of another cluster"))
+        elif request.get("what") == transfer.RELAY:
+            await self._relay(request, writer)
+        else:
+            await transfer.answer(request, writer, self.serve)
+
+    async def _relay(self, request: dict[str, Any], writer: StreamWriter) -> None:
+        """Fetch for somebody whose own link to that node is dead."""
+        node, wanted = request.get("node"), request.get("request")
+        if not isinstance(wanted, dict) or wanted.get("what") == transfer.RELAY:
+            raise ProtocolError("it wants nothing that can be passed on")
+        address = self.address_of(NodeId(str(node)))
+        try:
+            if address is None:
+                raise OperationError(f"{node} is not connected")
+            self.gate.require_link(address)
+        except OperationError as error:
+            await transfer.refuse(writer, error)
+        else:
+            await transfer.relay(address, self._ours(wanted), writer)
+
+    def _ours(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return {**request, "cluster": self.gate.me.cluster_name}

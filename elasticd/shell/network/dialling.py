@@ -1,0 +1,203 @@
+"""Connections that this daemon opens to others, and sends on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+from dataclasses import dataclass, field
+
+import structlog
+import tenacity
+
+from elasticd.errors import ProtocolError
+from elasticd.ipc.frames import Decoder, encode
+from elasticd.settings.config import split_address
+from elasticd.shell.network import transfer
+from elasticd.shell.network.gate import Gate
+from elasticd.shell.network.hello import HELLO_BYTES, HELLO_SECONDS, Hello, Refused
+from elasticd.shell.network.table import PeerTable
+from elasticd.shell.network.tasks import Tasks, cancel
+from elasticd.shell.network.transfer import READ_BYTES
+from elasticd.shell.network.wires import PeerRun, Wire
+
+MAX_ADDRESSES = 1024
+LAST_WORDS_SECONDS = 0.05
+REDIAL_SECONDS = 0.05
+SLOWEST_REDIAL_SECONDS = 1.0
+REFUSED_SECONDS = 5.0
+"""Pause before an address is tried again that answered as another cluster or version."""
+FORGET_SECONDS = 600.0
+"""An address that was only learned from a hello is dropped after so long without an answer; its
+daemon will say hello again."""
+
+log = structlog.get_logger(__name__)
+
+
+class OwnAddress(Exception):
+    """The daemon that answered is this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A connection on which another daemon has said hello."""
+
+    hello: Hello
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+
+@dataclass(slots=True, eq=False)
+class Dial:
+    """An address that is dialled for as long as the daemon runs; a learned one may be forgotten."""
+
+    address: str
+    learned: bool
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep, unless there was news of the peer since the last pause, or comes meanwhile."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.wake.wait()
+        self.wake.clear()
+
+    def attempts(self) -> tenacity.AsyncRetrying:
+        """Each attempt to be answered by a daemon that may be a peer, with growing pauses."""
+        slower = tenacity.wait_exponential(
+            multiplier=REDIAL_SECONDS, max=SLOWEST_REDIAL_SECONDS
+        ) + tenacity.wait_random(0, REDIAL_SECONDS)
+
+        def wait(state: tenacity.RetryCallState) -> float:
+            outcome = state.outcome
+            refused = outcome is not None and isinstance(outcome.exception(), Refused)
+            return REFUSED_SECONDS if refused else slower(state)
+
+        return tenacity.AsyncRetrying(
+            wait=wait,
+            stop=tenacity.stop_after_delay(FORGET_SECONDS) if self.learned else tenacity.stop_never,
+            retry=tenacity.retry_if_exception_type((OSError, ProtocolError)),
+            sleep=self.pause,
+        )
+
+
+@dataclass(slots=True)
+class Dialler:
+    """Keeps a connection to every address that it knows."""
+
+    gate: Gate
+    table: PeerTable
+    tasks: Tasks
+    dials: dict[str, Dial] = field(default_factory=dict)
+
+    def dial(self, address: str, *, learned: bool) -> None:
+        """Dial an address from now on; if that is being done already, do it now."""
+        if self.gate.is_own(address):
+            return
+        if (known := self.dials.get(address)) is not None:
+            known.wake.set()
+        elif len(self.dials) < MAX_ADDRESSES:
+            dial = self.dials[address] = Dial(address, learned)
+            dial.task = self.tasks.start(self._keep_dialled(dial))
+
+    def learn(self, hello: Hello) -> None:
+        """Dial where a daemon says that it is to be found.
+
+        Raises:
+            ProtocolError: it gives what is no address.
+        """
+        for address in hello.addresses:
+            try:
+                host, _ = split_address(address)
+            except ValueError as error:
+                raise ProtocolError(f"it gives no address: {error}") from None
+            if self.gate.allows(host):
+                self.dial(address, learned=True)
+
+    async def close(self) -> None:
+        """End every connection, after what was sent has had a second to leave."""
+        await cancel([dial.task for dial in self.dials.values() if dial.task is not None])
+
+    async def _keep_dialled(self, dial: Dial) -> None:
+        """Connect, and again whenever the connection ends, until cancelled."""
+        try:
+            while True:
+                answered: Answered = await dial.attempts()(self._greet, dial.address)
+                try:
+                    await self._hold(dial, answered)
+                finally:
+                    await transfer.close(answered.writer)
+                await dial.pause(REDIAL_SECONDS)
+        except (OwnAddress, tenacity.RetryError) as error:
+            log.info("address is not dialled any more", address=dial.address, reason=str(error))
+            del self.dials[dial.address]
+
+    async def _greet(self, address: str) -> Answered:
+        try:
+            reader, writer = await transfer.connect(address)
+        except OSError as error:
+            if error.errno == errno.EHOSTUNREACH:
+                self.gate.complain(
+                    address,
+                    "no route to it; on macOS also what a missing permission for the local network"
+                    " looks like, in which case the fault is here and not there",
+                )
+            raise
+        try:
+            writer.write(encode(self.gate.me.frame()))
+            async with asyncio.timeout(HELLO_SECONDS):
+                first = await transfer.read_frame(reader, HELLO_BYTES)
+            hello = self.gate.check(first)
+            writer.write(transfer.proof(first.get("challenge")))
+        except BaseException as error:
+            writer.transport.abort()
+            if isinstance(error, ProtocolError):
+                self.gate.complain(address, str(error))
+            raise
+        return Answered(hello, reader, writer)
+
+    async def _hold(self, dial: Dial, answered: Answered) -> None:
+        """Have a connection that a daemon has answered, until it ends."""
+        hello = answered.hello
+        if hello.node == self.gate.me.node:
+            self.gate.complain_of_namesake(hello, dial.address)
+            raise OwnAddress("it is this node's own")
+        self.learn(hello)
+        peer = self.table.meet(hello)
+        wire = peer.wires[dial.address] = Wire(dial.address, answered.writer)
+        self.table.choose(peer)
+        self.table.more(peer)
+        reason = "it closed its connection"
+        try:
+            await _read_pongs(wire, answered.reader)
+            await _last_words(peer)
+        except OSError as error:
+            reason = f"its connection failed: {error.strerror or error}"
+        except (ProtocolError, *transfer.WRONG_SHAPE):
+            reason = "it sent something on a connection that is ours to send on"
+            self.gate.count_bad(peer.node, reason)
+            self.table.drop(peer, reason)
+        finally:
+            if peer.wires.get(wire.address) is wire:
+                del peer.wires[wire.address]
+            self.table.fewer(peer, reason)
+
+
+async def _read_pongs(wire: Wire, reader: asyncio.StreamReader) -> None:
+    """The only answers that come on a connection that we opened, until it ends."""
+    decoder = Decoder()
+    loop = asyncio.get_running_loop()
+    while data := await reader.read(READ_BYTES):
+        for frame in decoder.feed(data):
+            if frame.get("t") != "pong" or type(frame.get("n")) is not int:
+                raise ProtocolError("no pong")
+            wire.pong(loop.time(), frame["n"])
+
+
+async def _last_words(peer: PeerRun) -> None:
+    """A peer's may be on another connection, which ends at the same time."""
+    if peer.announced:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
+                await peer.gone.wait()

@@ -1,0 +1,68 @@
+"""The addresses of a peer that has several: pinged, judged and measured."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+
+from elasticd.errors import OperationError
+from elasticd.ipc.frames import encode
+from elasticd.shell.network.bulk import BLANK_BYTES
+from elasticd.shell.network.table import PeerTable
+from elasticd.shell.network.wires import PING_SECONDS, SELDOM_PING_SECONDS, SETTLE_SECONDS, PeerRun
+
+MEASUREMENTS = 3
+
+log = structlog.get_logger(__name__)
+
+Fetch = Callable[[str, dict[str, Any], int, int], Awaitable[int]]
+"""Fetch from an address into a descriptor so many bytes at most; returns how many came."""
+
+
+async def mind(table: PeerTable) -> None:
+    """Ping every address, judge it by its answers, and move where another one is better."""
+    loop = asyncio.get_running_loop()
+    due = loop.time()
+    while True:
+        due += PING_SECONDS
+        await asyncio.sleep(max(0.0, due - loop.time()))
+        now = loop.time()
+        late, due = now - due > PING_SECONDS, max(due, now - PING_SECONDS)
+        for peer in list(table.runs.values()):
+            _judge(peer, now, late)
+            table.choose(peer)
+
+
+def _judge(peer: PeerRun, now: float, late: bool) -> None:
+    peer.settled = now - peer.announced_at >= SETTLE_SECONDS
+    every = PING_SECONDS if len(peer.addresses) > 1 else SELDOM_PING_SECONDS
+    for wire in list(peer.wires.values()):
+        if late:
+            wire.forgive()
+        elif len(peer.wires) > 1:
+            wire.judge(now)
+        if peer.announced and wire.due(now, every):
+            wire.writer.write(encode({"t": "ping", "n": wire.ping(now)}))
+
+
+async def measure(peer: PeerRun, fetch: Fetch) -> None:
+    """What each address carries, by one short transfer each."""
+    loop = asyncio.get_running_loop()
+    sink = os.open(os.devnull, os.O_WRONLY)
+    try:
+        # In turns, and the best counts: the machine may have been busy during one.
+        for address in peer.addresses * MEASUREMENTS:
+            began = loop.time()
+            try:
+                size = await fetch(address, {"what": "blank"}, sink, BLANK_BYTES)
+            except OperationError as error:
+                log.info("address could not be measured", address=address, reason=str(error))
+                continue
+            speed = size / max(loop.time() - began, 1e-6)
+            peer.speeds[address] = max(speed, peer.speeds.get(address, 0.0))
+    finally:
+        os.close(sink)

@@ -1,0 +1,212 @@
+"""For the tests beside this: daemons' connections over loopback, peers by hand, cables."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+from elasticd.errors import OperationError, ProtocolError
+from elasticd.ipc.frames import encode
+from elasticd.shell.network import transfer
+from elasticd.shell.network.callbacks import Callbacks
+from elasticd.shell.network.hello import Identity
+from elasticd.shell.network.peers import Peers
+from elasticd.types import NodeId
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+async def until(true: Callable[[], object]) -> None:
+    """For states that nobody announces; the fixture bounds the time."""
+    while not true():  # noqa: ASYNC110
+        await asyncio.sleep(0.002)
+
+
+def free_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+class Daemon:
+    """Peers under test, and what they called back with, in order."""
+
+    def __init__(
+        self,
+        node: str,
+        *addresses: str,
+        own: str = "",
+        boot: str = "boot-1",
+        cluster: str = "test",
+        insecure: bool = False,
+        advertised: tuple[str, ...] = (),
+    ) -> None:
+        self.address = own or free_address()
+        self.seen: list[tuple[Any, ...]] = []
+        self.received: list[tuple[str, dict[str, Any]]] = []
+        self.files: dict[str, int] = {}
+        self._news = asyncio.Event()
+        me = Identity(
+            "id-1",
+            cluster,
+            NodeId(node),
+            boot,
+            self.address,
+            addresses=advertised or (self.address,),
+        )
+        calls = Callbacks(self._up, self._down, self._message, self._serve, self._moved)
+        self.peers = Peers(me, self.address, addresses, calls, insecure)
+
+    def _up(self, node: NodeId, boot: str, address: str) -> None:
+        self.seen.append(("up", node, boot))
+        self._news.set()
+
+    def _moved(self, node: NodeId, boot: str, address: str) -> None:
+        self.seen.append(("moved", node, address))
+        self._news.set()
+
+    def _down(self, node: NodeId, boot: str, reason: str) -> None:
+        self.seen.append(("down", node, boot))
+        self._news.set()
+
+    def _message(self, node: NodeId, frame: dict[str, Any]) -> None:
+        assert node in self.peers.connected()
+        if frame["t"] == "nonsense":
+            raise ProtocolError("nonsense")
+        self.received.append((node, frame))
+        self._news.set()
+
+    async def _serve(self, request: dict[str, Any]) -> int:
+        if request["what"] == "missing":
+            raise OperationError("it isn't here")
+        return os.dup(self.files[request["what"]])
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        while not true():
+            self._news.clear()
+            await self._news.wait()
+
+    async def until_seen(self, *what: Any) -> None:
+        await self.until(lambda: what in self.seen)
+
+
+@contextlib.asynccontextmanager
+async def running(*daemons: Daemon) -> AsyncIterator[None]:
+    try:
+        for daemon in daemons:
+            await daemon.peers.start()
+        yield
+    finally:
+        for daemon in daemons:
+            await daemon.peers.close()
+
+
+async def shake(address: str, frame: dict[str, Any], prove: bool = False) -> dict[str, Any]:
+    """Say hello, return the answer, hang up."""
+    reader, writer = await transfer.connect(address)
+    writer.write(encode(frame))
+    answer = await transfer.read_frame(reader, 1 << 16)
+    if prove:
+        writer.write(transfer.proof(answer["challenge"]))
+    await transfer.close(writer)
+    return answer
+
+
+class Cable:
+    """A relay between an address of its own and another: a path that can fall silent or be cut."""
+
+    def __init__(self, target: str) -> None:
+        self.address = free_address()
+        self.target = target
+        self.silent = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def __aenter__(self) -> Cable:
+        host, _, port = self.address.rpartition(":")
+        self.server = await asyncio.start_server(self._accept, host, int(port))
+        return self
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await transfer.connect(self.target)
+        self._writers += [writer, back]
+        for source, sink in ((reader, back), (there, writer)):
+            task = asyncio.create_task(self._pump(source, sink))
+            self._tasks.add(task)
+
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(1 << 16):
+                if not self.silent:
+                    sink.write(data)
+        sink.close()
+
+    def cut(self) -> None:
+        self.server.close()
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.cut()
+        await asyncio.gather(*self._tasks)
+
+
+class RawPeer:
+    """A peer by hand: answers hello and then does what the test says."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.address = free_address()
+        me = daemon.peers.me
+        own = self.address
+        self.hello = replace(me, node=NodeId("raw"), address=own, addresses=(own,)).frame()
+        self.daemon = daemon
+        self.incoming: asyncio.StreamReader
+        self._up = asyncio.Event()
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def __aenter__(self) -> RawPeer:
+        host, _, port = self.address.rpartition(":")
+        self.server = await asyncio.start_server(self._accept, host, int(port))
+        self.reader, self.writer = await transfer.connect(self.daemon.address)
+        self._writers.append(self.writer)
+        self.writer.write(encode(self.hello))
+        answer = await transfer.read_frame(self.reader, 1 << 16)
+        self.proof = transfer.proof(answer["challenge"])
+        self.writer.write(self.proof)
+        await self.daemon.until_seen("up", "raw", "boot-1")
+        return self
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._writers) > 1:  # it is dialled again after it was dropped
+            writer.transport.abort()
+        else:
+            self._writers.append(writer)
+            self.greeting = asyncio.create_task(self._greet(reader, writer))
+
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await transfer.read_frame(reader, 1 << 16)
+        writer.write(encode(self.hello))
+        reader._transport.pause_reading()  # type: ignore[attr-defined]
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.daemon.peers.close()  # or it would dial while we close
+        self.server.close()
+        await self.greeting
+        for writer in self._writers:
+            writer.transport.abort()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+
+def nameless(data: bytes) -> int:
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        file.seek(0)
+        return os.dup(file.fileno())
