@@ -21,7 +21,7 @@ from elasticd.core.words.codec import Words, to_plain
 from elasticd.core.words.frames import decode_frame, encode_frame
 from elasticd.core.words.stable import Stable
 from elasticd.shell.storage.marks import Marks
-from elasticd.shell.storage.records import Memory
+from elasticd.shell.storage.records import StableRecords
 from elasticd.train.world import World
 from elasticd.types import JobId
 
@@ -53,9 +53,9 @@ def has_all_of(plain: Any, old: Any) -> bool:
 @pytest.fixture
 def stable(tmp_path: Path) -> Stable:
     shutil.copy(HERE / "v0.1/journal", tmp_path / "journal")
-    memory = Memory(tmp_path)
+    memory = StableRecords(tmp_path)
     memory.close()
-    return memory.stable
+    return memory.recover()
 
 
 def test_a_journal_is_read(stable: Stable) -> None:

@@ -93,6 +93,10 @@ class Chaos:
     def handlers(self) -> dict[str, Handler]:
         return {"chaos": self.chaos}
 
+    def clean(self) -> None:
+        """Take away what an earlier daemon of this home has left."""
+        self._cutter.clean()
+
     async def close(self) -> None:
         tasks = tuple(self._tasks)
         for task in tasks:

@@ -1,21 +1,24 @@
-"""What the control plane remembers across restarts, as journal records."""
+"""What the control plane remembers across restarts: journal records, and marks of steps."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from elasticd.core.recall import KINDS, Recall
 from elasticd.core.words.codec import from_plain, to_plain
+from elasticd.core.words.effects import Reached
 from elasticd.core.words.stable import Stable
 from elasticd.errors import ProtocolError, StateError
 from elasticd.shell.storage.journal import Journal
+from elasticd.shell.storage.marks import Marks
 
 JOURNAL_NAME = "journal"
 
 
-class Memory:
-    """The journal with the control plane's records in it."""
+class StableRecords:
+    """The journal with the control plane's records in it, and a mark for each job."""
 
     def __init__(self, home: Path) -> None:
         """Open ``home``'s journal.
@@ -25,6 +28,7 @@ class Memory:
         """
         self._journal, plain = Journal.open(home / JOURNAL_NAME)
         self._recall = Recall()
+        self._marks = Marks(home / "reached")
         for item in plain:
             try:
                 kind = item["kind"]
@@ -32,9 +36,11 @@ class Memory:
             except (KeyError, TypeError, ProtocolError) as error:
                 raise StateError(f"{home / JOURNAL_NAME}: unreadable record: {error}") from error
 
-    @property
-    def stable(self) -> Stable:
-        return self._recall.stable
+    def recover(self) -> Stable:
+        """What is known of the time before this start; marks of jobs that ended then go."""
+        stable = self._recall.stable
+        running = {record.id for record in stable.records if not record.ended}
+        return replace(stable, reached=self._marks.read(running))
 
     def persist(self, kind: str, record: Any) -> None:
         """Durable when it returns."""
@@ -44,6 +50,10 @@ class Memory:
             self._journal.compact(
                 [{"kind": kind, "record": to_plain(kept)} for kind, kept in self._recall.latest]
             )
+
+    def mark(self, reached: Reached) -> None:
+        """As :meth:`Marks.write`."""
+        self._marks.write(reached)
 
     def close(self) -> None:
         self._journal.close()

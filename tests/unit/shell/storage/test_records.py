@@ -11,7 +11,7 @@ from elasticd.core.recall import Recall
 from elasticd.core.words.records import Heard, JobRecord, View, World
 from elasticd.errors import StateError
 from elasticd.shell.storage.journal import Journal
-from elasticd.shell.storage.records import JOURNAL_NAME, Memory
+from elasticd.shell.storage.records import JOURNAL_NAME, StableRecords
 from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag
 
 NODE = NodeId("node-0")
@@ -26,7 +26,7 @@ def _record(state: str) -> JobRecord:
 
 
 def test_a_restart_finds_promise_counter_and_jobs(tmp_path: Path) -> None:
-    memory = Memory(tmp_path)
+    memory = StableRecords(tmp_path)
     memory.persist("view_attempt", _view(3))
     memory.persist("view_formed", _view(2))
     memory.persist("job", _record("queued"))
@@ -34,14 +34,14 @@ def test_a_restart_finds_promise_counter_and_jobs(tmp_path: Path) -> None:
     memory.persist("job", _record("running"))
     memory.close()
 
-    stable = Memory(tmp_path).stable
+    stable = StableRecords(tmp_path).recover()
     assert stable.counter == 3
     assert stable.promised == _view(3).epoch
     assert [record.state for record in stable.records] == ["cancelled"]
 
 
 def test_a_home_without_a_journal_starts_empty(tmp_path: Path) -> None:
-    stable = Memory(tmp_path).stable
+    stable = StableRecords(tmp_path).recover()
     assert (stable.counter, stable.promised, stable.records) == (0, None, ())
 
 
@@ -50,7 +50,7 @@ def test_a_record_of_another_version_is_refused_by_name(tmp_path: Path) -> None:
     journal.append([{"kind": "view_attempt", "record": {"epoch": "?"}}])
     journal.close()
     with pytest.raises(StateError, match=JOURNAL_NAME):
-        Memory(tmp_path)
+        StableRecords(tmp_path)
 
 
 def _world(counter: int, lineage: str) -> World:
@@ -79,18 +79,18 @@ def _world(counter: int, lineage: str) -> World:
 
 
 def test_a_restart_knows_the_newest_world_of_each_job(tmp_path: Path) -> None:
-    memory = Memory(tmp_path)
+    memory = StableRecords(tmp_path)
     memory.persist("world", _world(4, "old"))
     memory.persist("world", _world(7, "new"))
     memory.close()
 
-    stable = Memory(tmp_path).stable
+    stable = StableRecords(tmp_path).recover()
     assert stable.worlds == (_world(7, "new"),)
     assert stable.counter == 7
 
 
 def test_attempts_are_remembered_until_a_later_primary_view_is_formed(tmp_path: Path) -> None:
-    memory = Memory(tmp_path)
+    memory = StableRecords(tmp_path)
     for counter in (1, 2, 4, 6):
         memory.persist("view_attempt", _view(counter))
         memory.persist("primary_attempt", _view(counter))
@@ -98,7 +98,7 @@ def test_attempts_are_remembered_until_a_later_primary_view_is_formed(tmp_path: 
     memory.persist("view_formed", replace(_view(5), primary=False))
     memory.close()
 
-    stable = Memory(tmp_path).stable
+    stable = StableRecords(tmp_path).recover()
     assert stable.born == _view(1).epoch
     assert stable.formed == _view(4)
     assert stable.attempts == (_view(6),)
@@ -106,7 +106,7 @@ def test_attempts_are_remembered_until_a_later_primary_view_is_formed(tmp_path: 
 
 
 def test_worlds_that_others_formed_are_remembered(tmp_path: Path) -> None:
-    memory = Memory(tmp_path)
+    memory = StableRecords(tmp_path)
     memory.persist("heard", Heard(JobId("job-1"), Tag(7, NODE, "n")))
     memory.persist("heard", Heard(JobId("job-1"), Tag(5, NODE, "n")))
     memory.persist(
@@ -114,7 +114,7 @@ def test_worlds_that_others_formed_are_remembered(tmp_path: Path) -> None:
     )
     memory.close()
 
-    stable = Memory(tmp_path).stable
+    stable = StableRecords(tmp_path).recover()
     assert [(each.job, each.generation.counter) for each in stable.heard] == [
         ("b", 3),
         ("job-1", 7),

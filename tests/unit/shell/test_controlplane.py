@@ -1,4 +1,4 @@
-"""The engine: events one at a time, effects in order, one timer, and a clean stop."""
+"""The control plane: events one at a time, effects in order, one timer, and a clean stop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, cast
 from elasticd.core.endpoint import Endpoint
 from elasticd.core.words import effects as e
 from elasticd.shell.clock import monotonic_seconds
-from elasticd.shell.engine import Engine
+from elasticd.shell.controlplane import ControlPlane
 
 
 @dataclass
@@ -32,8 +32,10 @@ class FakeNode:
         return monotonic_seconds() + self.wake_in_seconds
 
 
-def _engine(node: FakeNode, perform: Callable[[e.Outward], None], failed: Any = None) -> Engine:
-    return Engine(cast(Endpoint, node), perform, failed or (lambda error: None))
+def _plane(
+    node: FakeNode, perform: Callable[[e.Outward], None], failed: Any = None
+) -> ControlPlane:
+    return ControlPlane(cast(Endpoint, node), perform, failed or (lambda error: None))
 
 
 def _log(text: str) -> e.Log:
@@ -52,11 +54,11 @@ def test_effects_are_performed_in_order_and_their_events_come_after_all_of_them(
             assert isinstance(effect, e.Log)
             done.append(effect.text)
             if effect.text == "a":
-                engine.post(e.PeerUp(cast(Any, "nested"), "boot", "address"))
+                plane.post(e.PeerUp(cast(Any, "nested"), "boot", "address"))
 
-        engine = _engine(FakeNode(answer), perform)
-        engine.post(e.PeerUp(cast(Any, "up"), "boot", "address"))
-        engine.stop()
+        plane = _plane(FakeNode(answer), perform)
+        plane.post(e.PeerUp(cast(Any, "up"), "boot", "address"))
+        plane.stop()
         return done
 
     assert asyncio.run(story()) == ["a", "b", "c"]
@@ -65,10 +67,10 @@ def test_effects_are_performed_in_order_and_their_events_come_after_all_of_them(
 def test_the_node_is_woken_at_its_deadline() -> None:
     async def story() -> None:
         node = FakeNode(lambda event: [], wake_in_seconds=0.01)
-        engine = _engine(node, lambda effect: None)
-        engine.start()
+        plane = _plane(node, lambda effect: None)
+        plane.start()
         await asyncio.wait_for(node.woken.wait(), 10)
-        engine.stop()
+        plane.stop()
 
     asyncio.run(story())
 
@@ -81,11 +83,32 @@ def test_a_control_plane_that_fails_is_not_asked_again() -> None:
             raise ValueError("an invariant")
 
         node = FakeNode(answer)
-        engine = _engine(node, lambda effect: None, failures.append)
-        engine.start()
-        engine.post(e.Tick())
+        plane = _plane(node, lambda effect: None, failures.append)
+        plane.start()
+        plane.post(e.Tick())
         return failures, len(node.events)
 
     failures, asked = asyncio.run(story())
     assert [str(error) for error in failures] == ["an invariant"]
     assert asked == 1
+
+
+def test_whoever_waits_goes_on_with_the_effect_that_it_waits_for_or_when_time_is_over() -> None:
+    async def story() -> None:
+        done: list[str] = []
+
+        def perform(effect: e.Outward) -> None:
+            assert isinstance(effect, e.Log)
+            done.append(effect.text)
+
+        plane = _plane(FakeNode(lambda event: [_log("a"), _log("b")]), perform)
+        await plane.until(lambda: "a" in done, 0.01)
+        assert not done
+        waiting = asyncio.create_task(plane.until(lambda: "b" in done, 10.0))
+        await asyncio.sleep(0)
+        plane.post(e.Tick())
+        await asyncio.wait_for(waiting, 5)
+        await plane.until(lambda: "a" in done, 0.0)
+        plane.stop()
+
+    asyncio.run(story())

@@ -1,4 +1,4 @@
-"""Drives the pure control plane: one event at a time in, effects performed in order, one timer."""
+"""Drives the control plane: one event at a time in, effects performed in order, one timer."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MAX_QUEUED_EVENTS = 100_000
 _SHORTEST_SLEEP_SECONDS = 0.001
 
 
-class Engine:
+class ControlPlane:
     """Runs in the event loop's thread. ``perform`` must not block for longer than a disk sync.
 
-    ``failed`` is called once with the exception that stopped the engine: a control plane that broke
-    an invariant must not go on.
+    ``failed`` is called once with the exception that stopped it: a control plane that broke an
+    invariant must not go on.
     """
 
     def __init__(
@@ -36,6 +36,7 @@ class Engine:
         self._busy = False
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
+        self._awaited: tuple[Callable[[], bool], asyncio.Event] | None = None
 
     def start(self) -> None:
         self.post(Tick())
@@ -48,7 +49,7 @@ class Engine:
             self._timer.cancel()
 
     def last_words(self, event: Inward) -> None:
-        """Let an engine that has failed tell the other nodes something; nothing is journalled."""
+        """Let one that has failed tell the other nodes something; nothing is journalled."""
         with contextlib.suppress(Exception):  # the top of a process that is ending anyway
             for effect in self._endpoint.step(monotonic_seconds(), event):
                 if isinstance(effect, Transmit):
@@ -70,15 +71,32 @@ class Engine:
                 event = self._events.popleft()
                 for effect in self._endpoint.step(monotonic_seconds(), event):
                     self._perform(effect)
+                    self._tell_who_waits()
         except Exception as error:
             self._fail(error)
         finally:
             self._busy = False
         self._arm()
 
+    async def until(self, ready: Callable[[], bool], seconds: float) -> None:
+        """Wait until effects have made ``ready`` true, but not for longer. One at a time."""
+        if ready():
+            return
+        event = asyncio.Event()
+        self._awaited = ready, event
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await event.wait()
+
     def relay(self, node: NodeId) -> NodeId | None:
         """Who hears a node whose link is dead now; None: the link is enough, or all there is."""
         return self._endpoint.links.relay(node, monotonic_seconds())
+
+    def _tell_who_waits(self) -> None:
+        if self._awaited is not None:
+            ready, event = self._awaited
+            if ready():
+                event.set()
 
     def _arm(self) -> None:
         if self._timer is not None:

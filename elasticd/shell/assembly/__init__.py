@@ -1,0 +1,1 @@
+"""The daemon, put together from the other rooms."""

@@ -1,0 +1,258 @@
+"""One node's daemon: the pure control plane with the processes, sockets and disks that it needs."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import secrets
+import signal
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from elasticd import __version__
+from elasticd.core.context import Timing
+from elasticd.core.endpoint import Endpoint
+from elasticd.core.node import Node, Who
+from elasticd.core.words import effects as e
+from elasticd.core.words.records import JobRecord
+from elasticd.core.words.stable import Found
+from elasticd.settings.config import NodeConfig
+from elasticd.shell.assembly import identity
+from elasticd.shell.assembly.desk import Desk
+from elasticd.shell.assembly.ending import Ending
+from elasticd.shell.assembly.perform import Performers
+from elasticd.shell.assembly.talk import Talk
+from elasticd.shell.chaos.cuts import Cutter
+from elasticd.shell.chaos.firewall import firewall
+from elasticd.shell.chaos.inject import Chaos
+from elasticd.shell.children.ranks import Ranks
+from elasticd.shell.children.server import Child, ChildServer
+from elasticd.shell.clock import unix_seconds
+from elasticd.shell.control.inventory import Inventory
+from elasticd.shell.control.queries import Queries
+from elasticd.shell.controlplane import ControlPlane
+from elasticd.shell.network.callbacks import Callbacks
+from elasticd.shell.network.neighbours import Neighbours
+from elasticd.shell.network.peers import Peers
+from elasticd.shell.storage.durable import unwritable
+from elasticd.shell.storage.eventlog import EventLog
+from elasticd.shell.storage.records import StableRecords
+from elasticd.shell.storage.scrub import Scrubber
+from elasticd.shell.storage.states import States
+from elasticd.supervision.notify import Notifier
+from elasticd.types import JobId, NodeId
+
+STOP_SECONDS = 5.0
+DEPART_SECONDS = 3.0
+"""A world that does not go on without our rank by then regroups after our end."""
+VOTE_SECONDS = 1.0
+"""Who has not asked for our vote by then has to do without."""
+ROTATE_SECONDS = 10.0
+"""Between two looks at the sizes of the ranks' logs."""
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
+
+log = structlog.get_logger(__name__)
+
+
+class Daemon:
+    """One node. Made and run inside an event loop; :meth:`run` returns the exit code."""
+
+    def __init__(self, home: Path, settings: NodeConfig, insecure: bool) -> None:
+        self._home, self._settings = home, settings
+        self._ending = Ending()
+        self._notifier = Notifier.from_environment()
+        boot = secrets.token_hex(8)
+        me, hosts = NodeId(settings.node_id), _hosts(settings)
+
+        def peers(call: Callbacks) -> Peers:
+            mine = identity.to_peers(home, settings, boot)
+            return Peers(mine, settings.listen, settings.peers, call, insecure)
+
+        self._records = StableRecords(home)
+        remembered = self._records.recover()
+        self._children = ChildServer(
+            home, self._child_said, self._child_exited, grace_seconds=settings.grace_seconds
+        )
+        events = EventLog(home / "events", f"{me}/{boot}")
+        self._talk = Talk(settings, peers, events, self._serve, self._post, self._broken)
+        self._ranks = Ranks(home, hosts, self._children, self._record, self._post)
+        neighbours = Neighbours(
+            me,
+            self._talk.peers.fetch,
+            self._talk.peers.address_of,
+            lambda: self._node.liveness.living(),
+            lambda node: self._plane.relay(node),
+        )
+        self._states = States(home, neighbours, self._ranks, self._record, self._post, self._tell)
+        stored = self._states.stored()
+        leftovers = self._ranks.adopt(self._children.adopt())
+        self._node = Node(_who(settings, boot), Found(remembered, stored, leftovers))
+        queries = self._make_queries(neighbours, events)
+        perform = Performers(self._talk, self._records, self._ranks, self._states, queries)
+        self._plane = ControlPlane(Endpoint(self._node), perform, self._broken)
+        self._scrubber = Scrubber(self._states, neighbours.connected, settings.quota_bytes)
+        self._desk = self._make_desk(neighbours, queries)
+
+    def _make_queries(self, neighbours: Neighbours, events: EventLog) -> Queries:
+        return Queries(
+            self._node,
+            self._settings.cluster,
+            self._states,
+            events,
+            neighbours,
+            self._talk.infos,
+            self._talk.peers.paths_of,
+            self._post,
+            self._ending.ask,
+        )
+
+    def _make_desk(self, neighbours: Neighbours, queries: Queries) -> Desk:
+        inventory = Inventory(
+            self._states,
+            lambda: [neighbours.me, *neighbours.connected()],
+            lambda known: self._node.records.get(known),
+        )
+        cutter = Cutter(self._home, self._talk.peers, self._ranks.rings, firewall())
+        chaos = Chaos(self._node, self._children, self._ranks.watch, neighbours, cutter)
+        return Desk(self._home, queries, inventory, chaos, self._states)
+
+    async def run(self) -> int:
+        """Serve until a signal, a ``shutdown`` request or a broken invariant."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._uncaught)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._ending.ask)
+        await self._begin()
+        chores = [asyncio.create_task(work) for work in self._chores()]
+        log.info(
+            "daemon runs",
+            node=self._settings.node_id,
+            listen=self._settings.listen,
+            version=__version__,
+        )
+        try:
+            await self._ending.asked.wait()
+        finally:
+            self._notifier.stopping()
+            for chore in chores:
+                chore.cancel()
+            await self._desk.leave_jobs()
+            await self._end()
+        if self._ending.failure is not None:
+            log.error("daemon stops", reason=repr(self._ending.failure))
+            return 1
+        return 0
+
+    async def _begin(self) -> None:
+        self._desk.chaos.clean()
+        await self._children.start()
+        self._ranks.watch.start()
+        await self._talk.peers.start()
+        await self._desk.start()
+        identity.write(self._home, self._settings)
+        self._plane.start()
+        self._scrubber.start()
+        self._desk.watch_jobs()
+        self._notifier.ready()
+
+    def _chores(self) -> list[Coroutine[Any, Any, None]]:
+        """What is done again and again, beside the work."""
+        return [
+            self._feed_watchdog(),
+            self._rotate_logs(),
+            self._talk.keep_asking(lambda: self._node.ctx.deaf),
+        ]
+
+    async def _feed_watchdog(self) -> None:
+        """Tell systemd that the loop turns, as often as it wants to know."""
+        while (seconds := self._notifier.watchdog_seconds) > 0:
+            self._notifier.watchdog()
+            await asyncio.sleep(seconds / 2)
+
+    async def _rotate_logs(self) -> None:
+        while True:
+            await asyncio.sleep(ROTATE_SECONDS)
+            self._ranks.rotate_logs()
+
+    async def _end(self) -> None:
+        if self._ending.failure is None:
+            # Let the world go on without our rank first, at its next step boundary.
+            self._post(e.Depart())
+            await self._plane.until(self._node.may_stop, DEPART_SECONDS)
+        # The others need not wait for our silence, nor do without our vote.
+        self._post(e.Leave("its daemon is being stopped"))
+        await self._plane.until(self._node.may_end, VOTE_SECONDS)
+        self._plane.stop()
+        self._ranks.close()
+        await self._scrubber.close()
+        self._states.close()
+        await self._desk.stop_work()
+        await self._children.stop_all(STOP_SECONDS)
+        await self._children.close()
+        await self._talk.peers.close()
+        await self._desk.close()
+        self._records.close()
+        identity.remove(self._home)
+
+    # --- what the parts call ------------------------------------------------------------------
+
+    def _post(self, event: e.Inward) -> None:
+        self._plane.post(event)
+
+    def _record(self, job_id: JobId) -> JobRecord:
+        return self._node.records[job_id]
+
+    def _tell(self, kind: str, job_id: JobId, reason: str, fields: dict[str, Any]) -> None:
+        self._talk.emit(e.Emit(job_id, kind, reason, None, fields))
+
+    async def _serve(self, request: dict[str, Any]) -> int:
+        return await self._desk.serve(request)
+
+    def _child_said(self, child: Child, message: dict[str, Any], fds: list[int]) -> None:
+        self._ranks.on_message(child, message, fds)
+
+    def _child_exited(self, child: Child, status: int | None) -> None:
+        if status and (error := unwritable(self._home)) is not None:
+            # Then a script that failed has most likely failed of that, and only here.
+            self._broken(error)
+        self._ranks.on_exit(child, status)
+
+    # --- what must not go on ------------------------------------------------------------------
+
+    def _broken(self, error: BaseException) -> None:
+        """A control plane that broke an invariant, or can't journal, must not go on."""
+        if self._ending.failure is not None:
+            return
+        self._ending.fail(error)
+        log.error("the control plane stopped", error=repr(error), exc_info=error)
+        self._plane.stop()
+        if isinstance(error, OSError):
+            self._plane.last_words(e.Leave(f"its disk can't be written: {error}"))
+
+    def _uncaught(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        log.error("uncaught", what=context.get("message"), error=repr(error), exc_info=error)
+        if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+            self._broken(error)
+
+
+def _who(settings: NodeConfig, boot: str) -> Who:
+    return Who(
+        NodeId(settings.node_id),
+        boot,
+        lambda: secrets.token_hex(4),
+        len(settings.peers),
+        Timing(return_seconds=settings.return_seconds),
+        unix_seconds,
+        settings.failure_domain,
+        settings.partition == "strict",
+        _hosts(settings),
+    )
+
+
+def _hosts(settings: NodeConfig) -> tuple[str, ...]:
+    """Each once: a node may have several addresses on one."""
+    return tuple(dict.fromkeys(address.rpartition(":")[0] for address in settings.addresses))

@@ -1,0 +1,49 @@
+"""What a daemon is: to its peers, to those who look for it in its home, in the list of nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from elasticd.settings.config import NodeConfig
+from elasticd.shell.network.hello import Identity
+from elasticd.shell.storage.durable import write_durable
+from elasticd.types import NodeId
+
+FILE_NAME = "daemon.json"
+
+
+def to_peers(home: Path, settings: NodeConfig, boot: str) -> Identity:
+    path = home / "cluster_id"
+    cluster_id = path.read_text().strip() if path.exists() else ""
+    own = settings.addresses
+    node = NodeId(settings.node_id)
+    return Identity(cluster_id, settings.cluster, node, boot, own[0], settings.partition, own)
+
+
+def in_lists(settings: NodeConfig) -> dict[str, Any]:
+    return {
+        "address": settings.addresses[0],
+        "pid": os.getpid(),
+        "chip": platform.processor() or platform.machine(),
+        "memory_bytes": psutil.virtual_memory().total,
+    }
+
+
+def write(home: Path, settings: NodeConfig) -> None:
+    """Say in the home which process runs there."""
+    identity = {
+        "pid": os.getpid(),
+        "create_time": psutil.Process().create_time(),
+        "address": settings.addresses[0],
+    }
+    write_durable(home / FILE_NAME, json.dumps(identity).encode())
+
+
+def remove(home: Path) -> None:
+    (home / FILE_NAME).unlink(missing_ok=True)

@@ -1,0 +1,74 @@
+"""Which part performs which effect of the control plane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never
+
+import structlog
+
+from elasticd.core.words import effects as e
+from elasticd.shell.assembly.talk import Talk
+from elasticd.shell.children.ranks import Ranks
+from elasticd.shell.control.queries import Queries
+from elasticd.shell.storage.records import StableRecords
+from elasticd.shell.storage.states import States
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Performers:
+    """Who does the work; each is done with an effect before the next one comes."""
+
+    talk: Talk
+    records: StableRecords
+    ranks: Ranks
+    states: States
+    queries: Queries
+
+    def __call__(self, effect: e.Outward) -> None:
+        ranks, states = self.ranks, self.states
+        match effect:
+            case e.Transmit():
+                self.talk.transmit(effect)
+            case e.Persist(kind, record):
+                self.records.persist(kind, record)
+            case e.Reached():
+                self.records.mark(effect)
+            case e.Emit():
+                self.talk.emit(effect)
+            case e.Log(level, text, fields):
+                getattr(log, level)(text, **fields)
+            case e.StartTrainer():
+                ranks.start_trainer(effect)
+            case e.StartReducer():
+                ranks.start_reducer(effect)
+            case e.KillChild():
+                ranks.kill(effect)
+            case e.StopReducer():
+                ranks.stop_reducer(effect)
+            case e.ContinueReducer():
+                ranks.continue_reducer(effect)
+            case e.TellTrainer():
+                ranks.tell_trainer(effect)
+            case e.EnterWorld():
+                ranks.enter_world(effect, states.store.folder(effect.world.job))
+            case e.FormReducer():
+                ranks.form_reducer(effect)
+            case e.PrepareState():
+                states.prepare_state(effect)
+            case e.FetchState():
+                states.fetch_state(effect)
+            case e.EnsureArchive():
+                states.ensure_archive(effect)
+            case e.CommitManifest():
+                states.commit_manifest(effect)
+            case e.PruneStore():
+                states.prune_store(effect)
+            case e.FetchShards():
+                states.fetch_shards(effect)
+            case e.Reply():
+                self.queries.reply(effect)
+            case _:
+                assert_never(effect)

@@ -1,0 +1,125 @@
+"""What this daemon and the others tell each other: control frames, events, what they are."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Collection
+from typing import Any
+
+import structlog
+
+from elasticd.core.words import effects as e
+from elasticd.core.words.frames import decode_frame, encode_frame
+from elasticd.errors import ProtocolError
+from elasticd.settings.config import NodeConfig
+from elasticd.shell.assembly import identity
+from elasticd.shell.clock import unix_seconds
+from elasticd.shell.network.callbacks import Callbacks
+from elasticd.shell.network.peers import Peers
+from elasticd.shell.network.transfer import Serve
+from elasticd.shell.storage.eventlog import EventLog
+from elasticd.types import NodeId
+
+ASK_SECONDS = 1.0
+"""Between two questions for the events of nodes that are not heard directly."""
+
+log = structlog.get_logger(__name__)
+
+
+class Talk:
+    """Every node's events reach every other, and are kept there, too.
+
+    Attributes:
+        infos: what is known of each node, for the list of them.
+        peers: the connections, made with what they are to call.
+    """
+
+    def __init__(
+        self,
+        settings: NodeConfig,
+        peers: Callable[[Callbacks], Peers],
+        events: EventLog,
+        serve: Serve,
+        post: Callable[[e.Inward], None],
+        failed: Callable[[OSError], None],
+    ) -> None:
+        """``failed`` is told when the disk takes no event."""
+        self._me = NodeId(settings.node_id)
+        self._events = events
+        self._post = post
+        self._failed = failed
+        self.infos = {self._me: identity.in_lists(settings)}
+        self.peers = peers(
+            Callbacks(
+                self._up,
+                self._down,
+                self._said,
+                serve,
+                moved=self._up,
+                paths=lambda node, paths: post(e.Paths(node, paths)),
+            )
+        )
+
+    def transmit(self, effect: e.Transmit) -> None:
+        self.peers.send(effect.to, encode_frame(effect.frame))
+
+    def emit(self, effect: e.Emit) -> None:
+        """Keep an event and tell the others of it."""
+        fields = dict(effect.fields)
+        event = {
+            "time": unix_seconds(),
+            "node": fields.pop("culprit", self._me),
+            "job": effect.job,
+            "generation": effect.generation,
+            "kind": effect.kind,
+            "reason": effect.reason,
+            **fields,
+        }
+        log.info("event", kind=effect.kind, reason=effect.reason, job=effect.job)
+        written = self._events.write(event)
+        for node in self.peers.connected():
+            self.peers.send(node, {"t": "events", "items": [written]})
+
+    async def keep_asking(self, deaf: Callable[[], Collection[NodeId]]) -> None:
+        """While a link is dead, what its other end tells comes from those that both reach."""
+        for turn in itertools.count():
+            await asyncio.sleep(ASK_SECONDS)
+            silent = deaf()
+            near = [node for node in self.peers.connected() if node not in silent]
+            if silent and near:
+                self._compare_events(near[turn % len(near)])
+
+    def _up(self, node: NodeId, boot: str, address: str) -> None:
+        self.peers.send(node, {"t": "node_info", **self.infos[self._me]})
+        self._compare_events(node)
+        self._post(e.PeerUp(node, boot, address))
+
+    def _down(self, node: NodeId, boot: str, reason: str) -> None:
+        self._post(e.PeerDown(node, boot, reason))
+
+    def _said(self, node: NodeId, frame: dict[str, Any]) -> None:
+        match frame.get("t"):
+            case "node_info":
+                keys = ("address", "pid", "chip", "memory_bytes")
+                self.infos[node] = {key: frame.get(key) for key in keys}
+            case "have_events":
+                for batch in self._events.missing(frame["vector"]):
+                    self.peers.send(node, {"t": "events", "items": batch})
+            case "events":
+                self._add_events(frame["items"])
+            case "frame":
+                self._post(e.Arrived(node, decode_frame(frame)))
+            case kind:
+                raise ProtocolError(f"unknown frame {str(kind)[:80]!r}")
+
+    def _compare_events(self, node: NodeId) -> None:
+        """Say which events are here, to be sent those that are not."""
+        self.peers.send(node, {"t": "have_events", "vector": self._events.vector()})
+
+    def _add_events(self, items: list[Any]) -> None:
+        try:
+            for item in items:
+                self._events.add(item)
+        except OSError as error:  # ours, not the connection's
+            self._failed(error)
