@@ -28,7 +28,7 @@ from elasticd.shell.assembly.talk import Talk
 from elasticd.shell.chaos.cuts import Cutter
 from elasticd.shell.chaos.firewall import firewall
 from elasticd.shell.chaos.inject import Chaos
-from elasticd.shell.children.ranks import Ranks
+from elasticd.shell.children.children import Children
 from elasticd.shell.children.server import Child, ChildServer
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control.inventory import Inventory
@@ -73,12 +73,12 @@ class Daemon:
 
         self._records = StableRecords(home)
         remembered = self._records.recover()
-        self._children = ChildServer(
+        self._server = ChildServer(
             home, self._child_said, self._child_exited, grace_seconds=settings.grace_seconds
         )
         events = EventLog(home / "events", f"{me}/{boot}")
         self._talk = Talk(settings, peers, events, self._serve, self._post, self._broken)
-        self._ranks = Ranks(home, hosts, self._children, self._record, self._post)
+        self._children = Children(home, hosts, self._server, self._record, self._post)
         neighbours = Neighbours(
             me,
             self._talk.peers.fetch,
@@ -86,12 +86,14 @@ class Daemon:
             lambda: self._node.liveness.living(),
             lambda node: self._plane.relay(node),
         )
-        self._states = States(home, neighbours, self._ranks, self._record, self._post, self._tell)
+        self._states = States(
+            home, neighbours, self._children, self._record, self._post, self._tell
+        )
         stored = self._states.stored()
-        leftovers = self._ranks.adopt(self._children.adopt())
+        leftovers = self._children.adopt(self._server.adopt())
         self._node = Node(_who(settings, boot), Found(remembered, stored, leftovers))
         queries = self._make_queries(neighbours, events)
-        perform = Performers(self._talk, self._records, self._ranks, self._states, queries)
+        perform = Performers(self._talk, self._records, self._children, self._states, queries)
         self._plane = ControlPlane(Endpoint(self._node), perform, self._broken)
         self._scrubber = Scrubber(self._states, neighbours.connected, settings.quota_bytes)
         self._desk = self._make_desk(neighbours, queries)
@@ -115,8 +117,8 @@ class Daemon:
             lambda: [neighbours.me, *neighbours.connected()],
             lambda known: self._node.records.get(known),
         )
-        cutter = Cutter(self._home, self._talk.peers, self._ranks.rings, firewall())
-        chaos = Chaos(self._node, self._children, self._ranks.watch, neighbours, cutter)
+        cutter = Cutter(self._home, self._talk.peers, self._children.rings, firewall())
+        chaos = Chaos(self._node, self._server, self._children.watch, neighbours, cutter)
         return Desk(self._home, queries, inventory, chaos, self._states)
 
     async def run(self) -> int:
@@ -148,8 +150,8 @@ class Daemon:
 
     async def _begin(self) -> None:
         self._desk.chaos.clean()
-        await self._children.start()
-        self._ranks.watch.start()
+        await self._server.start()
+        self._children.watch.start()
         await self._talk.peers.start()
         await self._desk.start()
         identity.write(self._home, self._settings)
@@ -175,7 +177,7 @@ class Daemon:
     async def _rotate_logs(self) -> None:
         while True:
             await asyncio.sleep(ROTATE_SECONDS)
-            self._ranks.rotate_logs()
+            self._children.rotate_logs()
 
     async def _end(self) -> None:
         if self._ending.failure is None:
@@ -186,12 +188,12 @@ class Daemon:
         self._post(e.Leave("its daemon is being stopped"))
         await self._plane.until(self._node.may_end, VOTE_SECONDS)
         self._plane.stop()
-        self._ranks.close()
+        self._children.close()
         await self._scrubber.close()
         self._states.close()
         await self._desk.stop_work()
-        await self._children.stop_all(STOP_SECONDS)
-        await self._children.close()
+        await self._server.stop_all(STOP_SECONDS)
+        await self._server.close()
         await self._talk.peers.close()
         await self._desk.close()
         self._records.close()
@@ -212,13 +214,13 @@ class Daemon:
         return await self._desk.serve(request)
 
     def _child_said(self, child: Child, message: dict[str, Any], fds: list[int]) -> None:
-        self._ranks.on_message(child, message, fds)
+        self._children.on_message(child, message, fds)
 
     def _child_exited(self, child: Child, status: int | None) -> None:
         if status and (error := unwritable(self._home)) is not None:
             # Then a script that failed has most likely failed of that, and only here.
             self._broken(error)
-        self._ranks.on_exit(child, status)
+        self._children.on_exit(child, status)
 
     # --- what must not go on ------------------------------------------------------------------
 

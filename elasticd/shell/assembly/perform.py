@@ -9,7 +9,7 @@ import structlog
 
 from elasticd.core.words import effects as e
 from elasticd.shell.assembly.talk import Talk
-from elasticd.shell.children.ranks import Ranks
+from elasticd.shell.children.children import Children
 from elasticd.shell.control.queries import Queries
 from elasticd.shell.storage.records import StableRecords
 from elasticd.shell.storage.states import States
@@ -23,12 +23,12 @@ class Performers:
 
     talk: Talk
     records: StableRecords
-    ranks: Ranks
+    children: Children
     states: States
     queries: Queries
 
     def __call__(self, effect: e.Outward) -> None:
-        ranks, states = self.ranks, self.states
+        children, states = self.children, self.states
         match effect:
             case e.Transmit():
                 self.talk.transmit(effect)
@@ -41,21 +41,21 @@ class Performers:
             case e.Log(level, text, fields):
                 getattr(log, level)(text, **fields)
             case e.StartTrainer():
-                ranks.start_trainer(effect)
+                children.start_trainer(effect)
             case e.StartReducer():
-                ranks.start_reducer(effect)
+                children.start_reducer(effect)
             case e.KillChild():
-                ranks.kill(effect)
+                children.kill(effect)
             case e.StopReducer():
-                ranks.stop_reducer(effect)
+                children.stop_reducer(effect)
             case e.ContinueReducer():
-                ranks.continue_reducer(effect)
+                children.continue_reducer(effect)
             case e.TellTrainer():
-                ranks.tell_trainer(effect)
+                children.tell_trainer(effect)
             case e.EnterWorld():
-                ranks.enter_world(effect, states.store.folder(effect.world.job))
+                children.enter_world(effect, states.store.folder(effect.world.job))
             case e.FormReducer():
-                ranks.form_reducer(effect)
+                children.form_reducer(effect)
             case e.PrepareState():
                 states.prepare_state(effect)
             case e.FetchState():

@@ -19,7 +19,7 @@ from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord, Wanted, World
 from elasticd.errors import DiskError, ElasticdError, OperationError, ProtocolError, StateError
 from elasticd.settings.job import JobSpec
-from elasticd.shell.children.ranks import Ranks
+from elasticd.shell.children.children import Children
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.network.retries import attempts
 from elasticd.shell.storage.archives import Archives
@@ -44,14 +44,14 @@ class States:
         self,
         home: Path,
         neighbours: Neighbours,
-        ranks: Ranks,
+        children: Children,
         record_of: Callable[[JobId], JobRecord],
         post: Callable[[e.Event], None],
         tell: Tell,
     ) -> None:
         """``record_of``: the record of a job that runs or ran here, or OperationError."""
         self._neighbours = neighbours
-        self._ranks = ranks
+        self._children = children
         self._record_of = record_of
         self._post = post
         self.tell = tell
@@ -65,7 +65,7 @@ class States:
         self._verifying: dict[tuple[Key, int | None], asyncio.Task[bytes]] = {}
         self.store = LocalStore(home / "checkpoints", neighbours.me)
         self.copies = Copies(self.store, neighbours, self.pins, tell)
-        self.archives = Archives(home / "archives", neighbours, ranks.work_folder, post)
+        self.archives = Archives(home / "archives", neighbours, children.files.work_folder, post)
 
     def stored(self) -> dict[JobId, tuple[Stored, ...]]:
         """What is on disk, after sweeping away what a crash left."""
@@ -150,7 +150,7 @@ class States:
         except (ElasticdError, OSError) as error:
             self._post(e.StateFailed(world.job, world.generation, str(error)))
             return
-        self._ranks.load(effect.trainer, world.generation, fds, digests)
+        self._children.load(effect.trainer, world.generation, fds, digests)
 
     async def _bring_ahead(self, effect: e.PrepareState) -> None:
         try:
@@ -159,7 +159,7 @@ class States:
             failed = e.PrepareFailed(effect.job, effect.generation, effect.serial, str(error))
             self._post(failed)
             return
-        self._ranks.prepare(effect.trainer, effect.serial, fds)
+        self._children.prepare(effect.trainer, effect.serial, fds)
 
     async def _obtain(self, job: JobId, wanted: Wanted) -> list[int]:
         """Descriptors of files that together are a state, or the updates that lead to it: a part
@@ -302,7 +302,7 @@ class States:
         try:
             match request["what"]:
                 case "state":
-                    return await self._ranks.export(JobId(request["job"]), request)
+                    return await self._children.export(JobId(request["job"]), request)
                 case "shard":
                     with self.store.open_shard(*_shard_named(request)) as file:
                         return os.dup(file.fileno())
@@ -346,7 +346,7 @@ class States:
     def log_bytes(self, job: JobId, offset: int, limit: int) -> bytes:
         """What the job's ranks printed on this node from ``offset`` on, at most ``limit`` bytes."""
         data = b""
-        for path in self._ranks.shown_logs(job):
+        for path in self._children.files.shown_logs(job):
             size = path.stat().st_size
             if offset < size:
                 with path.open("rb") as file:

@@ -19,7 +19,7 @@ from elasticd.checkpoints.sequential import write_all
 from elasticd.checkpoints.store import LocalStore
 from elasticd.core.words import effects as e
 from elasticd.errors import OperationError
-from elasticd.shell.children.ranks import Ranks
+from elasticd.shell.children.children import Children
 from elasticd.shell.children.server import ChildServer
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.storage.scrub import Scrubber
@@ -63,10 +63,10 @@ class Node:
         self.reported: asyncio.Queue[e.Inward] = asyncio.Queue()
         neighbours = Neighbours(ME, self._fetch, str, lambda: [PEER])
         # No trainer is asked here.
-        children = cast(ChildServer, None)
-        ranks = Ranks(home, "127.0.0.1", children, self._no_record, self.reported.put_nowait)
+        server = cast(ChildServer, None)
+        children = Children(home, "127.0.0.1", server, self._no_record, self.reported.put_nowait)
         self.states = States(
-            home, neighbours, ranks, self._no_record, self.reported.put_nowait,
+            home, neighbours, children, self._no_record, self.reported.put_nowait,
             lambda kind, job, reason, fields: self.told.put_nowait((kind, fields)),
         )  # fmt: skip
 

@@ -8,7 +8,7 @@ import pytest
 
 from elasticd.core.words.children import ExportState
 from elasticd.errors import ProtocolError
-from elasticd.shell.children import ranks
+from elasticd.shell.children.exports import checked
 from elasticd.types import Stamp
 
 GOOD: dict[str, Any] = {"job": "j", "step": 3, "stamp": "s"}
@@ -25,9 +25,9 @@ WHOLE = ExportState(serial=0, step=3, stamp=Stamp("s"), since=None, part=0, part
 )  # fmt: skip
 def test_what_would_end_a_trainer_does_not_reach_it(changes: dict[str, Any]) -> None:
     with pytest.raises(ProtocolError):
-        ranks._asked(GOOD | changes)
+        checked(GOOD | changes)
 
 
 def test_a_whole_state_is_the_default() -> None:
-    assert ranks._asked(GOOD) == WHOLE
-    assert ranks._asked(GOOD | {"since": "r", "part": 1, "parts": 2}).part == 1
+    assert checked(GOOD) == WHOLE
+    assert checked(GOOD | {"since": "r", "part": 1, "parts": 2}).part == 1

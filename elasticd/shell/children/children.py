@@ -1,0 +1,325 @@
+"""The node's trainers and reducers as processes: started, connected, listened to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from elasticd.core.words import effects as e
+from elasticd.core.words.children import (
+    FROM_REDUCER,
+    FROM_TRAINER,
+    TO_REDUCER,
+    TO_TRAINER,
+    FromChild,
+    LoadState,
+    ReducerHere,
+    ReducerWarm,
+    TakeState,
+    TrainerAtRun,
+    TrainerExported,
+    TrainerHere,
+    TrainerNotExported,
+    TrainerWaiting,
+)
+from elasticd.core.words.codec import Words
+from elasticd.core.words.records import JobRecord, World
+from elasticd.errors import OperationError, ProtocolError
+from elasticd.ipc.child import DUMP_SIGNAL
+from elasticd.ipc.listening import is_listening
+from elasticd.settings.job import JobSpec
+from elasticd.shell.children import given, launches
+from elasticd.shell.children.datapaths import DataPaths
+from elasticd.shell.children.exports import Exports
+from elasticd.shell.children.files import ChildFiles, show_log
+from elasticd.shell.children.ports import free_port
+from elasticd.shell.children.running import RunningChild, running
+from elasticd.shell.children.server import Child, ChildServer, Launch
+from elasticd.shell.children.watch import ChildWatch
+from elasticd.supervision import machine
+from elasticd.supervision.endings import ending_status
+from elasticd.supervision.logs import RotatedLog
+from elasticd.types import JobId, Tag
+
+_LISTEN_POLL_SECONDS = 0.002
+_TAIL_LINES = 100
+_DUMP_SECONDS = 0.3
+"""What a hung trainer gets to print the stacks of its threads before it is killed."""
+_REDUCER_START_SECONDS = 60.0
+_UNKNOWN_STATUS = 1
+_FROM: dict[str, Words[Any]] = {"trainer": FROM_TRAINER, "reducer": FROM_REDUCER}
+_READINESS = (ReducerWarm, ReducerHere, TrainerWaiting, TrainerAtRun, TrainerHere)
+"""The first words by which a child says that it is up."""
+
+log = structlog.get_logger(__name__)
+
+
+class Children:
+    """Performs the effects that concern children and posts what they do as events."""
+
+    def __init__(
+        self,
+        home: Path,
+        hosts: Sequence[str],
+        server: ChildServer,
+        job_record: Callable[[JobId], JobRecord],
+        post: Callable[[e.Event], None],
+    ) -> None:
+        """``hosts`` are the IPv4 addresses on which reducers listen, best first."""
+        self.files = ChildFiles(home)
+        self._hosts = tuple(hosts)
+        self._server = server
+        self._job_record = job_record
+        self._post = post
+        self._running: dict[e.ChildId, RunningChild] = {}
+        self._ids: dict[str, e.ChildId] = {}
+        self._paths = DataPaths()
+        self._exports = Exports()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.watch = ChildWatch(
+            lambda: server.children,
+            self._on_stopped,
+            lambda reason, left: post(e.MemoryPressure(reason, left)),
+        )
+
+    def adopt(self, children: Sequence[Child]) -> tuple[e.Leftover, ...]:
+        """Take in children that an earlier daemon has started; returns what the control plane must
+        know of them."""
+        leftovers = []
+        for number, child in enumerate(children, 1):
+            role: e.Role = "reducer" if child.role == "reducer" else "trainer"
+            job = JobId(child.entry.job) if child.entry.job else None
+            self._enlist(running(number, child, job, 0))
+            leftovers.append(e.Leftover(number, role, job, child.entry.spare, child.pid))
+            log.info("child adopted", child=repr(child), job=job)
+        return tuple(leftovers)
+
+    def close(self) -> None:
+        self.watch.close()
+        for task in self._tasks:
+            task.cancel()
+        self._paths.close_all()
+
+    # --- effects ------------------------------------------------------------------------------
+
+    def start_trainer(self, effect: e.StartTrainer) -> None:
+        record = self._job_record(effect.job)
+        seconds = JobSpec.from_dict(record.spec).recovery.user_code_seconds
+        launch = launches.trainer(effect, record, self.files)
+        self._spawn(effect.child, launch, effect.job, seconds)
+
+    def start_reducer(self, effect: e.StartReducer) -> None:
+        self._spawn(effect.child, launches.reducer(self.files), None, _REDUCER_START_SECONDS)
+
+    def _spawn(
+        self, number: e.ChildId, launch: Launch, job: JobId | None, start_seconds: float
+    ) -> None:
+        try:
+            child = self._server.spawn(launch)
+        except OperationError as error:
+            log.error("child does not start", reason=str(error))
+            self._post(e.ChildExited(number, 127, str(error)))
+            return
+        self._enlist(running(number, child, job, start_seconds))
+        self._post(e.ChildStarted(number, child.pid))
+
+    def _enlist(self, one: RunningChild) -> None:
+        self._running[one.id] = one
+        self._ids[one.child.nonce] = one.id
+
+    def kill(self, effect: e.KillChild) -> None:
+        one = self._running.get(effect.child)
+        if one is not None:
+            log.info("killing child", child=repr(one.child), reason=effect.reason)
+            if effect.graceful:
+                one.unit.tell(machine.Stop())
+            elif effect.dump:
+                self._do(self._dump_and_kill(one.child))
+            else:
+                self._kill_now(one)
+
+    def _kill_now(self, one: RunningChild) -> None:
+        status = None if one.child.ended else ending_status(one.child.pid)
+        one.child.kill(signal.SIGKILL)
+        if status is not None:
+            # Said before anything else can be said of it: who asked for its end decides by that.
+            self._over(one, status, before=True)
+
+    async def _dump_and_kill(self, child: Child) -> None:
+        child.kill(DUMP_SIGNAL)
+        await asyncio.sleep(_DUMP_SECONDS)
+        child.kill(signal.SIGKILL)
+
+    def stop_reducer(self, effect: e.StopReducer) -> None:
+        self._signal(effect.child, signal.SIGSTOP)
+
+    def continue_reducer(self, effect: e.ContinueReducer) -> None:
+        self._signal(effect.child, signal.SIGCONT)
+
+    def _signal(self, number: e.ChildId, what: signal.Signals) -> None:
+        one = self._running.get(number)
+        if one is not None:
+            one.child.kill(what)
+
+    def tell_trainer(self, effect: e.TellTrainer) -> None:
+        one = self._running.get(effect.child)
+        if one is not None:
+            one.child.send(TO_TRAINER.encode(effect.message))
+
+    def enter_world(self, effect: e.EnterWorld, checkpoint_folder: Path) -> None:
+        one = self._running.get(effect.trainer)
+        if one is None:
+            return
+        self._show_log(one)
+        spec = JobSpec.from_dict(self._job_record(effect.world.job).spec)
+        world = given.to_trainer(effect.world, effect.rank, spec, checkpoint_folder)
+        message = TO_TRAINER.encode(world)
+        if effect.reducer is None:
+            one.child.send(message)
+            return
+        memory, trainer_end = self._paths.open(effect.reducer)
+        with trainer_end:
+            one.child.send(message, [memory, trainer_end.fileno()])
+        if effect.reducer not in self._running:
+            self._paths.close(effect.reducer)
+
+    def form_reducer(self, effect: e.FormReducer) -> None:
+        one, path = self._running.get(effect.reducer), self._paths.to(effect.reducer)
+        if one is None or path is None:
+            return
+        world = effect.world
+        one.ring = world, effect.rank
+        spec = JobSpec.from_dict(self._job_record(world.job).spec)
+        form = given.to_reducer(world, effect.rank, spec)
+        one.child.send(TO_REDUCER.encode(form), path.fds())
+        self._paths.close(effect.reducer)
+        port = int(world.hosts[effect.rank].rpartition(":")[2])
+        self._do(self._watch_listen(one, port))
+
+    async def _watch_listen(self, one: RunningChild, port: int) -> None:
+        """Poll its sockets: while the ring comes up it holds its GIL and can't tell us."""
+        while one.id in self._running:
+            if is_listening(one.child.pid, port):
+                self._post(e.ReducerListens(one.id))
+                return
+            await asyncio.sleep(_LISTEN_POLL_SECONDS)
+
+    def _show_log(self, one: RunningChild) -> None:
+        if (shown := show_log(one.log.path)) is not None:
+            one.log = RotatedLog(shown)
+            self._server.log_moved(one.child, shown)
+
+    # --- questions from elsewhere -------------------------------------------------------------
+
+    def rotate_logs(self) -> None:
+        """Rotate the logs of living children that have grown over their limit."""
+        for one in self._running.values():
+            one.log.rotate()
+
+    def rings(self) -> list[tuple[int, World, int]]:
+        """Per reducer in a ring its pid, the world and its rank."""
+        return [(one.child.pid, *one.ring) for one in self._running.values() if one.ring]
+
+    async def export(self, job: JobId, request: Mapping[str, Any]) -> int:
+        """A descriptor of the safetensors that ``request`` asks for (step, stamp, since, part,
+        parts: docs/protocols.md §1), which the caller closes.
+
+        Raises:
+            OperationError: no trainer of ours has that now.
+            ProtocolError: no trainer could answer that.
+        """
+        trainers = [one for one in self._running.values() if one.job == job]
+        return await self._exports.ask(trainers, request)
+
+    def load(
+        self, trainer: e.ChildId, generation: Tag, fds: list[int], digests: Sequence[str] = ()
+    ) -> None:
+        """Hand the trainer its state; closes our copies of the descriptors. It checks ``digests``,
+        of all files or none, while it reads."""
+        one = self._running.get(trainer)
+        if one is not None:
+            one.child.send(TO_TRAINER.encode(LoadState(generation, tuple(digests))), fds)
+        for fd in fds:
+            os.close(fd)
+
+    def prepare(self, trainer: e.ChildId, serial: int, fds: list[int]) -> None:
+        """Hand a trainer that is in no world a state; closes our copies of the descriptors."""
+        one = self._running.get(trainer)
+        if one is not None:
+            one.child.send(TO_TRAINER.encode(TakeState(serial)), fds)
+        _close(fds)
+
+    # --- what children do ---------------------------------------------------------------------
+
+    def on_message(self, child: Child, message: dict[str, Any], fds: list[int]) -> None:
+        """Take a frame and its descriptors.
+
+        Raises:
+            ProtocolError: no child of ours says this.
+        """
+        one = self._who(child)
+        if one is None:
+            _close(fds)
+            return
+        try:
+            word: FromChild = _FROM[child.role].decode(message)
+        except ProtocolError:
+            _close(fds)
+            raise
+        if isinstance(word, _READINESS):
+            one.unit.tell(machine.Ready())
+        match word:
+            case TrainerExported(serial) if len(fds) == 1:
+                self._exports.given(one.id, serial, fds[0])
+                return
+            case TrainerExported(serial):
+                self._exports.refused(one.id, serial, "its file did not come with it")
+            case TrainerNotExported(serial, reason):
+                self._exports.refused(one.id, serial, reason)
+            case ReducerWarm():
+                host = f"{self._hosts[0]}:{free_port(*self._hosts)}"
+                self._post(e.ReducerReady(one.id, host))
+            case _:
+                self._post(e.ChildSaid(one.id, word))
+        _close(fds)
+
+    def on_exit(self, child: Child, status: int | None) -> None:
+        one = self._who(child)
+        if one is not None:
+            self._over(one, status)
+
+    def _over(self, one: RunningChild, status: int | None, *, before: bool = False) -> None:
+        child = one.child
+        del self._running[one.id], self._ids[child.nonce]
+        one.unit.tell(machine.Exited(_UNKNOWN_STATUS if status is None else status))
+        self._paths.close(one.id)
+        self._exports.ended(one.id)
+        log.info("child ended", child=repr(child), status=status)
+        memory = self.watch.last_seen(child.pid)
+        self._post(e.ChildExited(one.id, status, one.log.tail(_TAIL_LINES), memory, before))
+
+    def _on_stopped(self, child: Child, seconds: float) -> None:
+        one = self._who(child)
+        if one is not None:
+            self._post(e.ChildStopped(one.id, seconds))
+
+    def _who(self, child: Child) -> RunningChild | None:
+        return self._running.get(self._ids.get(child.nonce, -1))
+
+    def _do(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        with contextlib.suppress(OSError):
+            os.close(fd)

@@ -1,0 +1,81 @@
+"""States of trainers, asked for by whoever has need of one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from elasticd.core.words.children import TO_TRAINER, ExportState
+from elasticd.core.words.codec import from_plain
+from elasticd.core.words.effects import ChildId
+from elasticd.errors import OperationError, ProtocolError
+from elasticd.shell.children.running import RunningChild
+
+_MAX_PARTS = 64
+
+
+class Exports:
+    """Questions to trainers that are not answered yet."""
+
+    def __init__(self) -> None:
+        self._serials = 0
+        self._open: dict[tuple[ChildId, int], asyncio.Future[int]] = {}
+
+    async def ask(self, trainers: Iterable[RunningChild], request: Mapping[str, Any]) -> int:
+        """A descriptor of what the first trainer that can exports; the caller closes it.
+
+        Raises:
+            OperationError: no trainer has that now.
+            ProtocolError: no trainer could answer that.
+        """
+        asked = checked(request)
+        reason = "no trainer"
+        for trainer in trainers:
+            self._serials += 1
+            key = trainer.id, self._serials
+            future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            self._open[key] = future
+            trainer.child.send(TO_TRAINER.encode(replace(asked, serial=self._serials)))
+            try:
+                return await future
+            except OperationError as error:
+                reason = str(error)
+            finally:
+                self._open.pop(key, None)
+        raise OperationError(f"step {asked.step} can't be exported: {reason}")
+
+    def given(self, trainer: ChildId, serial: int, fd: int) -> None:
+        """A trainer's answer, whose descriptor is closed if nobody waits for it any more."""
+        future = self._open.get((trainer, serial))
+        if future is None or future.done():
+            os.close(fd)
+        else:
+            future.set_result(fd)
+
+    def refused(self, trainer: ChildId, serial: int, reason: str) -> None:
+        future = self._open.get((trainer, serial))
+        if future is not None and not future.done():
+            future.set_exception(OperationError(reason))
+
+    def ended(self, trainer: ChildId) -> None:
+        """It answers nothing any more."""
+        for asked, serial in self._open:
+            if asked == trainer:
+                self.refused(asked, serial, "the trainer ended")
+
+
+def checked(request: Mapping[str, Any]) -> ExportState:
+    """What a trainer is asked to export: checked here, for it would end of what it can't read.
+
+    Raises:
+        ProtocolError: it can't.
+    """
+    asked: ExportState = from_plain(ExportState, {**request, "serial": 0})
+    if not isinstance(request["job"], str):  # spares are of no job, and have nothing to answer
+        raise ProtocolError("a job's id is text")
+    if not 0 <= asked.part < asked.parts <= _MAX_PARTS:
+        raise ProtocolError(f"there is no part {asked.part} of {asked.parts}")
+    return asked

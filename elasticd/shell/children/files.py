@@ -1,0 +1,64 @@
+"""What lies in the home for children: working folders, output, logs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from elasticd.types import JobId
+
+_SHOWN_LOG = "-trainer.log"
+_SPARE_LOG = "-spare.log"
+
+
+@dataclass(frozen=True, slots=True)
+class ChildFiles:
+    """Paths below ``home``."""
+
+    home: Path
+
+    def work_folder(self, job: JobId) -> Path:
+        return self.home / "work" / job
+
+    def output_folder(self, job: JobId) -> Path:
+        """Made if need be."""
+        output = self.home / "output" / job
+        output.mkdir(parents=True, exist_ok=True)
+        return output
+
+    def cache_folder(self) -> Path:
+        """Made if need be."""
+        cache = self.home / "cache"
+        cache.mkdir(parents=True, exist_ok=True)
+        return cache
+
+    def trainer_log(self, job: JobId, spare: bool) -> Path:
+        """A new trainer's. A spare repeats what the first trainer printed; it is shown once
+        promoted."""
+        suffix = _SPARE_LOG if spare else _SHOWN_LOG
+        return self.home / "logs" / job / f"{time.time_ns() // 1_000_000:013d}{suffix}"
+
+    def reducer_log(self) -> Path:
+        return self.home / "logs" / "reducer.log"
+
+    def shown_logs(self, job: JobId) -> list[Path]:
+        """The files with what the job's ranks printed here, in the order in which it was printed.
+
+        A log's rotated parts, numbered from the newest, come before it.
+        """
+        paths = (self.home / "logs" / job).glob(f"*{_SHOWN_LOG}*")
+
+        def order(path: Path) -> tuple[str, int]:
+            start, _, age = path.name.partition(_SHOWN_LOG)
+            return start, -int(age[1:] or 0)
+
+        return sorted(paths, key=order)
+
+
+def show_log(path: Path) -> Path | None:
+    """Give the log of a spare that is promoted the name of those that are shown; None: it has it
+    already."""
+    if not path.name.endswith(_SPARE_LOG) or not path.exists():
+        return None
+    return path.rename(path.with_name(path.name.removesuffix(_SPARE_LOG) + _SHOWN_LOG))

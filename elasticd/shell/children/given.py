@@ -1,0 +1,41 @@
+"""A world, in the words of the processes that take part in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from elasticd.core.words.children import FormRing, GiveWorld, WritePlan
+from elasticd.core.words.records import World
+from elasticd.recovery.relief import cut
+from elasticd.settings.job import JobSpec
+
+
+def to_trainer(world: World, rank: int, spec: JobSpec, checkpoints: Path) -> GiveWorld:
+    """As the trainer of ``rank`` gets it, which writes its shards into ``checkpoints``."""
+    source = world.sources[rank]
+    checkpoint = spec.checkpoint
+    return GiveWorld(
+        generation=world.generation,
+        job=world.job,
+        rank=rank,
+        size=len(world.members),
+        members=world.members,
+        lineage=world.lineage,
+        step=world.step,
+        stamp=world.stamp,
+        state="keep" if source == "keep" else "init" if source == "init" else "load",
+        shares_now=world.shares_now,
+        shares=world.shares,
+        reduction=spec.world.reduction,
+        checkpointed=world.checkpointed,
+        checkpoint_folder=str(checkpoints),
+        writes=WritePlan(
+            checkpoint.interval_steps, world.shards, checkpoint.replicas, world.writers
+        ),
+        micro=cut(spec.batch.global_, spec.batch.micro, world.relief).micro,
+        relief=world.relief,
+    )
+
+
+def to_reducer(world: World, rank: int, spec: JobSpec) -> FormRing:
+    return FormRing(world.generation, rank, len(world.members), world.hosts, spec.world.reduction)

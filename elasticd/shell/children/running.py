@@ -1,0 +1,49 @@
+"""One child that runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elasticd.core.words import effects as e
+from elasticd.core.words.records import World
+from elasticd.shell.children.server import Child
+from elasticd.shell.children.units import RunningUnit
+from elasticd.supervision import machine
+from elasticd.supervision.logs import RotatedLog
+from elasticd.supervision.unit import Unit
+from elasticd.types import JobId
+
+_STOP_SECONDS = 3.0
+
+
+@dataclass(slots=True)
+class RunningChild:
+    """A trainer or reducer of this node, under the number that the control plane gave it.
+
+    Attributes:
+        ring: of a reducer, the world whose ring it was told to form, and its rank there.
+    """
+
+    id: e.ChildId
+    child: Child
+    job: JobId | None
+    log: RotatedLog
+    unit: RunningUnit
+    ring: tuple[World, int] | None = None
+
+
+def running(
+    number: e.ChildId, child: Child, job: JobId | None, start_seconds: float
+) -> RunningChild:
+    """A child that has just been started, or adopted. It is killed unless it is up within
+    ``start_seconds``, 0: whenever."""
+    unit = Unit(
+        name=f"{child.role} {child.pid}",
+        command=(child.role,),
+        restart="no",
+        start_timeout_seconds=start_seconds,
+        stop_timeout_seconds=_STOP_SECONDS,
+    )
+    held = RunningUnit(unit, child.kill)
+    held.tell(machine.Started())
+    return RunningChild(number, child, job, RotatedLog(child.log), held)
