@@ -55,6 +55,20 @@ class ChildFiles:
 
         return sorted(paths, key=order)
 
+    def printed(self, job: JobId, offset: int, limit: int) -> bytes:
+        """What the job's ranks printed here from ``offset`` on, at most ``limit`` bytes."""
+        data = b""
+        for path in self.shown_logs(job):
+            size = path.stat().st_size
+            if offset < size:
+                with path.open("rb") as file:
+                    file.seek(offset)
+                    data += file.read(limit - len(data))
+                if len(data) >= limit:
+                    break
+            offset = max(0, offset - size)
+        return data
+
 
 def show_log(path: Path) -> Path | None:
     """Give the log of a spare that is promoted the name of those that are shown; None: it has it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from elasticd.checkpoints.port import Store
 from elasticd.checkpoints.retention import KeepLast, policies_of, prunable
 from elasticd.checkpoints.store import LocalStore
 from elasticd.core.words import effects as e
-from elasticd.core.words.records import JobRecord, Wanted, World
+from elasticd.core.words.records import JobRecord, World
 from elasticd.errors import DiskError, ElasticdError, OperationError, ProtocolError, StateError
 from elasticd.settings.job import JobSpec
 from elasticd.shell.children.children import Children
@@ -24,13 +24,12 @@ from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.network.retries import attempts
 from elasticd.shell.storage.archives import Archives
 from elasticd.shell.storage.copies import Copies, Tell
-from elasticd.shell.storage.namelessfile import file_of, nameless_file
+from elasticd.shell.storage.namelessfile import file_of
+from elasticd.shell.storage.obtain import obtain
 from elasticd.shell.storage.pins import Key, Pins
 from elasticd.types import JobId, NodeId, Stamp
 
 _LOG_BYTES = 256 * 1024
-_MOST_PARTS = 4
-"""A state is taken from at most so many holders at once."""
 _VERIFY_SECONDS = 10.0
 """After so long a peer that asks for a verification is told that it goes on."""
 
@@ -146,7 +145,7 @@ class States:
                 # A holder may not have entered the world yet, or a first world's state not be made.
                 async for attempt in attempts():
                     with attempt:
-                        fds = await self._obtain(world.job, effect.wanted)
+                        fds = await obtain(self._neighbours, world.job, effect.wanted)
         except (ElasticdError, OSError) as error:
             self._post(e.StateFailed(world.job, world.generation, str(error)))
             return
@@ -154,63 +153,12 @@ class States:
 
     async def _bring_ahead(self, effect: e.PrepareState) -> None:
         try:
-            fds = await self._obtain(effect.job, effect.wanted)
+            fds = await obtain(self._neighbours, effect.job, effect.wanted)
         except (ElasticdError, OSError) as error:
             failed = e.PrepareFailed(effect.job, effect.generation, effect.serial, str(error))
             self._post(failed)
             return
         self._children.prepare(effect.trainer, effect.serial, fds)
-
-    async def _obtain(self, job: JobId, wanted: Wanted) -> list[int]:
-        """Descriptors of files that together are a state, or the updates that lead to it: a part
-        from each holder, all at once. Of a holder that fails, another one gives the part.
-
-        Raises:
-            OperationError: nobody has some part.
-        """
-        request = {
-            "what": "state",
-            "job": job,
-            "step": wanted.point.step,
-            "stamp": wanted.point.stamp,
-            "since": wanted.since.stamp if wanted.since is not None else None,
-        }
-        parts = 1 if wanted.since is not None else min(len(wanted.holders), _MOST_PARTS)
-        found = await asyncio.gather(
-            *(
-                self._one_of(
-                    wanted.holders[part:] + wanted.holders[:part],
-                    {**request, "part": part, "parts": parts},
-                )
-                for part in range(parts)
-            ),
-            return_exceptions=True,
-        )
-        fds = [each for each in found if isinstance(each, int)]
-        for error in found:
-            if isinstance(error, BaseException):
-                for fd in fds:
-                    os.close(fd)
-                raise error
-        return fds
-
-    async def _one_of(self, holders: Sequence[NodeId], request: dict[str, Any]) -> int:
-        """What the first of ``holders`` that has it answers to a request, in a nameless file."""
-        reasons = []
-        for node in holders:
-            fd = nameless_file()
-            try:
-                await self._neighbours.fetch(node, request, fd)
-            except (ElasticdError, OSError) as error:
-                os.close(fd)
-                reasons.append(f"{node}: {error}")
-            except BaseException:
-                os.close(fd)
-                raise
-            else:
-                os.lseek(fd, 0, os.SEEK_SET)
-                return fd
-        raise OperationError("; ".join(reasons))
 
     async def _checkpoint_files(
         self, world: World, careful: bool
@@ -345,17 +293,7 @@ class States:
 
     def log_bytes(self, job: JobId, offset: int, limit: int) -> bytes:
         """What the job's ranks printed on this node from ``offset`` on, at most ``limit`` bytes."""
-        data = b""
-        for path in self._children.files.shown_logs(job):
-            size = path.stat().st_size
-            if offset < size:
-                with path.open("rb") as file:
-                    file.seek(offset)
-                    data += file.read(limit - len(data))
-                if len(data) >= limit:
-                    break
-            offset = max(0, offset - size)
-        return data
+        return self._children.files.printed(job, offset, limit)
 
     def _run(self, work: Any) -> None:
         task = asyncio.create_task(work)

@@ -1,0 +1,73 @@
+"""The state of a trainer, or the updates that lead to it, from the nodes that hold it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from elasticd.core.words.records import Wanted
+from elasticd.errors import ElasticdError, OperationError
+from elasticd.shell.network.neighbours import Neighbours
+from elasticd.shell.storage.namelessfile import nameless_file
+from elasticd.types import JobId, NodeId
+
+_MOST_PARTS = 4
+"""A state is taken from at most so many holders at once."""
+
+
+async def obtain(neighbours: Neighbours, job: JobId, wanted: Wanted) -> list[int]:
+    """Descriptors of files that together are a state, or the updates that lead to it: a part
+    from each holder, all at once. Of a holder that fails, another one gives the part.
+
+    Raises:
+        OperationError: nobody has some part.
+    """
+    request = {
+        "what": "state",
+        "job": job,
+        "step": wanted.point.step,
+        "stamp": wanted.point.stamp,
+        "since": wanted.since.stamp if wanted.since is not None else None,
+    }
+    parts = 1 if wanted.since is not None else min(len(wanted.holders), _MOST_PARTS)
+    found = await asyncio.gather(
+        *(
+            _one_of(
+                neighbours,
+                wanted.holders[part:] + wanted.holders[:part],
+                {**request, "part": part, "parts": parts},
+            )
+            for part in range(parts)
+        ),
+        return_exceptions=True,
+    )
+    fds = [each for each in found if isinstance(each, int)]
+    for error in found:
+        if isinstance(error, BaseException):
+            for fd in fds:
+                os.close(fd)
+            raise error
+    return fds
+
+
+async def _one_of(
+    neighbours: Neighbours, holders: Sequence[NodeId], request: dict[str, Any]
+) -> int:
+    """What the first of ``holders`` that has it answers to a request, in a nameless file."""
+    reasons = []
+    for node in holders:
+        fd = nameless_file()
+        try:
+            await neighbours.fetch(node, request, fd)
+        except (ElasticdError, OSError) as error:
+            os.close(fd)
+            reasons.append(f"{node}: {error}")
+        except BaseException:
+            os.close(fd)
+            raise
+        else:
+            os.lseek(fd, 0, os.SEEK_SET)
+            return fd
+    raise OperationError("; ".join(reasons))
