@@ -10,22 +10,18 @@ Run: ``python tests/benchmarks/bench_checkpoint.py [--megabytes 300 1200] [--rou
 from __future__ import annotations
 
 import argparse
-import asyncio
 import functools
 import gc
 import itertools
-import mmap
 import os
 import queue
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -38,7 +34,6 @@ import psutil
 from elasticd.checkpoints.codec import read_tensors, write_shard
 from elasticd.checkpoints.layout import split
 from elasticd.checkpoints.sequential import write_all
-from elasticd.shell.network import transfer
 from elasticd.train.states.state import Snapshot, TrainingState
 from elasticd.train.states.writer import CheckpointWriter, Task
 from elasticd.train.world import World, Writes
@@ -46,7 +41,8 @@ from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.benchmarks.turns import row, take_turns
+from tests.benchmarks.loopback import peers
+from tests.benchmarks.turns import compare, row, take_turns, warm
 
 MB = 1_000_000
 LAYERS = 12
@@ -154,7 +150,7 @@ def _measure(folder: Path, megabytes: int, options: argparse.Namespace) -> None:
     tables: dict[str, Callable[[], None]] = {
         "stall": lambda: _stalls(folder, training, rounds, options.torch_python),
         "write": lambda: _writes(folder, training, rounds),
-        "peer": lambda: _peers(state_bytes, rounds),
+        "peer": lambda: peers(state_bytes, rounds),
         "restore": lambda: _restores(folder, training, rounds),
         "memory": lambda: _memory(megabytes),
         "training": lambda: _throughput(folder, training, rounds, options.rows),
@@ -238,89 +234,7 @@ def _writes(folder: Path, training: Training, rounds: int) -> None:
         return write_shard(folder / "shard", snapshot.tensors, snapshot.metadata()).bytes
 
     ways = {"plain write and fsync": plain, "elasticd shard": shard}
-    _compare("write", ways, rounds, folder, before=lambda: _warm(snapshot.bytes))
-
-
-def _peers(size: int, rounds: int) -> None:
-    source = os.memfd_create("source") if hasattr(os, "memfd_create") else _temporary()
-    block = os.urandom(1 << 20)
-    for start in range(0, size, len(block)):
-        os.pwrite(source, block[: size - start], start)
-    with _daemon_side(source) as address:
-        sources = {
-            "raw loopback socket": lambda: _raw_copy(source, size),
-            "elasticd fetch": lambda: _fetch(address),
-        }
-        _compare("peer", sources, rounds, before=lambda: _warm(size))
-    os.close(source)
-
-
-def _temporary() -> int:
-    with tempfile.TemporaryFile(buffering=0) as file:
-        return os.dup(file.fileno())
-
-
-def _fetch(address: str) -> int:
-    sink = os.memfd_create("sink") if hasattr(os, "memfd_create") else _temporary()
-    try:
-        return asyncio.run(transfer.fetch(address, {"what": "shard"}, sink))
-    finally:
-        os.close(sink)
-
-
-@contextmanager
-def _daemon_side(source: int) -> Iterator[str]:
-    """Answers fetches with ``source``, as a daemon does, in a process's other thread."""
-    loop = asyncio.new_event_loop()
-    ready: queue.Queue[str] = queue.Queue()
-    over = asyncio.Event()
-
-    async def serve(request: dict[str, Any]) -> int:
-        return os.dup(source)
-
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        request = await transfer.read_frame(reader, 1 << 16)
-        await transfer.answer(request, writer, serve)
-        await transfer.close(writer)
-
-    async def run() -> None:
-        server = await asyncio.start_server(connected, "127.0.0.1", 0)
-        host, port = server.sockets[0].getsockname()
-        ready.put(f"{host}:{port}")
-        await over.wait()
-        server.close()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(run()))
-    thread.start()
-    try:
-        yield ready.get(timeout=10)
-    finally:
-        loop.call_soon_threadsafe(over.set)
-        thread.join()
-        loop.close()
-
-
-def _raw_copy(source: int, size: int) -> int:
-    """sendfile to a socket, recv_into and write: no frames, no loop, nothing else."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    sink = os.memfd_create("sink") if hasattr(os, "memfd_create") else _temporary()
-
-    def send() -> None:
-        with socket.create_connection(listener.getsockname()) as out:
-            offset = 0
-            while offset < size:
-                offset += os.sendfile(out.fileno(), source, offset, 1 << 20)
-
-    thread = threading.Thread(target=send)
-    thread.start()
-    received, buffer = 0, memoryview(bytearray(1 << 20))
-    with listener, listener.accept()[0] as connection:
-        while count := connection.recv_into(buffer):
-            write_all(sink, buffer[:count])
-            received += count
-    thread.join()
-    os.close(sink)
-    return received
+    compare("write", ways, rounds, folder, before=lambda: warm(snapshot.bytes))
 
 
 def _restores(folder: Path, training: Training, rounds: int) -> None:
@@ -347,10 +261,10 @@ def _restores(folder: Path, training: Training, rounds: int) -> None:
     def forget() -> None:
         for path, _ in files:
             _forget(path)
-        _warm(snapshot.bytes)
+        warm(snapshot.bytes)
 
     ways = {"plain read": plain, "elasticd, verified": restore}
-    _compare("restore", ways, rounds, before=forget)
+    compare("restore", ways, rounds, before=forget)
     for path, _ in files:
         path.unlink()
 
@@ -473,48 +387,12 @@ def _ten_steps(folder: Path, training: Training, rounds: int, ours: Ours, title:
     print(f"  checkpoints that took longer than five steps: {unfinished} of {rounds + 1}")
 
 
-def _warm(size: int) -> None:
-    """Leave so much memory free that the machine has used a moment ago."""
-    with mmap.mmap(-1, size) as memory:
-        for page in range(0, size, mmap.PAGESIZE):
-            memory[page] = 1
-
-
 def _forget(path: Path) -> None:
     """Make the next read come from the disk, where the system can be asked for that."""
     if hasattr(os, "posix_fadvise"):
         with path.open("rb") as file:
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def _compare(
-    what: str,
-    ways: Mapping[str, Callable[[], int]],
-    rounds: int,
-    folder: Path | None = None,
-    before: Callable[[], None] = lambda: None,
-) -> None:
-    """Rates of ways to move the same bytes; the first is the measure of the others."""
-    counts = {}
-
-    def measured(name: str) -> None:
-        counts[name] = ways[name]()
-
-    def after() -> None:
-        for path in folder.glob("*") if folder is not None else ():
-            path.unlink()
-
-    turns = {name: functools.partial(measured, name) for name in ways}
-    taken = take_turns(turns, rounds, before=before, after=after)
-    base = next(iter(taken.values()))
-    for name, turn in taken.items():
-        row(
-            f"{what}: {name}",
-            f"{counts[name] / statistics.median(turn.seconds) / 1e9:10.2f} GB/s",
-            f"{1 / turn.times(base):7.2f} of it",
-            f"CPU {statistics.median(turn.cpu):.2f} s",
-        )
 
 
 if __name__ == "__main__":

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import mmap
 import os
 import random
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import perf_counter
 
 
@@ -59,3 +62,39 @@ def _cpu() -> float:
 def row(name: str, value: str, *notes: str) -> None:
     """One line of a table."""
     print(f"  {name:<44} {value:>14} {'  '.join(notes):>22}".rstrip(), flush=True)
+
+
+def compare(
+    what: str,
+    ways: Mapping[str, Callable[[], int]],
+    rounds: int,
+    folder: Path | None = None,
+    before: Callable[[], None] = lambda: None,
+) -> None:
+    """Rates of ways to move the same bytes; the first is the measure of the others."""
+    counts = {}
+
+    def measured(name: str) -> None:
+        counts[name] = ways[name]()
+
+    def after() -> None:
+        for path in folder.glob("*") if folder is not None else ():
+            path.unlink()
+
+    turns = {name: functools.partial(measured, name) for name in ways}
+    taken = take_turns(turns, rounds, before=before, after=after)
+    base = next(iter(taken.values()))
+    for name, turn in taken.items():
+        row(
+            f"{what}: {name}",
+            f"{counts[name] / statistics.median(turn.seconds) / 1e9:10.2f} GB/s",
+            f"{1 / turn.times(base):7.2f} of it",
+            f"CPU {statistics.median(turn.cpu):.2f} s",
+        )
+
+
+def warm(size: int) -> None:
+    """Leave so much memory free that the machine has used a moment ago."""
+    with mmap.mmap(-1, size) as memory:
+        for page in range(0, size, mmap.PAGESIZE):
+            memory[page] = 1
