@@ -25,7 +25,7 @@ import psutil
 
 from elasticd.cli.daemons import DAEMON, DAEMON_FILE, LOG_FILE, find_daemon, let_live, start_daemon
 from elasticd.cli.keeper import end_keeper, start_keeper
-from elasticd.client.client import Connection, probe
+from elasticd.client.connection import Connection, probe
 from elasticd.client.homes import SOCKET_NAME, node_homes
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError, UsageError
 from elasticd.settings import config

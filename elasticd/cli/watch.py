@@ -14,7 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from elasticd.cli.output import STATE_STYLES, event_line, print_json, shown
-from elasticd.client.client import Client, Connection
+from elasticd.client.client import Client
+from elasticd.client.connection import Connection
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
 
 ENDED = ("finished", "failed", "cancelled")

@@ -1,1 +1,4 @@
-"""Talks to a daemon over its control socket."""
+"""Asks daemons on this machine, for the command line and for whoever else shows a cluster.
+
+Nothing here prints, or knows of commands.
+"""

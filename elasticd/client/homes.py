@@ -1,4 +1,4 @@
-"""Which folder a command is about."""
+"""Where daemons of this machine have their homes, and which of them is meant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOCAL = "local"
 
 
 def user_home(given: Path | None) -> Path:
-    """The home that a command talks to: ``given``, ELASTICD_HOME, or the platform's place.
+    """The home whose daemon is asked: ``given``, ELASTICD_HOME, or the platform's place.
 
     Where no daemon lives in the platform's place but a local cluster does, that cluster is meant.
     """

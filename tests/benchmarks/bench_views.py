@@ -21,7 +21,7 @@ from pathlib import Path
 
 from elasticd.cli import local
 from elasticd.cli.daemons import LOG_FILE
-from elasticd.client.client import probe
+from elasticd.client.connection import probe
 
 _PATIENCE_SECONDS = 60.0
 _LINE = re.compile(r"timestamp=(\S+) .*?event=(\"[^\"]*\"|\S+)(.*)")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-FAKE_DAEMON = Path(__file__).with_name("fake_daemon.py")
+from tests.unit.client.fake_daemon import PROGRAM, FakeDaemon
 
 STATUS: dict[str, Any] = {
     "cluster": "local",
@@ -117,13 +116,8 @@ def home(tmp_path: Path) -> Path:
 @pytest.fixture
 def daemon() -> Iterator[Callable[..., Any]]:
     """``daemon(home, answers)`` is a fake daemon that serves until the test ends."""
-    spec = importlib.util.spec_from_file_location("fake_daemon", FAKE_DAEMON)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["fake_daemon"] = module
-    spec.loader.exec_module(module)
     with ExitStack() as running:
-        yield lambda home, answers: running.enter_context(module.FakeDaemon(home, answers))
+        yield lambda home, answers: running.enter_context(FakeDaemon(home, answers))
 
 
 @pytest.fixture
@@ -134,7 +128,7 @@ def status() -> dict[str, Any]:
 @pytest.fixture
 def fake_program() -> list[str]:
     """The command line of a fake daemon in a process of its own."""
-    return [sys.executable, str(FAKE_DAEMON)]
+    return [sys.executable, str(PROGRAM)]
 
 
 @pytest.fixture

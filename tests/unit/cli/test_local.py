@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from elasticd.cli import local
-from elasticd.client.client import probe
+from elasticd.client.connection import probe
 from elasticd.client.homes import node_homes
 from elasticd.errors import OperationError, UsageError
 from elasticd.settings import config
@@ -221,13 +221,6 @@ def test_only_one_local_command_at_a_time(home: Path) -> None:
     (home / "node-0").mkdir(parents=True)
     with local._locked(home), pytest.raises(OperationError, match="another 'elasticctl local'"):
         local.down(home)
-
-
-def test_only_folders_with_a_number_are_nodes(home: Path) -> None:
-    for name in ("node-10", "node-2", "node-x", "node-01", "node-", "other"):
-        (home / name).mkdir(parents=True)
-    (home / "node-3").touch()
-    assert [folder.name for folder in node_homes(home)] == ["node-2", "node-10"]
 
 
 @pytest.mark.process

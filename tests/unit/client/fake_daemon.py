@@ -21,6 +21,8 @@ import psutil
 from elasticd.ipc.frames import FrameSocket
 from elasticd.settings import config
 
+PROGRAM = Path(__file__)
+
 Message = Mapping[str, Any]
 Answer = Callable[[dict[str, Any]], Iterable[Message]]
 

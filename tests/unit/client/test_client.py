@@ -1,0 +1,97 @@
+"""Questions to daemons, their answers, and what is made of those that give none."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticd.archive import pack
+from elasticd.client.client import ARCHIVE_FRAME_BYTES, Client
+from elasticd.client.connection import probe
+from elasticd.errors import NoDaemonError, OperationError, ProtocolError, UsageError
+from elasticd.settings.job import JobSpec
+from tests.unit.client.fake_daemon import FakeDaemon
+
+Serve = Callable[[Path, Mapping[str, Any]], FakeDaemon]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """A fake daemon of a home, which serves until the test ends."""
+    with ExitStack() as running:
+        yield lambda home, answers: running.enter_context(FakeDaemon(home, answers))
+
+
+def test_an_answer_is_returned_and_the_question_arrives_whole(home: Path, serve: Serve) -> None:
+    daemon = serve(home, {"status": {"jobs": []}})
+    assert Client(home).request({"do": "status", "job": "j"}) == {"jobs": []}
+    assert daemon.requests == [{"do": "status", "job": "j"}]
+
+
+def test_a_stream_ends_where_the_daemon_says_so(home: Path, serve: Serve) -> None:
+    serve(home, {"events": [{"n": 1}, {"n": 2}, {"end": True}, {"n": 3}]})
+    assert list(Client(home).stream({"do": "events"})) == [{"n": 1}, {"n": 2}]
+
+
+def test_a_refusal_is_an_error_of_its_kind(home: Path, serve: Serve) -> None:
+    serve(home, {"a": {"error": "no job x"}, "b": {"error": "bad", "code": 2}, "submit": {}})
+    with pytest.raises(OperationError, match="no job x"):
+        Client(home).request({"do": "a"})
+    with pytest.raises(UsageError, match="bad"):
+        list(Client(home).stream({"do": "b"}))
+
+
+def test_who_hangs_up_or_keeps_silent_is_no_daemon(home: Path, serve: Serve) -> None:
+    serve(home, {"status": []})
+    with pytest.raises(NoDaemonError, match="hung up"):
+        Client(home).request({"do": "status"})
+    with pytest.raises(NoDaemonError, match="no daemon runs at"):
+        Client(home / "elsewhere").request({"do": "status"})
+    other = home / "other"
+    other.mkdir()
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(other / "control.sock"))
+        silent.listen()
+        with pytest.raises(NoDaemonError, match=r"nothing came for 0\.05 s"):
+            Client(other, answer_seconds=0.05).request({"do": "status"})
+        with pytest.raises(NoDaemonError, match="nothing came"):
+            probe(other / "control.sock", 0.05)
+    with pytest.raises(NoDaemonError, match="no daemon answers at"):
+        probe(other / "control.sock")
+
+
+def test_of_several_daemons_the_first_that_answers_is_asked(home: Path, serve: Serve) -> None:
+    serve(home / "node-0", {"status": []})
+    daemon = serve(home / "node-1", {"status": {}, "cancel": {"state": "cancelled"}})
+    assert Client(home).request({"do": "cancel"}) == {"state": "cancelled"}
+    assert [request["do"] for request in daemon.requests] == ["status", "cancel"]
+
+
+def test_a_job_is_shipped_with_its_folder(home: Path, serve: Serve, tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (folder / "train.py").write_bytes(b"#" * (2 * ARCHIVE_FRAME_BYTES))
+    spec = JobSpec.from_dict(
+        {
+            "job": {"name": "j", "entrypoint": "train.py"},
+            "batch": {"global": 8, "micro": 4},
+            "train": {"steps": 1},
+        }
+    )
+    archive = pack(folder)
+    daemon = serve(home, {"submit": {"id": "j-1-abcd"}})
+    assert Client(home).submit(spec, archive) == "j-1-abcd"
+    assert daemon.archives == [archive.data]
+    daemon.answers["submit"] = {"state": "queued"}
+    with pytest.raises(ProtocolError, match="has no id"):
+        Client(home).submit(spec, archive)
