@@ -191,7 +191,7 @@ class LocalStore:
         except StateError as error:
             return [Problem(final / layout.MANIFEST_NAME, None, str(error))]
         wanted = range(found.count) if index is None else (index,)
-        problems = [p for p in self._missing(final, found) if p.shard in wanted]
+        problems = [p for p in _missing(final, found, self._node) if p.shard in wanted]
         for shard in (i for i in _present(final, found) if i in wanted):
             path = final / layout.shard_name(shard, found.count)
             try:
@@ -280,36 +280,19 @@ class LocalStore:
             except StateError as error:
                 yield None, [Problem(folder / layout.MANIFEST_NAME, None, str(error))]
                 continue
-            yield Stored(found, _present(folder, found)), self._missing(folder, found)
-
-    def _missing(self, folder: Path, found: Manifest) -> list[Problem]:
-        mine = () if self._node is None else found.held_by(self._node)
-        present = _present(folder, found)
-        problems = []
-        for shard in found.shards:
-            path = folder / layout.shard_name(shard.index, found.count)
-            if shard.index in present:
-                continue
-            if path.exists():
-                reason = f"has {path.stat().st_size} bytes, not {shard.bytes}"
-            elif shard.index in mine:
-                reason = "is missing, though this node is a holder"
-            else:
-                continue
-            problems.append(Problem(path, shard.index, reason))
-        return problems
+            yield Stored(found, _present(folder, found)), _missing(folder, found, self._node)
 
     def _take_in(self, partial: Path, final: Path, new: Manifest) -> None:
         """Move in what is missing of what a later world has written again; the rest stays."""
         written = _present(partial, new)
-        for shard in (n.shard for n in self._missing(final, new) if n.shard in written):
+        for shard in (n.shard for n in _missing(final, new, self._node) if n.shard in written):
             name = layout.shard_name(shard, new.count)
             with refusing(final):
                 self._disk.rename(partial / name, final / name)
 
     def _require_own(self, folder: Path, new: Manifest) -> None:
         mine = () if self._node is None else new.held_by(self._node)
-        for problem in self._missing(folder, new):
+        for problem in _missing(folder, new, self._node):
             if problem.shard in mine:
                 raise StateError(f"{problem.path}: {problem.reason}")
 
@@ -348,6 +331,25 @@ class LocalStore:
                 self._disk.rename(folder, doomed)
                 self._disk.sync_folder(folder.parent)
             self._disk.remove_folder(doomed)
+
+
+def _missing(folder: Path, found: Manifest, node: NodeId | None) -> list[Problem]:
+    """Shards that ``node`` is to hold and that are not here, and those of another size."""
+    mine = () if node is None else found.held_by(node)
+    present = _present(folder, found)
+    problems = []
+    for shard in found.shards:
+        path = folder / layout.shard_name(shard.index, found.count)
+        if shard.index in present:
+            continue
+        if path.exists():
+            reason = f"has {path.stat().st_size} bytes, not {shard.bytes}"
+        elif shard.index in mine:
+            reason = "is missing, though this node is a holder"
+        else:
+            continue
+        problems.append(Problem(path, shard.index, reason))
+    return problems
 
 
 def _can_name_a_job(name: str) -> bool:

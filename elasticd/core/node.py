@@ -19,13 +19,14 @@ from elasticd.core.jobs.nodes import NodeTable
 from elasticd.core.jobs.status import job_status
 from elasticd.core.jobs.table import JobTable
 from elasticd.core.leading.drivers import Drivers
+from elasticd.core.leading.herald import Herald
 from elasticd.core.membership.liveness import Liveness
 from elasticd.core.membership.views import Membership
 from elasticd.core.membership.votes import Votes
 from elasticd.core.taking_part.members import Members
 from elasticd.core.words import effects as e
 from elasticd.core.words.messages import Message
-from elasticd.core.words.records import JobRecord, View, World
+from elasticd.core.words.records import JobRecord, World
 from elasticd.core.words.stable import Found
 from elasticd.core.words.tables import (
     Departing,
@@ -115,7 +116,7 @@ class Node:
         self.summaries: dict[JobId, dict[str, Any]] = {}
         self.followed: Tag | None = None
         self.due = inf
-        self._last_members: tuple[NodeId, ...] = ()
+        self._herald = Herald(self.ctx)
         self._checked: World | None = None
 
     @property
@@ -306,8 +307,8 @@ class Node:
         reborn = self.liveness.reborn
         self.ctx.log("info", "view", epoch=str(view.epoch), members=list(view.members))
         if self.views.leading:
-            self._announce(view)
-            self._tell_of_parking(view)
+            self._herald.announce(view)
+            self._herald.tell_of_parking(view, self.queue())
             if kept_lead:
                 self.drivers.on_view(view, reborn, self.liveness.missed)
         if not kept_lead:
@@ -329,20 +330,6 @@ class Node:
             if not self.views.starting:
                 self.members.suspend(parked)
 
-    def _tell_of_parking(self, view: View) -> None:
-        for record in self.queue():
-            if record.state == "running" and not view.primary:
-                self.ctx.emit("job_parked", view.why, record.id, epoch=view.epoch.counter)
-
-    def _announce(self, view: View) -> None:
-        old, epoch = set(self._last_members), view.epoch.counter
-        for node in sorted(set(view.members) - old):
-            if node != self.me or not old:
-                text = f"{node} joined the view"
-                self.ctx.emit("node_joined", text, culprit=node, epoch=epoch)
-        for node in sorted(old - set(view.members)):
-            self.ctx.emit("node_lost", self.ctx.farewell(node), culprit=node, epoch=epoch)
-
     # --- after each event -------------------------------------------------------------------------
 
     def _settle(self) -> None:
@@ -351,8 +338,7 @@ class Node:
         self._witness()
         self.views.tick()
         self._park()
-        if self.views.view is not None:
-            self._last_members = self.views.view.members
+        self._herald.note(self.views.view)
         self.drivers.keep_records()
         self._schedule()
         for record in list(self.records.values()):

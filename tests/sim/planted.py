@@ -276,7 +276,7 @@ def never_resent(switches: Switches) -> None:
 
 def duplicate_delivered(switches: Switches) -> None:
     def receive(self: Session, now: float, frame: Any) -> list[Message]:
-        again = frame.number and self._had(frame.number) and frame.boots[1] == self.mine
+        again = frame.number and self._inflow.had(frame.number) and frame.boots[1] == self.mine
         messages = real(self, now, frame)
         return [frame.message] if again and not messages else messages
 

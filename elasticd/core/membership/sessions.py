@@ -52,6 +52,61 @@ class Counters:
 
 
 @dataclass(slots=True)
+class RoundTrip:
+    """How long an answer takes: Jacobson's mean and deviation."""
+
+    mean: float = 0.0
+    deviation: float = 0.0
+
+    def measure(self, seconds: float) -> None:
+        if self.mean == 0.0:
+            self.mean, self.deviation = seconds, seconds / 2
+            return
+        error = seconds - self.mean
+        self.mean += error / 8
+        self.deviation += (abs(error) - self.deviation) / 4
+
+    @property
+    def patience_seconds(self) -> float:
+        """After so long without an answer it is not coming."""
+        return max(SHORTEST_RESEND_SECONDS, self.mean + 4 * self.deviation)
+
+
+@dataclass(slots=True)
+class Inflow:
+    """What has come of one of the peer's streams."""
+
+    stream: int = 1
+    received: int = 0
+    """All numbers up to this one have been handed over."""
+    heard: int = 0
+    """The highest serial of what was handed over, of any stream."""
+    early: dict[int, Frame] = field(default_factory=dict)
+
+    def had(self, number: int) -> bool:
+        return number <= self.received or number in self.early
+
+    def begin(self, stream: int) -> None:
+        """The peer has given the last one up."""
+        self.stream, self.received = stream, 0
+        self.early.clear()
+
+    def keep(self, frame: Frame) -> None:
+        """It came before its turn."""
+        if len(self.early) < MAX_EARLY:
+            self.early[frame.number] = frame
+
+    def hand_over(self, frame: Frame) -> list[Frame]:
+        """This frame, whose turn it is, and those that have waited for it."""
+        found = [frame]
+        while (following := self.early.pop(found[-1].number + 1, None)) is not None:
+            found.append(following)
+        self.received = found[-1].number
+        self.heard = max(self.heard, found[-1].serial)
+        return found
+
+
+@dataclass(slots=True)
 class Session:
     """Both directions between this run of our daemon and one run of a peer's."""
 
@@ -65,17 +120,12 @@ class Session:
     _last: int = 0
     _said: int = 0
     _unacked: deque[Sent] = field(default_factory=deque)
-    _their_stream: int = 1
-    _received: int = 0
-    _heard: int = 0
-    """The highest serial of what was handed over."""
-    _early: dict[int, Frame] = field(default_factory=dict)
+    _inflow: Inflow = field(default_factory=Inflow)
     _ack_at: float = inf
     _resend_at: float = inf
     _patience: int = 0
     """How many times in a row a resend was in vain."""
-    _round_trip: float = 0.0
-    _deviation: float = 0.0
+    _round_trip: RoundTrip = field(default_factory=RoundTrip)
 
     # --- connections ------------------------------------------------------------------------------
 
@@ -132,63 +182,45 @@ class Session:
             return []
         if frame.ack_stream == self._stream:
             self._acked(now, frame.ack)
-        if frame.stream < self._their_stream:
+        inflow = self._inflow
+        if frame.stream < inflow.stream:
             self.counters.stale += 1
             return []
-        if frame.stream > self._their_stream:
-            self._their_stream, self._received = frame.stream, 0
-            self._early.clear()
+        if frame.stream > inflow.stream:
+            inflow.begin(frame.stream)
             self.restarts += 1
         if frame.message is None:
             return []
         if frame.number:
             return [found for each in self._take(now, frame) if (found := each.message) is not None]
         if isinstance(frame.message, Heartbeat):
-            if frame.serial <= self._heard:
+            if frame.serial <= inflow.heard:
                 self.counters.stale += 1
                 return []
-            self._heard = frame.serial
+            inflow.heard = frame.serial
         return [frame.message]
 
     def _take(self, now: float, frame: Frame) -> list[Frame]:
         self._ack_at = min(self._ack_at, now + ACK_SECONDS)
-        if self._had(frame.number):
+        if self._inflow.had(frame.number):
             self.counters.duplicates += 1
             return []
-        if frame.number > self._received + 1:
+        if frame.number > self._inflow.received + 1:
             self.counters.early += 1
-            if len(self._early) < MAX_EARLY:
-                self._early[frame.number] = frame
+            self._inflow.keep(frame)
             return []
-        found = [frame]
-        while (following := self._early.pop(found[-1].number + 1, None)) is not None:
-            found.append(following)
-        self._received = found[-1].number
-        self._heard = max(self._heard, found[-1].serial)
-        return found
-
-    def _had(self, number: int) -> bool:
-        return number <= self._received or number in self._early
+        return self._inflow.hand_over(frame)
 
     def _acked(self, now: float, number: int) -> None:
         moved = False
         while self._unacked and self._unacked[0].number <= number:
             sent = self._unacked.popleft()
             moved = True
-            if not sent.again:
-                self._measure(now - sent.first_at)
+            if not sent.again:  # what was sent twice measures nothing (Karn)
+                self._round_trip.measure(now - sent.first_at)
         if moved:
             self._patience = 0
             self._wait(now)
-
-    def _measure(self, seconds: float) -> None:
-        """Jacobson's mean and deviation. What was sent twice measures nothing (Karn)."""
-        if self._round_trip == 0.0:
-            self._round_trip, self._deviation = seconds, seconds / 2
-            return
-        error = seconds - self._round_trip
-        self._round_trip += error / 8
-        self._deviation += (abs(error) - self._deviation) / 4
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -216,7 +248,7 @@ class Session:
         if not self._unacked or not self.connected:
             self._resend_at = inf
             return
-        usual = max(SHORTEST_RESEND_SECONDS, self._round_trip + 4 * self._deviation)
+        usual = self._round_trip.patience_seconds
         wait = min(usual * 2**self._patience, LONGEST_RESEND_SECONDS)
         self._resend_at = max(now, self._unacked[0].last_at) + wait
 
@@ -228,5 +260,7 @@ class Session:
     def _frame(self, number: int, serial: int, message: Message | None) -> Frame:
         self._ack_at = inf
         boots = (self.mine, self.boot)
-        theirs, received = self._their_stream, self._received
-        return Frame(boots, self._stream, number, serial, theirs, received, message)
+        theirs = self._inflow
+        return Frame(
+            boots, self._stream, number, serial, theirs.stream, theirs.received, message
+        )  # fmt: skip

@@ -3,6 +3,8 @@
 A child runs the user's script, so its frames are checked before they meet the state machine: one
 that doesn't fit is a ProtocolError, for which the child is killed. An older daemon's child may
 still run when a newer daemon adopts it, so the names on the wire stay as they are.
+
+Long because it is the whole vocabulary of one conversation, a dataclass for each word.
 """
 
 from __future__ import annotations
