@@ -28,6 +28,7 @@ from elasticd.core.membership.sessions import Session
 from elasticd.core.membership.views import Membership
 from elasticd.core.membership.votes import Votes
 from elasticd.core.node import Node
+from elasticd.core.saving.replicas import Replicas
 from elasticd.core.taking_part.elastic import Elastic
 from elasticd.core.words import effects as e
 from elasticd.core.words.messages import Message
@@ -221,7 +222,7 @@ def _no_self_check(switches: Switches) -> None:
 
 
 def manifest_early(switches: Switches) -> None:
-    switches.set(Checkpoints, "_wanted", lambda self, entry: 1)
+    switches.set(Replicas, "wanted", lambda self, entry: 1)
 
 
 def sync_that_lied(switches: Switches) -> None:

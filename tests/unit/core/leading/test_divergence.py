@@ -84,6 +84,6 @@ def test_a_model_that_differs_where_shards_do_not_keeps_its_shards_out() -> None
     found.on_shards(B, wrote(1, "bb", v="1"))
     found.on_shards(C, wrote(1, "aa", v="1"))
     (entry,) = found.entries.values()
-    assert entry.holders == {0: {A}, 1: {C}}
+    assert entry.copies.holders == {0: {A}, 1: {C}}
     (fault,) = faults(ctx)
     assert fault["culprit"] == B

@@ -1,0 +1,206 @@
+"""One checkpoint on its way: which nodes have what of it, and which can't."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Set
+from dataclasses import dataclass, field, replace
+
+from elasticd.checkpoints.manifest import Manifest, Shard, Stored
+from elasticd.core.saving.copies import Copies
+from elasticd.core.saving.filing import Filing
+from elasticd.core.saving.testimony import Testimony
+from elasticd.core.words.shards import ManifestStored, ShardsFailed, ShardsWritten
+from elasticd.settings.job import JobSpec
+from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Key:
+    """A state and into how many shards it was cut."""
+
+    lineage: Lineage
+    step: int
+    stamp: Stamp
+    count: int
+
+    @classmethod
+    def of(cls, said: ShardsWritten | ShardsFailed | ManifestStored | Manifest) -> Key:
+        return cls(said.lineage, said.step, said.stamp, said.count)
+
+    @property
+    def point(self) -> Point:
+        return Point(self.lineage, self.step, self.stamp)
+
+
+@dataclass(slots=True)
+class Entry:
+    """A state whose shards are being written or whose manifest is being stored, or the newest
+    consistent one, of which no copy may be missing for long."""
+
+    key: Key
+    generation: Tag
+    began: float
+    """When the first word of it came, in monotonic seconds."""
+    copies: Copies = field(init=False)
+    said: Testimony = field(default_factory=Testimony)
+    filing: Filing = field(default_factory=Filing)
+    heard: set[NodeId] = field(default_factory=set)
+    """Nodes that have written their shards, or will not."""
+    failed: dict[NodeId, str] = field(default_factory=dict)
+    """Nodes that can't store their part, and why."""
+    pulling: set[NodeId] = field(default_factory=set)
+    """Nodes that were asked to copy shards, and have not answered."""
+    disputed: bool = False
+    """The world that writes it has written something else than what a disk has of it already."""
+
+    def __post_init__(self) -> None:
+        self.copies = Copies(self.key.count)
+
+    @property
+    def lineage(self) -> Lineage:
+        return self.key.lineage
+
+    @property
+    def step(self) -> int:
+        return self.key.step
+
+    @property
+    def stamp(self) -> Stamp:
+        return self.key.stamp
+
+    @property
+    def manifest(self) -> Manifest | None:
+        return self.filing.manifest
+
+    @property
+    def models(self) -> dict[NodeId, str]:
+        return self.said.models
+
+    @property
+    def complete(self) -> bool:
+        """Every shard is on some node, and the model's digest known."""
+        return bool(self.said.digest) and self.copies.whole
+
+    def final(self) -> int:
+        """On how many nodes even the least held shard is with the manifest beside it: a shard
+        without one is, after a crash, nothing that anybody knows of."""
+        return self.copies.fewest(self.filing.stored)
+
+    def named(self, nodes: Set[NodeId]) -> int:
+        """As :meth:`final`, of those of ``nodes`` that the manifest names."""
+        manifest, stored = self.filing.manifest, self.filing.stored
+        return 0 if manifest is None else self.copies.named(manifest.holders, nodes & stored)
+
+    # --- what is heard of it ----------------------------------------------------------------------
+
+    def wrote(self, node: NodeId, written: ShardsWritten) -> list[int]:
+        """``node`` has these shards. Returns those that differ from what others have said."""
+        self.generation = written.generation
+        self.pulling.discard(node)
+        self.failed.pop(node, None)
+        self.heard.add(node)
+        self.said.take(node, written)
+        # With a manifest it is that one's model which counts, not the first writer's.
+        agrees = self.said.agrees(written) and (
+            self.manifest is not None or self.said.checks(written)
+        )
+        differ = []
+        for index, size, digest in written.shards:
+            same = self.copies.same(index, (size, digest))
+            if same and agrees:
+                self.copies.add(node, (index,))
+            else:
+                differ.append(index)
+        self.disputed = self.disputed or (bool(differ) and self.manifest is not None)
+        return differ
+
+    def stored(self, node: NodeId) -> None:
+        """``node`` has the manifest."""
+        self.filing.stored.add(node)
+        copies, manifest = self.copies, self.filing.manifest
+        if manifest is None or copies.has(node) or self.failed.pop(node, None) is None:
+            return
+        copies.add(node, manifest.held_by(node))  # its disk has come back after all
+
+    def announced(self, manifest: Manifest) -> bool:
+        """A disk has a manifest of it. False if that is of other shards than those known here."""
+        if not self.copies.settle({s.index: (s.bytes, s.digest) for s in manifest.shards}):
+            return False
+        filing, known = self.filing, self.filing.manifest
+        if known is None or not filing.stored:
+            # What is announced is to be found on the disks under the same generation.
+            filing.manifest = replace(manifest, holders=(known or manifest).holders)
+        return True
+
+    def compare(self, reports: Mapping[NodeId, tuple[Stored, ...]]) -> None:
+        """Take over from what nodes report what they have of it, final."""
+        assert self.manifest is not None
+        for node in sorted(reports):
+            same = (i for i in reports[node] if i.manifest.same_state(self.manifest))
+            self._found(node, next(same, None))
+
+    def _found(self, node: NodeId, item: Stored | None) -> None:
+        if item is None:
+            if node in self.filing.stored:
+                self.forget(node)
+            return
+        self.filing.stored.add(node)
+        self.filing.asked.setdefault(node, self.began)
+        self.copies.put(node, item.held)
+
+    def forget(self, node: NodeId) -> None:
+        """A node is gone, or was started again and swept its disk."""
+        self.copies.drop(node)
+        self.filing.forget(node)
+        self.heard.discard(node)
+        self.pulling.discard(node)
+        self.failed.pop(node, None)
+
+    def restart(self, gone: Iterable[NodeId]) -> None:
+        """A new view, without these or with other runs of them."""
+        for node in gone:
+            self.forget(node)
+        self.pulling.clear()
+        self.filing.forget_unanswered()
+
+    # --- what there is to tell --------------------------------------------------------------------
+
+    def unanswered(self) -> list[tuple[NodeId, float]]:
+        """Who was asked to store the manifest and has not answered, and when that was."""
+        return [(node, at) for node, at in self.filing.open() if node not in self.failed]
+
+    def can_store(self, node: NodeId) -> bool:
+        """Whether the manifest is of use on ``node``."""
+        refuses = node in self.failed and not self.copies.has(node)
+        return node not in self.filing.rejected and not refuses
+
+    def stands(self, wanted: int, nodes: Collection[NodeId]) -> bool:
+        """Whether the manifest that was told names enough of ``nodes``, and nobody in vain."""
+        if self.manifest is None:
+            return False
+        rows = zip(self.manifest.holders, self.copies.listed(), strict=True)
+        return all(
+            # A listed holder that has nothing would refuse the manifest.
+            set(named) <= set(held) and len(set(named).intersection(nodes)) >= wanted
+            for named, held in rows
+        )
+
+    def made(self, job: JobId, spec: JobSpec, parent: Point | None, wall: float) -> Manifest:
+        """The manifest of what is known now."""
+        key = self.key
+        return Manifest(
+            job=job,
+            lineage=key.lineage,
+            parent=parent,
+            step=key.step,
+            stamp=key.stamp,
+            generation=self.generation,
+            samples=key.step * spec.batch.global_,
+            micro=spec.batch.micro,
+            count=key.count,
+            shards=tuple(Shard(*row) for row in self.copies.table()),
+            holders=self.copies.listed(),
+            digest=self.said.digest,
+            created_seconds=wall,
+            metric=self.said.measured.metric,
+        )

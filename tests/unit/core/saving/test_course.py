@@ -1,0 +1,108 @@
+"""Which checkpoints are of the line that is trained, and how a state is cut that was cut before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from elasticd.checkpoints.manifest import Stored
+from elasticd.core.words.shards import (
+    ManifestStore,
+)
+from elasticd.types import Lineage, Point
+from tests.unit.core.saving.desk import LINE, STAMP, A, B, C, Desk, world_of
+
+
+def test_an_older_checkpoint_does_not_replace_a_newer_one() -> None:
+    desk = Desk()
+    for step in (20, 10):
+        for node in (A, B):
+            desk.wrote(node, 0, 1, step=step)
+            desk.asked(ManifestStore)
+        for node in (A, B):
+            desk.stored(node, step)
+    assert desk.announced() == [20]
+
+
+def test_the_same_state_is_not_cut_twice() -> None:
+    """Two cuts of one state would be one folder on disk: the first that is stored stands."""
+    desk = Desk()
+    desk.wrote(A, 0, 1)
+    desk.wrote(B, 0, 1)
+    point = Point(LINE, 10, STAMP)
+    assert desk.made.covers(point)
+    fresh = Desk()
+    fresh.wrote(A, 0)
+    assert not fresh.made.covers(replace(point, lineage=Lineage("22")))
+    assert fresh.made.entries == {}, "its files will be written over"
+
+
+def test_an_answer_about_another_cut_of_the_state_counts_for_nothing() -> None:
+    """Simulator, seed 5028: the world shrank while a node stored what the larger one had cut."""
+    desk = Desk(A, replicas=1)
+    desk.wrote(A, 0, count=1)
+    desk.stored(A, count=2)
+    assert desk.announced() == []
+    desk.stored(A, count=1)
+    assert desk.announced() == [10]
+
+
+def test_a_state_is_written_again_as_it_was_cut_before() -> None:
+    """Simulator, seed 337: the last state was cut in three, one shard went with its node, and the
+    two disks that had the manifest took no other cut."""
+    desk = Desk(replicas=1)
+    point = Point(LINE, 10, STAMP)
+    assert desk.made.cut_of(point) == 0
+    for index, node in enumerate((A, B, C)):
+        desk.wrote(node, index, count=3)
+    assert desk.made.cut_of(point) == 3, "they are storing it now"
+    left = Stored(desk.manifest(), (0,))
+    later = Desk()
+    later.made.learn({A: (left,), B: ()})
+    assert later.made.cut_of(point) == 3
+    assert later.made.cut_of(replace(point, lineage=Lineage("22"))) == 0
+
+
+def test_what_a_restore_has_left_does_not_stand_in_the_way() -> None:
+    """Step 20 was committed, but its shards were away when the job went back to step 10."""
+    desk = Desk()
+    for step in (10, 20):
+        for node in (A, B):
+            desk.wrote(node, 0, 1, step=step)
+        if step == 10:
+            base = Stored(desk.manifest(), (0, 1))
+        else:
+            left = Stored(desk.manifest(), (0, 1))
+        for node in (A, B):
+            desk.stored(node, step)
+    assert desk.made.newest == left.manifest
+    desk.made.learn({A: (base,), C: ()})
+    second = replace(world_of(A, C), lineage=Lineage("22"), parent=Point(LINE, 10, STAMP))
+    desk.made.enter(replace(second, step=10, manifest=base.manifest))
+    assert desk.made.newest is not None and desk.made.newest.point == Point(LINE, 10, STAMP)
+    assert desk.made.covers(Point(Lineage("22"), 10, STAMP))
+    # The node that has step 20 is back, and has shards of it.
+    desk.made.learn({A: (base,), B: (base, left), C: ()})
+    desk.wrote(B, 0, 1, step=20)
+    desk.wrote(A, 0, 1, step=20)
+    assert desk.made.newest.step == 10
+    for step in (15, 20):
+        for node in (A, C):
+            desk.wrote(node, 0, 1, step=step, lineage=Lineage("22"))
+        for node in (A, C):
+            desk.stored(node, step, lineage=Lineage("22"))
+    assert desk.announced() == [10, 20, 15, 20]
+    assert desk.made.newest.lineage == "22"
+
+
+def test_a_new_leader_drops_a_restored_job_s_abandoned_checkpoints_too() -> None:
+    first = Desk()
+    for node in (A, B):
+        first.wrote(node, 0, 1, step=20)
+    left = Stored(first.manifest(), (0, 1))
+    desk = Desk()
+    desk.made.learn({A: (left,), B: (left,), C: ()})
+    assert desk.made.newest == left.manifest
+    desk.made.enter(replace(world_of(A, B), lineage=Lineage("22"), parent=Point(LINE, 10, STAMP)))
+    assert desk.made.newest is None
+    desk.wrote(A, 0, 1, step=20)
+    assert desk.made.entries == {}
