@@ -222,7 +222,7 @@ def _no_self_check(switches: Switches) -> None:
 
 
 def manifest_early(switches: Switches) -> None:
-    switches.set(Replicas, "wanted", lambda self, entry: 1)
+    switches.set(Replicas, "wanted", lambda self, checkpoint: 1)
 
 
 def sync_that_lied(switches: Switches) -> None:

@@ -10,21 +10,27 @@ began. Only checkpoints of the line that is trained now count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import InitVar, dataclass, field
 
 from elasticd.checkpoints import choose
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.context import Context
 from elasticd.core.saving import telling
-from elasticd.core.saving.course import Course, Reports
-from elasticd.core.saving.entries import Entry, Key
+from elasticd.core.saving.checkpoint import Checkpoint, Key
+from elasticd.core.saving.descent import Descent, Reports
 from elasticd.core.saving.errands import Errands
 from elasticd.core.saving.replicas import Replicas
 from elasticd.core.saving.rhythm import Rhythm
 from elasticd.core.saving.shelf import Shelf
 from elasticd.core.words.records import View, World
-from elasticd.core.words.shards import Consistent, ManifestStored, ShardsFailed, ShardsWritten
+from elasticd.core.words.shards import (
+    Consistent,
+    Digest,
+    ManifestStored,
+    ShardsFailed,
+    ShardsWritten,
+)
 from elasticd.recovery.lineages import Left, remaining
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId, Lineage, NodeId, Point, Stamp
@@ -38,7 +44,7 @@ class Checkpoints:
     job: JobId
     spec: JobSpec
     view: InitVar[View]
-    course: Course = field(default_factory=Course)
+    descent: Descent = field(default_factory=Descent)
     shelf: Shelf = field(default_factory=Shelf)
     replicas: Replicas = field(init=False)
     errands: Errands = field(init=False)
@@ -47,9 +53,9 @@ class Checkpoints:
     """What every member of the view said that it has; empty until all have spoken."""
 
     def __post_init__(self, view: View) -> None:
-        course, shelf = self.course, self.shelf
-        self.replicas = Replicas(self.spec, course, shelf, view)
-        self.errands = Errands(self.ctx, self.job, self.spec, course, shelf, self.replicas)
+        descent, shelf = self.descent, self.shelf
+        self.replicas = Replicas(self.spec, descent, shelf, view)
+        self.errands = Errands(self.ctx, self.job, self.spec, descent, shelf, self.replicas)
         self.rhythm = Rhythm(self.ctx, self.job, self.spec)
 
     # --- what others see of it --------------------------------------------------------------------
@@ -60,67 +66,45 @@ class Checkpoints:
         return self.shelf.newest
 
     @property
-    def entries(self) -> dict[Key, Entry]:
+    def open(self) -> dict[Key, Checkpoint]:
         """The checkpoints that are not consistent yet."""
-        return self.shelf.entries
+        return self.shelf.open
 
     @property
     def parents(self) -> dict[Lineage, Point | None]:
         """Where lineages were opened."""
-        return self.course.parents
+        return self.descent.parents
 
     @property
     def spoilt(self) -> Left:
-        return self.course.spoilt
+        return self.descent.spoilt
 
-    @property
-    def world(self) -> World | None:
-        return self.course.world
-
-    @world.setter
-    def world(self, world: World | None) -> None:
-        self.course.world = world
-
-    @property
-    def changed(self) -> bool:
-        """Another one became the newest since somebody looked."""
-        return self.shelf.changed
-
-    @changed.setter
-    def changed(self, changed: bool) -> None:
-        self.shelf.changed = changed
-
-    @property
-    def domains(self) -> dict[NodeId, str]:
-        """Failure domains of nodes, where they are known."""
-        return self.replicas.domains
-
-    @property
-    def leaving(self) -> frozenset[NodeId]:
-        """Nodes that are drained."""
-        return self.replicas.leaving
-
-    @leaving.setter
-    def leaving(self, nodes: frozenset[NodeId]) -> None:
-        self.replicas.leaving = nodes
+    def news(self) -> bool:
+        """Whether another one became the newest since somebody asked."""
+        changed, self.shelf.changed = self.shelf.changed, False
+        return changed
 
     def lineages(self) -> frozenset[Lineage]:
         """Those of which a checkpoint is known, be it an unfinished one."""
-        return frozenset(entry.lineage for entry in self.shelf.all())
+        return frozenset(checkpoint.lineage for checkpoint in self.shelf.all())
 
     # --- the line that is trained -----------------------------------------------------------------
 
     def enter(self, world: World) -> None:
         """A world was formed or adopted: what is not of its line is none of its checkpoints."""
-        self.course.enter(world)
+        self.descent.enter(world)
         self.rhythm.enter(world)
-        if self.newest is not None and not self.course.has(self.newest.point):
+        if self.newest is not None and not self.descent.has(self.newest.point):
             self.shelf.demote()
-        self.shelf.drop(lambda entry: not self.course.has(entry.key.point))
+        self.shelf.drop(lambda one: not self.descent.has(one.key.point))
         base = self._of_manifest(world.manifest) if world.manifest is not None else None
         if base is not None and self.newest is None:
             self.shelf.promote(base)
         self.learn(self.reports)
+
+    def forget_world(self) -> None:
+        """It is not known which one trains, or will."""
+        self.descent.world = None
 
     def spoil(self, lineage: Lineage, step: int) -> None:
         """Nobody knows whose state after ``step`` is right: no checkpoint counts from there on but
@@ -128,15 +112,23 @@ class Checkpoints:
         newest = self.newest
         if newest is not None and newest.lineage == lineage and newest.step >= step:
             return
-        self.course.spoil(lineage, step)
-        self.shelf.drop(lambda entry: self.course.is_spoilt(entry.lineage, entry.step))
+        self.descent.spoil(lineage, step)
+        self.shelf.drop(lambda one: self.descent.is_spoilt(one.lineage, one.step))
         self.reports = remaining(self.reports, self.spoilt)
 
     def on_view(self, view: View, gone: Iterable[NodeId]) -> None:
         self.replicas.view, self.reports = view, {}
         nodes = tuple(gone)
-        for entry in self.shelf.all():
-            entry.restart(nodes)
+        for checkpoint in self.shelf.all():
+            checkpoint.restart(nodes)
+
+    def locate(self, node: NodeId, domain: str) -> None:
+        """What fails together with ``node``, if that is known."""
+        self.replicas.domains[node] = domain
+
+    def drain(self, nodes: frozenset[NodeId]) -> None:
+        """These may be switched off: others are to have copies."""
+        self.replicas.leaving = nodes
 
     # --- what is heard ----------------------------------------------------------------------------
 
@@ -145,78 +137,85 @@ class Checkpoints:
         self.reports = remaining(reports, self.spoilt)
         if self.shelf.home is not None and reports:
             self.shelf.home.compare(self.reports)
-        choice, ours = self.course.newest(reports), set(self.entries)
-        entry = self._found(choice.manifest) if choice is not None else None
+        choice, ours = self.descent.newest(reports), set(self.open)
+        found = self._found(choice.manifest) if choice is not None else None
         # One that an earlier leader has finished, it has announced; ours is announced by advance().
-        theirs = entry is not None and entry.key not in ours
-        if entry is not None and theirs and entry.complete and self.replicas.durable(entry):
-            self.shelf.promote(entry)
-        if self.course.world is None:
+        theirs = found is not None and found.key not in ours
+        if found is not None and theirs and found.complete and self.replicas.durable(found):
+            self.shelf.promote(found)
+        if self.descent.world is None:
             return
         whole = choice.manifest.step if choice is not None else -1
         for manifest in [item.manifest for items in reports.values() for item in items]:
             # What is missing of it may be on nodes that have written it and have no manifest yet.
-            if manifest.step > whole and self.course.has(manifest.point):
+            if manifest.step > whole and self.descent.has(manifest.point):
                 self._found(manifest)
 
-    def _found(self, manifest: Manifest) -> Entry | None:
+    def _found(self, manifest: Manifest) -> Checkpoint | None:
         """Take a checkpoint in that disks have, if it is newer than the newest."""
-        entry = None if self.shelf.over(manifest.step) else self._of_manifest(manifest)
-        if entry is not None:
-            entry.compare(self.reports)
-        return entry
+        checkpoint = None if self.shelf.over(manifest.step) else self._of_manifest(manifest)
+        if checkpoint is not None:
+            checkpoint.compare(self.reports)
+        return checkpoint
 
-    def _of_manifest(self, manifest: Manifest) -> Entry | None:
-        entry = self.shelf.of_manifest(manifest, self.ctx.now)
-        if entry is not None:
+    def _of_manifest(self, manifest: Manifest) -> Checkpoint | None:
+        checkpoint = self.shelf.of_manifest(manifest, self.ctx.now)
+        if checkpoint is not None:
             self.parents.setdefault(manifest.lineage, manifest.parent)
-        return entry
+        return checkpoint
 
-    def _entry(self, said: ShardsWritten | ShardsFailed) -> Entry | None:
+    def _checkpoint(self, said: ShardsWritten | ShardsFailed) -> Checkpoint | None:
         """The checkpoint that a member speaks of; None if it is over or of another line."""
         key, shelf = Key.of(said), self.shelf
         if shelf.home is not None and shelf.home.key == key:
             return shelf.home
-        if shelf.over(said.step) or self.course.is_spoilt(said.lineage, said.step):
+        if shelf.over(said.step) or self.descent.is_spoilt(said.lineage, said.step):
             return None
-        if key not in shelf.entries:
-            if not self.course.has(key.point):
+        if key not in shelf.open:
+            if not self.descent.has(key.point):
                 return None
             shelf.begin(key, said.generation, self.ctx.now)
             shelf.bound()
-        return shelf.entries.get(key)
+        return shelf.open.get(key)
 
     def on_shards(self, node: NodeId, written: ShardsWritten) -> None:
-        entry = self._entry(written)
-        if entry is None:
+        checkpoint = self._checkpoint(written)
+        if checkpoint is None:
             return
-        if entry.manifest is None and entry.generation != written.generation:
-            if written.generation < entry.generation:
+        if checkpoint.manifest is None and checkpoint.generation != written.generation:
+            if written.generation < checkpoint.generation:
                 return
             # A later world writes all of it again: of a member that had diverged nothing may stay.
-            entry = self.shelf.begin(entry.key, written.generation, self.ctx.now)
-        for index in entry.wrote(node, written):
-            telling.diverged(self.ctx, self.job, entry, node, index, self.course.world)
+            checkpoint = self.shelf.begin(checkpoint.key, written.generation, self.ctx.now)
+        for index in checkpoint.wrote(node, written):
+            telling.diverged(self.ctx, self.job, checkpoint, node, index, self.descent.world)
 
     def on_failed(self, node: NodeId, failed: ShardsFailed) -> None:
         """A member has not stored its part, or a copy that it was asked for."""
-        entry = self._entry(failed)
-        if entry is None:
+        checkpoint = self._checkpoint(failed)
+        if checkpoint is None:
             return
-        entry.heard.add(node)
-        keeps = self.errands.not_copied(entry, node)
+        checkpoint.heard.add(node)
+        keeps = self.errands.not_copied(checkpoint, node)
         if failed.refused:
-            self.errands.do_without(entry, node, failed.reason, keeps)
+            self.errands.do_without(checkpoint, node, failed.reason, keeps)
 
     def on_stored(self, node: NodeId, stored: ManifestStored) -> None:
         key = Key.of(stored)
-        for entry in self.shelf.all():
-            if entry.manifest is None or entry.key != key or node not in entry.filing.asked:
+        for checkpoint in self.shelf.all():
+            if checkpoint.key != key or node not in checkpoint.filing.asked:
                 continue
             if stored.ok:
-                entry.stored(node)
+                checkpoint.stored(node)
             else:
-                self.errands.not_stored(entry, node, stored)
+                self.errands.not_stored(checkpoint, node, stored)
+
+    def models(self) -> Iterator[tuple[NodeId, Digest]]:
+        """What writers have told of their models, at checkpoints that are not consistent yet."""
+        for checkpoint in list(self.open.values()):
+            state = (self.job, checkpoint.generation, checkpoint.step, checkpoint.stamp)
+            for node, check in sorted(checkpoint.said.models.items()):
+                yield node, Digest(*state, check)
 
     # --- what a leader asks -----------------------------------------------------------------------
 
@@ -235,7 +234,7 @@ class Checkpoints:
     def disputed(self, step: int) -> bool:
         """Whether a disk has a part of the state after ``step`` that nobody can complete: all
         members of the world have written theirs, which is another."""
-        found = [e for e in self.entries.values() if e.step == step and e.disputed]
+        found = [e for e in self.open.values() if e.step == step and e.disputed]
         return any(not e.complete and not self.replicas.writing(e) for e in found)
 
     def covers(self, point: Point) -> bool:
@@ -250,30 +249,30 @@ class Checkpoints:
         }
         if choose.newest(kept) is not None:
             return True
-        same = [e for e in self.entries.values() if (e.step, e.stamp) == name]
+        same = [e for e in self.open.values() if (e.step, e.stamp) == name]
         if any(e.manifest is not None and e.complete for e in same):
             return True
         # The next world writes the same files, under another lineage or with other cuts.
-        self.shelf.drop(lambda entry: (entry.step, entry.stamp) == name)
+        self.shelf.drop(lambda one: (one.step, one.stamp) == name)
         return False
 
     # --- what is to be done -----------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Go on with every entry as far as can be."""
+        """Go on with every checkpoint as far as can be."""
         chosen: set[tuple[int, Stamp]] = set()
-        order = sorted(self.entries.values(), key=lambda e: (e.manifest is None, e.step, e.key))
-        for entry in order:
-            name = (entry.step, entry.stamp)
-            if self.shelf.over(entry.step):
-                self.entries.pop(entry.key, None)
+        order = sorted(self.open.values(), key=lambda e: (e.manifest is None, e.step, e.key))
+        for checkpoint in order:
+            name = (checkpoint.step, checkpoint.stamp)
+            if self.shelf.over(checkpoint.step):
+                self.open.pop(checkpoint.key, None)
                 continue
-            self.errands.expire(entry)
-            if not entry.complete or name in chosen:
+            self.errands.expire(checkpoint)
+            if not checkpoint.complete or name in chosen:
                 continue
             chosen.add(name)
-            if self.errands.further(entry) and self.replicas.durable(entry):
-                self._announce(entry)
+            if self.errands.further(checkpoint) and self.replicas.durable(checkpoint):
+                self._announce(checkpoint)
         home = self.shelf.home
         if home is not None and home.complete and self.reports:
             self.errands.expire(home)
@@ -282,11 +281,11 @@ class Checkpoints:
 
     def deadlines(self) -> list[float]:
         """When to call :meth:`advance` though nothing was heard."""
-        return [time for entry in self.shelf.all() for time in self.errands.deadlines(entry)]
+        return [time for one in self.shelf.all() for time in self.errands.deadlines(one)]
 
-    def _announce(self, entry: Entry) -> None:
-        self.shelf.promote(entry)
-        telling.committed(self.ctx, self.job, entry, self.spec.checkpoint.replicas)
+    def _announce(self, checkpoint: Checkpoint) -> None:
+        self.shelf.promote(checkpoint)
+        telling.committed(self.ctx, self.job, checkpoint, self.spec.checkpoint.replicas)
         for node in self.replicas.view.members:
-            self.ctx.send(node, Consistent(self.job, entry.lineage, entry.step))
-        self.rhythm.choose(entry.step, entry.said.measured, self.course.world)
+            self.ctx.send(node, Consistent(self.job, checkpoint.lineage, checkpoint.step))
+        self.rhythm.choose(checkpoint.step, checkpoint.said.measured, self.descent.world)

@@ -150,7 +150,7 @@ class Driver:
         office.statuses[node] = status
         if not office.silent(stage.phase.since):
             office.checkpoints.learn(office.roster.stored())
-        office.checkpoints.domains[node] = status.domain
+        office.checkpoints.locate(node, status.domain)
         stage.bulletin.due = True
         office.tries.heard()
         if status.fatal:

@@ -154,10 +154,9 @@ class Office:
 
     def advance(self) -> bool:
         """Go on with the checkpoints; whether another one is the newest now."""
-        self.checkpoints.leaving = self.wishes.unwanted
+        self.checkpoints.drain(self.wishes.unwanted)
         self.checkpoints.advance()
-        changed, self.checkpoints.changed = self.checkpoints.changed, False
-        return changed
+        return self.checkpoints.news()
 
     # --- worlds -----------------------------------------------------------------------------------
 

@@ -85,7 +85,7 @@ class Stage:
         """Another world is known than the one that is waited for to be made again."""
         self.phase = Orienting(self.office, self.phase.since, self.phase.why)
         # What is told of its checkpoints before we take it over counts.
-        self.office.checkpoints.world = None
+        self.office.checkpoints.forget_world()
 
     def follow(self, found: Next | None) -> None:
         """Carry out what follows from what a phase has heard."""
@@ -142,10 +142,8 @@ class Stage:
 
     def _compare_models(self) -> None:
         """By what members have told of checkpoints before their world counted as running."""
-        for entry in list(self.office.checkpoints.entries.values()):
-            for node, digest in sorted(entry.models.items()):
-                told = Digest(self.office.job, entry.generation, entry.step, entry.stamp, digest)
-                self.compare(node, told)
+        for node, told in list(self.office.checkpoints.models()):
+            self.compare(node, told)
 
     def compare(self, node: NodeId, told: Digest) -> None:
         """What a member's parameters are like while its world runs."""

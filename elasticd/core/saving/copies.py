@@ -16,7 +16,7 @@ _NOBODY: frozenset[NodeId] = frozenset()
 
 
 @dataclass(slots=True)
-class Copies:
+class ShardCopies:
     """Of a state that was cut into ``count`` shards."""
 
     count: int

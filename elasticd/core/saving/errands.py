@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from elasticd.core.context import Context
 from elasticd.core.saving import telling
-from elasticd.core.saving.course import Course
-from elasticd.core.saving.entries import Entry
+from elasticd.core.saving.checkpoint import Checkpoint
+from elasticd.core.saving.descent import Descent
 from elasticd.core.saving.replicas import Replicas
 from elasticd.core.saving.shelf import Shelf
 from elasticd.core.words.shards import ManifestStore, ManifestStored, PullShards
@@ -23,7 +23,7 @@ class Errands:
     ctx: Context
     job: JobId
     spec: JobSpec
-    course: Course
+    descent: Descent
     shelf: Shelf
     replicas: Replicas
     retry_at: float = 0.0
@@ -31,98 +31,102 @@ class Errands:
 
     # --- what is asked ----------------------------------------------------------------------------
 
-    def further(self, entry: Entry) -> bool:
+    def further(self, checkpoint: Checkpoint) -> bool:
         """Have what is missing copied; whether each shard is on enough nodes."""
-        if self.replicas.held(entry) < self.replicas.wanted(entry):
-            self._pull(entry)
+        if self.replicas.held(checkpoint) < self.replicas.wanted(checkpoint):
+            self._pull(checkpoint)
             return False
-        self._store(entry)
+        self._store(checkpoint)
         return True
 
-    def _pull(self, entry: Entry) -> None:
+    def _pull(self, checkpoint: Checkpoint) -> None:
         """Let nodes copy shards that too few hold: those beside a world of one have nothing to do.
 
         Nothing while members of the world that makes the checkpoint may still be writing.
         """
-        if entry.pulling or self.ctx.now < self.retry_at or self.replicas.may_suffice(entry):
+        if checkpoint.pulling or self.ctx.now < self.retry_at:
             return
-        key, copies = entry.key, entry.copies
+        if self.replicas.may_suffice(checkpoint):
+            return
+        key, copies = checkpoint.key, checkpoint.copies
         pull = PullShards(
-            self.job, entry.generation, key.lineage, key.step, key.stamp, key.count,
-            entry.said.digest, copies.table(), copies.listed(),
+            self.job, checkpoint.generation, key.lineage, key.step, key.stamp, key.count,
+            checkpoint.said.digest, copies.table(), copies.listed(),
         )  # fmt: skip
-        missing = self.replicas.wanted(entry) - self.replicas.held(entry)
-        for node in self.replicas.able(entry)[:missing]:
-            entry.pulling.add(node)
+        missing = self.replicas.wanted(checkpoint) - self.replicas.held(checkpoint)
+        for node in self.replicas.able(checkpoint)[:missing]:
+            checkpoint.pulling.add(node)
             self.ctx.send(node, pull)
 
-    def _store(self, entry: Entry) -> None:
+    def _store(self, checkpoint: Checkpoint) -> None:
         """Tell every node of the manifest that can have it, and has not been told."""
-        replicas, manifest = self.replicas, entry.manifest
-        if manifest is None or not entry.stands(replicas.wanted(entry), replicas.lasting(entry)):
-            made = manifest or entry.made(
-                self.job, self.spec, self.course.parents.get(entry.lineage), self.ctx.wall
-            )
-            manifest = replace(made, holders=entry.copies.listed())
-            entry.filing.write(manifest)
+        replicas, manifest = self.replicas, checkpoint.manifest
+        wanted, lasting = replicas.wanted(checkpoint), replicas.lasting(checkpoint)
+        if manifest is None or not checkpoint.stands(wanted, lasting):
+            parent = self.descent.parents.get(checkpoint.lineage)
+            made = manifest or checkpoint.made(self.job, self.spec, parent, self.ctx.wall)
+            manifest = replace(made, holders=checkpoint.copies.listed())
+            checkpoint.filing.write(manifest)
         for node in replicas.view.members:
-            if entry.can_store(node) and entry.filing.ask(node, self.ctx.now):
+            if checkpoint.can_store(node) and checkpoint.filing.ask(node, self.ctx.now):
                 self.ctx.send(node, ManifestStore(self.job, manifest))
 
     # --- what comes of it -------------------------------------------------------------------------
 
-    def not_copied(self, entry: Entry, node: NodeId) -> bool:
+    def not_copied(self, checkpoint: Checkpoint, node: NodeId) -> bool:
         """Whether ``node`` was to copy shards, which has failed."""
-        copies = node in entry.pulling
+        copies = node in checkpoint.pulling
         if copies:
-            entry.pulling.discard(node)
+            checkpoint.pulling.discard(node)
             self.retry_at = self._later()
         return copies
 
-    def not_stored(self, entry: Entry, node: NodeId, stored: ManifestStored) -> None:
+    def not_stored(self, checkpoint: Checkpoint, node: NodeId, stored: ManifestStored) -> None:
         """``node`` has not taken the manifest."""
         self.ctx.log("warning", "manifest not stored", node=node, reason=stored.reason)
         if not stored.refused:
-            entry.forget(node)
-            entry.heard.add(node)
-            entry.filing.rejected.add(node)
-        elif not entry.copies.needs(node):
-            self.do_without(entry, node, stored.reason)
-        elif entry.filing.put_off(node, self._later()):
-            telling.refused(self.ctx, self.job, entry, node, stored.reason)
+            checkpoint.forget(node)
+            checkpoint.heard.add(node)
+            checkpoint.filing.rejected.add(node)
+        elif not checkpoint.copies.needs(node):
+            self.do_without(checkpoint, node, stored.reason)
+        elif checkpoint.filing.put_off(node, self._later()):
+            telling.refused(self.ctx, self.job, checkpoint, node, stored.reason)
 
-    def do_without(self, entry: Entry, node: NodeId, reason: str, keeps: bool = False) -> None:
+    def do_without(
+        self, checkpoint: Checkpoint, node: NodeId, reason: str, keeps: bool = False
+    ) -> None:
         """A node can't store its part, or more than what it ``keeps``: others do, or the checkpoint
         has fewer replicas."""
-        told = node in entry.failed
+        told = node in checkpoint.failed
         if not keeps:
-            entry.forget(node)
-        entry.heard.add(node)
-        entry.failed[node] = reason
+            checkpoint.forget(node)
+        checkpoint.heard.add(node)
+        checkpoint.failed[node] = reason
         if not told:
-            telling.refused(self.ctx, self.job, entry, node, reason)
+            telling.refused(self.ctx, self.job, checkpoint, node, reason)
 
-    def expire(self, entry: Entry) -> None:
+    def expire(self, checkpoint: Checkpoint) -> None:
         """Do without nodes that have said nothing for too long: their disks hang, maybe."""
         now, limit = self.ctx.now, self.ctx.timing.write_seconds
-        late = self.replicas.writing(entry) if now >= entry.began + limit else []
+        late = self.replicas.writing(checkpoint) if now >= checkpoint.began + limit else []
         for node in late:
-            self.do_without(entry, node, f"it has not written its shards in {limit:g} s")
-        if self.replicas.durable(entry):
+            self.do_without(checkpoint, node, f"it has not written its shards in {limit:g} s")
+        if self.replicas.durable(checkpoint):
             return
-        for node, at in sorted(entry.unanswered()):
+        for node, at in sorted(checkpoint.unanswered()):
             if now >= at + limit:
-                self.do_without(entry, node, f"it has not stored the manifest in {limit:g} s")
+                self.do_without(checkpoint, node, f"it has not stored the manifest in {limit:g} s")
 
-    def deadlines(self, entry: Entry) -> list[float]:
+    def deadlines(self, checkpoint: Checkpoint) -> list[float]:
         """When to look at it again though nothing was heard."""
         limit, replicas = self.ctx.timing.write_seconds, self.replicas
-        times = [entry.began + limit] if replicas.writing(entry) else []
-        if not replicas.durable(entry):
-            times += [at + limit for _, at in entry.unanswered()]
-            times += entry.filing.again.values()
-        short = replicas.held(entry) < replicas.wanted(entry) and entry.complete
-        if short and not entry.pulling and replicas.able(entry):
+        times = [checkpoint.began + limit] if replicas.writing(checkpoint) else []
+        if not replicas.durable(checkpoint):
+            times += [at + limit for _, at in checkpoint.unanswered()]
+            times += checkpoint.filing.again.values()
+        short = replicas.held(checkpoint) < replicas.wanted(checkpoint) and checkpoint.complete
+        if short and not checkpoint.pulling and replicas.able(checkpoint):
             times.append(self.retry_at)
         return times
 

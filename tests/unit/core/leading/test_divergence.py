@@ -83,7 +83,7 @@ def test_a_model_that_differs_where_shards_do_not_keeps_its_shards_out() -> None
     found.on_shards(A, wrote(0, "aa", w="1"))
     found.on_shards(B, wrote(1, "bb", v="1"))
     found.on_shards(C, wrote(1, "aa", v="1"))
-    (entry,) = found.entries.values()
-    assert entry.copies.holders == {0: {A}, 1: {C}}
+    (checkpoint,) = found.open.values()
+    assert checkpoint.copies.holders == {0: {A}, 1: {C}}
     (fault,) = faults(ctx)
     assert fault["culprit"] == B

@@ -106,6 +106,6 @@ class Desk:
         return [emit.fields["step"] for emit in self.emitted("checkpoint_committed")]
 
     def manifest(self) -> Manifest:
-        (entry,) = self.made.entries.values()
-        assert entry.manifest is not None
-        return entry.manifest
+        (checkpoint,) = self.made.open.values()
+        assert checkpoint.manifest is not None
+        return checkpoint.manifest

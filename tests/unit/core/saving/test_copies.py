@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from elasticd.core.saving.copies import Copies
+from elasticd.core.saving.copies import ShardCopies
 from elasticd.types import NodeId
 
 A, B, C = (NodeId(name) for name in "abc")
 
 
-def copies(**held: tuple[int, ...]) -> Copies:
-    made = Copies(2)
+def copies(**held: tuple[int, ...]) -> ShardCopies:
+    made = ShardCopies(2)
     for node, indices in held.items():
         made.add(NodeId(node), indices)
     return made

@@ -178,7 +178,7 @@ def test_a_copy_that_went_with_its_node_is_made_again() -> None:
 
 def test_what_a_drained_node_holds_is_copied_to_one_that_stays() -> None:
     desk = Desk()
-    desk.made.leaving = frozenset({B})
+    desk.made.drain(frozenset({B}))
     desk.wrote(A, 0, 1)
     desk.wrote(B, 0, 1)
     kept = Stored(desk.manifest(), (0, 1))
@@ -200,7 +200,7 @@ def test_what_a_drained_node_holds_is_copied_to_one_that_stays() -> None:
 
 def test_where_all_are_drained_nothing_is_copied() -> None:
     desk = Desk()
-    desk.made.leaving = frozenset({A, B, C})
+    desk.made.drain(frozenset({A, B, C}))
     desk.wrote(A, 0, 1)
     desk.wrote(B, 0, 1)
     kept = Stored(desk.manifest(), (0, 1))
@@ -229,6 +229,7 @@ def test_a_node_whose_disk_takes_no_copy_keeps_what_it_has_written() -> None:
 
 def test_a_node_of_another_failure_domain_gets_the_copy() -> None:
     desk = Desk()
-    desk.made.domains.update({A: "strip 1", B: "strip 1", C: "strip 2"})
+    for node, domain in ((A, "strip 1"), (B, "strip 1"), (C, "strip 2")):
+        desk.made.locate(node, domain)
     desk.wrote(A, 0, 1)
     assert desk.asked(PullShards) == [C]

@@ -33,7 +33,7 @@ def test_the_same_state_is_not_cut_twice() -> None:
     fresh = Desk()
     fresh.wrote(A, 0)
     assert not fresh.made.covers(replace(point, lineage=Lineage("22")))
-    assert fresh.made.entries == {}, "its files will be written over"
+    assert fresh.made.open == {}, "its files will be written over"
 
 
 def test_an_answer_about_another_cut_of_the_state_counts_for_nothing() -> None:
@@ -105,4 +105,4 @@ def test_a_new_leader_drops_a_restored_job_s_abandoned_checkpoints_too() -> None
     desk.made.enter(replace(world_of(A, B), lineage=Lineage("22"), parent=Point(LINE, 10, STAMP)))
     assert desk.made.newest is None
     desk.wrote(A, 0, 1, step=20)
-    assert desk.made.entries == {}
+    assert desk.made.open == {}

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
-from elasticd.core.saving.copies import Copies
+from elasticd.core.saving.copies import ShardCopies
 from elasticd.core.saving.filing import Filing
 from elasticd.core.saving.testimony import Testimony
 from elasticd.core.words.shards import ManifestStored, ShardsFailed, ShardsWritten
@@ -33,7 +33,7 @@ class Key:
 
 
 @dataclass(slots=True)
-class Entry:
+class Checkpoint:
     """A state whose shards are being written or whose manifest is being stored, or the newest
     consistent one, of which no copy may be missing for long."""
 
@@ -41,7 +41,7 @@ class Entry:
     generation: Tag
     began: float
     """When the first word of it came, in monotonic seconds."""
-    copies: Copies = field(init=False)
+    copies: ShardCopies = field(init=False)
     said: Testimony = field(default_factory=Testimony)
     filing: Filing = field(default_factory=Filing)
     heard: set[NodeId] = field(default_factory=set)
@@ -54,7 +54,7 @@ class Entry:
     """The world that writes it has written something else than what a disk has of it already."""
 
     def __post_init__(self) -> None:
-        self.copies = Copies(self.key.count)
+        self.copies = ShardCopies(self.key.count)
 
     @property
     def lineage(self) -> Lineage:
@@ -71,10 +71,6 @@ class Entry:
     @property
     def manifest(self) -> Manifest | None:
         return self.filing.manifest
-
-    @property
-    def models(self) -> dict[NodeId, str]:
-        return self.said.models
 
     @property
     def complete(self) -> bool:

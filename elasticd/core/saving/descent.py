@@ -18,7 +18,7 @@ Reports = Mapping[NodeId, tuple[Stored, ...]]
 
 
 @dataclass(slots=True)
-class Course:
+class Descent:
     """Of one job, as far as its leader knows."""
 
     world: World | None = None
