@@ -18,6 +18,8 @@ Range = tuple[int, int]
 """Half-open range ``[start, end)`` of grain numbers inside one global batch."""
 Reduction = Literal["exact", "fast"]
 """How gradients are added: the same bits whatever the world's size, or the backend's own sum."""
+Backend = Literal["ring"]
+"""Whose collectives a world uses; jaccl and mpi come later (core/engines/backends.py)."""
 Rung = Literal["start", "grow", "retry", "regroup", "relieve", "rescue", "restore"]
 """How a world came about; from ``retry`` on the ways to recover, from cheap to dear."""
 Sign = Literal[

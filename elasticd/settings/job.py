@@ -25,7 +25,7 @@ from elasticd.settings.rules import (
     text,
 )
 from elasticd.settings.toml import Document
-from elasticd.types import Reduction
+from elasticd.types import Backend, Reduction
 
 UNMEASURED_INTERVAL_STEPS = 10
 """Steps between checkpoints for ``every_steps = "auto"`` until their cost has been measured."""
@@ -95,7 +95,7 @@ class JobTable:
 class WorldTable:
     min: int = field(default=1, metadata=rule(integer(1, MAX_NODES)))
     max: int = field(default=0, metadata=rule(integer(0, MAX_NODES)))
-    backend: str = field(default="ring", metadata=rule(choice("ring", later=("jaccl", "mpi"))))
+    backend: Backend = field(default="ring", metadata=rule(choice("ring", later=("jaccl", "mpi"))))
     reduction: Reduction = field(default="exact", metadata=rule(choice("exact", "fast")))
 
 

@@ -17,7 +17,6 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 DOCS = sorted(ROOT.glob("docs/*.md"))
 PAGES = [README, ROOT / "CHANGELOG.md", *DOCS]
-FOR_A_READER = [page for page in DOCS if page.stem != "architecture"]
 
 
 def keys(path: Path) -> set[str]:
@@ -60,7 +59,7 @@ def test_scripts_that_are_named(page: Path) -> None:
         assert (ROOT / script).is_file(), script
 
 
-@pytest.mark.parametrize("page", FOR_A_READER, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.stem)
 def test_a_page_says_first_whom_it_is_for(page: Path) -> None:
     title, empty, first = page.read_text().splitlines()[:3]
     assert title.startswith("# ") and not empty and first.startswith("For whoever "), first
@@ -100,3 +99,13 @@ def test_the_job_in_the_readme_trains(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     losses = [float(line.split()[1]) for line in done.stdout.splitlines()]
     assert len(losses) == 100 and losses[-1] < losses[0] / 10
+
+
+def test_paths_that_the_architecture_names_are_there() -> None:
+    """A reader who wants to change something is sent to a file that exists."""
+    text = (ROOT / "docs/architecture.md").read_text()
+    where_to = text[text.index("## Where to change what") : text.index("## Vocabulary")]
+    named = re.findall(r"`((?:elasticd|recovery|tests)/[\w/]+\.?\w*)`", where_to)
+    assert len(named) >= 12
+    for name in named:
+        assert "NAME" in name or (ROOT / name).exists(), name

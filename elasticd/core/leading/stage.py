@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from elasticd.core.engines.ring import RingLeader
+from elasticd.core.engines.backends import leader_engine
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases.forming import Forming
 from elasticd.core.leading.phases.freezing import Freezing
@@ -118,7 +118,7 @@ class Stage:
                 self.phase.begin(nodes)
             case ToForming(world):
                 office.begin(world)
-                engine = RingLeader(office.ctx, world)
+                engine = leader_engine(office.spec.world.backend, office.ctx, world)
                 self.phase = Forming(office, now, world, engine)
                 self.phase.begin()
             case ToRunning():

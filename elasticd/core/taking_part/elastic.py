@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from elasticd.core.context import Context
+from elasticd.core.engines.backends import member_engine
 from elasticd.core.engines.spares import SpareReducers
 from elasticd.core.taking_part import hearing
 from elasticd.core.taking_part.adoption import AdoptedReducer, AdoptedTrainer
@@ -175,7 +176,10 @@ class Elastic:
         return place.adopt(serving)
 
     def _place(self, world: World, trainer: Trainer, has_state: bool) -> Place:
-        return Place.of(self.ctx, self.reports, self.reducers, world, trainer, has_state)
+        ctx, tell = self.ctx, self.reports.tell
+        engine = member_engine(self.spec.world.backend, ctx, self.reducers, tell, world)
+        rank = world.members.index(ctx.me)
+        return Place(ctx, self.reports, world, rank, trainer, engine, has_state)
 
     # --- the leader's orders ----------------------------------------------------------------------
 

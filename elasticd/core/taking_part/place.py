@@ -7,8 +7,6 @@ from typing import assert_never
 
 from elasticd.core.context import Context
 from elasticd.core.engines.port import MemberEngine
-from elasticd.core.engines.ring import RingMember
-from elasticd.core.engines.spares import SpareReducers
 from elasticd.core.taking_part.adoption import AdoptedReducer
 from elasticd.core.taking_part.reports import Reports
 from elasticd.core.taking_part.trainers import Trainer, kill_hung
@@ -56,23 +54,6 @@ class Place:
     """The leader has said that all members are ready."""
     settled: bool = False
     """A step is committed in this world: spares may take the processor from training now."""
-
-    @classmethod
-    def of(
-        cls,
-        ctx: Context,
-        reports: Reports,
-        reducers: SpareReducers,
-        world: World,
-        trainer: Trainer,
-        has_state: bool,
-    ) -> Place:
-        """This node's place in a world of which it is a member."""
-        rank, engine = world.members.index(ctx.me), None
-        if len(world.members) > 1:
-            deadline = ctx.now + ctx.timing.form_seconds
-            engine = RingMember(ctx, reducers, reports.tell, world, rank, deadline)
-        return cls(ctx, reports, world, rank, trainer, engine, has_state)
 
     def adopt(self, reducer: AdoptedReducer | None) -> set[int]:
         """Go on with the reducer that a daemon before this one has told to form our ring."""

@@ -1,0 +1,37 @@
+"""Which engine a backend of job.toml is: the one place that knows them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from elasticd.core.context import Context
+from elasticd.core.engines.port import LeaderEngine, MemberEngine
+from elasticd.core.engines.ring import RingLeader, RingMember
+from elasticd.core.engines.spares import SpareReducers
+from elasticd.core.words.records import World
+from elasticd.core.words.worlds import EngineToLeader
+from elasticd.types import Backend
+
+
+def leader_engine(backend: Backend, ctx: Context, world: World) -> LeaderEngine:
+    """The leader's side, for a world that is to form."""
+    match backend:
+        case "ring":
+            return RingLeader(ctx, world)
+
+
+def member_engine(
+    backend: Backend,
+    ctx: Context,
+    reducers: SpareReducers,
+    tell: Callable[[EngineToLeader], None],
+    world: World,
+) -> MemberEngine | None:
+    """This node's side in a world of which it is a member; a world of one has no engine."""
+    rank = world.members.index(ctx.me)
+    if len(world.members) == 1:
+        return None
+    match backend:
+        case "ring":
+            deadline = ctx.now + ctx.timing.form_seconds
+            return RingMember(ctx, reducers, tell, world, rank, deadline)
