@@ -259,7 +259,7 @@ class _Part:
     """A tensor to be read, from where, and the digest that its bytes should have."""
 
     fd: int
-    entry: header.Entry
+    entry: header.TensorEntry
     offset: int
     digest: str
     where: str

@@ -59,7 +59,7 @@ class Exported:
 
 
 @dataclass
-class Source:
+class OpenCheckpoint:
     """The shards of one checkpoint, open for reading; a context."""
 
     model: dict[str, Tensor] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Source:
     _files: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @classmethod
-    def open(cls, shards: Sequence[tuple[Path, str]]) -> Source:
+    def open(cls, shards: Sequence[tuple[Path, str]]) -> OpenCheckpoint:
         """Open shards, given as (path, digest).
 
         Raises:
@@ -83,7 +83,7 @@ class Source:
             raise
         return source
 
-    def __enter__(self) -> Source:
+    def __enter__(self) -> OpenCheckpoint:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -152,7 +152,7 @@ def _verify_whole(fd: int, size: int, digest: str, where: str) -> None:
 
 
 def export(
-    source: Source,
+    source: OpenCheckpoint,
     out: Path,
     *,
     optimizer: bool = False,
@@ -188,7 +188,12 @@ def export(
 
 
 def _export_set(
-    source: Source, out: Path, shard_bytes: int, optimizer: bool, progress: Progress, disk: Disk
+    source: OpenCheckpoint,
+    out: Path,
+    shard_bytes: int,
+    optimizer: bool,
+    progress: Progress,
+    disk: Disk,
 ) -> Exported:
     if shard_bytes < 1:
         raise UsageError(f"files of {shard_bytes} bytes can't be written")
@@ -213,7 +218,12 @@ def _export_set(
 
 
 def _write_set(
-    source: Source, folder: Path, limit: int, optimizer: bool, progress: Progress, disk: Disk
+    source: OpenCheckpoint,
+    folder: Path,
+    limit: int,
+    optimizer: bool,
+    progress: Progress,
+    disk: Disk,
 ) -> list[str]:
     parts = cut({name: tensor.size for name, tensor in source.model.items()}, limit)
     names = [f"model-{i:05d}-of-{len(parts):05d}.safetensors" for i in range(1, len(parts) + 1)]
@@ -249,7 +259,7 @@ def cut(sizes: Mapping[str, int], limit: int) -> list[list[str]]:
     return parts
 
 
-def _optimizer_metadata(source: Source) -> dict[str, str]:
+def _optimizer_metadata(source: OpenCheckpoint) -> dict[str, str]:
     return {**FORMAT, STATE_KEY: json.dumps(source.plain_optimizer, sort_keys=True)}
 
 

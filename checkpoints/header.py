@@ -29,7 +29,7 @@ _METADATA = "__metadata__"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TensorEntry:
     """One tensor of a file: its bytes are ``[start, end)`` of the file's data part."""
 
     name: str
@@ -44,7 +44,7 @@ class Header:
     """What a file holds, ``entries`` in the order of their bytes; the first is at
     ``data_start``."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[TensorEntry, ...]
     metadata: Mapping[str, str]
     data_start: int
 
@@ -60,13 +60,13 @@ def encode(
 
     Wide types come first, then names in order, so that every tensor is aligned to its own element.
     """
-    entries: list[Entry] = []
+    entries: list[TensorEntry] = []
     end = 0
     for name, dtype, shape in sorted(tensors, key=lambda t: (-ITEM_BYTES[t[1]], t[0])):
         if name == _METADATA:
             raise ValueError(f"a tensor can't be named {_METADATA}")
         start, end = end, end + math.prod(shape) * ITEM_BYTES[dtype]
-        entries.append(Entry(name, dtype, shape, start, end))
+        entries.append(TensorEntry(name, dtype, shape, start, end))
     table: dict[str, object] = {_METADATA: dict(metadata)} if metadata else {}
     for entry in entries:
         offsets = [entry.start, entry.end]
@@ -136,7 +136,7 @@ def parse(text: bytes, where: str) -> Header:
     return header
 
 
-def _entry(name: str, value: object, where: str) -> Entry:
+def _entry(name: str, value: object, where: str) -> TensorEntry:
     def wrong(what: str) -> StateError:
         return StateError(f"{where}: tensor {name!r}: {what}")
 
@@ -155,7 +155,7 @@ def _entry(name: str, value: object, where: str) -> Entry:
         raise wrong(
             f"{dtype} of shape {shape} takes {wanted} bytes, data_offsets give {end - start}"
         )
-    return Entry(name, dtype, tuple(shape), start, end)
+    return TensorEntry(name, dtype, tuple(shape), start, end)
 
 
 def _are_sizes(value: object) -> bool:

@@ -55,7 +55,7 @@ def tensor_hasher() -> Hasher:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Difference:
     """What was found in a file that should have had another digest: ``digest`` is what it has,
     ``tensor`` the first that differs, where that can be said."""
 
@@ -76,7 +76,7 @@ class Verifier:
         self._hasher: Hasher = blake3()
         self._at = 0
         self._left = 0
-        self._finding: Finding | None = None
+        self._difference: Difference | None = None
 
     def update(self, data: Chunk) -> None:
         """Take in the next bytes, any number of them."""
@@ -84,9 +84,9 @@ class Verifier:
             self._whole.update(data)
             return
         view = memoryview(data).cast("B")
-        if self._layout is None and self._finding is None:
+        if self._layout is None and self._difference is None:
             view = self._take_head(view)
-        while view and self._layout is not None and self._finding is None:
+        while view and self._layout is not None and self._difference is None:
             if self._at == len(self._layout.entries):
                 self._wrong(None, "bytes follow the last tensor")
                 return
@@ -96,19 +96,19 @@ class Verifier:
             view = view[len(piece) :]
             self._close_tensors()
 
-    def finish(self) -> Finding | None:
+    def finish(self) -> Difference | None:
         """None if all bytes were those of the digest."""
         if self._whole is not None:
             digest = self._whole.hexdigest()
             if digest == self._digest:
                 return None
-            return Finding(digest, None, f"its digest is {digest}, not {self._digest}")
-        if self._finding is None:
+            return Difference(digest, None, f"its digest is {digest}, not {self._digest}")
+        if self._difference is None:
             if self._layout is None:
                 self._wrong(None, "it ends inside its head")
             elif self._at < len(self._layout.entries):
                 self._wrong(self._layout.entries[self._at].name, "it is cut")
-        return self._finding
+        return self._difference
 
     def _take_head(self, view: memoryview) -> memoryview:
         """Move bytes into the head until that is whole; returns the rest."""
@@ -156,7 +156,7 @@ class Verifier:
                 self._left = _size(entries[self._at])
 
     def _wrong(self, tensor: str | None, reason: str, digest: str = "") -> None:
-        self._finding = Finding(digest, tensor, reason)
+        self._difference = Difference(digest, tensor, reason)
 
 
 def digests_of(head: header.Header) -> Sequence[str]:
@@ -186,9 +186,9 @@ def verified(chunks: Iterable[Chunk], digest: str, where: str) -> Iterator[Chunk
     for chunk in chunks:
         check.update(chunk)
         yield chunk
-    if (finding := check.finish()) is not None:
-        raise RotError(f"{where}: {finding.reason}")
+    if (difference := check.finish()) is not None:
+        raise RotError(f"{where}: {difference.reason}")
 
 
-def _size(entry: header.Entry) -> int:
+def _size(entry: header.TensorEntry) -> int:
     return entry.end - entry.start

@@ -15,7 +15,7 @@ MAX_STEPS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class BestInterval:
     """Checkpoint every so many ``steps``; ``reason`` is a sentence."""
 
     steps: int
@@ -29,7 +29,7 @@ def best(
     step_seconds: float,
     failures: int,
     watched_seconds: float,
-) -> Interval:
+) -> BestInterval:
     """The interval for checkpoints that each delay training by ``cost_seconds``.
 
     With a mean time M between failures an interval T costs C/T for checkpoints and T/2M for work
@@ -47,4 +47,4 @@ def best(
     )
     if seconds > wanted:
         reason += f"; writing one takes {write_seconds:.1f} s, so every {seconds:.0f} s it is"
-    return Interval(steps, seconds, reason)
+    return BestInterval(steps, seconds, reason)

@@ -10,7 +10,7 @@ from typing import Protocol
 from elasticd.checkpoints.line import line
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.checkpoints.summary import Row
-from elasticd.settings.job import CheckpointTable
+from elasticd.settings.job import CheckpointSettings
 from elasticd.types import Lineage, NodeId, Point
 
 
@@ -67,7 +67,7 @@ class KeepBest:
         return [max(known, key=lambda m: (sign * (m.metric or 0.0), m.step))] if known else []
 
 
-def policies_of(spec: CheckpointTable | None, given: Mapping[str, float]) -> list[Policy]:
+def policies_of(spec: CheckpointSettings | None, given: Mapping[str, float]) -> list[Policy]:
     """Policies by the keys of job.toml; ``given`` wins over ``spec``. The newest always stays."""
     wanted: dict[str, float] = {"keep": 3, "keep_every_steps": 0, "keep_hours": 0}
     if spec is not None:

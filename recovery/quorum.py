@@ -24,7 +24,7 @@ PREFIX = 'partition = "strict": '
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class PrimaryView:
     """A primary view, formed or attempted. ``members`` are sorted; the first one breaks ties."""
 
     epoch: Tag
@@ -38,19 +38,19 @@ class History:
     born: Tag | None = None
     """The first epoch that it ever promised to follow: of older ones it can't know. None: it has no
     journal yet, or not any more."""
-    formed: Session | None = None
+    formed: PrimaryView | None = None
     """The newest primary view that it knows to have formed with it."""
-    attempts: tuple[Session, ...] = ()
+    attempts: tuple[PrimaryView, ...] = ()
     """Later ones that it journalled as attempted, oldest first."""
     configured: int = 1
     """How many nodes the cluster has as this one is configured, itself included."""
 
-    def took_part(self, session: Session) -> bool:
+    def took_part(self, session: PrimaryView) -> bool:
         """Whether it journalled the attempt, or one that makes it irrelevant."""
         later = self.formed is not None and self.formed.epoch >= session.epoch
         return later or session in self.attempts
 
-    def forgot(self, session: Session) -> bool:
+    def forgot(self, session: PrimaryView) -> bool:
         """Whether it lost its disk since: every member of a session promised it first."""
         return self.born is None or self.born > session.epoch
 
@@ -86,7 +86,7 @@ def decide(here: Mapping[NodeId, History]) -> Decision:
     return Decision(True, PREFIX + counts[0].sentence(last=True), away)
 
 
-def undecided(here: Mapping[NodeId, History], last: Session | None) -> list[Session]:
+def undecided(here: Mapping[NodeId, History], last: PrimaryView | None) -> list[PrimaryView]:
     """The attempts, oldest first, of which nobody here can say that they failed."""
     after = last.epoch if last is not None else NO_TAG
     found = {s.epoch: s for h in here.values() for s in h.attempts if s.epoch > after}
@@ -99,7 +99,7 @@ def holds(members: tuple[NodeId, ...], present: Collection[NodeId]) -> bool:
     return 2 * there > len(members) or (2 * there == len(members) and members[0] in present)
 
 
-def _failed(attempt: Session, here: Mapping[NodeId, History]) -> bool:
+def _failed(attempt: PrimaryView, here: Mapping[NodeId, History]) -> bool:
     """Whether an attempt that nobody here has seen formed hasn't, nor ever will.
 
     All its members must journal it first: one that hasn't never will, having promised a later view.
@@ -114,13 +114,13 @@ def _failed(attempt: Session, here: Mapping[NodeId, History]) -> bool:
 class _Count:
     """Which members of a session are here and remember it."""
 
-    session: Session
+    session: PrimaryView
     there: frozenset[NodeId]
     forgot: tuple[NodeId, ...]
     """Those that are here and can't say what they did in it: their disk was lost."""
 
     @staticmethod
-    def of(session: Session, here: Mapping[NodeId, History]) -> _Count:
+    def of(session: PrimaryView, here: Mapping[NodeId, History]) -> _Count:
         present = [node for node in session.members if node in here]
         there = frozenset(node for node in present if here[node].took_part(session))
         return _Count(session, there, tuple(n for n in present if here[n].forgot(session)))

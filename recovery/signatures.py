@@ -58,7 +58,7 @@ SIGNATURES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class LastMemory:
     """What was last known of the memory of a process that has ended. Zero or None: not known."""
 
     resident_bytes: int = 0
@@ -74,11 +74,11 @@ class Memory:
     total_bytes: int = 0
 
 
-NO_MEMORY = Memory()
+NO_MEMORY = LastMemory()
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Cause:
     """The cause of an end, with what speaks for it in one sentence."""
 
     fault: str
@@ -106,7 +106,7 @@ def _matches(pattern: str, line: str) -> bool:
     return True
 
 
-def classify(status: int, tail: str, memory: Memory | None = None) -> Finding:
+def classify(status: int, tail: str, memory: LastMemory | None = None) -> Cause:
     """Why a process ended.
 
     Args:
@@ -119,19 +119,19 @@ def classify(status: int, tail: str, memory: Memory | None = None) -> Finding:
     how = f"signal {signal}" if signal else f"exit status {status}"
     if memory.group_kills and signal == SIGKILL:
         text = f"{how}: the kernel killed for want of memory in its cgroup ({_use(memory)})"
-        return Finding("oom", text, "certain")
+        return Cause("oom", text, "certain")
     if status != 0 and (said := of_text(tail)) is not None:
         fault, line = said
-        return Finding(fault, f"{how} after: {line[:300]}", "certain" if not signal else "likely")
+        return Cause(fault, f"{how} after: {line[:300]}", "certain" if not signal else "likely")
     short = _shortage(memory)
     if short and signal in (*FATAL_SIGNALS, SIGKILL):
         # MLX's CPU allocator doesn't check what malloc returns: a failed allocation is a SIGSEGV.
         sure: Confidence = "likely" if signal in (SIGSEGV, SIGABRT, *SIGBUS) else "possible"
-        return Finding("oom", f"{how} while memory was short: {short}", sure)
-    return Finding("worker_exit", how, "certain")
+        return Cause("oom", f"{how} while memory was short: {short}", sure)
+    return Cause("worker_exit", how, "certain")
 
 
-def _shortage(memory: Memory) -> str:
+def _shortage(memory: LastMemory) -> str:
     limit = memory.address_space_limit_bytes
     if limit is not None and memory.virtual_bytes >= _TIGHT * limit:
         return f"{_mib(memory.virtual_bytes)} of {_mib(limit)} MiB of address space were used"
@@ -144,7 +144,7 @@ def _shortage(memory: Memory) -> str:
     return ""
 
 
-def _use(memory: Memory) -> str:
+def _use(memory: LastMemory) -> str:
     limit = memory.group_limit_bytes
     of = f" of {_mib(limit)}" if limit is not None else ""
     return f"{_mib(memory.group_used_bytes)}{of} MiB"

@@ -27,7 +27,7 @@ DROP_GAIN = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class MemberPace:
     """What one member said last: medians over its last few grains and updates; 0: not known."""
 
     grain_seconds: float
@@ -53,7 +53,7 @@ class Move:
 class Speeds:
     """Of the members of one job. ``settled`` is what shares are dealt by."""
 
-    paces: dict[NodeId, Pace] = field(default_factory=dict)
+    paces: dict[NodeId, MemberPace] = field(default_factory=dict)
     settled: dict[NodeId, float] = field(default_factory=dict)
     idle_update_seconds: dict[NodeId, float] = field(default_factory=dict)
     """Of members that compute nothing: how long an update took when a grain was last timed."""
@@ -67,10 +67,10 @@ class Speeds:
         """A member's own measurements."""
         known = self.paces.get(node)
         if grain_seconds > 0:
-            self.paces[node] = Pace(grain_seconds, update_seconds)
+            self.paces[node] = MemberPace(grain_seconds, update_seconds)
             self.idle_update_seconds[node] = update_seconds
         elif known is not None:
-            self.paces[node] = Pace(known.grain_seconds, update_seconds)
+            self.paces[node] = MemberPace(known.grain_seconds, update_seconds)
 
     def forget(self) -> None:
         """Grains have another size now."""

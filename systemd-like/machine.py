@@ -67,17 +67,17 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartUnit:
     """Somebody wants the unit to run; clears an earlier failure."""
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class UnitStarted:
     """The process exists."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class UnitReady:
     """The process says that it is ready (``READY=1``)."""
 
 
@@ -94,7 +94,7 @@ class Exited:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopUnit:
     """Somebody wants the unit to end."""
 
 
@@ -103,12 +103,12 @@ class Timer:
     """``deadline`` may have passed."""
 
 
-Event = Start | Started | Ready | Watchdog | Exited | Stop | Timer
+Event = StartUnit | UnitStarted | UnitReady | Watchdog | Exited | StopUnit | Timer
 
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
-    """Start the process; answer with ``Started``, or ``Exited`` if that fails."""
+    """Start the process; answer with ``UnitStarted``, or ``Exited`` if that fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ Action = Spawn | Signal
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Transition:
     """The new status, what to do, in order, and why; the reason is empty if nothing changed."""
 
     status: Status
@@ -130,22 +130,22 @@ class Decision:
     reason: str = ""
 
 
-def step(unit: Unit, status: Status, now: float, event: Event) -> Decision:
+def step(unit: Unit, status: Status, now: float, event: Event) -> Transition:
     """What follows from ``event`` at ``now`` (monotonic seconds)."""
     match event:
-        case Start():
+        case StartUnit():
             return _start(unit, status, now)
-        case Started():
+        case UnitStarted():
             return _started(unit, status, now)
-        case Ready():
+        case UnitReady():
             return _ready(unit, status, now)
         case Watchdog():
             if status.state is not State.ACTIVE or unit.watchdog_seconds == 0:
-                return Decision(status)
-            return Decision(replace(status, deadline=now + unit.watchdog_seconds))
+                return Transition(status)
+            return Transition(replace(status, deadline=now + unit.watchdog_seconds))
         case Exited(code):
             return _exited(unit, status, now, code)
-        case Stop():
+        case StopUnit():
             return _stop(unit, status, now)
         case Timer():
             return _timer(unit, status, now)
@@ -153,80 +153,82 @@ def step(unit: Unit, status: Status, now: float, event: Event) -> Decision:
             assert_never(event)
 
 
-def _start(unit: Unit, status: Status, now: float) -> Decision:
+def _start(unit: Unit, status: Status, now: float) -> Transition:
     if status.state not in (State.INACTIVE, State.FAILED):
-        return Decision(status)
+        return Transition(status)
     return _spawn(unit, Status(), now, f"{unit.name} is started")
 
 
-def _spawn(unit: Unit, status: Status, now: float, reason: str) -> Decision:
+def _spawn(unit: Unit, status: Status, now: float, reason: str) -> Transition:
     recent = [start for start in status.starts if now - start < unit.limit.interval_seconds]
     status = Status(State.ACTIVATING, starts=(*recent, now))
-    return Decision(status, (Spawn(),), reason)
+    return Transition(status, (Spawn(),), reason)
 
 
-def _started(unit: Unit, status: Status, now: float) -> Decision:
+def _started(unit: Unit, status: Status, now: float) -> Transition:
     if status.state is State.DEACTIVATING:  # a stop came between the wish and the process
         return _end(unit, status, now, SIGTERM, status.fault, f"{unit.name} is to stop")
     if status.state is not State.ACTIVATING:
-        return Decision(status)
+        return Transition(status)
     timeout = unit.start_timeout_seconds
     status = replace(status, running=True, deadline=now + timeout if timeout else None)
-    return Decision(status) if unit.notifies else _ready(unit, status, now)
+    return Transition(status) if unit.notifies else _ready(unit, status, now)
 
 
-def _ready(unit: Unit, status: Status, now: float) -> Decision:
+def _ready(unit: Unit, status: Status, now: float) -> Transition:
     if status.state is not State.ACTIVATING or not status.running:
-        return Decision(status)
+        return Transition(status)
     watchdog = unit.watchdog_seconds
     status = replace(status, state=State.ACTIVE, deadline=now + watchdog if watchdog else None)
-    return Decision(status, (), f"{unit.name} is ready")
+    return Transition(status, (), f"{unit.name} is ready")
 
 
-def _exited(unit: Unit, status: Status, now: float, code: int) -> Decision:
+def _exited(unit: Unit, status: Status, now: float, code: int) -> Transition:
     ended = describe_exit(code)
     if status.state in (State.INACTIVE, State.FAILED):
-        return Decision(status)
+        return Transition(status)
     if status.state is State.DEACTIVATING and not status.fault:
-        return Decision(Status(), (), f"{unit.name} was stopped ({ended})")
+        return Transition(Status(), (), f"{unit.name} was stopped ({ended})")
     failed = bool(code or status.fault)
     reason = f"{unit.name} {status.fault or ended}"
     if unit.restart == "no" or (unit.restart == "on-failure" and not failed):
-        return Decision(Status(State.FAILED if failed else State.INACTIVE), (), reason)
+        return Transition(Status(State.FAILED if failed else State.INACTIVE), (), reason)
     return _restart(unit, status, now, reason)
 
 
-def _restart(unit: Unit, status: Status, now: float, reason: str) -> Decision:
+def _restart(unit: Unit, status: Status, now: float, reason: str) -> Transition:
     recent = [start for start in status.starts if now - start < unit.limit.interval_seconds]
     if len(recent) >= unit.limit.burst:
         limit = f"{unit.limit.burst} starts in {unit.limit.interval_seconds:g} s"
-        return Decision(Status(State.FAILED), (), f"{reason}; not started again: {limit}")
+        return Transition(Status(State.FAILED), (), f"{reason}; not started again: {limit}")
     waiting = Status(
         State.ACTIVATING, deadline=now + unit.restart_delay_seconds, starts=tuple(recent)
     )
     again = f"{reason}; started again in {unit.restart_delay_seconds:g} s"
-    return Decision(waiting, (), again)
+    return Transition(waiting, (), again)
 
 
-def _stop(unit: Unit, status: Status, now: float) -> Decision:
+def _stop(unit: Unit, status: Status, now: float) -> Transition:
     match status.state:
         case State.INACTIVE:
-            return Decision(status)
+            return Transition(status)
         case State.FAILED:
-            return Decision(Status(), (), f"{unit.name} is not wanted any more")
+            return Transition(Status(), (), f"{unit.name} is not wanted any more")
         case State.DEACTIVATING:
-            return Decision(replace(status, fault=""))  # it won't be started again
+            return Transition(replace(status, fault=""))  # it won't be started again
         case State.ACTIVATING if status.deadline is not None and not status.running:
-            return Decision(Status(), (), f"{unit.name} is not started again: it is to stop")
+            return Transition(Status(), (), f"{unit.name} is not started again: it is to stop")
         case State.ACTIVATING if not status.running:
-            return Decision(replace(status, state=State.DEACTIVATING))
+            return Transition(replace(status, state=State.DEACTIVATING))
         case State.ACTIVATING | State.ACTIVE:
             return _end(unit, status, now, SIGTERM, "", f"{unit.name} is to stop")
         case _:
             assert_never(status.state)
 
 
-def _end(unit: Unit, status: Status, now: float, number: int, fault: str, reason: str) -> Decision:
+def _end(
+    unit: Unit, status: Status, now: float, number: int, fault: str, reason: str
+) -> Transition:
     killed = number == SIGKILL
     status = replace(
         status,
@@ -235,12 +237,12 @@ def _end(unit: Unit, status: Status, now: float, number: int, fault: str, reason
         deadline=None if killed else now + unit.stop_timeout_seconds,
         fault=fault,
     )
-    return Decision(status, (Signal(number),), reason)
+    return Transition(status, (Signal(number),), reason)
 
 
-def _timer(unit: Unit, status: Status, now: float) -> Decision:
+def _timer(unit: Unit, status: Status, now: float) -> Transition:
     if status.deadline is None or now < status.deadline:
-        return Decision(status)
+        return Transition(status)
     match status.state:
         case State.ACTIVATING if not status.running:
             return _spawn(unit, status, now, f"{unit.name} is started again")
@@ -255,7 +257,7 @@ def _timer(unit: Unit, status: Status, now: float) -> Decision:
             reason = f"{unit.name} did not end within {unit.stop_timeout_seconds:g} s"
             return _end(unit, status, now, SIGKILL, status.fault, reason)
         case State.INACTIVE | State.FAILED:
-            return Decision(replace(status, deadline=None))
+            return Transition(replace(status, deadline=None))
         case _:
             assert_never(status.state)
 

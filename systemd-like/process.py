@@ -14,7 +14,7 @@ import time
 
 import psutil
 
-from elasticd.supervision.roster import Entry, end_session, kill_group
+from elasticd.supervision.roster import ChildEntry, end_session, kill_group
 
 
 class OwnProcess:
@@ -45,7 +45,7 @@ class OwnProcess:
 class AdoptedProcess:
     """One that is named by its pid and start time."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: ChildEntry) -> None:
         self._entry = entry
         self.pid, self.create_time = entry.pid, entry.create_time
 

@@ -26,7 +26,7 @@ A pid can't be given out twice within this time, since the kernel counts through
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ChildEntry:
     """One process: its pid and start time (Unix seconds), together unique, and what it is for.
 
     Attributes:
@@ -45,14 +45,14 @@ class Entry:
     log: str = ""
 
 
-class Roster:
+class ChildRoster:
     """The list of a daemon's processes in ``path``, rewritten at each change."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, ChildEntry] = {}
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: ChildEntry) -> None:
         """Write down a process that has just been started, or anew what has changed of it."""
         self._entries[entry.pid] = entry
         self._write()
@@ -67,7 +67,7 @@ class Roster:
         beside.write_text(json.dumps([asdict(entry) for entry in self._entries.values()]))
         beside.replace(self._path)
 
-    def take_over(self) -> list[Entry]:
+    def take_over(self) -> list[ChildEntry]:
         """What an earlier daemon wrote down, is still running and can be taken over; the rest of it
         is killed. To be called before the first ``add``.
         """
@@ -80,7 +80,7 @@ class Roster:
         self._write()
         return list(self._entries.values())
 
-    def end_leftovers(self, wait_seconds: float = 5.0) -> list[Entry]:
+    def end_leftovers(self, wait_seconds: float = 5.0) -> list[ChildEntry]:
         """SIGKILL what an earlier daemon wrote down and is still running; returns those entries.
 
         Blocks until they are gone, at most ``wait_seconds``. A pid that now belongs to another
@@ -94,12 +94,12 @@ class Roster:
         self._write()
         return [entry for entry, _ in ended]
 
-    def _read(self) -> list[Entry]:
+    def _read(self) -> list[ChildEntry]:
         # Whatever is no list of entries was not written by us: nothing can be killed by it.
         try:
             items = json.loads(self._path.read_bytes())
             return [
-                Entry(
+                ChildEntry(
                     int(item["pid"]), float(item["create_time"]), str(item["role"]),
                     str(item.get("nonce", "")), str(item.get("job", "")),
                     bool(item.get("spare", False)), str(item.get("log", "")),
@@ -123,7 +123,7 @@ def kill_group(pid: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def end_session(entry: Entry) -> None:
+def end_session(entry: ChildEntry) -> None:
     """SIGKILL what is left of the session that an ended process, not ours to reap, has led."""
     try:
         if abs(psutil.Process(entry.pid).create_time() - entry.create_time) >= (
@@ -137,7 +137,7 @@ def end_session(entry: Entry) -> None:
             os.killpg(entry.pid, signal.SIGKILL)
 
 
-def _find(entry: Entry) -> psutil.Process | None:
+def _find(entry: ChildEntry) -> psutil.Process | None:
     if entry.pid <= 1:
         return None
     try:

@@ -50,7 +50,7 @@ LAST_EVENTS = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DemoPlan:
     """What the demo does."""
 
     steps: int = STEPS
@@ -60,7 +60,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Outcome:
+class DemoResult:
     """What the demo found."""
 
     steps: int = 0
@@ -90,7 +90,7 @@ class Outcome:
         }
 
 
-def run(home: Path | None, json: bool, plan: Plan | None = None) -> int:
+def run(home: Path | None, json: bool, plan: DemoPlan | None = None) -> int:
     """Run the demo; returns the exit code: 0 if both digests are equal.
 
     Args:
@@ -103,13 +103,13 @@ def run(home: Path | None, json: bool, plan: Plan | None = None) -> int:
         KeyboardInterrupt: after everything was ended.
     """
     folder = _folder(home)
-    outcome, failure = Outcome(), ""
+    result, failure = DemoResult(), ""
     screen = Screen(Console(stderr=json, highlight=False))
     keep = home is not None
     try:
         with _signals_interrupt(), screen:
             try:
-                _Story(folder, screen, outcome, plan or Plan()).tell()
+                _Story(folder, screen, result, plan or DemoPlan()).tell()
             except ElasticdError as error:
                 failure = str(error)
             except KeyboardInterrupt:
@@ -125,11 +125,11 @@ def run(home: Path | None, json: bool, plan: Plan | None = None) -> int:
         screen.say(f"failed: {failure}", "bold red")
         screen.say(f"logs are kept in {folder} (node-*/daemon.log, node-*/logs/)")
     else:
-        _conclude(screen, outcome)
+        _conclude(screen, result)
     if json:
-        found = {**outcome.to_dict(), "seconds": round(screen.seconds, 2), "error": failure or None}
+        found = {**result.to_dict(), "seconds": round(screen.seconds, 2), "error": failure or None}
         print_json({**found, "home": str(folder) if keep else None})
-    return 0 if outcome.equal and not failure else 1
+    return 0 if result.equal and not failure else 1
 
 
 def _folder(home: Path | None) -> Path:
@@ -172,10 +172,10 @@ def _end(folder: Path, screen: Screen) -> None:
 class _Story:
     """The demo from the first daemon to the second digest."""
 
-    def __init__(self, folder: Path, screen: Screen, outcome: Outcome, plan: Plan) -> None:
+    def __init__(self, folder: Path, screen: Screen, result: DemoResult, plan: DemoPlan) -> None:
         self._folder = folder
         self._screen = screen
-        self._outcome = outcome
+        self._result = result
         self._plan = plan
         self._label = ""
         self._watch = Watch(
@@ -238,7 +238,7 @@ class _Story:
 
     def _cancel(self) -> None:
         Client(self._folder).request({"do": "cancel", "job": self._watch.job["id"]})
-        self._outcome.jobs.pop()
+        self._result.jobs.pop()
 
     def _break(self, kind: Kind) -> None:
         watch, calm = self._watch, self._watch.step + STEPS_BETWEEN_FAULTS
@@ -248,14 +248,14 @@ class _Story:
             lambda: self._whole() and watch.step >= calm,
             RECOVERY_SECONDS,
         )
-        hit = [figures.node for figures in self._outcome.figures]
+        hit = [figures.node for figures in self._result.figures]
         target = faults.choose(kind, watch.view, watch.job, watch.nodes, hit)
         leads = ", which leads the cluster" if kind == "node" else ""
         self._screen.say(f"SIGKILL {target}{leads}, at step {watch.step}", "bold red")
         self._label = f"recovering from the death of {target}"
         struck = faults.strike(target, watch.job)
         figures = time_recovery(watch, struck, RECOVERY_SECONDS)
-        self._outcome.figures.append(figures)
+        self._result.figures.append(figures)
         self._screen.say(
             f"trains again {figures.seconds_to_next_step:.2f} s after the kill;"
             f" {figures.steps_lost} steps lost",
@@ -267,7 +267,7 @@ class _Story:
         return len(ranks) == NODES and all(r.get("pid") and r.get("reducer_pid") for r in ranks)
 
     def _bring_back(self) -> None:
-        watch, node = self._watch, self._outcome.figures[-1].node
+        watch, node = self._watch, self._result.figures[-1].node
         self._screen.say(f"{node} is started again (elasticctl local up)", "bold")
         self._label = f"trains on two nodes; {node} is coming back"
         began, before = time.time(), watch.step
@@ -283,7 +283,7 @@ class _Story:
         entered = watch.step
         watch.until(f"a step trained with {node}", lambda: watch.step > entered, RECOVERY_SECONDS)
         seconds = watch.seen_at - began
-        self._outcome.returned = {
+        self._result.returned = {
             "node": node,
             "seconds_to_train_again": round(seconds, 4),
             "steps_committed_meanwhile": watch.step - before,
@@ -298,15 +298,15 @@ class _Story:
 
     def _train_undisturbed(self, job_file: Path) -> None:
         self._screen.title("The same job, undisturbed")
-        began = self._submit(job_file, self._outcome.steps)
+        began = self._submit(job_file, self._result.steps)
         self._finish(began)
 
     def _submit(self, job_file: Path, steps: int) -> float:
         spec, archive = submit.prepare(job_file, [f"train.steps={steps}"])
         name = Client(self._folder).submit(spec, archive)
         began = time.monotonic()
-        self._outcome.steps = steps
-        self._outcome.jobs.append(name)
+        self._result.steps = steps
+        self._result.jobs.append(name)
         self._screen.say(
             f"submitted {name}: {steps} steps of {spec.batch.global_} samples"
             f" in {spec.grains} grains"
@@ -318,7 +318,7 @@ class _Story:
         return began
 
     def _finish(self, began: float) -> None:
-        watch, outcome = self._watch, self._outcome
+        watch, result = self._watch, self._result
         self._label = "trains to its last step"
         watch.until(
             "the job's end",
@@ -328,12 +328,12 @@ class _Story:
         )
         seconds = time.monotonic() - began
         loss, digest = watch.job.get("loss"), watch.job.get("digest")
-        if not digest or watch.job.get("digest_step") != outcome.steps:
-            raise OperationError(f"the job finished without the digest of step {outcome.steps}")
-        outcome.train_seconds.append(round(seconds, 3))
-        outcome.digests.append(str(digest))
+        if not digest or watch.job.get("digest_step") != result.steps:
+            raise OperationError(f"the job finished without the digest of step {result.steps}")
+        result.train_seconds.append(round(seconds, 3))
+        result.digests.append(str(digest))
         if isinstance(loss, int | float):
-            outcome.losses.append(float(loss))
+            result.losses.append(float(loss))
             bits = f"{float(loss) / math.log(2):.2f} bits per byte"
             self._screen.say(f"finished after {seconds:.0f} s: {bits} (8 at the start)")
 
@@ -369,23 +369,23 @@ def _copy_example(folder: Path) -> Path:
     return folder / "job.toml"
 
 
-def _conclude(screen: Screen, outcome: Outcome) -> None:
+def _conclude(screen: Screen, result: DemoResult) -> None:
     screen.title("What it cost")
-    screen.table(("fault", "hit", "detected", "trains again", "steps lost"), fault_rows(outcome))
+    screen.table(("fault", "hit", "detected", "trains again", "steps lost"), fault_rows(result))
     screen.title("What came out")
     width = max(len("disturbed"), len("undisturbed"))
-    for name, digest in zip(("disturbed", "undisturbed"), outcome.digests, strict=False):
+    for name, digest in zip(("disturbed", "undisturbed"), result.digests, strict=False):
         screen.say(f"{name:<{width}}  {digest}")
-    if outcome.equal:
+    if result.equal:
         screen.say("equal: the faults changed no bit of any parameter", "bold green")
     else:
         screen.say("NOT equal: the faults changed the result", "bold red")
 
 
-def fault_rows(outcome: Outcome) -> Sequence[Sequence[object]]:
+def fault_rows(result: DemoResult) -> Sequence[Sequence[object]]:
     """The rows of the closing table; seconds since the SIGKILL, or since the node's start."""
     rows: list[tuple[object, ...]] = []
-    for figures in outcome.figures:
+    for figures in result.figures:
         hit = figures.node if figures.fault == "node" else f"rank {figures.rank} on {figures.node}"
         detected = figures.seconds_to_detect
         rows.append(
@@ -397,7 +397,7 @@ def fault_rows(outcome: Outcome) -> Sequence[Sequence[object]]:
                 figures.steps_lost,
             )
         )
-    if (back := outcome.returned) is not None:
+    if (back := result.returned) is not None:
         rows.append(
             ("node started again", back["node"], "-", f"{back['seconds_to_train_again']:.2f} s", 0)
         )

@@ -38,7 +38,7 @@ STEADY_SECONDS = 10.0
 
 
 @dataclass(slots=True)
-class Patience:
+class RestartPauses:
     """When one daemon may be started again. Pure; times are monotonic seconds."""
 
     pause: float = FIRST_PAUSE_SECONDS
@@ -65,7 +65,7 @@ class Kept:
 
     home: Path
     program: Sequence[str]
-    patience: Patience = field(default_factory=Patience)
+    pauses: RestartPauses = field(default_factory=RestartPauses)
     child: subprocess.Popen[bytes] | None = None
     """What was started here and has not ended."""
 
@@ -77,8 +77,8 @@ class Kept:
                 print(f"{self.home.name}: wrong settings; it is not started again", flush=True)
                 (self.home / DAEMON_FILE).unlink(missing_ok=True)
         died = (self.home / DAEMON_FILE).exists() and find_daemon(self.home) is None
-        if self.child is None and died and self.patience.may_start(now):
-            self.patience.starts(now)
+        if self.child is None and died and self.pauses.may_start(now):
+            self.pauses.starts(now)
             self.child = start_daemon(self.home, self.program)
             print(f"{self.home.name}: its daemon died; started {self.child.pid}", flush=True)
 

@@ -32,7 +32,7 @@ from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.chaos.firewall import firewall
 from elasticd.shell.storage.durable import write_whole
-from elasticd.supervision.roster import Roster, kill_group
+from elasticd.supervision.roster import ChildRoster, kill_group
 
 DEFAULT_NODES = 3
 MAX_LOCAL_NODES = 64
@@ -53,7 +53,7 @@ CHILDREN_FILE = "children.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class LocalNode:
     """One node of a local cluster."""
 
     home: Path
@@ -139,10 +139,10 @@ def _locked(home: Path) -> Iterator[None]:
 # --- configuration ------------------------------------------------------------------------------
 
 
-def _prepare(home: Path, count: int | None, partition: str | None) -> list[Node]:
+def _prepare(home: Path, count: int | None, partition: str | None) -> list[LocalNode]:
     if partition not in (None, *config.PARTITIONS):
         raise UsageError(f"--partition must be {' or '.join(config.PARTITIONS)}, not {partition}")
-    existing = [Node(folder, config.load(folder)) for folder in node_homes(home)]
+    existing = [LocalNode(folder, config.load(folder)) for folder in node_homes(home)]
     total = count or len(existing) or DEFAULT_NODES
     if total < len(existing):
         raise UsageError(
@@ -164,8 +164,8 @@ def _prepare(home: Path, count: int | None, partition: str | None) -> list[Node]
 
 
 def _configure(
-    home: Path, existing: Sequence[Node], total: int, partition: str | None
-) -> list[Node]:
+    home: Path, existing: Sequence[LocalNode], total: int, partition: str | None
+) -> list[LocalNode]:
     """Write what is missing or has become impossible; nothing runs now."""
     kept = {folder.home: folder.config for folder in existing}
     folders = [home / f"node-{number}" for number in range(total)]
@@ -187,7 +187,7 @@ def _configure(
         write_whole(folder / CLUSTER_ID_FILE, f"{cluster_id}\n".encode())
         if kept.get(folder) != settings or not (folder / config.FILE_NAME).exists():
             write_whole(folder / config.FILE_NAME, config.dump(settings).encode())
-        nodes.append(Node(folder, settings))
+        nodes.append(LocalNode(folder, settings))
     return nodes
 
 
@@ -234,7 +234,7 @@ def _cluster_id(folders: Sequence[Path]) -> str:
 
 
 def _await_view(
-    nodes: Sequence[Node], started: dict[str, subprocess.Popen[bytes]], program: Sequence[str]
+    nodes: Sequence[LocalNode], started: dict[str, subprocess.Popen[bytes]], program: Sequence[str]
 ) -> None:
     deadline = time.monotonic() + UP_SECONDS
     while True:
@@ -259,7 +259,7 @@ def _await_view(
         let_live(process)
 
 
-def _view(node: Node) -> tuple[Any, ...] | None:
+def _view(node: LocalNode) -> tuple[Any, ...] | None:
     try:
         view = probe(node.home / SOCKET_NAME, 1.0)["view"]
         return view["epoch"], view["leader"], tuple(sorted(view["members"]))
@@ -267,13 +267,13 @@ def _view(node: Node) -> tuple[Any, ...] | None:
         return None
 
 
-def _agree(nodes: Sequence[Node], views: Sequence[tuple[Any, ...] | None]) -> bool:
+def _agree(nodes: Sequence[LocalNode], views: Sequence[tuple[Any, ...] | None]) -> bool:
     first = views[0]
     names = tuple(sorted(node.name for node in nodes))
     return first is not None and first[2] == names and all(view == first for view in views)
 
 
-def _obituary(node: Node, what: str) -> str:
+def _obituary(node: LocalNode, what: str) -> str:
     try:
         with (node.home / LOG_FILE).open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
@@ -285,7 +285,7 @@ def _obituary(node: Node, what: str) -> str:
     return f"the daemon of {node.name} {what} (log: {node.home / LOG_FILE})"
 
 
-def _described(node: Node, started: dict[str, subprocess.Popen[bytes]]) -> dict[str, Any]:
+def _described(node: LocalNode, started: dict[str, subprocess.Popen[bytes]]) -> dict[str, Any]:
     process = find_daemon(node.home)
     pid = process.pid if process else started[node.name].pid if node.name in started else None
     return {
@@ -322,7 +322,7 @@ def _end(
         child.poll()
     for home in homes:
         if (home / CHILDREN_FILE).exists():
-            Roster(home / CHILDREN_FILE).end_leftovers(KILL_SECONDS)
+            ChildRoster(home / CHILDREN_FILE).end_leftovers(KILL_SECONDS)
     if left:
         pids = ", ".join(str(process.pid) for process in left)
         raise OperationError(f"can't be ended: process {pids}")

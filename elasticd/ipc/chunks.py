@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from elasticd.errors import GenerationLost
 from elasticd.ipc.memory import SLOTS, SharedMemory, create_memory
-from elasticd.ipc.plan import EXACT, FAST, ChunkPlan, Layout
+from elasticd.ipc.plan import EXACT, FAST, ChunkPlan, VectorLayout
 from elasticd.ipc.records import RECORD_BYTES, Kind, Record, generation_hash
 from elasticd.types import Range, Tag
 
@@ -64,7 +64,7 @@ class ReducerLink:
             os.close(memory_fd)
         self._generation = generation_hash(generation)
         self._rank, self._size, self._reduction = rank, size, reduction
-        self._layout: Layout | None = None
+        self._layout: VectorLayout | None = None
         self._serial = 0
         self._lost: str | None = None
 
@@ -124,15 +124,17 @@ class ReducerLink:
         if hasattr(self, "_memory"):
             del self._memory
 
-    def _layout_for(self, plan: ChunkPlan, length: int) -> Layout:
+    def _layout_for(self, plan: ChunkPlan, length: int) -> VectorLayout:
         known = self._layout
         if known is not None and known.plan == plan and known.length == length:
             return known
         if len(plan.parts) != self._size:
             raise ValueError(f"a plan for {len(plan.parts)} ranks in a world of {self._size}")
-        return Layout.of(self._reduction, length, plan)
+        return VectorLayout.of(self._reduction, length, plan)
 
-    def _own(self, layout: Layout, parts: Mapping[Range, Sequence[Any]]) -> list[Sequence[Any]]:
+    def _own(
+        self, layout: VectorLayout, parts: Mapping[Range, Sequence[Any]]
+    ) -> list[Sequence[Any]]:
         if layout.reduction == FAST:
             if len(parts) > 1:
                 raise ValueError(f"{len(parts)} sums were given, fast takes one")
@@ -142,7 +144,7 @@ class ReducerLink:
             raise ValueError(f"the plan wants {wanted}, given are {tuple(parts)}")
         return [parts[node] for node in wanted]
 
-    def _announce(self, step: int, layout: Layout, interrupt_fd: int) -> None:
+    def _announce(self, step: int, layout: VectorLayout, interrupt_fd: int) -> None:
         body = layout.encode()
         self._send(self._record(Kind.PLAN, step, 0, len(body)).pack() + body, interrupt_fd)
         self._layout = layout
@@ -161,7 +163,7 @@ class ReducerLink:
             piece.copy(start, end, payload[base : base + end - start])
 
     def _collect(
-        self, record: Record, layout: Layout, out: NDArray[np.float32], interrupt_fd: int
+        self, record: Record, layout: VectorLayout, out: NDArray[np.float32], interrupt_fd: int
     ) -> None:
         self._answer(record, interrupt_fd)
         start, end = layout.bounds(record.bucket)

@@ -43,7 +43,7 @@ class ChunkPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class VectorLayout:
     """A plan for a vector of ``length`` float32, as the ranks must all see it.
 
     ``width`` parts a rank are exchanged, ``chunk`` elements at a time; part i of rank r is number
@@ -62,7 +62,7 @@ class Layout:
     digest: bytes
 
     @classmethod
-    def of(cls, reduction: str, length: int, plan: ChunkPlan) -> Layout:
+    def of(cls, reduction: str, length: int, plan: ChunkPlan) -> VectorLayout:
         """Cut a vector of ``length`` elements.
 
         Raises:
@@ -87,7 +87,7 @@ class Layout:
         return packed
 
     @classmethod
-    def decode(cls, data: bytes, reduction: str) -> Layout:
+    def decode(cls, data: bytes, reduction: str) -> VectorLayout:
         """Inverse of :meth:`encode`.
 
         Raises:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from elasticd.errors import ProtocolError
 from elasticd.ipc.memory import SharedMemory
-from elasticd.ipc.plan import EXACT, Layout
+from elasticd.ipc.plan import EXACT, VectorLayout
 from elasticd.ipc.records import MAX_PLAN_BYTES, NO_PLAN, RECORD_BYTES, Kind, Record
 from elasticd.reducer.ring import LANES, SEAL_FLOATS, check_lanes, check_seals, lanes_of
 
@@ -25,7 +25,7 @@ class _Flight:
     """A collective that was begun: ``result`` is not evaluated yet."""
 
     record: Record
-    layout: Layout | None
+    layout: VectorLayout | None
     result: mx.array
 
 
@@ -46,7 +46,7 @@ class Server:
         self._reduction = reduction
         self._memory = memory
         self._socket = connection
-        self._layout: Layout | None = None
+        self._layout: VectorLayout | None = None
         self._serial = 0
 
     def prove(self) -> None:
@@ -69,7 +69,7 @@ class Server:
         while True:
             record = self._next_record(wait=not flights)
             if record is not None and record.kind is Kind.PLAN:
-                self._layout = Layout.decode(self._read(record.extent), self._reduction)
+                self._layout = VectorLayout.decode(self._read(record.extent), self._reduction)
             elif record is not None:
                 flights.append(self._start(record))
             if flights and (record is None or len(flights) == _LOOKAHEAD):
@@ -116,14 +116,14 @@ class Server:
         seal = np.frombuffer(record.seal(NO_PLAN, 0, self._rank), np.float32)
         return mx.distributed.all_gather(mx.array(np.concatenate([seal, seal])), group=self._group)
 
-    def _gather_chunk(self, record: Record, layout: Layout) -> mx.array:
+    def _gather_chunk(self, record: Record, layout: VectorLayout) -> mx.array:
         start, end = layout.bounds(record.bucket)
         framed = self._memory.framed(record.extent, (end - start) * layout.width, SEAL_FLOATS)
         seal = np.frombuffer(record.seal(layout.digest, end - start, self._rank), np.float32)
         framed[:SEAL_FLOATS] = framed[-SEAL_FLOATS:] = seal
         return mx.distributed.all_gather(mx.array(framed), group=self._group)
 
-    def _sum_chunk(self, record: Record, layout: Layout) -> mx.array:
+    def _sum_chunk(self, record: Record, layout: VectorLayout) -> mx.array:
         start, end = layout.bounds(record.bucket)
         framed = self._memory.framed(record.extent, end - start, LANES)
         framed[:LANES] = framed[-LANES:] = lanes_of(record.seal(layout.digest, end - start, 0))
@@ -150,7 +150,7 @@ class Server:
         return [record.seal(plan, length, rank) for rank in range(self._size)]
 
 
-def add_parts(rows: NDArray[np.float32], layout: Layout, into: NDArray[np.float32]) -> None:
+def add_parts(rows: NDArray[np.float32], layout: VectorLayout, into: NDArray[np.float32]) -> None:
     """Add the parts of all ranks in the order of the tree; float32, so the same bits everywhere.
 
     Args:

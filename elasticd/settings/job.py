@@ -71,7 +71,7 @@ def _every_steps(value: object) -> int | str:
 
 
 @dataclass(frozen=True)
-class JobTable:
+class JobSettings:
     name: str = field(
         metadata=rule(
             text(
@@ -92,7 +92,7 @@ class JobTable:
 
 
 @dataclass(frozen=True)
-class WorldTable:
+class WorldSettings:
     min: int = field(default=1, metadata=rule(integer(1, MAX_NODES)))
     max: int = field(default=0, metadata=rule(integer(0, MAX_NODES)))
     backend: Backend = field(default="ring", metadata=rule(choice("ring", later=("jaccl", "mpi"))))
@@ -100,13 +100,13 @@ class WorldTable:
 
 
 @dataclass(frozen=True)
-class BatchTable:
+class BatchSettings:
     global_: int = field(metadata=rule(_count))
     micro: int = field(metadata=rule(_count))
 
 
 @dataclass(frozen=True)
-class TrainTable:
+class TrainSettings:
     steps: int = field(metadata=rule(integer(1, MAX_STEPS)))
     seed: int = field(default=0, metadata=rule(integer(0, 2**63 - 1)))
     init_from: str = field(default="", metadata=rule(text()))
@@ -114,7 +114,7 @@ class TrainTable:
 
 
 @dataclass(frozen=True)
-class CheckpointTable:
+class CheckpointSettings:
     every_steps: int | str = field(default=10, metadata=rule(_every_steps))
     replicas: int = field(default=2, metadata=rule(integer(1, MAX_NODES)))
     keep: int = field(default=3, metadata=rule(_count))
@@ -138,7 +138,7 @@ class CheckpointTable:
 
 
 @dataclass(frozen=True)
-class RecoveryTable:
+class RecoverySettings:
     spare: str = field(default="script", metadata=rule(choice("script", "interpreter", "none")))
     verify_every: int = field(default=50, metadata=rule(integer(0, MAX_STEPS)))
     recheck_every: int = field(default=0, metadata=rule(integer(0, MAX_STEPS)))
@@ -148,12 +148,12 @@ class RecoveryTable:
 
 
 _TABLES: dict[str, type[Any]] = {
-    "job": JobTable,
-    "world": WorldTable,
-    "batch": BatchTable,
-    "train": TrainTable,
-    "checkpoint": CheckpointTable,
-    "recovery": RecoveryTable,
+    "job": JobSettings,
+    "world": WorldSettings,
+    "batch": BatchSettings,
+    "train": TrainSettings,
+    "checkpoint": CheckpointSettings,
+    "recovery": RecoverySettings,
 }
 _KEYS = tuple(
     f"{table}.{item.name.rstrip('_')}"
@@ -166,12 +166,12 @@ _KEYS = tuple(
 class JobSpec:
     """A validated job.toml."""
 
-    job: JobTable
-    world: WorldTable
-    batch: BatchTable
-    train: TrainTable
-    checkpoint: CheckpointTable
-    recovery: RecoveryTable
+    job: JobSettings
+    world: WorldSettings
+    batch: BatchSettings
+    train: TrainSettings
+    checkpoint: CheckpointSettings
+    recovery: RecoverySettings
 
     @property
     def grains(self) -> int:

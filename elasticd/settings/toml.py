@@ -23,7 +23,7 @@ MAX_FILE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class KeyPlace:
     """Where a key was written."""
 
     file: str
@@ -36,7 +36,7 @@ class Document:
 
     file: str
     data: dict[str, Any]
-    places: dict[KeyPath, Place] = field(default_factory=dict)
+    places: dict[KeyPath, KeyPlace] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> Document:
@@ -80,8 +80,8 @@ class Document:
         except ValueError as error:
             message, line = _syntax_error(str(error), text)
             raise ConfigError(message, file=file, line=line) from None
-        places = {path: Place(file, line) for path, line in lines.items()}
-        return cls(file, data, {(): Place(file, 1), **places})
+        places = {path: KeyPlace(file, line) for path, line in lines.items()}
+        return cls(file, data, {(): KeyPlace(file, 1), **places})
 
     def override(self, assignment: str) -> None:
         """Apply ``table.key=value``, the value in TOML or a bare word.
@@ -94,13 +94,13 @@ class Document:
         table: Any = self.data
         for depth, name in enumerate(path[:-1], start=1):
             table = table.setdefault(name, {})
-            self.places.setdefault(path[:depth], Place(file))
+            self.places.setdefault(path[:depth], KeyPlace(file))
             if not isinstance(table, dict):
                 key = key_name(path)
                 raise ConfigError(f"{key_name(path[:depth])} is not a table", file=file, key=key)
         table[path[-1]] = value
         self.places = {at: place for at, place in self.places.items() if at[: len(path)] != path}
-        self.places[path] = Place(file)
+        self.places[path] = KeyPlace(file)
 
     def error(self, path: KeyPath, message: str) -> ConfigError:
         """The error to raise about ``path``, placed at the nearest key that is written."""
@@ -108,7 +108,7 @@ class Document:
             if place := self.places.get(path[:length]):
                 break
         else:
-            place = Place(self.file)
+            place = KeyPlace(self.file)
         return ConfigError(message, file=place.file, line=place.line, key=key_name(path))
 
     def build(self, cls: type[T], path: KeyPath = (), known: Iterable[str] = ()) -> T:

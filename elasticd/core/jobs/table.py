@@ -20,7 +20,7 @@ _ENDS = {"failed": "failed", "finished": "finished", "cancelled": "was cancelled
 
 
 @dataclass(slots=True)
-class Waiting:
+class PendingAnswer:
     """A client's request that is answered when every member has the record on disk."""
 
     request: int
@@ -38,7 +38,7 @@ class JobTable:
     near: Callable[[], Sequence[NodeId]]
     members: Callable[[], Sequence[NodeId]]
     records: dict[JobId, JobRecord] = field(default_factory=dict)
-    waiting: list[Waiting] = field(default_factory=list)
+    waiting: list[PendingAnswer] = field(default_factory=list)
 
     # --- operators --------------------------------------------------------------------------------
 
@@ -83,7 +83,7 @@ class JobTable:
         # They say that they keep it also if it is no news to them.
         for node in sorted(nodes):
             self.ctx.send(node, Jobs((self.records[job],)))
-        self.waiting.append(Waiting(request, job, nodes, body))
+        self.waiting.append(PendingAnswer(request, job, nodes, body))
 
     def answer(self) -> None:
         """Answer the requests that no living member of the view stands against any more."""

@@ -9,7 +9,7 @@ from elasticd.core.context import Context
 from elasticd.core.words.records import World
 from elasticd.recovery import faults
 from elasticd.recovery import relief as levels
-from elasticd.settings.job import BatchTable
+from elasticd.settings.job import BatchSettings
 from elasticd.types import JobId, NodeId
 
 
@@ -29,7 +29,7 @@ class Relief:
 
     ctx: Context
     job: JobId
-    batch: BatchTable
+    batch: BatchSettings
     level: int
     """With which the next world is formed; it only grows."""
     raised_at: int = -1

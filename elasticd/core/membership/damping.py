@@ -14,7 +14,7 @@ FORGET_HALF_SECONDS = 60.0
 
 
 @dataclass(slots=True)
-class Record:
+class FlapRecord:
     flaps: float
     at: float
     admit_at: float
@@ -24,7 +24,7 @@ class Record:
 class Damping:
     """Remembers flaps: losses of a run of a daemon that had not ended. The first is free."""
 
-    records: dict[NodeId, Record] = field(default_factory=dict)
+    records: dict[NodeId, FlapRecord] = field(default_factory=dict)
 
     def flapped(self, node: NodeId, now: float) -> float:
         """The same run is back. Returns for how many seconds it has to be steady first."""
@@ -35,7 +35,7 @@ class Damping:
         wait = 0.0
         if before >= 0.5:
             wait = min(STEADY_SECONDS * 2 ** (round(before) - 1), LONGEST_STEADY_SECONDS)
-        self.records[node] = Record(before + 1, now, now + wait)
+        self.records[node] = FlapRecord(before + 1, now, now + wait)
         return wait
 
     def admit_at(self, node: NodeId) -> float:

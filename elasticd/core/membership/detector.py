@@ -30,7 +30,7 @@ class Bounds:
 
 
 @dataclass(slots=True)
-class Arrivals:
+class PeerRhythm:
     """When one peer was heard, and how regularly it beats."""
 
     heard_at: float
@@ -84,14 +84,14 @@ class Detector:
     bounds: Bounds
     heartbeat_seconds: float
     health: Health = field(default_factory=Health)
-    peers: dict[NodeId, Arrivals] = field(default_factory=dict)
+    peers: dict[NodeId, PeerRhythm] = field(default_factory=dict)
     _due: float = inf
 
     def meet(self, node: NodeId, now: float) -> None:
         """Begin to listen, or begin again: what was learned of its pace is kept."""
         known = self.peers.get(node)
         if known is None:
-            self.peers[node] = Arrivals(now)
+            self.peers[node] = PeerRhythm(now)
         else:
             known.heard_at, known.beat_at = now, -inf
 

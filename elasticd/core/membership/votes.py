@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from elasticd.core.context import Context
 from elasticd.core.words.records import Heard, View
 from elasticd.recovery import quorum
-from elasticd.recovery.quorum import History, Session
+from elasticd.recovery.quorum import History, PrimaryView
 from elasticd.types import NO_TAG, JobId, NodeId, Tag
 
 
@@ -109,5 +109,5 @@ class Votes:
         return f"{quorum.PREFIX}{there} of the view's {len(view.members)} members are within reach"
 
 
-def _session(view: View) -> Session:
-    return Session(view.epoch, view.members)
+def _session(view: View) -> PrimaryView:
+    return PrimaryView(view.epoch, view.members)

@@ -19,7 +19,7 @@ from elasticd.core.words.frames import Frame
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import JobRecord, Path, Wanted, World
 from elasticd.core.words.shards import ShardsWritten
-from elasticd.recovery.signatures import Memory
+from elasticd.recovery.signatures import LastMemory
 from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag
 
 ChildId = int
@@ -366,7 +366,7 @@ class ChildExited:
     child: ChildId
     status: int | None
     tail: str
-    memory: Memory | None = None
+    memory: LastMemory | None = None
     before: bool = False
     """It was about to end, or had ended, when its end was asked for."""
 

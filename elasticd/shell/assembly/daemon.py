@@ -22,8 +22,8 @@ from elasticd.core.words.stable import Found
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.assembly import identity
 from elasticd.shell.assembly.desk import Desk
-from elasticd.shell.assembly.ending import Ending
 from elasticd.shell.assembly.perform import Performers
+from elasticd.shell.assembly.shutdown import Shutdown
 from elasticd.shell.assembly.talk import Talk
 from elasticd.shell.chaos.cuts import Cutter
 from elasticd.shell.chaos.firewall import firewall
@@ -62,7 +62,7 @@ class Daemon:
 
     def __init__(self, home: Path, settings: NodeConfig, insecure: bool) -> None:
         self._home, self._settings = home, settings
-        self._ending = Ending()
+        self._ending = Shutdown()
         self._notifier = Notifier.from_environment()
         boot = secrets.token_hex(8)
         me, hosts = NodeId(settings.node_id), _hosts(settings)

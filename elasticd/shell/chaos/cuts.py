@@ -48,7 +48,7 @@ class End:
 
 
 @dataclass(slots=True, eq=False)
-class Cut:
+class LinkCut:
     """A link that is cut now. ``name`` is the packet filter's, empty for ``close``."""
 
     node: NodeId
@@ -62,14 +62,14 @@ class Cutter:
 
     def __init__(self, home: Path, peers: Peers, rings: Rings, firewall: Firewall) -> None:
         self._home, self._peers, self._rings, self._firewall = home, peers, rings, firewall
-        self._cuts: dict[NodeId, Cut] = {}
+        self._cuts: dict[NodeId, LinkCut] = {}
 
     def clean(self) -> None:
         """Take away what an earlier daemon of this home has left of its cuts."""
         for name in self._firewall.clean(self._home):
             log.warning("removed a cut that an earlier daemon left", cut=name)
 
-    async def prepare(self, node: NodeId, how: str, seconds: float) -> Cut:
+    async def prepare(self, node: NodeId, how: str, seconds: float) -> LinkCut:
         """Make sure that the link with ``node`` can be cut, without cutting it yet.
 
         Raises:
@@ -77,7 +77,7 @@ class Cutter:
         """
         if node in self._cuts:
             raise OperationError(f"the link with {node} is cut already")
-        cut = self._cuts[node] = Cut(node, how)
+        cut = self._cuts[node] = LinkCut(node, how)
         if how != "close":
             try:
                 cut.name = await asyncio.to_thread(self._firewall.open, self._home, seconds)
@@ -86,7 +86,7 @@ class Cutter:
                 raise
         return cut
 
-    async def hold(self, cut: Cut, seconds: float) -> None:
+    async def hold(self, cut: LinkCut, seconds: float) -> None:
         """Cut the link for ``seconds``."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
@@ -106,13 +106,13 @@ class Cutter:
             await asyncio.shield(asyncio.to_thread(self.abandon, cut))
             log.warning("link whole again", node=cut.node)
 
-    def abandon(self, cut: Cut) -> None:
+    def abandon(self, cut: LinkCut) -> None:
         """Let the packet filter forget it."""
         self._cuts.pop(cut.node, None)
         if cut.name:
             self._firewall.close(cut.name)
 
-    async def _cut_what_is_new(self, cut: Cut) -> None:
+    async def _cut_what_is_new(self, cut: LinkCut) -> None:
         new = [end for end in self._ends(cut.node) if end not in cut.done]
         cut.done.update(new)
         if cut.how == "close":
@@ -122,7 +122,7 @@ class Cutter:
             flows = [end.arriving for end in new]
             await asyncio.to_thread(self._firewall.drop, cut.name, flows)
 
-    def _close(self, cut: Cut, end: End) -> None:
+    def _close(self, cut: LinkCut, end: End) -> None:
         if end.pid == 0:
             self._peers.hang_up(cut.node)
             return

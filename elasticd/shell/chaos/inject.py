@@ -22,7 +22,7 @@ import structlog
 from elasticd.core.node import Node
 from elasticd.core.words.children import TO_TRAINER, StrainMemory
 from elasticd.errors import OperationError, UsageError
-from elasticd.shell.chaos.cuts import HOW, Cut, Cutter
+from elasticd.shell.chaos.cuts import HOW, Cutter, LinkCut
 from elasticd.shell.children.server import Child, ChildServer
 from elasticd.shell.children.watch import ChildWatch
 from elasticd.shell.control.server import Handler, Stream
@@ -63,7 +63,7 @@ class Blow:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class CutOrder:
     """That ``node`` cuts its links with the nodes ``from_``."""
 
     node: NodeId
@@ -187,8 +187,8 @@ class Chaos:
                 await self._obey(order)
         return {"what": request["what"], "groups": groups, "how": how, "seconds": seconds}
 
-    async def _obey(self, order: Order) -> None:
-        cuts: list[Cut] = []
+    async def _obey(self, order: CutOrder) -> None:
+        cuts: list[LinkCut] = []
         try:
             for node in order.from_:
                 cuts.append(await self._cutter.prepare(node, order.how, order.seconds))
@@ -199,7 +199,7 @@ class Chaos:
         for cut in cuts:
             self._run(self._hold(cut, order.seconds))
 
-    async def _hold(self, cut: Cut, seconds: float) -> None:
+    async def _hold(self, cut: LinkCut, seconds: float) -> None:
         try:
             await asyncio.sleep(_CUT_AFTER_SECONDS)
         except asyncio.CancelledError:
@@ -281,19 +281,19 @@ def _groups(given: Any) -> list[list[NodeId]]:
     return groups
 
 
-def _orders(groups: list[list[NodeId]], how: str, seconds: float) -> list[Order]:
+def _orders(groups: list[list[NodeId]], how: str, seconds: float) -> list[CutOrder]:
     """One for each node that does something; one way, only the later groups stop hearing."""
     orders = []
     for number, group in enumerate(groups):
         others = groups[:number] if how == "one-way" else groups[:number] + groups[number + 1 :]
         away = tuple(node for other in others for node in other)
-        orders += [Order(node, away, how, seconds) for node in group if away]
+        orders += [CutOrder(node, away, how, seconds) for node in group if away]
     return orders
 
 
-def _order(plain: dict[str, Any]) -> Order:
+def _order(plain: dict[str, Any]) -> CutOrder:
     try:
-        order = Order(
+        order = CutOrder(
             NodeId(str(plain["node"])),
             tuple(NodeId(str(node)) for node in plain["from_"]),
             str(plain["how"]),

@@ -139,7 +139,7 @@ class Children:
         if one is not None:
             log.info("killing child", child=repr(one.child), reason=effect.reason)
             if effect.graceful:
-                one.unit.tell(machine.Stop())
+                one.unit.tell(machine.StopUnit())
             elif effect.dump:
                 self._do(self._dump_and_kill(one.child))
             else:
@@ -274,7 +274,7 @@ class Children:
             _close(fds)
             raise
         if isinstance(word, _READINESS):
-            one.unit.tell(machine.Ready())
+            one.unit.tell(machine.UnitReady())
         match word:
             case TrainerExported(serial) if len(fds) == 1:
                 self._exports.given(one.id, serial, fds[0])

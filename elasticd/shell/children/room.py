@@ -23,18 +23,18 @@ _CACHE = ("active_file", "inactive_file")
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
+class LowMemory:
     reason: str
     left_bytes: int
 
 
-def pressure(groups: Iterable[Path]) -> Shortage | None:
+def pressure(groups: Iterable[Path]) -> LowMemory | None:
     """Why memory is about to run out, on the machine or in one of these cgroups, if it is."""
     machine = psutil.virtual_memory()
     if sys.platform == "darwin":
         level = _macos_level()
         text = f"macOS reports memory pressure {level} of 4"
-        return Shortage(text, machine.available) if level >= _CRITICAL_LEVEL else None
+        return LowMemory(text, machine.available) if level >= _CRITICAL_LEVEL else None
     found = [_shortage(machine.available, machine.total, "memory")]
     for one in {one for group in groups for one in _with_parents(group)}:
         if (room := left(one)) is not None:
@@ -42,11 +42,11 @@ def pressure(groups: Iterable[Path]) -> Shortage | None:
     return min((one for one in found if one), key=lambda one: one.left_bytes, default=None)
 
 
-def _shortage(left_bytes: int, total_bytes: int, what: str) -> Shortage | None:
+def _shortage(left_bytes: int, total_bytes: int, what: str) -> LowMemory | None:
     if left_bytes > LEAST_LEFT * total_bytes:
         return None
     text = f"{left_bytes >> 20} of {total_bytes >> 20} MiB of {what} are left"
-    return Shortage(text, left_bytes)
+    return LowMemory(text, left_bytes)
 
 
 def _macos_level() -> int:

@@ -45,5 +45,5 @@ def running(
         stop_timeout_seconds=_STOP_SECONDS,
     )
     held = RunningUnit(unit, child.kill)
-    held.tell(machine.Started())
+    held.tell(machine.UnitStarted())
     return RunningChild(number, child, job, RotatedLog(child.log), held)

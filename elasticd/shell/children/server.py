@@ -31,7 +31,7 @@ from elasticd.shell.unixsocket import bind_unix
 from elasticd.supervision.exits import watch_exit
 from elasticd.supervision.logs import RotatedLog
 from elasticd.supervision.process import AdoptedProcess, OwnProcess
-from elasticd.supervision.roster import Entry, Roster
+from elasticd.supervision.roster import ChildEntry, ChildRoster
 
 SOCKET_NAME = "children.sock"
 ROSTER_NAME = "children.json"
@@ -80,7 +80,7 @@ class Child:
         status: of one that has ended its exit code, or minus the signal; None: not known.
     """
 
-    def __init__(self, entry: Entry, process: OwnProcess | AdoptedProcess) -> None:
+    def __init__(self, entry: ChildEntry, process: OwnProcess | AdoptedProcess) -> None:
         self.entry = entry
         self.role, self.nonce, self.pid = entry.role, entry.nonce, entry.pid
         self.create_time = entry.create_time
@@ -193,7 +193,7 @@ class ChildServer:
         self._on_exit = on_exit
         self._alive_seconds = alive_seconds or grace_seconds / ALIVE_A_GRACE
         self._grace_seconds = grace_seconds
-        self._roster = Roster(self._home / ROSTER_NAME)
+        self._roster = ChildRoster(self._home / ROSTER_NAME)
         self._children: dict[str, Child] = {}
         self._watches: dict[str, Callable[[], None]] = {}
         self._strangers: dict[Channel, asyncio.TimerHandle] = {}
@@ -251,7 +251,7 @@ class ChildServer:
             ),
         }
         process = OwnProcess(_start(launch, environment))
-        entry = Entry(
+        entry = ChildEntry(
             process.pid, process.create_time, launch.role, nonce, launch.job, launch.spare,
             str(launch.log),
         )  # fmt: skip

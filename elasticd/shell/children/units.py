@@ -25,7 +25,7 @@ class RunningUnit:
         self._send_signal = send_signal
         self._status = machine.Status()
         self._timer: asyncio.TimerHandle | None = None
-        self.tell(machine.Start())
+        self.tell(machine.StartUnit())
 
     @property
     def state(self) -> machine.State:
@@ -33,11 +33,11 @@ class RunningUnit:
 
     def tell(self, event: machine.Event) -> None:
         """Take in what happened, and do what follows from it."""
-        decision = machine.step(self._unit, self._status, monotonic_seconds(), event)
-        self._status = decision.status
-        if decision.reason:
-            log.debug("unit", reason=decision.reason)
-        for action in decision.actions:
+        transition = machine.step(self._unit, self._status, monotonic_seconds(), event)
+        self._status = transition.status
+        if transition.reason:
+            log.debug("unit", reason=transition.reason)
+        for action in transition.actions:
             if isinstance(action, machine.Signal):
                 self._send_signal(action.number)
         self._arm()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from elasticd.recovery.signatures import Memory
+from elasticd.recovery.signatures import LastMemory
 from elasticd.shell.children import room
 from elasticd.shell.children.server import Child
 
@@ -42,7 +42,7 @@ class _Seen:
     """Since when it is stopped and has not run."""
     group: Path | None
     kills_before: int
-    memory: Memory
+    memory: LastMemory
 
 
 class ChildWatch:
@@ -71,7 +71,7 @@ class ChildWatch:
         if self._task is not None:
             self._task.cancel()
 
-    def last_seen(self, pid: int) -> Memory | None:
+    def last_seen(self, pid: int) -> LastMemory | None:
         """What is known of the memory of a child that has just ended; forgets it."""
         seen = self._seen.pop(pid, None)
         self._told.discard(pid)
@@ -113,7 +113,7 @@ class ChildWatch:
         known = self._seen.get(child.pid)
         if known is None:
             group = room.group_of(child.pid)
-            known = _Seen(found, now, group, room.kills(group), Memory())
+            known = _Seen(found, now, group, room.kills(group), LastMemory())
             self._seen[child.pid] = known
         elif not found.stopped or found.switches != known.look.switches:
             known.still_since = now
@@ -154,7 +154,7 @@ def _look_linux(pid: int) -> Look | None:
     return Look(fields["State"][0] == "T", switches, virtual, resident)
 
 
-def _memory(pid: int, look: Look, group: Path | None) -> Memory:
+def _memory(pid: int, look: Look, group: Path | None) -> LastMemory:
     limit = None
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
@@ -162,7 +162,7 @@ def _memory(pid: int, look: Look, group: Path | None) -> Memory:
             limit = soft if soft != resource.RLIM_INFINITY else None
     machine = psutil.virtual_memory()
     used, most = room.use(group)
-    return Memory(
+    return LastMemory(
         resident_bytes=look.resident_bytes,
         virtual_bytes=look.virtual_bytes,
         address_space_limit_bytes=limit,

@@ -55,7 +55,7 @@ Signature = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundJob:
     """A job that lies in the folder.
 
     Attributes:
@@ -149,7 +149,7 @@ class JobsFolder:
             pause = min(pause, wait or pause)
         return pause
 
-    async def _deal_with(self, job: Found) -> float:
+    async def _deal_with(self, job: FoundJob) -> float:
         """Submit or refuse; returns the seconds until it is to be tried again, or 0."""
         try:
             digest = await asyncio.to_thread(content_digest, job)
@@ -170,7 +170,7 @@ class JobsFolder:
         self._dealt_with[job.name] = job.signature
         return 0
 
-    def _refuse(self, job: Found, reason: str) -> None:
+    def _refuse(self, job: FoundJob, reason: str) -> None:
         log.warning("job refused", name=job.name, reason=reason)
         try:
             write_whole(self._reason_file(job.name), f"{reason}\n".encode())
@@ -223,7 +223,7 @@ def _report(task: asyncio.Task[None]) -> None:
         task.get_loop().call_exception_handler(context)
 
 
-def find_jobs(folder: Path) -> list[Found]:
+def find_jobs(folder: Path) -> list[FoundJob]:
     """The jobs in ``folder`` by name, the first :data:`MAX_JOBS` of them; names with a leading dot
     are somebody's temporary files.
 
@@ -244,12 +244,12 @@ def find_jobs(folder: Path) -> list[Found]:
     return found[:MAX_JOBS]
 
 
-def _found(path: Path, toml: Path, newest_ns: int) -> Found:
+def _found(path: Path, toml: Path, newest_ns: int) -> FoundJob:
     status = path.stat()
     signature = (status.st_ino, status.st_ctime_ns, newest_ns, status.st_size)
     # A rename changes the status time, a write both, at the granularity of the file system's clock.
     whole = status.st_ctime_ns > newest_ns
-    return Found(path.name, toml, signature, whole, newest_ns / 1e9)
+    return FoundJob(path.name, toml, signature, whole, newest_ns / 1e9)
 
 
 def _newest_ns(folder: Path) -> int:
@@ -264,7 +264,7 @@ def _newest_ns(folder: Path) -> int:
     return newest
 
 
-def seconds_until_whole(job: Found) -> float:
+def seconds_until_whole(job: FoundJob) -> float:
     """0 if nobody is writing the job any more, else after how long to look again."""
     if job.whole:
         return 0.0
@@ -300,7 +300,7 @@ def is_being_written(path: Path) -> bool:
     return False
 
 
-def content_digest(job: Found) -> str:
+def content_digest(job: FoundJob) -> str:
     """Names the job's content: of a file its bytes, of a folder what would be shipped.
 
     Raises:

@@ -159,7 +159,7 @@ async def _asked(
         OperationError: as :func:`fetch`; also for what fails while the rest is read.
     """
     loop = asyncio.get_running_loop()
-    head = _Head(limit_bytes, loop)
+    head = _AnswerHead(limit_bytes, loop)
     try:
         host, port = split_address(address)
         async with asyncio.timeout(CONNECT_SECONDS):
@@ -176,7 +176,7 @@ async def _asked(
         raise OperationError(f"{what} from {address}: {error or 'no answer in time'}") from error
 
 
-class _Head(asyncio.BufferedProtocol):
+class _AnswerHead(asyncio.BufferedProtocol):
     """Receives an answer's frame and what comes with it of the bytes; the rest stays unread."""
 
     def __init__(self, limit_bytes: int | None, loop: asyncio.AbstractEventLoop) -> None:

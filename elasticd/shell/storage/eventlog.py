@@ -52,7 +52,7 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 Event = dict[str, Any]
 
 
-class Progress:
+class SeenNumbers:
     """Which numbers of each origin were seen. A floor stands for all numbers up to it."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class EventLog:
         """
         self._folder = folder
         self._origin = origin
-        self._progress = Progress()
+        self._progress = SeenNumbers()
         self._floors: dict[str, int] = {}
         self._jobs: dict[str | None, dict[tuple[str, int], Event]] = {}
         self._notable: dict[str, list[Event]] = {}

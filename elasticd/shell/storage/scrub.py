@@ -64,7 +64,7 @@ class Scrubber:
         self._changed: set[Path] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._observer = Observer()
-        self._pause = Pause(bytes_per_second)
+        self._throttle = Throttle(bytes_per_second)
         self._unrepaired: set[tuple[JobId, int, str, int]] = set()
 
     def start(self) -> None:
@@ -87,7 +87,7 @@ class Scrubber:
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
-        self._pause.over = True
+        self._throttle.over = True
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._observer.is_alive():
             self._observer.stop()
@@ -141,7 +141,7 @@ class Scrubber:
         m = manifest
         try:
             problems = await asyncio.to_thread(
-                self._states.store.verify, m.job, m.step, m.stamp, shard, self._pause
+                self._states.store.verify, m.job, m.step, m.stamp, shard, self._throttle
             )
         except StateError as error:
             log.warning("can't scrub", step=m.step, shard=shard, reason=str(error))
@@ -238,7 +238,7 @@ class Scrubber:
         return removed
 
 
-class Pause:
+class Throttle:
     """Called with the size of what was read, in a thread: keeps to a rate of bytes a second."""
 
     def __init__(self, bytes_per_second: float) -> None:

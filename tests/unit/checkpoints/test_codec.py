@@ -24,7 +24,7 @@ from elasticd.checkpoints.codec import (
     write_memory,
     write_shard,
 )
-from elasticd.checkpoints.integrity import KEY, Finding, Verifier
+from elasticd.checkpoints.integrity import KEY, Difference, Verifier
 from elasticd.errors import RotError, StateError
 
 METADATA = {METADATA_KEY: json.dumps({"step": 3})}
@@ -68,7 +68,7 @@ def _assert_same(found: Mapping[str, mx.array], wanted: Mapping[str, mx.array]) 
         assert _same(found[name], array), name
 
 
-def _checked(content: bytes, digest: str, pieces: int = 7) -> Finding | None:
+def _checked(content: bytes, digest: str, pieces: int = 7) -> Difference | None:
     check = Verifier(digest)
     size = max(1, len(content) // pieces)
     for start in range(0, len(content), size):

@@ -236,7 +236,7 @@ def test_a_terminal_shows_the_ranks(status: dict[str, Any]) -> None:
 def test_the_table_names_each_fault(struck: Strike) -> None:
     figures = measure(struck, events(), seen_at=1001.0)
     returned = {"node": "node-2", "seconds_to_train_again": 2.5, "steps_committed_meanwhile": 4}
-    rows = demo.fault_rows(demo.Outcome(figures=[figures], returned=returned))
+    rows = demo.fault_rows(demo.DemoResult(figures=[figures], returned=returned))
     assert rows == [
         ("trainer killed", "rank 1 on node-2", "0.05 s", "1.00 s", 0),
         ("node started again", "node-2", "-", "2.50 s", 0),
@@ -244,9 +244,9 @@ def test_the_table_names_each_fault(struck: Strike) -> None:
 
 
 def test_digests_are_equal_only_if_there_are_two() -> None:
-    assert not demo.Outcome(digests=["ab"]).equal
-    assert not demo.Outcome(digests=["ab", "cd"]).equal
-    assert demo.Outcome(digests=["ab", "ab"]).equal
+    assert not demo.DemoResult(digests=["ab"]).equal
+    assert not demo.DemoResult(digests=["ab", "cd"]).equal
+    assert demo.DemoResult(digests=["ab", "ab"]).equal
 
 
 # --- the whole ----------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ def test_a_home_in_use_is_refused(home: Path, ctl: Callable[..., tuple[int, str,
 def test_a_small_demo_ends_with_equal_digests(
     home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    plan = demo.Plan(steps=14, fit_to_pace=False, faults=("reducer",))
+    plan = demo.DemoPlan(steps=14, fit_to_pace=False, faults=("reducer",))
     code = demo.run(home, True, plan)
     out, err = capfd.readouterr()
     assert code == 0, err

@@ -13,7 +13,7 @@ import pytest
 
 from elasticd.cli import keeper, local
 from elasticd.cli.daemons import find_daemon
-from elasticd.cli.keeper import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Patience
+from elasticd.cli.keeper import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, RestartPauses
 
 WAIT_SECONDS = 60.0
 
@@ -32,13 +32,13 @@ def wait_for(what: str, look: Callable[[], bool]) -> None:
 
 
 def test_a_daemon_that_dies_at_its_start_is_started_more_and_more_seldom() -> None:
-    patience, now, pauses = Patience(), 0.0, []
+    restarts, now, pauses = RestartPauses(), 0.0, []
     for _ in range(10):
         died = now
-        while not patience.may_start(now):
+        while not restarts.may_start(now):
             now += 0.05
         pauses.append(round(now - died, 3))
-        patience.starts(now)
+        restarts.starts(now)
         now += 0.5
     assert pauses[0] == pytest.approx(FIRST_PAUSE_SECONDS, abs=0.06)
     assert pauses == sorted(pauses)
@@ -46,13 +46,13 @@ def test_a_daemon_that_dies_at_its_start_is_started_more_and_more_seldom() -> No
 
 
 def test_one_that_lived_is_started_at_once_again() -> None:
-    patience = Patience()
+    restarts = RestartPauses()
     for now in (0.0, 1.0, 2.0):
-        while not patience.may_start(now):
+        while not restarts.may_start(now):
             now += 0.1
-        patience.starts(now)
-    assert not patience.may_start(100.0)
-    assert patience.may_start(100.0 + FIRST_PAUSE_SECONDS)
+        restarts.starts(now)
+    assert not restarts.may_start(100.0)
+    assert restarts.may_start(100.0 + FIRST_PAUSE_SECONDS)
 
 
 @pytest.mark.process

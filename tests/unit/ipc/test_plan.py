@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from elasticd.errors import ProtocolError
 from elasticd.ipc.memory import PAYLOAD_FLOATS
-from elasticd.ipc.plan import GATHERED_FLOATS, ChunkPlan, Layout
+from elasticd.ipc.plan import GATHERED_FLOATS, ChunkPlan, VectorLayout
 from elasticd.recovery import tree
 
 HALVES = ChunkPlan(4, (((0, 2),), ((2, 4),)))
@@ -16,7 +16,7 @@ HALVES = ChunkPlan(4, (((0, 2),), ((2, 4),)))
 def test_chunks_make_the_vector_and_fit(length: int, ranks: int, reduction: str) -> None:
     cuts = [3 * rank for rank in range(ranks + 1)]
     parts = tuple(tree.cover([(cuts[r], cuts[r + 1])], cuts[-1]) for r in range(ranks))
-    layout = Layout.of(reduction, length, ChunkPlan(cuts[-1], parts))
+    layout = VectorLayout.of(reduction, length, ChunkPlan(cuts[-1], parts))
     bounds = [layout.bounds(bucket) for bucket in range(layout.chunks)]
     assert [0, *(end for _, end in bounds)] == [*(start for start, _ in bounds), length]
     assert all(start < end for start, end in bounds)
@@ -26,12 +26,12 @@ def test_chunks_make_the_vector_and_fit(length: int, ranks: int, reduction: str)
 
 
 def test_a_layout_survives_the_journey_to_the_reducer() -> None:
-    layout = Layout.of("exact", 12345, HALVES)
-    assert Layout.decode(layout.encode(), "exact") == layout
+    layout = VectorLayout.of("exact", 12345, HALVES)
+    assert VectorLayout.decode(layout.encode(), "exact") == layout
     others = [
-        Layout.of("fast", 12345, HALVES),
-        Layout.of("exact", 12346, HALVES),
-        Layout.of("exact", 12345, ChunkPlan(4, (((2, 4),), ((0, 2),)))),
+        VectorLayout.of("fast", 12345, HALVES),
+        VectorLayout.of("exact", 12346, HALVES),
+        VectorLayout.of("exact", 12345, ChunkPlan(4, (((2, 4),), ((0, 2),)))),
     ]
     assert len({layout.digest, *(other.digest for other in others)}) == 4
 
@@ -39,7 +39,7 @@ def test_a_layout_survives_the_journey_to_the_reducer() -> None:
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x00", b"\x93\x01\x02\x03", b"\x93\x01\x01\x90"])
 def test_what_is_no_plan_is_refused(data: bytes) -> None:
     with pytest.raises(ProtocolError):
-        Layout.decode(data, "exact")
+        VectorLayout.decode(data, "exact")
 
 
 @pytest.mark.parametrize(
@@ -55,11 +55,11 @@ def test_parts_that_do_not_make_the_batch_are_refused(
     parts: tuple[tuple[tuple[int, int], ...], ...], words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
-        Layout.of("exact", 10, ChunkPlan(4, parts))
+        VectorLayout.of("exact", 10, ChunkPlan(4, parts))
 
 
 def test_too_many_parts_are_refused() -> None:
     every_other = tuple((grain, grain + 1) for grain in range(0, 40_000, 2))
     rest = tuple((grain, grain + 1) for grain in range(1, 40_000, 2))
     with pytest.raises(ValueError, match="do not fit"):
-        Layout.of("exact", 10, ChunkPlan(40_000, (every_other, rest)))
+        VectorLayout.of("exact", 10, ChunkPlan(40_000, (every_other, rest)))

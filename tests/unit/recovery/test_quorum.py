@@ -10,18 +10,18 @@ from itertools import chain, combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elasticd.recovery.quorum import Decision, History, Session, decide, holds
+from elasticd.recovery.quorum import Decision, History, PrimaryView, decide, holds
 from elasticd.types import NO_TAG, NodeId, Tag
 
 A, B, C, D = (NodeId(name) for name in "abcd")
 
 
-def session(counter: int, *members: NodeId) -> Session:
-    return Session(Tag(counter, members[0], ""), members)
+def session(counter: int, *members: NodeId) -> PrimaryView:
+    return PrimaryView(Tag(counter, members[0], ""), members)
 
 
 def knows(
-    formed: Session | None = None, *attempts: Session, born: int = 0, configured: int = 3
+    formed: PrimaryView | None = None, *attempts: PrimaryView, born: int = 0, configured: int = 3
 ) -> History:
     return History(Tag(born, A, ""), formed, attempts, configured)
 
@@ -120,8 +120,8 @@ class Disk:
     """What one node's journal holds."""
 
     promised: Tag = NO_TAG
-    formed: Session | None = None
-    attempts: tuple[Session, ...] = ()
+    formed: PrimaryView | None = None
+    attempts: tuple[PrimaryView, ...] = ()
     born: Tag | None = None
 
     def history(self, nodes: int) -> History:
@@ -130,10 +130,10 @@ class Disk:
     def promise(self, epoch: Tag) -> Disk:
         return replace(self, promised=epoch, born=self.born or epoch)
 
-    def attempt(self, made: Session) -> Disk:
+    def attempt(self, made: PrimaryView) -> Disk:
         return replace(self, attempts=(*self.attempts, made))
 
-    def form(self, made: Session) -> Disk:
+    def form(self, made: PrimaryView) -> Disk:
         rest = tuple(a for a in self.attempts if a.epoch > made.epoch)
         return replace(self, formed=made, attempts=rest)
 
@@ -145,7 +145,7 @@ def names(count: int) -> tuple[NodeId, ...]:
     return tuple(NodeId("abcdefg"[i]) for i in range(count))
 
 
-def follows(before: Session, after: Session) -> bool:
+def follows(before: PrimaryView, after: PrimaryView) -> bool:
     """What no clever rule may break: who forms a view has a majority of the one formed before."""
     return after.epoch > before.epoch and holds(before.members, set(after.members))
 
@@ -165,7 +165,7 @@ class State:
     """All disks, and the newest view that was formed anywhere (an onlooker sees that)."""
 
     disks: Disks
-    newest: Session | None
+    newest: PrimaryView | None
 
 
 def after(state: State, group: tuple[int, ...], epoch: int) -> Iterator[State]:
@@ -180,7 +180,7 @@ def after(state: State, group: tuple[int, ...], epoch: int) -> Iterator[State]:
     if not decide(here).primary:
         yield State(tuple(disks), state.newest)
         return
-    made = Session(tag, members)
+    made = PrimaryView(tag, members)
     for reached in subsets(group[1:]):
         tried = list(disks)
         for i in (group[0], *reached):
@@ -233,7 +233,7 @@ class Model:
         self.nodes = names(count)
         self.disks = {node: Disk() for node in self.nodes}
         self.ballots: list[Ballot] = []
-        self.log: list[Session] = []
+        self.log: list[PrimaryView] = []
 
     def begin(self, members: tuple[NodeId, ...], proposer: NodeId) -> None:
         counter = self.disks[proposer].promised.counter + 1
@@ -255,13 +255,13 @@ class Model:
         first = node == ballot.epoch.leader or ballot.epoch.leader in ballot.attempted
         if ballot.decided and first and disk.promised == ballot.epoch and node in ballot.members:
             ballot.attempted.add(node)
-            if Session(ballot.epoch, ballot.members) not in disk.attempts and (
+            if PrimaryView(ballot.epoch, ballot.members) not in disk.attempts and (
                 disk.formed is None or disk.formed.epoch < ballot.epoch
             ):
-                self.disks[node] = disk.attempt(Session(ballot.epoch, ballot.members))
+                self.disks[node] = disk.attempt(PrimaryView(ballot.epoch, ballot.members))
 
     def form(self, ballot: Ballot, node: NodeId) -> None:
-        made = Session(ballot.epoch, ballot.members)
+        made = PrimaryView(ballot.epoch, ballot.members)
         proposes = self.disks[ballot.epoch.leader].promised == ballot.epoch
         if not ballot.formed and ballot.attempted == set(ballot.members) and proposes:
             ballot.formed = True

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.recovery.signatures import SIGNATURES, Memory, classify, of_text
+from elasticd.recovery.signatures import SIGNATURES, LastMemory, classify, of_text
 
 GIB = 1 << 30
 
@@ -43,9 +43,9 @@ def test_last_words(status: int, tail: str, fault: str) -> None:
 
 
 def test_a_killed_process_needs_a_sign_of_short_memory() -> None:
-    roomy = Memory(available_bytes=8 * GIB, total_bytes=16 * GIB)
+    roomy = LastMemory(available_bytes=8 * GIB, total_bytes=16 * GIB)
     assert classify(-9, "", roomy).fault == "worker_exit"
-    tight = Memory(available_bytes=GIB // 4, total_bytes=16 * GIB)
+    tight = LastMemory(available_bytes=GIB // 4, total_bytes=16 * GIB)
     found = classify(-9, "", tight)
     assert (found.fault, found.confidence) == ("oom", "possible")
     assert "256 of the machine's 16384 MiB" in found.text
@@ -53,16 +53,16 @@ def test_a_killed_process_needs_a_sign_of_short_memory() -> None:
 
 @pytest.mark.parametrize("status", [-11, 139])
 def test_a_segmentation_fault_at_the_limit(status: int) -> None:
-    memory = Memory(virtual_bytes=GIB, address_space_limit_bytes=GIB + 100)
+    memory = LastMemory(virtual_bytes=GIB, address_space_limit_bytes=GIB + 100)
     found = classify(status, "", memory)
     assert (found.fault, found.confidence) == ("oom", "likely")
     assert "1024 of 1024 MiB of address space" in found.text
-    far = Memory(virtual_bytes=GIB, address_space_limit_bytes=4 * GIB)
+    far = LastMemory(virtual_bytes=GIB, address_space_limit_bytes=4 * GIB)
     assert classify(status, "", far).fault == "worker_exit"
 
 
 def test_the_kernels_own_word_is_certain() -> None:
-    memory = Memory(group_kills=1, group_limit_bytes=GIB, group_used_bytes=GIB)
+    memory = LastMemory(group_kills=1, group_limit_bytes=GIB, group_used_bytes=GIB)
     found = classify(-9, "", memory)
     assert (found.fault, found.confidence) == ("oom", "certain")
     assert classify(-15, "", memory).fault == "worker_exit"

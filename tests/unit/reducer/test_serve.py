@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from elasticd.errors import ProtocolError
-from elasticd.ipc.plan import ChunkPlan, Layout
+from elasticd.ipc.plan import ChunkPlan, VectorLayout
 from elasticd.ipc.records import Kind, Record
 from elasticd.recovery import tree
 from elasticd.reducer.ring import LANES, SEAL_FLOATS, check_lanes, check_seals, lanes_of
@@ -33,7 +33,7 @@ def test_parts_add_up_with_the_bits_of_the_tree(data: st.DataObject) -> None:
         tree.cover([(g, g + 1) for g in range(grains) if owner[g] == rank], grains)
         for rank in range(ranks)
     ]
-    layout = Layout.of("exact", n, ChunkPlan(grains, tuple(shares)))
+    layout = VectorLayout.of("exact", n, ChunkPlan(grains, tuple(shares)))
     rows = np.full((ranks, layout.width * n), np.nan, np.float32)
     for rank, nodes in enumerate(shares):
         for index, node in enumerate(nodes):

@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticd.supervision.machine import (
-    Decision,
     Event,
     Exited,
-    Ready,
     Signal,
     Spawn,
-    Start,
-    Started,
+    StartUnit,
     State,
     Status,
-    Stop,
+    StopUnit,
     Timer,
+    Transition,
+    UnitReady,
+    UnitStarted,
     Watchdog,
     describe_exit,
     step,
@@ -37,19 +37,21 @@ UNIT = Unit(
 )
 
 
-def play(*events: tuple[float, Event], unit: Unit = UNIT, status: Status | None = None) -> Decision:
-    """The last decision of a history."""
-    decision = Decision(status or Status())
+def play(
+    *events: tuple[float, Event], unit: Unit = UNIT, status: Status | None = None
+) -> Transition:
+    """The last transition of a history."""
+    transition = Transition(status or Status())
     for now, event in events:
-        decision = step(unit, decision.status, now, event)
-    return decision
+        transition = step(unit, transition.status, now, event)
+    return transition
 
 
-UP: tuple[tuple[float, Event], ...] = ((0, Start()), (0, Started()), (1, Ready()))
+UP: tuple[tuple[float, Event], ...] = ((0, StartUnit()), (0, UnitStarted()), (1, UnitReady()))
 
 
 def test_the_way_up() -> None:
-    first = play((0, Start()))
+    first = play((0, StartUnit()))
     assert first.actions == (Spawn(),) and first.status.state is State.ACTIVATING
     assert first.reason == "reducer is started"
     started = play(*UP[:2])
@@ -60,12 +62,12 @@ def test_the_way_up() -> None:
 
 def test_running_is_enough_for_a_unit_that_does_not_notify() -> None:
     unit = replace(UNIT, notifies=False, watchdog_seconds=0.0)
-    decision = play((0, Start()), (0, Started()), unit=unit)
-    assert decision.status.state is State.ACTIVE and decision.status.deadline is None
+    transition = play((0, StartUnit()), (0, UnitStarted()), unit=unit)
+    assert transition.status.state is State.ACTIVE and transition.status.deadline is None
 
 
 def test_a_second_start_changes_nothing() -> None:
-    assert play(*UP, (2, Start())) == Decision(play(*UP).status)
+    assert play(*UP, (2, StartUnit())) == Transition(play(*UP).status)
 
 
 def test_not_ready_in_time_is_ended_and_started_again() -> None:
@@ -94,18 +96,18 @@ def test_failure_restarts_until_the_limit() -> None:
     reasons = []
     for round_ in range(3):
         now = 10.0 * round_
-        decision = play(
-            (now, Start() if round_ == 0 else Timer()),
-            (now, Started()),
+        transition = play(
+            (now, StartUnit() if round_ == 0 else Timer()),
+            (now, UnitStarted()),
             (now + 1, Exited(1)),
             status=status,
         )
-        status = decision.status
-        reasons.append(decision.reason)
+        status = transition.status
+        reasons.append(transition.reason)
     assert reasons[0] == "reducer ended with status 1; started again in 1 s"
     assert status.state is State.FAILED
     assert reasons[2] == "reducer ended with status 1; not started again: 3 starts in 100 s"
-    assert play((30, Start()), status=status).actions == (Spawn(),)
+    assert play((30, StartUnit()), status=status).actions == (Spawn(),)
 
 
 def test_old_starts_do_not_count() -> None:
@@ -131,22 +133,22 @@ def test_restart_settings(restart: Restart, status: int, state: State) -> None:
 
 
 def test_a_stop_is_obeyed_at_any_moment() -> None:
-    assert play((0, Stop())) == Decision(Status())
-    stopped = play(*UP, (2, Stop()))
+    assert play((0, StopUnit())) == Transition(Status())
+    stopped = play(*UP, (2, StopUnit()))
     assert stopped.actions == (Signal(signal.SIGTERM),) and stopped.status.deadline == 4.0
-    assert play(*UP, (2, Stop()), (4, Timer())).actions == (Signal(signal.SIGKILL),)
-    ended = play(*UP, (2, Stop()), (3, Exited(-15)))
+    assert play(*UP, (2, StopUnit()), (4, Timer())).actions == (Signal(signal.SIGKILL),)
+    ended = play(*UP, (2, StopUnit()), (3, Exited(-15)))
     assert ended.status == Status() and ended.reason == "reducer was stopped (was ended by SIGTERM)"
-    waiting = play(*UP, (2, Exited(1)), (2.5, Stop()))
+    waiting = play(*UP, (2, Exited(1)), (2.5, StopUnit()))
     assert waiting.status == Status() and waiting.actions == ()
-    during_spawn = play((0, Start()), (0, Stop()), (0, Started()))
+    during_spawn = play((0, StartUnit()), (0, StopUnit()), (0, UnitStarted()))
     assert during_spawn.actions == (Signal(signal.SIGTERM),)
-    assert play((0, Start()), (0, Stop()), (0, Exited(127))).status == Status()
-    after_timeout = play(*UP[:2], (10, Timer()), (10, Stop()), (11, Exited(1)))
+    assert play((0, StartUnit()), (0, StopUnit()), (0, Exited(127))).status == Status()
+    after_timeout = play(*UP[:2], (10, Timer()), (10, StopUnit()), (11, Exited(1)))
     assert after_timeout.status == Status()
-    failed = play(*UP, (2, Exited(1)), (2, Stop()), status=Status(State.FAILED))
+    failed = play(*UP, (2, Exited(1)), (2, StopUnit()), status=Status(State.FAILED))
     assert failed.status.state is State.INACTIVE
-    assert play((0, Stop()), status=Status(State.FAILED)).status == Status()
+    assert play((0, StopUnit()), status=Status(State.FAILED)).status == Status()
 
 
 def test_describe_exit() -> None:
@@ -156,7 +158,7 @@ def test_describe_exit() -> None:
 
 
 EVENTS = st.one_of(
-    st.sampled_from([Start(), Started(), Ready(), Watchdog(), Stop(), Timer()]),
+    st.sampled_from([StartUnit(), UnitStarted(), UnitReady(), Watchdog(), StopUnit(), Timer()]),
     st.integers(-15, 3).map(Exited),
 )
 
@@ -169,19 +171,19 @@ def test_whatever_happens(history: list[tuple[float, Event]]) -> None:
     spawned: list[float] = []
     for gap, event in history:
         now += gap
-        decision = step(UNIT, status, now, event)
+        transition = step(UNIT, status, now, event)
         if isinstance(event, Timer) and (status.deadline is None or now < status.deadline):
-            assert decision == Decision(status)
+            assert transition == Transition(status)
         if isinstance(event, Timer) and status.deadline is not None and now >= status.deadline:
-            assert decision.status.deadline is None or decision.status.deadline > now
-        if decision.actions:
-            assert decision.reason
-        if isinstance(event, Start) and Spawn() in decision.actions:
+            assert transition.status.deadline is None or transition.status.deadline > now
+        if transition.actions:
+            assert transition.reason
+        if isinstance(event, StartUnit) and Spawn() in transition.actions:
             spawned.clear()
-        spawned += [now] * decision.actions.count(Spawn())
+        spawned += [now] * transition.actions.count(Spawn())
         recent = [start for start in spawned if now - start < UNIT.limit.interval_seconds]
         assert len(recent) <= UNIT.limit.burst
-        status = decision.status
+        status = transition.status
         if status.state in (State.INACTIVE, State.FAILED):
             assert status.deadline is None and not status.running
 

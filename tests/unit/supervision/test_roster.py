@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from elasticd.supervision.roster import Entry, Roster
+from elasticd.supervision.roster import ChildEntry, ChildRoster
 
 pytestmark = pytest.mark.process
 
@@ -24,14 +24,14 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait(10)
 
 
-def entry_of(pid: int) -> Entry:
-    return Entry(pid, psutil.Process(pid).create_time(), "trainer")
+def entry_of(pid: int) -> ChildEntry:
+    return ChildEntry(pid, psutil.Process(pid).create_time(), "trainer")
 
 
 def test_a_leftover_is_killed(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     entry = entry_of(sleeper.pid)
-    Roster(tmp_path / "children.json").add(entry)
-    assert Roster(tmp_path / "children.json").end_leftovers() == [entry]
+    ChildRoster(tmp_path / "children.json").add(entry)
+    assert ChildRoster(tmp_path / "children.json").end_leftovers() == [entry]
     sleeper.wait(10)  # far sooner than it would end; psutil may have reaped it and its status
     assert json.loads((tmp_path / "children.json").read_text()) == []
 
@@ -40,25 +40,27 @@ def test_another_process_with_the_same_pid_is_left_alone(
     tmp_path: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
     entry = entry_of(sleeper.pid)
-    Roster(tmp_path / "children.json").add(Entry(entry.pid, entry.create_time - 60, "trainer"))
-    assert Roster(tmp_path / "children.json").end_leftovers() == []
+    ChildRoster(tmp_path / "children.json").add(
+        ChildEntry(entry.pid, entry.create_time - 60, "trainer")
+    )
+    assert ChildRoster(tmp_path / "children.json").end_leftovers() == []
     assert sleeper.poll() is None
 
 
 def test_a_process_that_leads_no_group_is_killed_alone(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     entry = entry_of(process.pid)
-    Roster(tmp_path / "children.json").add(entry)
-    assert Roster(tmp_path / "children.json").end_leftovers() == [entry]
+    ChildRoster(tmp_path / "children.json").add(entry)
+    assert ChildRoster(tmp_path / "children.json").end_leftovers() == [entry]
     process.wait(10)
 
 
 def test_removed_entries_are_forgotten(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    roster = Roster(tmp_path / "children.json")
+    roster = ChildRoster(tmp_path / "children.json")
     roster.add(entry_of(sleeper.pid))
     roster.remove(sleeper.pid)
     roster.remove(sleeper.pid)
-    assert Roster(tmp_path / "children.json").end_leftovers() == []
+    assert ChildRoster(tmp_path / "children.json").end_leftovers() == []
     assert sleeper.poll() is None
 
 
@@ -67,10 +69,10 @@ def test_removed_entries_are_forgotten(tmp_path: Path, sleeper: subprocess.Popen
 )
 def test_garbage_kills_nobody(tmp_path: Path, content: str) -> None:
     (tmp_path / "children.json").write_text(content)
-    assert Roster(tmp_path / "children.json").end_leftovers() == []
+    assert ChildRoster(tmp_path / "children.json").end_leftovers() == []
 
 
 @pytest.mark.parametrize("pid", [-1, 0, 1, 1 << 30])
 def test_pids_that_no_child_has_are_left_alone(tmp_path: Path, pid: int) -> None:
-    Roster(tmp_path / "children.json").add(Entry(pid, 0.0, "trainer"))
-    assert Roster(tmp_path / "children.json").end_leftovers() == []
+    ChildRoster(tmp_path / "children.json").add(ChildEntry(pid, 0.0, "trainer"))
+    assert ChildRoster(tmp_path / "children.json").end_leftovers() == []

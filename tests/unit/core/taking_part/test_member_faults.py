@@ -18,7 +18,7 @@ from elasticd.core.words import effects as e
 from elasticd.core.words.children import TrimMemory
 from elasticd.core.words.records import JobRecord, World
 from elasticd.core.words.worlds import Continue, Fault, Pressed
-from elasticd.recovery.signatures import Memory
+from elasticd.recovery.signatures import LastMemory
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag, TrainerPhase
 
@@ -102,7 +102,7 @@ def the_fault(made: Desk) -> Fault:
     return fault
 
 
-def ends(made: Desk, status: int, tail: str = "", memory: Memory | None = None) -> Fault:
+def ends(made: Desk, status: int, tail: str = "", memory: LastMemory | None = None) -> Fault:
     made.part.on_child(e.ChildExited(made.trainer.child, status, tail, memory))
     return the_fault(made)
 
@@ -124,7 +124,7 @@ def test_unless_it_says_that_memory_ran_out(status: int, tail: str) -> None:
 
 
 def test_a_crash_at_the_limit() -> None:
-    memory = Memory(virtual_bytes=100, address_space_limit_bytes=101)
+    memory = LastMemory(virtual_bytes=100, address_space_limit_bytes=101)
     assert ends(desk(), -11, "", memory).fault == "oom"
     assert ends(desk(), -11, "").fault == "worker_exit"
 

@@ -34,7 +34,7 @@ def group(folder: Path, version: tuple[str, str, str], used: int, limit: str, ca
 def test_a_group_that_is_nearly_full(tmp_path: Path, version: tuple[str, str, str]) -> None:
     full = group(tmp_path / "full", version, 970, str(1000 * MIB), 0)
     found = room.pressure([full])
-    assert found == room.Shortage("30 of 1000 MiB of memory of its cgroup are left", 30 * MIB)
+    assert found == room.LowMemory("30 of 1000 MiB of memory of its cgroup are left", 30 * MIB)
     nearly = group(tmp_path / "nearly", version, 950, str(1000 * MIB), 0)
     assert room.pressure([nearly]) is None
     assert room.pressure([nearly, full]) == found

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from elasticd.errors import OperationError
 from elasticd.shell.storage import eventlog as module
-from elasticd.shell.storage.eventlog import EventLog, Progress
+from elasticd.shell.storage.eventlog import EventLog, SeenNumbers
 from elasticd.types import JobId
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -229,7 +229,7 @@ def test_a_follower_that_does_not_read_is_let_go(
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 30))), st.randoms())
 def test_progress_counts_like_a_set(notes: list[tuple[str, int]], rng: random.Random) -> None:
-    progress, model = Progress(), {origin: set[int]() for origin in "abc"}
+    progress, model = SeenNumbers(), {origin: set[int]() for origin in "abc"}
     for origin, number in notes:
         if rng.random() < 0.1:
             progress.raise_floor(origin, number)

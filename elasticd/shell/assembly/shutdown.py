@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 
-class Ending:
+class Shutdown:
     """Whether somebody asked for the end, and what failed if that was why.
 
     Attributes:
