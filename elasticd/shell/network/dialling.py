@@ -149,6 +149,8 @@ class Dialler:
             async with asyncio.timeout(HELLO_SECONDS):
                 first = await transfer.read_frame(reader, HELLO_BYTES)
             hello = self.gate.check(first)
+            if hello.node != self.gate.me.node:
+                self.learn(hello)
             writer.write(transfer.proof(first.get("challenge")))
         except BaseException as error:
             writer.transport.abort()
@@ -163,7 +165,6 @@ class Dialler:
         if hello.node == self.gate.me.node:
             self.gate.complain_of_namesake(hello, dial.address)
             raise OwnAddress("it is this node's own")
-        self.learn(hello)
         peer = self.table.meet(hello)
         wire = peer.wires[dial.address] = Wire(dial.address, answered.writer)
         self.table.choose(peer)

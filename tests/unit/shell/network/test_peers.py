@@ -260,3 +260,27 @@ def test_another_boot_replaces_the_one_before(run: Run) -> None:
             await a.until_seen("down", "raw", "boot-1")
 
     run(main())
+
+
+def test_a_daemon_that_gives_no_address_is_dialled_again(run: Run) -> None:
+    async def main() -> None:
+        address = free_address()
+        a = Daemon("a", address)
+        hello = replace(a.peers.me, node=NodeId("b"), address=address, addresses=(address,)).frame()
+        dials = 0
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal dials
+            dials += 1
+            await transfer.read_frame(reader, 1 << 16)
+            writer.write(encode({**hello, "addresses": ["nowhere"]}))
+            await transfer.close(writer)
+
+        host, _, port = address.rpartition(":")
+        async with await asyncio.start_server(accept, host, int(port)), running(a):
+            await until(lambda: dials > 1)
+            assert "gives no address" in a.peers.complain.last_reason
+            assert a.seen == []
+            await a.peers.close()  # or it would dial while we close
+
+    run(main())
