@@ -68,8 +68,8 @@ class Endpoint:
         if now >= due:
             effects += self._mind_links(now)
             self._links_due = -inf
-        if self.node.liveness.changes != self._changes:
-            self._changes, self._links_due = self.node.liveness.changes, -inf
+        if self.node.liveness.attention.changes != self._changes:
+            self._changes, self._links_due = self.node.liveness.attention.changes, -inf
         self._stepped_at = now
         self._await_answers(now)
         self._set_alarms()
@@ -77,7 +77,7 @@ class Endpoint:
 
     def _await_answers(self, now: float) -> None:
         """Over a link to a peer that we do not listen to nothing comes but what it owes us."""
-        heeded, before = self.node.liveness.heeded, self._heeded
+        heeded, before = self.node.liveness.attention.heeded, self._heeded
         self._heeded = heeded
         if heeded is not before:
             every = frozenset(self.sessions)
@@ -227,7 +227,7 @@ class Endpoint:
     def _wanted(self, node: NodeId) -> bool:
         """Whether it matters if a peer can be reached."""
         peers, view = self.node.liveness.peers, self.node.views.view
-        if self.node.liveness.heeded is not None:
+        if self.node.liveness.attention.heeded is not None:
             link = self.links.of(node)
             return node in peers and (link.awaited_since < inf or not link.up)
         return node in peers or (view is not None and node in view.members)
@@ -254,7 +254,7 @@ class Endpoint:
 
     def _third(self, node: NodeId) -> Collection[NodeId]:
         """Who may hear a peer besides us."""
-        if self.node.liveness.heeded is None:
+        if self.node.liveness.attention.heeded is None:
             return self.links.links
         watchers = self.node.liveness.circle.watchers(node) & self.links.links.keys()
         return watchers or self.links.links
@@ -274,7 +274,7 @@ class Endpoint:
         self._links_due = -inf
         if vouch.age_seconds is None or vouch.boot != session.boot:
             link.denials[helper] = now
-            self.node.liveness.evidence[node] = self.links.evidence(node, now)
+            self.node.liveness.hearsay(node, self.links.evidence(node, now))
             return []
         link.denials.pop(helper, None)
         if link.via is None or not self.links.relayed(node, now):

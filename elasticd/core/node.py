@@ -137,10 +137,10 @@ class Node:
 
     def _near(self) -> Sequence[NodeId]:
         """Whom to tell news that they pass on."""
-        return self.liveness.close(self.liveness.living())
+        return self.liveness.attention.close(self.liveness.living())
 
     def _near_members(self) -> Sequence[NodeId]:
-        return self.liveness.close(self._view_members())
+        return self.liveness.attention.close(self._view_members())
 
     # --- the contract -----------------------------------------------------------------------------
 
@@ -304,13 +304,13 @@ class Node:
         before = self.followed
         self.followed = view.epoch
         kept_lead = before is not None and before.leader == self.me == view.leader
-        reborn = self.liveness.reborn
+        reborn = self.liveness.following.reborn
         self.ctx.log("info", "view", epoch=str(view.epoch), members=list(view.members))
         if self.views.leading:
             self._herald.announce(view)
             self._herald.tell_of_parking(view, self.queue())
             if kept_lead:
-                self.drivers.on_view(view, reborn, self.liveness.missed)
+                self.drivers.on_view(view, reborn, self.liveness.following.missed)
         if not kept_lead:
             self.drivers.by_job.clear()
         self.jobs.share([n for n in self._near_members() if n != self.me])

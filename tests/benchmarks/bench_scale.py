@@ -21,7 +21,7 @@ from math import log10
 from pathlib import Path
 from time import process_time
 
-from elasticd.core.membership.liveness import Peer
+from elasticd.core.membership.roll import Peer
 from elasticd.core.node import Node, Who
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import View
@@ -78,16 +78,16 @@ class Mesh:
         views, liveness = node.views, node.liveness
         node.step(self.now, e.Tick())
         others = [other for other in self.names if other != name]
-        liveness.links = {other: self._links[other] for other in others}
-        liveness.peers = {n: Peer(self._links[n][0], "", 0, view.epoch) for n in others}
+        liveness.roll.links = {other: self._links[other] for other in others}
+        liveness.roll.peers = {n: Peer(self._links[n][0], "", 0, view.epoch) for n in others}
         views.promised = view.epoch
         node.ctx.saw(view.epoch.counter)
         node.ctx.effects = []
         views._install(view)
-        for peer in liveness.peers if liveness.heeded is None else liveness.heeded:
+        for peer in liveness.attention.minded():
             liveness.detector.meet(peer, self.now)
         node.followed = view.epoch
-        liveness.next_heartbeat = self.now + self.chance.uniform(
+        liveness.pulse.next_at = self.now + self.chance.uniform(
             0.0, node.ctx.timing.heartbeat_seconds
         )
         self._arm(name)

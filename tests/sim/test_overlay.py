@@ -157,8 +157,8 @@ def test_a_dead_link_that_nobody_listens_to_delays_a_view_and_does_not_stop_it()
 
     def strike(cluster: Cluster, injector: Injector) -> None:
         leader = led(cluster)
-        assert leader.node is not None and leader.node.liveness.heeded is not None
-        away = cluster.hosts.keys() - leader.node.liveness.heeded - {leader.name}
+        assert leader.node is not None and leader.node.liveness.attention.heeded is not None
+        away = cluster.hosts.keys() - leader.node.liveness.attention.heeded - {leader.name}
         deaf, victim = min(away), max(away)
         heal = cluster.network.cut([(leader.name, deaf), (deaf, leader.name)], close=False)
         again = silence(cluster, [victim])

@@ -61,15 +61,15 @@ class Membership:
 
     @property
     def view(self) -> View | None:
-        return self.liveness.view
+        return self.liveness.following.view
 
     @property
     def epoch(self) -> Tag:
-        return self.liveness.epoch
+        return self.liveness.following.epoch
 
     @property
     def leading(self) -> bool:
-        return self.liveness.leading
+        return self.liveness.following.leading
 
     # --- who is gone, or goes -------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ class Membership:
             times.append(self.started + timing.settle_seconds)
             times.append(self.started + 2 * timing.settle_seconds)
         times = [time for time in times if time > self.ctx.now]
-        silences = self.liveness.silences(min(times, default=inf))
+        silences = self.liveness.silences.ends(min(times, default=inf))
         return times + [time for time in silences if time > self.ctx.now]
 
     # --- agreement --------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ class Membership:
 
     def _deserted(self, node: NodeId) -> bool:
         """It follows a newer view than ours, and none that we were asked about."""
-        epoch = self.liveness.epoch_of(node)
+        epoch = self.liveness.following.epoch_of(node)
         return epoch > self.epoch and epoch != self.promised
 
     @property
@@ -185,7 +185,7 @@ class Membership:
         """Follow no view, and lead none, until one is formed again."""
         self.ctx.log("warning", "gives up its view", epoch=str(self.epoch), why=why)
         self.liveness.follow_none()
-        self.liveness.next_heartbeat = self.ctx.now
+        self.liveness.beat_now()
         self.ballot, self.adrift = None, why
 
     def on_heartbeat(self, node: NodeId, beat: Heartbeat) -> None:
@@ -198,10 +198,10 @@ class Membership:
         """Propose a view if one is due and it is ours to propose."""
         if self.ballot is not None or self.ctx.now < self.retry_at or self.started is None:
             return
-        idle = self._news == self.liveness.news and self.ctx.now < self._idle_until
+        idle = self._news == self.liveness.attention.news and self.ctx.now < self._idle_until
         if idle or self._led():
             return
-        self._news, self._idle_until = self.liveness.news, self._next_chance()
+        self._news, self._idle_until = self.liveness.attention.news, self._next_chance()
         if any(p.down_since is not None or p.epoch is None for p in self.liveness.peers.values()):
             return
         if self.liveness.circle.undecided(self.ctx.now):
@@ -249,12 +249,14 @@ class Membership:
             if leader is None:
                 return False
             gone = leader.epoch == NO_TAG or self._deserted(self.view.leader)
-            return gone or leader.boot != self.liveness.met.get(self.view.leader, ("",))[0]
+            return (
+                gone or leader.boot != self.liveness.following.met.get(self.view.leader, ("",))[0]
+            )
         late = self.ctx.now - self.formed_at >= self.ctx.timing.ballot_seconds
         for node, peer in self.liveness.peers.items():
             if self._on_probation(node):
                 continue
-            if (peer.boot, peer.session) != self.liveness.met.get(node):
+            if peer.run != self.liveness.following.met.get(node):
                 return True
             if late and peer.epoch != self.epoch:
                 return True
@@ -267,7 +269,7 @@ class Membership:
 
     def _proposer(self, members: tuple[NodeId, ...]) -> NodeId:
         # Who may train is not to be disturbed by who may not.
-        trains, epoch_of = self.liveness.trains, self.liveness.epoch_of
+        trains, epoch_of = self.liveness.following.trains, self.liveness.following.epoch_of
         best = max((trains(node), epoch_of(node)) for node in members)[1]
         if best.leader in members and self._leads_still(best):
             return best.leader
@@ -276,13 +278,13 @@ class Membership:
 
     def _leads_still(self, epoch: Tag) -> bool:
         """False once that leader has come back from a crash and is in no view."""
-        return self.liveness.epoch_of(epoch.leader) == epoch
+        return self.liveness.following.epoch_of(epoch.leader) == epoch
 
     def _propose(self, members: tuple[NodeId, ...]) -> None:
         ctx = self.ctx
         ctx.counter += 1
         epoch = Tag(ctx.counter, ctx.me, ctx.nonce())
-        voters = tuple(sorted(self.votes.leavers.keys() & self.liveness.links.keys()))
+        voters = tuple(sorted(self.votes.leavers.keys() & self.liveness.roll.links.keys()))
         self._ask(View(epoch, members, primary=not self.ctx.strict, voters=voters))
 
     def _ask(self, view: View) -> None:
