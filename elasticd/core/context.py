@@ -63,11 +63,46 @@ class Timing:
 
 
 @dataclass(slots=True)
+class Reach:
+    """How this node reaches others, as far as it knows."""
+
+    hosts: tuple[str, ...] = ()
+    """Its own addresses, without ports, best first."""
+    paths: dict[NodeId, tuple[Path, ...]] = field(default_factory=dict)
+    """How others are reached at each of their addresses."""
+    deaf: set[NodeId] = field(default_factory=set)
+    """Nodes that are not heard directly but live."""
+
+    def ways(self) -> tuple[Path, ...]:
+        """What this node can say of the links to others."""
+        known = {**self.paths, **{n: (Path(n, "*", False),) for n in self.deaf}}
+        return tuple(path for node in sorted(known) for path in known[node])
+
+
+@dataclass(slots=True)
+class Departures:
+    """Nodes that have left the view: when the first sign of it was seen, and what it was."""
+
+    first_signs: dict[NodeId, tuple[float, str]] = field(default_factory=dict)
+
+    def note(self, node: NodeId, seen_at: float, why: str) -> None:
+        self.first_signs[node] = seen_at, why
+
+    def seen_at(self, node: NodeId, now: float) -> float:
+        """When the first sign was seen; ``now`` where none is known."""
+        return self.first_signs.get(node, (now, ""))[0]
+
+    def farewell(self, node: NodeId) -> str:
+        """A sentence about it."""
+        why = self.first_signs.get(node, (0.0, ""))[1]
+        return f"{node} left the view: {why}" if why else f"{node} left the view"
+
+
+@dataclass(slots=True)
 class Context:
     """Given to every part; ``now`` is set before each event and never read from a clock here."""
 
     me: NodeId
-    boot: str
     nonce: Callable[[], str]
     timing: Timing = field(default_factory=Timing)
     now: float = 0.0
@@ -81,22 +116,14 @@ class Context:
     children: int = 0
     domain: str = ""
     """What fails with this node: a power strip, a switch. Empty: nothing that is known."""
-    hosts: tuple[str, ...] = ()
-    """This node's addresses, without ports, best first."""
-    paths: dict[NodeId, tuple[Path, ...]] = field(default_factory=dict)
-    """How other nodes are reached at each of their addresses."""
-    deaf: set[NodeId] = field(default_factory=set)
-    """Nodes that are not heard directly but live."""
-    lost: dict[NodeId, float] = field(default_factory=dict)
-    """When the first sign was seen that a node which has left the view was gone."""
+    reach: Reach = field(default_factory=Reach)
+    departures: Departures = field(default_factory=Departures)
     strict: bool = False
     """``partition = "strict"``: at most one view trains."""
     quiet_at: float = -inf
     """Until then a trainer that is cut off from us may still run, if at most one side may."""
     heard: dict[JobId, Tag] = field(default_factory=dict)
     """The newest world of each job that this node has heard of."""
-    lost_why: dict[NodeId, str] = field(default_factory=dict)
-    """What that sign was."""
 
     def send(self, to: NodeId, message: Message) -> None:
         if to == self.me:
@@ -123,21 +150,11 @@ class Context:
     def log(self, level: Any, text: str, **fields: Any) -> None:
         self.effects.append(Log(level, text, fields))
 
-    def ways(self) -> tuple[Path, ...]:
-        """What this node can say of the links to others."""
-        known = {**self.paths, **{n: (Path(n, "*", False),) for n in self.deaf}}
-        return tuple(path for node in sorted(known) for path in known[node])
-
     def saw(self, counter: int) -> None:
         self.counter = max(self.counter, counter)
 
     def hear(self, job: JobId, generation: Tag) -> None:
         self.heard[job] = max(self.heard.get(job, NO_TAG), generation)
-
-    def farewell(self, node: NodeId) -> str:
-        """A sentence about a node that has left the view."""
-        why = self.lost_why.get(node, "")
-        return f"{node} left the view: {why}" if why else f"{node} left the view"
 
     def next_child(self) -> int:
         self.children += 1

@@ -176,7 +176,7 @@ class Endpoint:
         if session is None or session.boot != boot:
             session = self.sessions[node] = Session(self.node.boot, boot)
             self.links.links.pop(node, None)
-            self.node.ctx.deaf.discard(node)
+            self.node.ctx.reach.deaf.discard(node)
         return session
 
     # --- frames that come -------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class Endpoint:
             if link.lost_at is not None and not self.links.deaf(node, now):
                 seconds = now - link.lost_at
                 link.lost_at = link.via = None
-                self.node.ctx.deaf.discard(node)
+                self.node.ctx.reach.deaf.discard(node)
                 self.node.liveness.rewired()
                 effects += self._tell_ways(now)
                 why = f"{node} is heard directly again; for {seconds:.1f} s it was not"
@@ -322,7 +322,7 @@ class Endpoint:
             return []
         link.lost_at = now
         link.losses += 1
-        self.node.ctx.deaf.add(node)
+        self.node.ctx.reach.deaf.add(node)
         self.node.liveness.rewired()
         sign = f"{now - link.heard_at:.1f} s of silence" if link.up else link.down_reason
         why = f"{node} is not heard directly ({sign}), but through {carrier}: the link is lost"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, assert_never
 
-from elasticd.core.context import Context, Timing
+from elasticd.core.context import Context, Reach, Timing
 from elasticd.core.jobs.nodes import NodeTable
 from elasticd.core.jobs.status import job_status
 from elasticd.core.jobs.table import JobTable
@@ -96,8 +96,8 @@ class Node:
         stable = found.stable
         self.me, self.boot, self._wall = who.me, who.boot, who.wall
         self.ctx = Context(
-            who.me, who.boot, who.nonce, who.timing, counter=stable.counter, domain=who.domain,
-            strict=who.strict, hosts=who.hosts,
+            who.me, who.nonce, who.timing, counter=stable.counter, domain=who.domain,
+            reach=Reach(who.hosts), strict=who.strict,
         )  # fmt: skip
         for heard in stable.heard:
             self.ctx.hear(heard.job, heard.generation)
@@ -127,10 +127,6 @@ class Node:
     def records(self) -> dict[JobId, JobRecord]:
         """Every job that the node knows of."""
         return self.jobs.records
-
-    def queue(self) -> list[JobRecord]:
-        """All jobs in the order in which they were or will be run."""
-        return self.jobs.queue()
 
     def _view_members(self) -> tuple[NodeId, ...]:
         return self.views.view.members if self.views.view is not None else ()
@@ -203,7 +199,7 @@ class Node:
             case e.Stay():
                 self.views.stay()
             case e.Paths(node, paths):
-                self.ctx.paths[node] = paths
+                self.ctx.reach.paths[node] = paths
                 self.members.on_ways(gather=self.liveness.circle.sparse)
             case e.Received(node, message):
                 self.liveness.heard(node)
@@ -308,7 +304,7 @@ class Node:
         self.ctx.log("info", "view", epoch=str(view.epoch), members=list(view.members))
         if self.views.leading:
             self._herald.announce(view)
-            self._herald.tell_of_parking(view, self.queue())
+            self._herald.tell_of_parking(view, self.jobs.queue())
             if kept_lead:
                 self.drivers.on_view(view, reborn, self.liveness.following.missed)
         if not kept_lead:

@@ -108,10 +108,10 @@ class RingMember:
         members, next_rank = self.world.members, (self.rank + 1) % len(self.world.members)
         left, right = members[self.rank - 1], members[next_rank]
         host = self.world.hosts[next_rank].rpartition(":")[0]
-        dead = {p.host for p in self.ctx.paths.get(right, ()) if not p.healthy}
+        dead = {p.host for p in self.ctx.reach.paths.get(right, ()) if not p.healthy}
         if host in dead:
             return f"nothing comes back from {right} at {host}"
-        lost = next((n for n in (left, right) if n in self.ctx.deaf), None)
+        lost = next((n for n in (left, right) if n in self.ctx.reach.deaf), None)
         return f"{lost} is not heard directly any more" if lost is not None else ""
 
     def ended(self) -> None:

@@ -29,7 +29,9 @@ class Herald:
                 text = f"{node} joined the view"
                 self.ctx.emit("node_joined", text, culprit=node, epoch=epoch)
         for node in sorted(old - set(view.members)):
-            self.ctx.emit("node_lost", self.ctx.farewell(node), culprit=node, epoch=epoch)
+            self.ctx.emit(
+                "node_lost", self.ctx.departures.farewell(node), culprit=node, epoch=epoch
+            )
 
     def tell_of_parking(self, view: View, records: Iterable[JobRecord]) -> None:
         """What would run and may not, as another side of a cut may train."""

@@ -88,7 +88,7 @@ class Attention:
         near = self.circle.near
         if near is None:
             return None
-        wanted = self.roll.peers.keys() & (near | self.odd | self.pressed | self.ctx.deaf)
+        wanted = self.roll.peers.keys() & (near | self.odd | self.pressed | self.ctx.reach.deaf)
         heeded = self.heeded
         return frozenset(wanted) if heeded is None or wanted != heeded else heeded
 

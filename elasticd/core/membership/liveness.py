@@ -166,8 +166,8 @@ class Liveness:
         if more := self.roll.evidence.pop(node, ""):
             why = f"{why}; {more}"
         heard_at = self.detector.heard_at(node) if since is None else since
-        self.ctx.lost[node] = heard_at if peer.down_since is None else peer.down_since
-        self.ctx.lost_why[node] = why
+        seen_at = heard_at if peer.down_since is None else peer.down_since
+        self.ctx.departures.note(node, seen_at, why)
         self.ctx.log("info", "node is dead", node=node, why=why)
         self.roll.buried[node] = peer.boot
         self._forget(node)

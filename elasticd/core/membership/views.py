@@ -2,9 +2,7 @@
 
 Two phases. A node that should lead proposes a view above every counter it has seen; each member
 journals the attempt before it answers; when all have answered the view is formed and journalled
-again. Who should lead is a rule that every node applies to what it hears: the leader of the highest
-view among the living, if it lives itself, else the first living node of that view by name. Nobody
-proposes while it is open whether a suspect lives.
+again. Who should lead is a rule that every node applies to what it hears (succession.py).
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ from math import inf
 
 from elasticd.core.context import Context
 from elasticd.core.membership.liveness import Liveness
+from elasticd.core.membership.succession import Succession
 from elasticd.core.membership.votes import Votes
 from elasticd.core.words.records import Heard, View
 from elasticd.core.words.views import Heartbeat, Leaving, ViewAck, ViewForm, ViewNack, ViewPropose
@@ -39,7 +38,7 @@ class Membership:
     expected_peers: int = 0
     """How many peers the configuration names; who they are is known only once they are heard."""
     liveness: Liveness = field(init=False)
-    formed_at: float = 0.0
+    succession: Succession = field(init=False)
     promised: Tag = NO_TAG
     promised_at: float = -inf
     installed: Tag = NO_TAG
@@ -49,15 +48,11 @@ class Membership:
     """It has been in a primary view since it was started."""
     adrift: str = ""
     """Why the last view was given up before another one was formed."""
-    started: float | None = None
     retry_at: float = 0.0
-    _idle_until: float = -inf
-    """Until then, or the next news, there is no view to propose."""
-    _news: int = 0
-    """Of whom lives, when that was found."""
 
     def __post_init__(self) -> None:
         self.liveness = Liveness(self.ctx, self._abandon)
+        self.succession = Succession(self.ctx, self.liveness, self.expected_peers)
 
     @property
     def view(self) -> View | None:
@@ -91,7 +86,7 @@ class Membership:
         self.votes.leave(self.view)
         self.liveness.leave(reason)
         # As a daemon that was just started: in no view, and sure of nobody.
-        self.ballot = self.started = None
+        self.ballot = self.succession.started = None
 
     def stay(self) -> None:
         """Take :meth:`leave` back: the others hear our heartbeats again and let us in."""
@@ -119,8 +114,7 @@ class Membership:
         self.liveness.tick()
         if self.liveness.leaving:
             return
-        if self.started is None:
-            self.started = self.ctx.now
+        self.succession.start()
         self.votes.tick()
         if lost := self._lost():
             self._step_down(lost)
@@ -136,9 +130,7 @@ class Membership:
             times.append(self.ballot.deadline)
         if self.bound:
             times.append(self.promised_at + 2 * timing.ballot_seconds)
-        if self.view is None and self.started is not None:
-            times.append(self.started + timing.settle_seconds)
-            times.append(self.started + 2 * timing.settle_seconds)
+        times += self.succession.deadlines()
         times = [time for time in times if time > self.ctx.now]
         silences = self.liveness.silences.ends(min(times, default=inf))
         return times + [time for time in silences if time > self.ctx.now]
@@ -165,21 +157,15 @@ class Membership:
             return ""
         if self.bound and self.ctx.now - self.promised_at >= 2 * self.ctx.timing.ballot_seconds:
             return "a newer view was attempted and is not known to have formed"
-        living = {n for n in self.liveness.living() if not self._deserted(n)}
+        deserted = self.succession.deserted
+        living = {n for n in self.liveness.living() if not deserted(n, self.promised)}
         return self.votes.lost(self.view, living)
-
-    def _deserted(self, node: NodeId) -> bool:
-        """It follows a newer view than ours, and none that we were asked about."""
-        epoch = self.liveness.following.epoch_of(node)
-        return epoch > self.epoch and epoch != self.promised
 
     @property
     def starting(self) -> bool:
         """This daemon has followed no view yet: what it has taken over from the one before it may
         go on for a moment, as it would have without a daemon."""
-        if self.installed != NO_TAG or self.started is None:
-            return self.installed == NO_TAG
-        return self.ctx.now - self.started < 2 * self.ctx.timing.settle_seconds
+        return self.installed == NO_TAG and self.succession.is_early
 
     def _step_down(self, why: str) -> None:
         """Follow no view, and lead none, until one is formed again."""
@@ -196,89 +182,12 @@ class Membership:
 
     def consider(self) -> None:
         """Propose a view if one is due and it is ours to propose."""
-        if self.ballot is not None or self.ctx.now < self.retry_at or self.started is None:
+        if self.ballot is not None or self.ctx.now < self.retry_at:
             return
-        idle = self._news == self.liveness.attention.news and self.ctx.now < self._idle_until
-        if idle or self._led():
-            return
-        self._news, self._idle_until = self.liveness.attention.news, self._next_chance()
-        if any(p.down_since is not None or p.epoch is None for p in self.liveness.peers.values()):
-            return
-        if self.liveness.circle.undecided(self.ctx.now):
-            self._idle_until = -inf
-            return
-        members = tuple(node for node in self.liveness.living() if not self._on_probation(node))
-        if self.view is not None and members == self.view.members and not self._astray():
-            return
-        if self.view is None and not self.adrift and not self._settled(members):
-            return
-        if self._proposer(members) == self.ctx.me:
-            self._idle_until = -inf
+        members = self.succession.due(self.promised, in_haste=bool(self.adrift))
+        if members and self.succession.proposer(members) == self.ctx.me:
+            self.succession.look_again()
             self._propose(members)
-
-    def _led(self) -> bool:
-        """Another node leads, lives, and follows our view: the next one is for it to propose."""
-        if self.view is None or self.leading:
-            return False
-        leader = self.liveness.peers.get(self.view.leader)
-        return leader is not None and leader.down_since is None and leader.epoch == self.epoch
-
-    def _next_chance(self) -> float:
-        """When a view may be due although nothing changes until then."""
-        timing = self.ctx.timing
-        times = [self.liveness.damping.admit_at(node) for node in self.liveness.damping.records]
-        times.append(self.formed_at + timing.ballot_seconds)
-        if self.started is not None:
-            times.append(self.started + timing.settle_seconds)
-        return min((time for time in times if time > self.ctx.now), default=inf)
-
-    def _on_probation(self, node: NodeId) -> bool:
-        """It came and went too often, and has not been steady for long enough since."""
-        inside = self.view is not None and node in self.view.members
-        return not inside and self.ctx.now < self.liveness.damping.admit_at(node)
-
-    def _astray(self) -> bool:
-        """Somebody of our view is not in it any more, though all its nodes live.
-
-        A node that was started again follows no view; where messages were given up, all that the
-        leader said is to be said again.
-        """
-        assert self.view is not None
-        if not self.leading:
-            leader = self.liveness.peers.get(self.view.leader)
-            if leader is None:
-                return False
-            gone = leader.epoch == NO_TAG or self._deserted(self.view.leader)
-            return (
-                gone or leader.boot != self.liveness.following.met.get(self.view.leader, ("",))[0]
-            )
-        late = self.ctx.now - self.formed_at >= self.ctx.timing.ballot_seconds
-        for node, peer in self.liveness.peers.items():
-            if self._on_probation(node):
-                continue
-            if peer.run != self.liveness.following.met.get(node):
-                return True
-            if late and peer.epoch != self.epoch:
-                return True
-        return False
-
-    def _settled(self, members: tuple[NodeId, ...]) -> bool:
-        assert self.started is not None
-        complete = len(members) > self.expected_peers
-        return complete or self.ctx.now - self.started >= self.ctx.timing.settle_seconds
-
-    def _proposer(self, members: tuple[NodeId, ...]) -> NodeId:
-        # Who may train is not to be disturbed by who may not.
-        trains, epoch_of = self.liveness.following.trains, self.liveness.following.epoch_of
-        best = max((trains(node), epoch_of(node)) for node in members)[1]
-        if best.leader in members and self._leads_still(best):
-            return best.leader
-        in_view = [n for n in members if epoch_of(n) == best]
-        return in_view[0] if in_view else members[0]
-
-    def _leads_still(self, epoch: Tag) -> bool:
-        """False once that leader has come back from a crash and is in no view."""
-        return self.liveness.following.epoch_of(epoch.leader) == epoch
 
     def _propose(self, members: tuple[NodeId, ...]) -> None:
         ctx = self.ctx
@@ -304,7 +213,7 @@ class Membership:
         decided = self.ctx.strict and view.primary
         late = view.epoch != self.promised if decided else view.epoch <= self.promised
         met = node in self.liveness.peers
-        strange = not met or ctx.me not in view.members or self._on_probation(node)
+        strange = not met or ctx.me not in view.members or self.succession.on_probation(node)
         if self.liveness.leaving:
             strange = ctx.me not in view.voters
         if late or strange or self._would_split(node, view):
@@ -384,7 +293,8 @@ class Membership:
     def _install(self, view: View) -> None:
         self.ctx.saw(view.epoch.counter)
         self.liveness.follow(view)
-        self.installed, self.adrift, self.formed_at = view.epoch, "", self.ctx.now
+        self.installed, self.adrift = view.epoch, ""
+        self.succession.formed_at = self.ctx.now
         self.votes.form(view)
         self._mind_the_absent(view)
 

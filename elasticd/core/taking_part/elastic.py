@@ -203,8 +203,8 @@ class Elastic:
         if trainer is None or trainer.child != self.answers.answerer:
             # The leader counted on a trainer that has died since; it is being told.
             self.ctx.log("info", "no trainer for this world", generation=str(world.generation))
-            return
-        self._enter(world, trainer)
+        else:
+            self._enter(world, trainer)
 
     def _enter(self, world: World, trainer: Trainer) -> None:
         self.ctx.persist("world", world)
@@ -236,11 +236,9 @@ class Elastic:
         if isinstance(order, Prepare):
             if refusal := self.answers.on_prepare(order, self.crew.trainer):
                 self.reports.tell(refusal)
-            return
-        if isinstance(order, Release):
+        elif isinstance(order, Release):
             self._release()
-            return
-        if place is not None and place.generation == order.generation:
+        elif place is not None and place.generation == order.generation:
             place.obey(order)
 
     def _release(self) -> None:

@@ -151,8 +151,8 @@ class Member:
             counter=self.ctx.counter,
             stored=reports.stored,
             domain=self.ctx.domain,
-            hosts=self.ctx.hosts,
-            paths=self.ctx.ways(),
+            hosts=self.ctx.reach.hosts,
+            paths=self.ctx.reach.ways(),
         )
 
     def on_ways(self, gather: bool) -> None:

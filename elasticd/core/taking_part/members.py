@@ -180,7 +180,7 @@ class Members:
         world = member.world
         gone = [n for n in world.members if n not in view.members] if world is not None else []
         if gone:
-            member.part.suspend(self.ctx.farewell(gone[0]))
+            member.part.suspend(self.ctx.departures.farewell(gone[0]))
 
     def suspend(self, why: str) -> None:
         """Nothing may train here: every world is left at once."""

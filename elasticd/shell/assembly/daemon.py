@@ -165,7 +165,7 @@ class Daemon:
         return [
             self._feed_watchdog(),
             self._rotate_logs(),
-            self._talk.keep_asking(lambda: self._node.ctx.deaf),
+            self._talk.keep_asking(lambda: self._node.ctx.reach.deaf),
         ]
 
     async def _feed_watchdog(self) -> None:

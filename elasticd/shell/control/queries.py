@@ -80,7 +80,7 @@ class Queries:
 
     async def status(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
         node, view = self._node, self._node.views.view
-        jobs = [record.id for record in node.queue()]
+        jobs = [record.id for record in node.jobs.queue()]
         if request.get("job") is not None:
             jobs = [self._known(request)]
         names = set(node.liveness.living()) | set(view.members if view is not None else ())
@@ -115,7 +115,7 @@ class Queries:
 
     def _links_to(self, name: NodeId) -> list[dict[str, Any]]:
         """How this daemon reaches another at each of its addresses."""
-        deaf = name in self._node.ctx.deaf
+        deaf = name in self._node.ctx.reach.deaf
         return [
             {
                 "host": path.host,

@@ -30,7 +30,9 @@ def of_lost(office: Office, nodes: Iterable[NodeId]) -> list[Blame]:
     ctx, world = office.ctx, office.world
     members = world.members if world is not None else ()
     return [
-        Blame(node, "peer_lost", ctx.farewell(node), ctx.lost.get(node, ctx.now))
+        Blame(
+            node, "peer_lost", ctx.departures.farewell(node), ctx.departures.seen_at(node, ctx.now)
+        )
         for node in nodes
         if node in members
     ]

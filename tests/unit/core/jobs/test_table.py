@@ -15,7 +15,7 @@ JOB = JobId("job-1")
 
 
 def table() -> JobTable:
-    ctx = Context(ME, "boot", lambda: "nonce")
+    ctx = Context(ME, lambda: "nonce")
     return JobTable(ctx, lambda: (ME, OTHER), lambda: (ME, OTHER))
 
 

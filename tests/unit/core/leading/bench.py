@@ -95,7 +95,7 @@ class Bench:
         self, *members: NodeId, least: int = 1, most: int = 0, strict: bool = False, **record: Any
     ) -> None:
         names: Iterator[str] = (f"{n:04x}" for n in range(1000))
-        self.ctx = Context(ME, "boot", lambda: next(names), now=50.0, strict=strict)
+        self.ctx = Context(ME, lambda: next(names), now=50.0, strict=strict)
         self.members = members or (A, B, C)
         spec = spec_of(least, most).to_dict()
         self.record = JobRecord(JOB, 1, spec, "digest", "running", **record)

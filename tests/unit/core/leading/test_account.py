@@ -21,7 +21,7 @@ JOB = JobId("job-1")
 
 
 def account(now: float = 50.0) -> Account:
-    return Account(Context(A, "boot", lambda: "n", now=now, wall=1000.0), JOB)
+    return Account(Context(A, lambda: "n", now=now, wall=1000.0), JOB)
 
 
 def emitted(made: Account, kind: str) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def test_a_node_that_is_not_let_in_is_told_with_the_reason() -> None:
 
 
 def test_a_quarantine_outlives_its_leader() -> None:
-    first, second = (Trust(Context(n, "boot", lambda: "n", now=5.0), JOB) for n in (A, B))
+    first, second = (Trust(Context(n, lambda: "n", now=5.0), JOB) for n in (A, B))
     first.quarantine(B)
     assert first.fit(B), "once may be bad luck"
     first.quarantine(B)

@@ -27,7 +27,7 @@ SPEC = JobSpec.from_dict(
 
 
 def checkpoints() -> tuple[Checkpoints, Context]:
-    ctx = Context(A, "boot", lambda: "n")
+    ctx = Context(A, lambda: "n")
     view = View(Tag(1, A, "n"), (A, B, C))
     return Checkpoints(ctx, JOB, SPEC, view), ctx
 

@@ -34,7 +34,7 @@ class Door:
     """A world of a and b; c and d want to enter."""
 
     def __init__(self) -> None:
-        self.ctx = Context(ME, "boot", lambda: "0000", now=50.0)
+        self.ctx = Context(ME, lambda: "0000", now=50.0)
         self.growth = Growth(self.ctx, JOB)
         self.growth.enter(world_of(A, B))
 

@@ -421,7 +421,7 @@ def test_memory_that_runs_short_is_given_back_at_the_next_step() -> None:
 def test_a_view_without_a_member_breaks_its_world() -> None:
     bench = Bench()
     bench.adopt()
-    bench.ctx.lost[C] = 48.0
+    bench.ctx.departures.note(C, 48.0, "")
     bench.driver.on_view(View(replace(EPOCH, counter=2), (A, B)), ())
     assert bench.phase == "waiting"
     recovery = bench.office.account.recovery

@@ -24,7 +24,7 @@ from tests.unit.core.taking_part.test_member_faults import desk
 
 
 def test_late_words_of_old_states_do_not_hide_what_is_wrong_with_the_newest() -> None:
-    trust, world = Trust(Context(A, "a1", lambda: "0000"), JOB), world_of(A, B, C)
+    trust, world = Trust(Context(A, lambda: "0000"), JOB), world_of(A, B, C)
 
     def tell(node: NodeId, step: int, digest: str) -> bool:
         told = Digest(JOB, GENERATION, step, Stamp(f"{step:032x}"), digest)

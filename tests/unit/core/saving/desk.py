@@ -44,7 +44,7 @@ class Desk:
                 "checkpoint": {"replicas": replicas},
             }
         )
-        self.ctx = Context(A, "a1", lambda: "0000", now=50.0)
+        self.ctx = Context(A, lambda: "0000", now=50.0)
         self.made = Checkpoints(self.ctx, JOB, spec, View(Tag(1, A, "v"), members or (A, B, C)))
 
     def form(self, *members: NodeId) -> None:

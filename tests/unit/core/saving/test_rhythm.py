@@ -20,7 +20,7 @@ def rhythm(every: str | int) -> Rhythm:
             "checkpoint": {"every_steps": every},
         }
     )
-    made = Rhythm(Context(A, "a1", lambda: "0000", now=50.0), JOB, spec)
+    made = Rhythm(Context(A, lambda: "0000", now=50.0), JOB, spec)
     made.enter(world_of(A, B))
     return made
 

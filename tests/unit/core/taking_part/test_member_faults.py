@@ -82,7 +82,7 @@ class Desk:
 
 
 def desk(phase: TrainerPhase = "active") -> Desk:
-    ctx = Context(ME, "boot", lambda: "nonce", now=100.0)
+    ctx = Context(ME, lambda: "nonce", now=100.0)
     record = JobRecord(JobId("job-1"), 1, SPEC.to_dict(), "digest", "running")
     made = Member(ctx, record, SpareReducers(ctx))
     made.archive = "ready"
