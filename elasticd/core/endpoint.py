@@ -11,13 +11,13 @@ A peer that is not heard directly but through a third node is up, too.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from heapq import heappop, heappush
 from math import inf
 
 from elasticd.core.membership.links import ASK_SECONDS, SELDOM_ASK_SECONDS, Links
 from elasticd.core.membership.sessions import Session
+from elasticd.core.membership.vigil import Alarms, Vigil
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
 from elasticd.core.words.frames import Frame, decode_frame, encode_frame
@@ -41,88 +41,23 @@ class Endpoint:
         self._up: set[NodeId] = set()
         """Peers that the node inside takes for connected."""
         self._node_deadline = 0.0
-        self._links_due = -inf
-        """Before that no link needs a look; not later than it would, and mostly just then."""
-        self._changes = -1
-        """Of the node's views, when that was found."""
-        self._stepped_at = 0.0
         self._due = inf
-        self._heeded: frozenset[NodeId] | None = None
-        """The peers that the node listened to after the last step; None: all."""
-        self._stirred: dict[NodeId, None] = {}
-        """Peers whose sessions were used in this step."""
-        self._alarms: list[tuple[float, NodeId]] = []
-        """When sessions want to be looked at, soonest first; those that changed their mind
-        since are passed over."""
-        self._set: dict[NodeId, float] = {}
+        self._vigil = Vigil(self.links, self.sessions, node.views)
+        self._alarms = Alarms(self.sessions)
 
     def step(self, now: float, event: e.Inward) -> list[e.Outward]:
         """Take in one event and return what is to be done, in order."""
-        if now >= self._links_due:
-            self._links_due = self._links_deadline()
-        due = self._links_due
+        due = self._vigil.refresh() if now >= self._vigil.due else self._vigil.due
         if now - self._due > ASK_SECONDS:
             self.links.paused(now, now - self._due)
         self._due = inf
         effects = self._take_in(now, event)
         if now >= due:
             effects += self._mind_links(now)
-            self._links_due = -inf
-        if self.node.liveness.attention.changes != self._changes:
-            self._changes, self._links_due = self.node.liveness.attention.changes, -inf
-        self._stepped_at = now
-        self._await_answers(now)
-        self._set_alarms()
+            self._vigil.hurry()
+        self._vigil.stepped(now, self._alarms.stirred)
+        self._alarms.set()
         return effects
-
-    def _await_answers(self, now: float) -> None:
-        """Over a link to a peer that we do not listen to nothing comes but what it owes us."""
-        heeded, before = self.node.liveness.attention.heeded, self._heeded
-        self._heeded = heeded
-        if heeded is not before:
-            every = frozenset(self.sessions)
-            old, new = (every if some is None else some for some in (before, heeded))
-            for node in new - old:
-                self.links.of(node).awaited_since = now
-            for node in (old - new) & every:
-                self.links.of(node).awaited_since = self.sessions[node].waits_since
-        if heeded is None:
-            return
-        for node in self._stirred:
-            if node not in heeded:
-                self._await(node, self.sessions[node].waits_since)
-
-    def _await(self, node: NodeId, since: float) -> None:
-        link = self.links.of(node)
-        if link.awaited_since != since:
-            link.awaited_since, self._links_due = since, -inf
-
-    def _links_deadline(self) -> float:
-        """When a link needs a look, as things were after the last step."""
-        wanted = (node for node in self.sessions if self._wanted(node))
-        return min((self.links.deadline(n, self._stepped_at) for n in wanted), default=inf)
-
-    def _set_alarms(self) -> None:
-        for node in self._stirred:
-            at = self.sessions[node].deadline()
-            if at < inf and at != self._set.get(node):
-                self._set[node] = at
-                heappush(self._alarms, (at, node))
-        self._stirred.clear()
-
-    def _next_alarm(self) -> float:
-        while self._alarms:
-            at, node = self._alarms[0]
-            if at == self.sessions[node].deadline():
-                return at
-            self._drop_alarm()
-        return inf
-
-    def _drop_alarm(self) -> NodeId:
-        at, node = heappop(self._alarms)
-        if self._set.get(node) == at:
-            del self._set[node]
-        return node
 
     def _take_in(self, now: float, event: e.Inward) -> list[e.Outward]:
         match event:
@@ -139,10 +74,10 @@ class Endpoint:
                 return self._feed(now, event)
 
     def next_deadline(self) -> float:
-        self._due = min(self._node_deadline, self._next_alarm())
-        if self._links_due < self._due:
-            self._links_due = self._links_deadline()
-        self._due = min(self._due, self._links_due)
+        self._due = min(self._node_deadline, self._alarms.next())
+        if self._vigil.due < self._due:
+            self._vigil.refresh()
+        self._due = min(self._due, self._vigil.due)
         return self._due
 
     # --- connections ------------------------------------------------------------------------------
@@ -152,7 +87,7 @@ class Endpoint:
         session = self._session(node, event.boot)
         self._addresses[node] = event.address
         self.links.up(node, now)
-        self._links_due = -inf
+        self._vigil.hurry()
         self._up.add(node)
         effects = self._frames(now, node, session.up(now))
         return effects + self._feed(now, replace(event, session=session.restarts))
@@ -163,11 +98,11 @@ class Endpoint:
         if session is None or session.boot != event.boot:
             return self._feed(now, event)
         self.links.down(node, now, event.reason)
-        self._links_due = -inf
+        self._vigil.hurry()
         if self.links.relayed(node, now):
             return []
         session.down()
-        self._stirred[node] = None
+        self._alarms.stir(node)
         self._up.discard(node)
         return self._feed(now, event)
 
@@ -188,7 +123,7 @@ class Endpoint:
             return []
         if frame.boots[0] == session.boot:
             if self.links.doubtful(node, now):
-                self._links_due = -inf
+                self._vigil.hurry()
             self.links.heard(node, now)
         effects: list[e.Outward] = []
         for message in self._take(now, node, session, frame, effects):
@@ -207,30 +142,19 @@ class Endpoint:
         self, now: float, node: NodeId, session: Session, frame: Frame, effects: list[e.Outward]
     ) -> Sequence[Message]:
         restarts = session.restarts
-        self._stirred[node] = None
+        self._alarms.stir(node)
         messages = session.receive(now, frame)
         if session.restarts != restarts:
             effects += self._start_again(now, node, "it gave messages to us up")
         return messages
 
     def _overdue(self, now: float) -> list[e.Outward]:
-        due: set[NodeId] = set()
-        while self._next_alarm() <= now:
-            due.add(self._drop_alarm())
         effects: list[e.Outward] = []
-        for node in (node for node in self.sessions if node in due) if due else ():
+        for node in self._alarms.due(now):
             effects += self._frames(now, node, self.sessions[node].overdue(now))
         return effects
 
     # --- third nodes ------------------------------------------------------------------------------
-
-    def _wanted(self, node: NodeId) -> bool:
-        """Whether it matters if a peer can be reached."""
-        peers, view = self.node.liveness.peers, self.node.views.view
-        if self.node.liveness.attention.heeded is not None:
-            link = self.links.of(node)
-            return node in peers and (link.awaited_since < inf or not link.up)
-        return node in peers or (view is not None and node in view.members)
 
     def _mind_links(self, now: float) -> list[e.Outward]:
         """Ask about peers that are not heard directly; let go of relays that are not needed."""
@@ -245,19 +169,12 @@ class Endpoint:
                 effects += self._tell_ways(now)
                 why = f"{node} is heard directly again; for {seconds:.1f} s it was not"
                 effects.append(e.Emit(None, "link_returned", why, None, {"culprit": node}))
-            if self._wanted(node) and self.links.due(node, now):
+            if self._vigil.wanted(node) and self.links.due(node, now):
                 known = node in self.node.liveness.peers
                 link.ask_at = now + (ASK_SECONDS if known else SELDOM_ASK_SECONDS)
-                for helper in self.links.helpers(node, now, self._third(node)):
+                for helper in self.links.helpers(node, now, self._vigil.third(node)):
                     effects += self._say(now, helper, Probe(node))
         return effects
-
-    def _third(self, node: NodeId) -> Collection[NodeId]:
-        """Who may hear a peer besides us."""
-        if self.node.liveness.attention.heeded is None:
-            return self.links.links
-        watchers = self.node.liveness.circle.watchers(node) & self.links.links.keys()
-        return watchers or self.links.links
 
     def _answer(self, now: float, asker: NodeId, about: NodeId) -> list[e.Outward]:
         session = self.sessions.get(about)
@@ -271,7 +188,7 @@ class Endpoint:
         if session is None or not self.links.doubtful(node, now):
             return []
         link = self.links.of(node)
-        self._links_due = -inf
+        self._vigil.hurry()
         if vouch.age_seconds is None or vouch.boot != session.boot:
             link.denials[helper] = now
             self.node.liveness.hearsay(node, self.links.evidence(node, now))
@@ -296,7 +213,7 @@ class Endpoint:
         if session is None or frame.boots != (session.boot, self.node.boot):
             self.strays += 1
             return []
-        self._links_due = -inf
+        self._vigil.hurry()
         heard_of = self.links.relayed(node, now)
         self.links.carried(node, carrier, carry.deaf, now)
         effects: list[e.Outward] = []
@@ -339,14 +256,14 @@ class Endpoint:
         session = self.sessions.get(node)
         if session is None or not self.links.of(node).up:
             return []
-        self._stirred[node] = None
+        self._alarms.stir(node)
         return [e.Transmit(node, frame) for frame in session.send(now, message)]
 
     def _frames(self, now: float, node: NodeId, frames: list[Frame]) -> list[e.Outward]:
         """Over the link, and through a third node while that is in doubt: the session drops
         whatever comes twice."""
         effects: list[e.Outward] = []
-        self._stirred[node] = None
+        self._alarms.stir(node)
         via = self.links.relay(node, now)
         for frame in frames:
             if self.links.of(node).up:
