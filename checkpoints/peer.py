@@ -7,6 +7,7 @@ caller's business.
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -139,6 +140,6 @@ def _answer(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:
 
 def nameless_file() -> BinaryIO:
     """A file without a name: memory on Linux, an unlinked file elsewhere."""
-    if hasattr(os, "memfd_create"):
+    if sys.platform == "linux" and hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("elasticd-answer", os.MFD_CLOEXEC), "w+b", buffering=0)
     return tempfile.TemporaryFile(buffering=0)

@@ -27,8 +27,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; nothing is raised."""
     for stream in (sys.stdout, sys.stderr):
         # A name in a job's output must not end the program on a terminal that can't show it.
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
     try:
         code = app(args=arguments, prog_name=PROGRAM, standalone_mode=False)
         sys.stdout.flush()

@@ -389,7 +389,7 @@ def _ten_steps(folder: Path, training: Training, rounds: int, ours: Ours, title:
 
 def _forget(path: Path) -> None:
     """Make the next read come from the disk, where the system can be asked for that."""
-    if hasattr(os, "posix_fadvise"):
+    if sys.platform == "linux":
         with path.open("rb") as file:
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

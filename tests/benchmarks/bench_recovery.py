@@ -297,6 +297,8 @@ def _strike_node(bench: Bench, kind: str, leader: bool) -> Iterator[float]:
 
 def _limit(pid: int, more_bytes: int) -> None:
     """Forbid a trainer to map more than it has between grains, so that allocations fail."""
+    if sys.platform != "linux":
+        raise OSError("only Linux can limit a running process's memory")
     process, sizes = psutil.Process(pid), []
     for _ in range(100):
         sizes.append(process.memory_info().vms)

@@ -11,6 +11,7 @@ import json
 import os
 import random
 import socket
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -158,6 +159,8 @@ class Fuzzer:
         ]  # fmt: skip
 
     def _unix(self, name: str) -> str:
+        if sys.platform != "linux":
+            return str(self.home / name)
         # The path itself may be too long for a socket address.
         fd = os.open(self.home, os.O_PATH)
         return f"/proc/self/fd/{fd}/{name}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import socket
 import struct
+import sys
 from collections.abc import Iterable, Iterator
 
 import psutil
@@ -59,7 +60,9 @@ def drop(arriving: Iterable[End], share: float) -> None:
 
 
 def sent_again(sending: Iterable[End]) -> int:
-    """Packets that had to be. Raises OperationError."""
+    """Packets that had to be. Raises OperationError. Linux only."""
+    if sys.platform != "linux":
+        return 0
     return sum(
         _TOTAL_RETRANSMITS.unpack(
             copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TOTAL_RETRANSMITS.size)

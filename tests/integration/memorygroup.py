@@ -47,6 +47,8 @@ class MemoryGroup:
     A process that enters brings nothing with it: the group counts what it takes from then on.
     """
 
+    folder: Path
+
     def __init__(self) -> None:
         """Make it.
 

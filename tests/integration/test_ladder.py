@@ -133,7 +133,9 @@ def test_a_crash_for_want_of_memory(cluster: Cluster, undisturbed: Undisturbed) 
 
 
 def limit_memory(cluster: Cluster, pid: int, more_bytes: int) -> None:
-    """Limit a trainer to what it has between two grains, and ``more_bytes``."""
+    """Limit a trainer to what it has between two grains, and ``more_bytes``. Linux only."""
+    if sys.platform != "linux":
+        raise OSError("only Linux can limit a running process's memory")
     sizes: list[int] = []
 
     def enough() -> bool:

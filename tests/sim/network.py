@@ -175,7 +175,7 @@ class Network:
 
     def _connect(self, pair: Way) -> None:
         a, b = (self.cluster.hosts[node] for node in pair)
-        cut = self._cut[pair] or self._cut[pair[::-1]]
+        cut = self._cut[pair] or self._cut[pair[1], pair[0]]
         if pair in self._sessions or cut or a.node is None or b.node is None:
             return
         self._numbers += 1

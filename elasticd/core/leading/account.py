@@ -33,7 +33,7 @@ class Recovery:
 
     def climb(self, rung: Rung, step: int) -> None:
         """A world was planned for it that starts from ``step``."""
-        self.rung = max(self.rung, rung, key=_DEARER.index)
+        self.rung = max((self.rung, rung), key=_DEARER.index)
         self.lost = max(self.lost, self.before - step)
 
     def has(self, *kinds: str) -> bool:

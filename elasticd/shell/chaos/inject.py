@@ -311,8 +311,10 @@ def starve(pid: int) -> None:
     fail. Linux only.
 
     Raises:
-        OperationError: the process has ended.
+        OperationError: the process has ended, or this is not Linux.
     """
+    if sys.platform != "linux":
+        raise OperationError("only Linux can limit a running process's memory")
     with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
         size = psutil.Process(pid).memory_info().vms + _OOM_SLACK_BYTES
         _, hard = resource.prlimit(pid, resource.RLIMIT_AS)

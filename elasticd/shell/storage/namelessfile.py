@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 
@@ -11,7 +12,8 @@ _SLICE_BYTES = 1 << 20
 
 def nameless_file() -> int:
     """A descriptor of a file that has no name: memory on Linux, an unlinked file elsewhere."""
-    if hasattr(os, "memfd_create"):
+    # Pythons that were built for old systems have no memfd_create.
+    if sys.platform == "linux" and hasattr(os, "memfd_create"):
         return os.memfd_create("elasticd-state", os.MFD_CLOEXEC)
     fd, path = tempfile.mkstemp(prefix="elasticd-")
     os.unlink(path)

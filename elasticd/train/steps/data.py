@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import mlx.core as mx
 import numpy as np
@@ -126,7 +126,7 @@ def source_of(data: Any, batches: Batches, seed: int) -> IndexedSource | StreamS
     if hasattr(data, "__len__") and hasattr(data, "__getitem__"):
         return IndexedSource(data, batches, seed)
     if callable(data):
-        return StreamSource(data, batches)
+        return StreamSource(cast("Callable[[], Iterator[Any]]", data), batches)
     raise UsageError(
         "data= needs __len__ and __getitem__, or to be a function that returns a fresh iterator; "
         f"it is a {type(data).__name__}"

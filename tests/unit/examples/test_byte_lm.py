@@ -94,7 +94,7 @@ def test_the_model_maps_one_hot_bytes_to_logits(byte_lm: ModuleType) -> None:
     for length in (1, byte_lm.CONTEXT):
         assert model(mx.zeros((2, length, 256))).shape == (2, length, 256)
     size = tree_reduce(lambda total, leaf: total + leaf.size, model.parameters(), 0)
-    assert 50_000 < size < 200_000
+    assert size is not None and 50_000 < size < 200_000
 
 
 def test_a_byte_sees_none_that_follow(byte_lm: ModuleType) -> None:

@@ -4,7 +4,9 @@ import os
 import socket
 import subprocess
 import sys
+import time
 
+import psutil
 import pytest
 
 from elasticd.ipc.listening import is_listening
@@ -24,7 +26,8 @@ def test_a_bound_port_listens_only_when_it_listens() -> None:
 def test_a_process_that_has_gone_does_not_listen() -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.kill()
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # a zombie
+    while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.001)
     assert not is_listening(process.pid, 80)
     process.wait()
     assert not is_listening(process.pid, 80)

@@ -98,8 +98,9 @@ def test_drop_names_both_connections_and_ends(run: Run, tmp_path: Path) -> None:
         with pytest.raises(OperationError, match="cut already"):
             await a.cutter.prepare(B, "drop", 0.3)
         holding = asyncio.create_task(a.cutter.hold(cut, 0.3))
-        while not any(flows := list(a.firewall.open_cuts.values())):  # noqa: ASYNC110
+        while not any(a.firewall.open_cuts.values()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+        flows = list(a.firewall.open_cuts.values())
         ends = a.peers.ends_of(B)
         assert {f"{h}:{p}" for pair in ends for h, p in pair} >= {a.address, b.address}
         assert sorted(flows[0], key=str) == sorted((Flow(t, o) for o, t in ends), key=str)

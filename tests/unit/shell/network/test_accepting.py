@@ -10,6 +10,7 @@ import pytest
 
 from elasticd.ipc.frames import encode
 from elasticd.shell.network import accepting, transfer
+from elasticd.shell.storage.namelessfile import nameless_file
 from elasticd.types import NodeId
 from tests.unit.shell.network.daemons import (
     Daemon,
@@ -121,8 +122,8 @@ def test_a_recorded_connection_is_refused_and_hurts_nobody(run: Run) -> None:
 def test_a_recorded_order_is_not_carried_out_again(run: Run) -> None:
     async def main() -> None:
         a = Daemon("a")
-        a.files["remove"] = os.memfd_create("removed")
-        sink = os.memfd_create("sink")
+        a.files["remove"] = nameless_file()
+        sink = nameless_file()
         async with running(a):
             assert await a.peers.fetch(a.address, {"what": "remove"}, sink) == 0
             reader, writer = await transfer.connect(a.address)
