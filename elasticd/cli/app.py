@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,6 +14,20 @@ from elasticd.cli import local as cluster
 from elasticd.cli.checkpoints import app as stored_states
 from elasticd.cli.keeper import keeper_of
 from elasticd.cli.options import Follow, Home, Job, Json, MaybeJob, Node, common
+from elasticd.core.words.codec import to_plain
+from elasticd.core.words.requests import (
+    CancelJob,
+    ChangeOfJob,
+    ChangeOfNode,
+    DrainNode,
+    PauseJob,
+    ReadEvents,
+    ReadLogs,
+    ResumeJob,
+    ShowStatus,
+    UndrainNode,
+)
+from elasticd.types import JobId, NodeId
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
@@ -191,7 +205,7 @@ def jobs(context: typer.Context, home: Home = None, json: Json = False) -> None:
       elasticctl jobs
     """
     options = common(context, home, json)
-    status = options.client.request({"do": "status"})
+    status = options.client.request(ShowStatus())
     if options.json:
         output.print_json({"jobs": status["jobs"]})
     else:
@@ -207,7 +221,7 @@ def nodes(context: typer.Context, home: Home = None, json: Json = False) -> None
       elasticctl nodes --json
     """
     options = common(context, home, json)
-    status = options.client.request({"do": "status"})
+    status = options.client.request(ShowStatus())
     if options.json:
         output.print_json({"nodes": status["nodes"]})
     else:
@@ -226,7 +240,7 @@ def status(
       elasticctl status byte-lm-1-k3f9 --json
     """
     options = common(context, home, json)
-    answer = options.client.request(_about({"do": "status"}, job))
+    answer = options.client.request(ShowStatus(_id(job)))
     if options.json:
         output.print_json(answer)
     elif job is None:
@@ -254,12 +268,9 @@ def logs(
       elasticctl logs byte-lm-1-k3f9 -f --rank 0
     """
     options = common(context, home, json)
-    message: dict[str, Any] = {"do": "logs", "job": job, "follow": follow}
-    if rank is not None:
-        message["rank"] = rank
     printer = output.LogPrinter(labelled=rank is None)
     try:
-        for piece in options.client.stream(message):
+        for piece in options.client.stream(ReadLogs(JobId(job), rank, follow)):
             if options.json:
                 output.print_json(piece)
             else:
@@ -286,10 +297,7 @@ def events(
     """
     options = common(context, home, json)
     client = options.client
-    if follow:
-        found = watch.follow_events(client, job)
-    else:
-        found = client.stream(_about({"do": "events", "follow": False}, job))
+    found = watch.follow_events(client, job) if follow else client.stream(ReadEvents(_id(job)))
     for event in found:
         if options.json:
             output.print_json(event)
@@ -305,16 +313,18 @@ def cancel(context: typer.Context, job: Job, home: Home = None, json: Json = Fal
     Example:
       elasticctl cancel byte-lm-1-k3f9
     """
-    _control(context, "cancel", job, home, json)
+    _control(context, CancelJob(JobId(job)), home, json)
 
 
-def _control(context: typer.Context, what: str, job: str, home: Path | None, json: bool) -> None:
+def _control(
+    context: typer.Context, change: ChangeOfJob | ChangeOfNode, home: Path | None, json: bool
+) -> None:
     options = common(context, home, json)
-    answer = options.client.request({"do": what, "job": job})
+    changed = options.client.change(change)
     if options.json:
-        output.print_json(answer)
+        output.print_json(to_plain(changed))
     else:
-        print(f"{answer['id']} {answer['state']}")
+        print(f"{changed.id} {changed.state}")
 
 
 @app.command(short_help="Stop a job at a stored step, and free its memory.")
@@ -328,7 +338,7 @@ def pause(context: typer.Context, job: Job, home: Home = None, json: Json = Fals
     Example:
       elasticctl pause byte-lm-1-k3f9
     """
-    _control(context, "pause", job, home, json)
+    _control(context, PauseJob(JobId(job)), home, json)
 
 
 @app.command(short_help="Let a paused job go on, with the same bits.")
@@ -341,18 +351,7 @@ def resume(context: typer.Context, job: Job, home: Home = None, json: Json = Fal
     Example:
       elasticctl resume byte-lm-1-k3f9
     """
-    _control(context, "resume", job, home, json)
-
-
-def _control_node(
-    context: typer.Context, what: str, node: str, home: Path | None, json: bool
-) -> None:
-    options = common(context, home, json)
-    answer = options.client.request({"do": what, "node": node})
-    if options.json:
-        output.print_json(answer)
-    else:
-        print(f"{answer['id']} {answer['state']}")
+    _control(context, ResumeJob(JobId(job)), home, json)
 
 
 @app.command(short_help="Let a node's ranks leave, and run no job there.")
@@ -366,7 +365,7 @@ def drain(context: typer.Context, node: Node, home: Home = None, json: Json = Fa
     Example:
       elasticctl drain node-1
     """
-    _control_node(context, "drain", node, home, json)
+    _control(context, DrainNode(NodeId(node)), home, json)
 
 
 @app.command(short_help="Let a drained node take part again.")
@@ -377,7 +376,7 @@ def undrain(context: typer.Context, node: Node, home: Home = None, json: Json = 
     Example:
       elasticctl undrain node-1
     """
-    _control_node(context, "undrain", node, home, json)
+    _control(context, UndrainNode(NodeId(node)), home, json)
 
 
 @app.command(short_help="Train, break, heal: see it work on this machine.")
@@ -397,5 +396,5 @@ def demo(context: typer.Context, home: Home = None, json: Json = False) -> None:
         raise typer.Exit(code)
 
 
-def _about(message: dict[str, Any], job: str | None) -> dict[str, Any]:
-    return message if job is None else {**message, "job": job}
+def _id(job: str | None) -> JobId | None:
+    return JobId(job) if job is not None else None

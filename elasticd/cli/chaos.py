@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
 from elasticd.cli import output
 from elasticd.cli.options import Home, Job, Json, common
+from elasticd.core.words.requests import (
+    CutHow,
+    CutKind,
+    CutLinks,
+    StrikeKind,
+    StrikeRank,
+    StruckProcess,
+)
+from elasticd.types import JobId, NodeId
 
 app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -18,7 +28,7 @@ app = typer.Typer(
 
 Rank = Annotated[int, typer.Option("--rank", min=0, help="The rank to hit.")]
 Process = Annotated[
-    Literal["trainer", "reducer", "node"],
+    StruckProcess,
     typer.Option("--process", help="Which process of the rank. node: its daemon and all others."),
 ]
 Seconds = Annotated[
@@ -28,17 +38,16 @@ Seconds = Annotated[
 
 def _strike(
     context: typer.Context,
-    what: str,
+    what: StrikeKind,
     job: str,
     rank: int,
-    process: str,
+    process: StruckProcess,
     home: Home,
     json: bool,
     seconds: float = 0.0,
 ) -> None:
     options = common(context, home, json)
-    request = {"do": "chaos", "what": what, "job": job, "rank": rank}
-    answer = options.client.request({**request, "process": process, "seconds": seconds})
+    answer = options.client.request(StrikeRank(what, JobId(job), rank, process, seconds))
     if options.json:
         output.print_json(answer)
     else:
@@ -118,7 +127,7 @@ def slow(
 
 
 How = Annotated[
-    Literal["drop", "close", "one-way"],
+    CutHow,
     typer.Option(
         "--how",
         help="drop: packets vanish, both ways (needs root); one-way: packets from the first to the"
@@ -132,16 +141,16 @@ CutSeconds = Annotated[
 
 def _cut(
     context: typer.Context,
-    what: str,
-    groups: list[list[str]],
-    how: str,
+    what: CutKind,
+    groups: Sequence[Sequence[str]],
+    how: CutHow,
     seconds: float,
     home: Home,
     json: Json,
 ) -> None:
     options = common(context, home, json)
-    request = {"do": "chaos", "what": what, "groups": groups, "how": how, "seconds": seconds}
-    answer = options.client.request(request)
+    named = tuple(tuple(NodeId(node) for node in group) for group in groups)
+    answer = options.client.request(CutLinks(what, named, seconds, how))
     if options.json:
         output.print_json(answer)
     else:

@@ -23,7 +23,14 @@ from elasticd.checkpoints import export
 from elasticd.cli import output
 from elasticd.cli.options import Common, Home, Job, Json, common
 from elasticd.client.client import Client
+from elasticd.core.words.requests import (
+    ListCheckpoints,
+    OpenCheckpoint,
+    PruneCheckpoints,
+    VerifyCheckpoints,
+)
 from elasticd.errors import ProtocolError, UsageError
+from elasticd.types import JobId
 
 ANSWER_SECONDS = 900.0
 """Reading a large shard from a slow disk takes its time; a daemon that dies hangs up at once."""
@@ -57,7 +64,7 @@ def list_(context: typer.Context, job: Job, home: Home = None, json: Json = Fals
       elasticctl checkpoints list byte-lm-1-k3f9
     """
     options = common(context, home, json)
-    answer = _client(options).request({"do": "checkpoints", "job": job})
+    answer = _client(options).request(ListCheckpoints(JobId(job)))
     if options.json:
         output.print_json(answer)
         return
@@ -79,13 +86,10 @@ def verify(
       elasticctl checkpoints verify byte-lm-1-k3f9
     """
     options = common(context, home, json)
-    message: dict[str, Any] = {"do": "checkpoints_verify", "job": job}
-    if step is not None:
-        message["step"] = step
     good = bad = 0
     silent: Mapping[str, str] = {}
     with Bar("verifying", shown=not options.json) as bar:
-        for frame in _client(options).stream(message):
+        for frame in _client(options).stream(VerifyCheckpoints(JobId(job), step)):
             if "replicas" in frame:
                 silent = frame["silent"]
                 bar.total(frame["replicas"])
@@ -142,13 +146,10 @@ def export_(
       elasticctl checkpoints export byte-lm-1-k3f9 --out folder --shard-bytes 5000000000
     """
     options = common(context, home, json)
-    message: dict[str, Any] = {"do": "checkpoints_open", "job": job}
-    if step is not None:
-        message["step"] = step
     out = out.absolute()
     if not out.parent.is_dir():
         raise UsageError(f"{out.parent}: there is no such folder")
-    with _client(options).open(message) as connection:
+    with _client(options).open(OpenCheckpoint(JobId(job), step)) as connection:
         ready = _until_ready(connection)
         shards = [(Path(path), str(digest)) for path, digest in ready["files"]]
         with (
@@ -220,10 +221,9 @@ def prune(
       elasticctl checkpoints prune byte-lm-1-k3f9 --keep 1 --dry-run
     """
     options = common(context, home, json)
-    given = {"keep": keep, "keep_every_steps": keep_every_steps, "keep_hours": keep_hours}
-    message: dict[str, Any] = {k: value for k, value in given.items() if value is not None}
-    message |= {"do": "checkpoints_prune", "job": job, "dry_run": dry_run}
-    answer = _client(options).request(message)
+    answer = _client(options).request(
+        PruneCheckpoints(JobId(job), keep, keep_every_steps, keep_hours, dry_run)
+    )
     if options.json:
         output.print_json(answer)
     else:

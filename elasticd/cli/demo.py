@@ -32,7 +32,9 @@ from elasticd.cli.demo_screen import Screen
 from elasticd.cli.demo_watch import Watch, time_recovery
 from elasticd.cli.output import event_line, print_json
 from elasticd.client.client import Client
+from elasticd.core.words.requests import CancelJob
 from elasticd.errors import ElasticdError, OperationError, UsageError
+from elasticd.types import JobId
 
 NODES = 3
 STEPS = 100
@@ -237,7 +239,7 @@ class _Story:
         return 1 / max(1e-4, statistics.median(gaps or [1.0]))
 
     def _cancel(self) -> None:
-        Client(self._folder).request({"do": "cancel", "job": self._watch.job["id"]})
+        Client(self._folder).request(CancelJob(JobId(self._watch.job["id"])))
         self._result.jobs.pop()
 
     def _break(self, kind: Kind) -> None:

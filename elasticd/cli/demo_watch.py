@@ -9,6 +9,7 @@ from typing import Any
 from elasticd.cli import demo_faults as faults
 from elasticd.cli.watch import ENDED, EventTail
 from elasticd.client.client import Client
+from elasticd.core.words.requests import ShowStatus
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
 
 POLL_SECONDS = 0.1
@@ -85,7 +86,7 @@ class Watch:
         """
         self._take_events(time.monotonic() + seconds)
         try:
-            answer = self._client.request({"do": "status"})
+            answer = self._client.request(ShowStatus())
         except (NoDaemonError, ProtocolError) as error:
             if time.monotonic() - self._answered > self._silence_seconds:
                 why = f"no daemon has answered for {self._silence_seconds:.0f} s: {error}"

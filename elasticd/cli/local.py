@@ -27,6 +27,7 @@ from elasticd.cli.daemons import DAEMON, DAEMON_FILE, LOG_FILE, find_daemon, let
 from elasticd.cli.keeper import end_keeper, start_keeper
 from elasticd.client.connection import Connection, probe
 from elasticd.client.homes import SOCKET_NAME, node_homes
+from elasticd.core.words.requests import REQUESTS, ShutDown
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError, UsageError
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
@@ -340,7 +341,7 @@ def _ask_to_end(homes: Sequence[Path]) -> set[Path]:
         for home in homes:
             with contextlib.suppress(NoDaemonError):
                 connection = stack.enter_context(Connection(home / SOCKET_NAME))
-                connection.send({"do": "shutdown"})
+                connection.send(REQUESTS.encode(ShutDown()))
                 asked.append((home, connection))
         deadline = time.monotonic() + AGREE_SECONDS
         for home, connection in asked:

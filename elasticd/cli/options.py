@@ -16,20 +16,21 @@ import typer
 
 from elasticd.client.client import Client
 from elasticd.client.homes import local_home, user_home
+from elasticd.core.words.requests import ShowStatus
 from elasticd.errors import ElasticdError
 
 
 def complete_jobs(incomplete: str) -> Iterator[str]:
     """Ids for shell completion; none if no daemon answers quickly."""
     with suppress(ElasticdError):
-        answer = Client(user_home(None), answer_seconds=1.0).request({"do": "status"})
+        answer = Client(user_home(None), answer_seconds=1.0).request(ShowStatus())
         yield from (job["id"] for job in answer["jobs"] if job["id"].startswith(incomplete))
 
 
 def complete_nodes(incomplete: str) -> Iterator[str]:
     """Names for shell completion; none if no daemon answers quickly."""
     with suppress(ElasticdError):
-        answer = Client(user_home(None), answer_seconds=1.0).request({"do": "status"})
+        answer = Client(user_home(None), answer_seconds=1.0).request(ShowStatus())
         yield from (node["id"] for node in answer["nodes"] if node["id"].startswith(incomplete))
 
 

@@ -16,7 +16,9 @@ from rich.text import Text
 from elasticd.cli.output import STATE_STYLES, event_line, print_json, shown
 from elasticd.client.client import Client
 from elasticd.client.connection import Connection
+from elasticd.core.words.requests import ReadEvents, ShowStatus
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
+from elasticd.types import JobId
 
 ENDED = ("finished", "failed", "cancelled")
 POLL_SECONDS = 0.25
@@ -35,9 +37,7 @@ class EventTail:
 
     def __init__(self, client: Client, job: str | None) -> None:
         self._client = client
-        self._message: dict[str, Any] = {"do": "events", "follow": True}
-        if job is not None:
-            self._message["job"] = job
+        self._request = ReadEvents(JobId(job) if job is not None else None, follow=True)
         self.ended = False
         """The job has ended: there will be no more events."""
         self._connection: Connection | None = None
@@ -54,7 +54,7 @@ class EventTail:
         """
         deadline = time.monotonic() + seconds
         if self._connection is None:
-            self._connection = self._client.open(self._message)
+            self._connection = self._client.open(self._request)
         while True:
             try:
                 event = self._connection.receive(max(0.0, deadline - time.monotonic()))
@@ -65,7 +65,7 @@ class EventTail:
                 return None
             if event.get("end") is True:
                 self.close()
-                self.ended = "job" in self._message
+                self.ended = self._request.job is not None
                 if self.ended:
                     return None
                 raise NoDaemonError("the daemon ended the stream")
@@ -137,7 +137,7 @@ def sights(client: Client, job: str) -> Iterator[Sight]:
         while True:
             events = _new_events(tail)
             try:
-                status = client.request({"do": "status", "job": job})
+                status = client.request(ShowStatus(JobId(job)))
             except (NoDaemonError, ProtocolError) as error:
                 if time.monotonic() - answered > SILENCE_SECONDS:
                     raise NoDaemonError(f"{error}; the job {job} may go on") from None

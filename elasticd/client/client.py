@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from elasticd.archive import Archive
 from elasticd.client.connection import ANSWER_SECONDS, Connection, probe
 from elasticd.client.homes import sockets
+from elasticd.core.words.codec import from_plain, to_plain
+from elasticd.core.words.requests import (
+    REQUESTS,
+    ArchivePart,
+    ChangeOfJob,
+    ChangeOfNode,
+    JobChanged,
+    NodeChanged,
+    ReadEvents,
+    ReadLogs,
+    Request,
+    SubmitJob,
+    Submitted,
+)
 from elasticd.errors import NoDaemonError, ProtocolError
 from elasticd.settings.job import JobSpec
+from elasticd.types import JobId
 
 ARCHIVE_FRAME_BYTES = 1 << 20
 
@@ -23,7 +38,7 @@ class Client:
         self.home = home
         self._answer_seconds = answer_seconds
 
-    def request(self, message: Mapping[str, Any]) -> dict[str, Any]:
+    def request(self, request: Request) -> dict[str, Any]:
         """Ask and return the answer.
 
         Raises:
@@ -31,17 +46,25 @@ class Client:
             OperationError, UsageError: the daemon refuses.
             ProtocolError: what answers is no daemon.
         """
-        with self.open(message) as connection:
+        with self.open(request) as connection:
             return connection.answer(self._answer_seconds)
 
-    def stream(self, message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    def change(self, request: ChangeOfJob | ChangeOfNode) -> JobChanged | NodeChanged:
+        """Ask for a change of a job or a node, and return what it is now. Raises as
+        :meth:`request`."""
+        changed = NodeChanged if isinstance(request, ChangeOfNode) else JobChanged
+        answer: JobChanged | NodeChanged = from_plain(changed, self.request(request))
+        return answer
+
+    def stream(self, request: Request) -> Iterator[dict[str, Any]]:
         """Ask and yield the answers until the daemon says that it was the last.
 
-        With ``follow`` in the message there is no time-out between answers. Raises as
+        Of a request with ``follow`` there is no time-out between answers. Raises as
         :meth:`request`.
         """
-        seconds = None if message.get("follow") else self._answer_seconds
-        with self.open(message) as connection:
+        follows = isinstance(request, ReadLogs | ReadEvents) and request.follow
+        seconds = None if follows else self._answer_seconds
+        with self.open(request) as connection:
             while True:
                 frame = connection.receive(seconds)
                 if frame is None:
@@ -50,26 +73,24 @@ class Client:
                     return
                 yield frame
 
-    def submit(self, spec: JobSpec, archive: Archive) -> str:
+    def submit(self, spec: JobSpec, archive: Archive) -> JobId:
         """Ship and queue a job; returns its id. Raises as :meth:`request`."""
-        message = {
-            "do": "submit",
-            "spec": spec.to_dict(),
-            "archive_bytes": len(archive.data),
-            "archive_digest": archive.digest,
-        }
-        with self.open(message) as connection:
+        request = SubmitJob(spec.to_dict(), len(archive.data), archive.digest)
+        with self.open(request) as connection:
             # A daemon that refuses hangs up before it has read all; its answer says why.
             with contextlib.suppress(NoDaemonError):
                 for start in range(0, len(archive.data), ARCHIVE_FRAME_BYTES):
-                    connection.send({"data": archive.data[start : start + ARCHIVE_FRAME_BYTES]})
+                    part = ArchivePart(archive.data[start : start + ARCHIVE_FRAME_BYTES])
+                    connection.send(to_plain(part))
             answer = connection.answer(max(self._answer_seconds, 60.0))
-        if not isinstance(answer.get("id"), str):
-            raise ProtocolError("the daemon's answer to submit has no id")
-        return str(answer["id"])
+        try:
+            submitted: Submitted = from_plain(Submitted, answer)
+        except ProtocolError:
+            raise ProtocolError("the daemon's answer to submit has no id") from None
+        return submitted.id
 
-    def open(self, message: Mapping[str, Any]) -> Connection:
-        """A connection on which ``message`` has been sent.
+    def open(self, request: Request) -> Connection:
+        """A connection on which ``request`` has been sent.
 
         Raises:
             NoDaemonError: no daemon under the home answers.
@@ -88,7 +109,7 @@ class Client:
                 failure = error
                 continue
             try:
-                connection.send(message)
+                connection.send(REQUESTS.encode(request))
             except BaseException:
                 connection.close()
                 raise

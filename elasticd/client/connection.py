@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from elasticd.core.words.requests import REQUESTS, ShowStatus
 from elasticd.errors import NoDaemonError, OperationError, UsageError
 from elasticd.ipc.frames import Decoder, encode
 
@@ -124,7 +125,7 @@ def probe(path: Path, seconds: float = PROBE_SECONDS) -> dict[str, Any]:
         NoDaemonError: nothing answers in time.
     """
     with Connection(path) as connection:
-        connection.send({"do": "status"})
+        connection.send(REQUESTS.encode(ShowStatus()))
         return connection.answer(seconds)
 
 

@@ -50,9 +50,11 @@ from elasticd.cli import local, submit
 from elasticd.cli.demo_watch import Watch
 from elasticd.cli.watch import ENDED
 from elasticd.client.client import Client
+from elasticd.core.words.requests import CancelJob
 from elasticd.errors import ElasticdError, OperationError
 from elasticd.settings.job import JobSpec
 from elasticd.shell.children.watch import LOOK_SECONDS
+from elasticd.types import JobId
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -133,7 +135,7 @@ class Bench:
         """End the job, if there is one."""
         job = self.watch.job.get("id")
         if job is not None and self.watch.job.get("state") not in ENDED:
-            self.client.request({"do": "cancel", "job": job})
+            self.client.request(CancelJob(JobId(job)))
 
     def settle(self) -> None:
         """Until the world has been whole for a while, so that spares are warm, and a bit longer."""

@@ -40,6 +40,8 @@ from elasticd import examples
 from elasticd.cli import local, submit
 from elasticd.cli.demo_watch import Watch
 from elasticd.client.client import Client
+from elasticd.core.words.requests import ReadLogs
+from elasticd.types import JobId
 
 RANKS = 2
 WARM_UP_STEPS = 15
@@ -162,10 +164,7 @@ def _elastic_turn(way: Way, home: Path, job_file: Path, steps: int) -> list[floa
         way.memory = list(_memory(home, watch.ranks))
         ended = "the job's end"
         watch.until(ended, lambda: watch.state == "finished", WAIT_SECONDS, poll_seconds=1.0)
-        text = "".join(
-            str(piece["text"])
-            for piece in client.stream({"do": "logs", "job": job, "follow": False})
-        )
+        text = "".join(str(piece["text"]) for piece in client.stream(ReadLogs(JobId(job))))
     finally:
         watch.close()
         local.down(home)

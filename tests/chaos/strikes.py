@@ -15,8 +15,10 @@ from typing import Any
 
 import psutil
 
+from elasticd.core.words.requests import CutHow, CutKind, CutLinks, StrikeKind, StrikeRank
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
 from elasticd.shell.children.watch import LOOK_SECONDS
+from elasticd.types import NodeId
 from tests.chaos.schedule import PASSING, STOPPED, Blow, Fault
 from tests.integration.cluster import Cluster, Seen
 from tests.integration.memorygroup import MemoryGroup
@@ -174,14 +176,22 @@ class Passing:
                 return partial(_logged, log, log.stat().st_size)
         return _no_doubt
 
-    def chaos(self, **request: Any) -> bool:
+    def chaos(self, request: StrikeRank | CutLinks) -> bool:
         """``elasticctl chaos``; False if it can't be done now."""
         try:
-            self.cluster.client.request({"do": "chaos", "seconds": self.blow.seconds, **request})
+            self.cluster.client.request(request)
         except (OperationError, NoDaemonError) as error:
             print(f"          {self.blow.process} of {self.node} was refused: {error}", flush=True)
             return False
         return True
+
+    def hurt(self, what: StrikeKind) -> bool:
+        rank, seconds = self.rank, self.blow.seconds
+        return self.chaos(StrikeRank(what, rank["job"], rank["rank"], seconds=seconds))
+
+    def cut(self, what: CutKind, sides: Sequence[Sequence[str]], how: CutHow) -> bool:
+        groups = tuple(tuple(NodeId(node) for node in side) for side in sides)
+        return self.chaos(CutLinks(what, groups, self.blow.seconds, how))
 
     def pause(self, processes: Sequence[Seen]) -> bool:
         stopped = [one for one in processes if _runs(one)]
@@ -223,16 +233,16 @@ def _pass(this: Passing) -> bool:
         case "paused node":
             return this.pause(cluster.processes(node))
         case "slow trainer":
-            return this.chaos(what="slow", job=this.rank["job"], rank=this.rank["rank"])
+            return this.hurt("slow")
         case "short memory":
-            return this.chaos(what="oom", job=this.rank["job"], rank=this.rank["rank"])
+            return this.hurt("oom")
         case "closed link" | "dropped link" | "one-way link":
-            how = {"closed link": "close", "dropped link": "drop"}.get(kind, "one-way")
-            return this.chaos(what="link", groups=sides, how=how)
+            hows: dict[str, CutHow] = {"closed link": "close", "dropped link": "drop"}
+            return this.cut("link", sides, hows.get(kind, "one-way"))
         case "partition":
             others = [n for n in cluster.living() if n not in (node, this.witness)]
             sides = [[this.witness, *others[:1]], [node, *others[1:]]]
-            return this.chaos(what="partition", groups=sides, how="drop")
+            return this.cut("partition", sides, "drop")
         case _:
             return _pass_of_its_own(this)
 

@@ -23,6 +23,8 @@ class Frames:
         genuine: requests or hellos that are right in form; the port's owner must be able to take
             each, whole, without changing anything.
         recorded: streams of bytes as somebody else sent them once.
+        node: a node's name among the wrong values. A user at the control socket may do to a node
+            that lives what changes something, so there it is one that doesn't.
     """
 
     def __init__(
@@ -30,8 +32,10 @@ class Frames:
         dice: random.Random,
         genuine: Sequence[Mapping[str, Any]],
         recorded: Sequence[bytes] = (),
+        node: str = "node-0",
     ) -> None:
         self._dice = dice
+        self._node = node
         self.genuine = tuple(genuine)
         self.recorded = tuple(recorded)
 
@@ -105,7 +109,7 @@ class Frames:
     def _value(self, depth: int) -> Any:
         simple: tuple[Any, ...] = (
             None, True, -1, 0, 2**63, -(2**63), 1e308, float("nan"), "", "x" * 300, b"\xff\0",
-            "../../etc/passwd", "node-0", [], {},
+            "../../etc/passwd", self._node, [], {},
         )  # fmt: skip
         if not depth or self._dice.random() < 0.6:
             return self._dice.choice(simple)

@@ -20,11 +20,15 @@ from typing import Any
 
 import psutil
 
+from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER
+from elasticd.core.words.requests import REQUESTS, ShutDown
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.settings.config import load as load_config
 from elasticd.settings.config import split_address
 from elasticd.shell.network.bulk import CHANGING
+from elasticd.types import NodeId
 from tests.fuzz.frames import Frames
+from tests.fuzz.samples import NAMES, frames
 
 SECONDS = 5.0
 """A daemon that neither answers nor hangs up for so long is stuck."""
@@ -148,14 +152,14 @@ class Fuzzer:
         cluster = mine["cluster"]
         fetches = [{"t": "fetch", "cluster": cluster, **request} for request in FETCHES]
         changing = [encode(f) + encode(proof) for f in fetches if f["what"] in CHANGING]
-        requests = [encode(request) for request in REQUESTS]
+        requests = [encode(request) for request in ASKED]
         return [
             Port("peers", socket.AF_INET, address, Frames(self._dice, peers, replays)),
             Port("transfer", socket.AF_INET, address, Frames(self._dice, fetches, changing)),
             Port("control", socket.AF_UNIX, self._unix("control.sock"),
-                 Frames(self._dice, REQUESTS, requests)),
+                 Frames(self._dice, ASKED, requests, NAMES[NodeId])),
             Port("children", socket.AF_UNIX, self._unix("children.sock"),
-                 Frames(self._dice, CHILD_HELLOS, self._hellos_of_children())),
+                 Frames(self._dice, CHILDREN_SAY, self._hellos_of_children())),
         ]  # fmt: skip
 
     def _unix(self, name: str) -> str:
@@ -191,25 +195,14 @@ FETCHES: tuple[Mapping[str, Any], ...] = (
     {"what": "relay", "node": "x", "request": {"what": "stored_jobs"}},
     {"what": "relay", "node": "x", "request": {"what": "relay", "node": "x", "request": {}}},
 )
-REQUESTS: tuple[Mapping[str, Any], ...] = (
-    {"do": "status", "job": "no-such-job"},
-    {"do": "status"},
-    {"do": "submit", "spec": {}, "archive_bytes": 10, "archive_digest": "00"},
-    {"do": "cancel", "job": "no-such-job"},
-    {"do": "logs", "job": "no-such-job", "rank": 0, "follow": False},
-    {"do": "events", "job": "no-such-job", "follow": False},
-    {"do": "checkpoints", "job": "no-such-job"},
-    {"do": "checkpoints_verify", "job": "no-such-job", "step": 1},
-    {"do": "checkpoints_open", "job": "no-such-job", "step": 1},
-    {"do": "checkpoints_prune", "job": "no-such-job", "keep": 1, "dry_run": True},
-    {"do": "chaos", "what": "kill", "job": "no-such-job", "rank": 0, "process": "trainer",
-     "seconds": 1.0},
-)  # fmt: skip
-CHILD_HELLOS: tuple[Mapping[str, Any], ...] = (
+HARMFUL = (ShutDown,)
+"""Requests that do something whatever they name."""
+ASKED = frames(REQUESTS, without=HARMFUL)
+CHILD_HELLOS = (
     {"t": "hello", "nonce": "00" * 16, "pid": 1, "role": "trainer"},
     {"t": "hello", "nonce": "ff" * 16, "pid": 1, "role": "reducer"},
-    {"t": "at_run", "fingerprint": {}},
 )
+CHILDREN_SAY = (*CHILD_HELLOS, *frames(FROM_TRAINER), *frames(FROM_REDUCER))
 
 
 def greeting(address: str) -> dict[str, Any]:

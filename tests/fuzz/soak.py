@@ -19,6 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from elasticd.core.words.requests import ShowStatus
 from tests.fuzz.fuzzer import MIB, Fuzzer, Health
 from tests.integration.cluster import Cluster, compile_kernels
 
@@ -77,7 +78,7 @@ def _state(cluster: Cluster, job: str) -> dict[str, Any]:
     status = cluster.status(job)
     return {
         "view": cluster.view(),
-        "jobs": len(cluster.client.request({"do": "status"})["jobs"]),
+        "jobs": len(cluster.client.request(ShowStatus())["jobs"]),
         "generation": status["generation"],
         "recoveries": status["recoveries"],
         "faults": [e["reason"] for e in cluster.events() if e["kind"] == "fault_detected"],

@@ -27,10 +27,12 @@ from elasticd.cli.daemons import DAEMON
 from elasticd.cli.submit import prepare
 from elasticd.client.client import Client
 from elasticd.client.homes import node_homes
+from elasticd.core.words.requests import ReadEvents, ShowStatus
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
 from elasticd.settings import config
 from elasticd.supervision.roster import kill_group
 from elasticd.train.steps.sampling import indices
+from elasticd.types import JobId
 
 T = TypeVar("T")
 
@@ -207,18 +209,18 @@ class Cluster:
     def status(self, job: str) -> dict[str, Any]:
         """The job's entry of ``status --json``, from whichever daemon answers."""
         self.note()
-        found: dict[str, Any] = self.client.request({"do": "status", "job": job})["jobs"][0]
+        found: dict[str, Any] = self.client.request(ShowStatus(JobId(job)))["jobs"][0]
         return found
 
     def view(self) -> dict[str, Any]:
         """The view that the first daemon that answers is in."""
-        found: dict[str, Any] = self.client.request({"do": "status"})["view"]
+        found: dict[str, Any] = self.client.request(ShowStatus())["view"]
         return found
 
     def events(self, job: str | None = None, node: str | None = None) -> list[dict[str, Any]]:
         """The history, as ``node`` or the first daemon that answers tells it."""
         client = self.client if node is None else Client(self.home / node)
-        return list(client.stream({"do": "events"} | ({"job": job} if job else {})))
+        return list(client.stream(ReadEvents(JobId(job) if job else None)))
 
     def kinds(self, job: str | None, kind: str, node: str | None = None) -> list[dict[str, Any]]:
         """The events of one kind."""
@@ -330,7 +332,7 @@ class Cluster:
         own = Client(home)
 
         def answers() -> bool:
-            nodes = own.request({"do": "status"})["nodes"]
+            nodes = own.request(ShowStatus())["nodes"]
             return any(one["id"] == node and one["pid"] == daemon.pid for one in nodes)
 
         self._starting = True
@@ -413,7 +415,7 @@ class Cluster:
         """``what``, and all that helps to understand it."""
         parts = [what]
         with contextlib.suppress(NoDaemonError, OperationError, ProtocolError, OSError):
-            parts.append(json.dumps(self.client.request({"do": "status"})))
+            parts.append(json.dumps(self.client.request(ShowStatus())))
             events = self.events(job)[-_SHOWN_EVENTS:]
             parts += [_event_line(event) for event in events]
         for folder in node_homes(self.home):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.core.words.requests import ShowStatus
 from tests.integration.cluster import ENDED, Cluster, compile_kernels
 
 ARENA_NODES = 4
@@ -52,7 +53,7 @@ class Arena:
     def _heal(self, cluster: Cluster) -> None:
         if len(cluster.living()) < cluster.size:
             cluster.revive()
-        jobs = cluster.client.request({"do": "status"})["jobs"]
+        jobs = cluster.client.request(ShowStatus())["jobs"]
         for job in jobs:
             if job["state"] not in ENDED:
                 cluster.command("cancel", job["id"], seconds=30)

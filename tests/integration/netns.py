@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from elasticd.client.client import Client
+from elasticd.core.words.requests import ShowStatus
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
+from elasticd.types import JobId
 from tests.integration.cluster import Cluster
 
 DAEMON_PORT = 7070
@@ -197,7 +199,7 @@ class NetCluster(Cluster):
         pid = self._running[node].pid
 
         def answers() -> bool:
-            nodes = self.client_of(node).request({"do": "status"})["nodes"]
+            nodes = self.client_of(node).request(ShowStatus())["nodes"]
             return any(one["id"] == node and one["pid"] == pid for one in nodes)
 
         self.wait_for(f"the new daemon of {node}", answers)
@@ -216,7 +218,7 @@ class NetCluster(Cluster):
         """Until every node hears every other one over each of its addresses."""
 
         def links() -> list[dict[str, Any]]:
-            asked = [self.client_of(node).request({"do": "status"}) for node in self.nodes]
+            asked = [self.client_of(node).request(ShowStatus()) for node in self.nodes]
             return [link for said in asked for node in said["nodes"] for link in node["links"]]
 
         pairs = len(self.nodes) * (len(self.nodes) - 1)
@@ -241,14 +243,14 @@ class NetCluster(Cluster):
     def view_of(self, node: str) -> dict[str, Any] | None:
         """The view that ``node`` is in; None if it doesn't answer."""
         try:
-            found: dict[str, Any] = self.client_of(node).request({"do": "status"})["view"]
+            found: dict[str, Any] = self.client_of(node).request(ShowStatus())["view"]
         except (NoDaemonError, OperationError, ProtocolError):
             return None
         return found
 
     def status_at(self, node: str, job: str) -> dict[str, Any]:
         """The job's entry of ``status --json`` as ``node`` sees it."""
-        found = self.client_of(node).request({"do": "status", "job": job})["jobs"][0]
+        found = self.client_of(node).request(ShowStatus(JobId(job)))["jobs"][0]
         return dict(found)
 
     @property

@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+from elasticd.core.words.requests import ShowStatus
 from tests.integration.cluster import ELASTICCTL, JOBS, STEPS, WAIT_SECONDS, Cluster
 
 pytestmark = pytest.mark.process
@@ -127,11 +128,11 @@ def test_a_folder_renamed_into_jobs_is_submitted_and_a_bare_file_refused(cluster
     shutil.copytree(JOBS, beside)
     description = beside / "job.toml"
     description.write_text(description.read_text().replace(f"steps = {STEPS}", "steps = 2"))
-    known = {each["id"] for each in cluster.client.request({"do": "status"})["jobs"]}
+    known = {each["id"] for each in cluster.client.request(ShowStatus())["jobs"]}
     beside.rename(jobs / "whole")
 
     def submitted() -> list[str]:
-        every = cluster.client.request({"do": "status"})["jobs"]
+        every = cluster.client.request(ShowStatus())["jobs"]
         return [each["id"] for each in every if each["id"] not in known]
 
     (job,) = cluster.wait_for("the job", submitted)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from elasticd.core.words.requests import ShowStatus
 from tests.integration.cluster import Cluster
 from tests.integration.test_digest import check
 from tests.integration.twoways import Cut, furnish, hosts, why_not
@@ -29,7 +30,7 @@ def cluster(tmp_path: Path, make_cluster: Callable[[Path, int], Cluster]) -> Ite
 
 
 def links(cluster: Cluster) -> list[dict[str, Any]]:
-    nodes = cluster.client.request({"do": "status"})["nodes"]
+    nodes = cluster.client.request(ShowStatus())["nodes"]
     return [link for node in nodes for link in node["links"]]
 
 

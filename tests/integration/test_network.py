@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from elasticd.core.words.requests import ListCheckpoints
+from elasticd.types import JobId
 from tests.integration.cluster import STEPS
 from tests.integration.netns import NetCluster, why_not
 
@@ -94,7 +96,7 @@ def test_two_halves_go_on_meet_and_are_one_lineage(
     net.join()
     net.wait_view(net.nodes)
     check(net, job, expected)
-    rows = net.client.request({"do": "checkpoints", "job": job})["checkpoints"]
+    rows = net.client.request(ListCheckpoints(JobId(job)))["checkpoints"]
     final = {row["lineage"] for row in rows if row["step"] == STEPS and row["consistent"]}
     assert len(final) == 1, net.report(f"lineages at the end: {rows}", job)
     formed = net.kinds(job, "world_formed")
@@ -123,7 +125,7 @@ def test_of_four_two_are_cut_apart(
             lambda node=node: net.kinds(job, "job_finished", node),  # type: ignore[misc]
         )
     for node in nodes[0], nodes[second]:
-        said = net.client_of(node).request({"do": "checkpoints", "job": job})
+        said = net.client_of(node).request(ListCheckpoints(JobId(job)))
         assert said["silent"] == {} and said["checkpoints"][-1]["replicas"] == 2, said
     worlds = net.kinds(job, "world_formed")
     assert all(len(world["members"]) == 4 for world in worlds), net.report("one too few", job)

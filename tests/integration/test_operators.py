@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from elasticd.core.words.requests import ShowStatus
 from tests.integration.cluster import STEPS, Cluster
 from tests.integration.test_digest import check
 
@@ -60,7 +61,7 @@ def test_a_drained_node_leaves_and_comes_back(
         return not any(one.alive for one in cluster.seen if one.pid in gone)
 
     cluster.wait_for("the end of its trainer", ended)
-    nodes = {n["id"]: n["state"] for n in cluster.client.request({"do": "status"})["nodes"]}
+    nodes = {n["id"]: n["state"] for n in cluster.client.request(ShowStatus())["nodes"]}
     assert nodes["node-2"] == "draining"
     assert cluster.command("undrain", "node-2") == "node-2 alive\n"
     cluster.wait_for("a world with it", lambda: ranks_are(4))

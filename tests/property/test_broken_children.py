@@ -20,7 +20,7 @@ from tests.sim.run import build
 from tests.sim.trainer import Trainer
 from tests.unit.core.words.drawn import values
 
-KINDS = [*FROM_TRAINER.kinds.values(), *FROM_REDUCER.kinds.values()]
+KINDS = [*FROM_TRAINER.kinds, *FROM_REDUCER.kinds]
 WORDS = st.sampled_from(KINDS).flatmap(values)
 SHAPE = JobShape(steps=200, spare="interpreter")
 
@@ -59,6 +59,6 @@ def test_no_word_of_a_child_ends_its_daemon(data: st.DataObject, nodes: int) -> 
         word = of_now(host, data.draw(WORDS), data.draw(st.booleans()))
         assert host.endpoint is not None
         kinds = FROM_TRAINER if isinstance(host.children[child], Trainer) else FROM_REDUCER
-        if type(word) in kinds.kinds.values():
+        if type(word) in kinds.kinds:
             host.endpoint.step(host.now(), e.ChildSaid(child, word))
             host.endpoint.next_deadline()

@@ -10,7 +10,7 @@ from elasticd.core.endpoint import Endpoint
 from elasticd.core.node import Node, Who
 from elasticd.core.words import effects as e
 from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER, TO_TRAINER
-from elasticd.core.words.codec import Words
+from elasticd.core.words.codec import Words, to_plain
 from elasticd.core.words.records import Wanted, World
 from elasticd.core.words.stable import Found
 from elasticd.types import JobId, NodeId, Stamp
@@ -266,8 +266,8 @@ class Host:
             case e.Log():
                 self.cluster.say(self.name, effect)
             case e.Reply(request, body):
-                self.replies[request] = body
-                self.cluster.answers.setdefault(request, body)
+                self.replies[request] = to_plain(body)
+                self.cluster.answers.setdefault(request, to_plain(body))
             case e.EnsureArchive(record):
                 self._soon((0.001, 0.05), e.ArchiveReady(record.id, True, ""))
             case e.CommitManifest():

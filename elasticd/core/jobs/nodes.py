@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from elasticd.core.context import Context
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import NodeRecord
+from elasticd.core.words.requests import Failed, NodeChanged, Outcome
 from elasticd.core.words.tables import Nodes, NodesKept
 from elasticd.types import NodeId
 
@@ -23,7 +23,7 @@ class Asked:
     request: int
     node: NodeId
     missing: set[NodeId]
-    body: dict[str, Any]
+    body: Outcome
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class NodeTable:
         """Drain or undrain; it stays as it is if that is what it was asked to be already."""
         record = self.records.get(node, NodeRecord(node))
         if node not in self.records and node not in self.known():
-            self.ctx.do(e.Reply(request, {"error": f"no node {node}", "code": 1}))
+            self.ctx.do(e.Reply(request, Failed(f"no node {node}")))
             return
         changes = record.draining != draining
         # Said again it rises too: on the other side of a partition the opposite may have been said.
@@ -69,7 +69,7 @@ class NodeTable:
         for member in sorted(missing):
             self.ctx.send(member, Nodes((record,)))
         state = "draining" if draining else "alive"
-        self.asked.append(Asked(request, node, missing, {"id": node, "state": state}))
+        self.asked.append(Asked(request, node, missing, NodeChanged(node, state)))
 
     def answer(self) -> None:
         """Answer the requests that no living member of the view stands against any more."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from elasticd.core.context import Context
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord
+from elasticd.core.words.requests import Failed, JobChanged, Outcome, Submitted
 from elasticd.core.words.tables import Jobs, JobsKept
 from elasticd.types import JobId, NodeId
 
@@ -26,7 +26,7 @@ class PendingAnswer:
     request: int
     job: JobId
     nodes: set[NodeId]
-    body: dict[str, Any]
+    body: Outcome
 
 
 @dataclass(slots=True)
@@ -46,29 +46,29 @@ class JobTable:
         self.update(record)
         name = record.spec["job"]["name"]
         self.ctx.emit("job_submitted", f"{record.id} was submitted", record.id, name=name)
-        self._answer_when_kept(request, record.id, {"id": record.id})
+        self._answer_when_kept(request, record.id, Submitted(record.id))
 
     def cancel(self, request: int, job: JobId) -> None:
         record = self.records.get(job)
         if record is None:
-            self.ctx.do(e.Reply(request, {"error": f"no job {job}", "code": 1}))
+            self.ctx.do(e.Reply(request, Failed(f"no job {job}")))
             return
         if record.ended:
-            self.ctx.do(e.Reply(request, {"id": job, "state": record.state}))
+            self.ctx.do(e.Reply(request, JobChanged(job, record.state)))
             return
         self.update(replace(record, state="cancelled", reason="cancelled by the user"))
         self.ctx.emit("job_cancelled", "cancelled by the user", job)
-        self._answer_when_kept(request, job, {"id": job, "state": "cancelled"})
+        self._answer_when_kept(request, job, JobChanged(job, "cancelled"))
 
     def pause(self, request: int, job: JobId, paused: bool) -> None:
         """Pause or resume a job; it stays as it is if that is what it was asked to be already."""
         record = self.records.get(job)
         if record is None:
-            self.ctx.do(e.Reply(request, {"error": f"no job {job}", "code": 1}))
+            self.ctx.do(e.Reply(request, Failed(f"no job {job}")))
             return
         if record.ended:
             text = f"{job} has ended: it {_ENDS[record.state]}"
-            self.ctx.do(e.Reply(request, {"error": text, "code": 1}))
+            self.ctx.do(e.Reply(request, Failed(text)))
             return
         # Said again it rises too: on the other side of a partition the opposite may have been said.
         self.update(replace(record, intent=record.intent + 1 + (record.paused == paused)))
@@ -76,9 +76,9 @@ class JobTable:
             kind, text = ("job_pausing", "paused") if paused else ("job_resumed", "resumed")
             self.ctx.emit(kind, f"{text} by the user", job)
         state = "paused" if paused else record.state
-        self._answer_when_kept(request, job, {"id": job, "state": state})
+        self._answer_when_kept(request, job, JobChanged(job, state))
 
-    def _answer_when_kept(self, request: int, job: JobId, body: dict[str, Any]) -> None:
+    def _answer_when_kept(self, request: int, job: JobId, body: Outcome) -> None:
         nodes = {node for node in self.members() if node != self.ctx.me}
         # They say that they keep it also if it is no news to them.
         for node in sorted(nodes):

@@ -67,18 +67,27 @@ def from_plain(hint: Any, plain: Plain, rows: bool = False) -> Any:
 
 
 class Words(Generic[W]):
-    """The words of one conversation: frozen dataclasses, told apart by the key ``t``.
+    """The words of one conversation: frozen dataclasses, told apart by the key ``t`` or another.
 
-    A word's name there is its ``kind``, else its class's name.
+    A word's name there is its ``kind``, else its class's name. Words may share a name whose fields
+    can't fit the same map. A ``terse`` conversation doesn't say a None that is a field's default.
     """
 
-    def __init__(self, union: Any, rows: bool = False) -> None:
-        self.kinds: dict[str, type[W]] = {_kind(each): each for each in typing.get_args(union)}
-        self._rows = rows
+    def __init__(self, union: Any, rows: bool = False, key: str = "t", terse: bool = False) -> None:
+        self.key = key
+        self.kinds: tuple[type[W], ...] = typing.get_args(union)
+        self.named: dict[str, list[type[W]]] = {}
+        for each in self.kinds:
+            self.named.setdefault(_kind(each), []).append(each)
+        self._rows, self._terse = rows, terse
 
     def encode(self, word: W) -> dict[str, Plain]:
         """The map that msgpack carries."""
-        return {"t": _kind(type(word)), **to_plain(word, self._rows)}
+        plain = to_plain(word, self._rows)
+        if self._terse:
+            unsaid = _nones(cast(type, type(word)))
+            plain = {k: v for k, v in plain.items() if v is not None or k not in unsaid}
+        return {self.key: _kind(type(word)), **plain}
 
     def decode(self, plain: dict[str, Plain]) -> W:
         """Inverse of :meth:`encode`.
@@ -86,20 +95,33 @@ class Words(Generic[W]):
         Raises:
             ProtocolError: no word of this conversation, or a field that doesn't fit.
         """
-        kind = plain.get("t")
-        found = self.kinds.get(kind) if isinstance(kind, str) else None
+        kind = plain.get(self.key)
+        found = self.named.get(kind) if isinstance(kind, str) else None
         if found is None:
             raise ProtocolError(f"unknown message {str(kind)[:80]!r}")
-        return cast(W, from_plain(found, plain, self._rows))
+        if len(found) == 1:
+            return cast(W, from_plain(found[0], plain, self._rows))
+        errors = []
+        for each in found:
+            try:
+                return cast(W, from_plain(each, plain, self._rows))
+            except ProtocolError as error:
+                errors.append(str(error))
+        raise ProtocolError("; ".join(errors))
 
 
-def _kind(word: type) -> str:
+def _kind(word: type[Any]) -> str:
     return str(getattr(word, "kind", word.__name__))
 
 
 @cache
 def _names(word: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(word))
+
+
+@cache
+def _nones(word: type) -> frozenset[str]:
+    return frozenset(f.name for f in dataclasses.fields(word) if f.default is None)
 
 
 # --- readers: one for each annotation, made once --------------------------------------------------

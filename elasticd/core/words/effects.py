@@ -18,6 +18,7 @@ from elasticd.core.words.children import FromChild, ToTrainer
 from elasticd.core.words.frames import Frame
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import JobRecord, Path, Wanted, World
+from elasticd.core.words.requests import Outcome
 from elasticd.core.words.shards import ShardsWritten
 from elasticd.recovery.signatures import LastMemory
 from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag
@@ -196,7 +197,7 @@ class FetchShards:
 @dataclass(frozen=True, slots=True)
 class Reply:
     request: int
-    body: dict[str, Any]
+    body: Outcome
 
 
 LocalEffect = (

@@ -83,4 +83,4 @@ class Desk:
         spec = job.load(path)
         packed = await asyncio.to_thread(archive.pack, path.parent)
         answer = await self.queries.submit_archive(spec, packed.data, packed.digest)
-        return str(answer["id"])
+        return answer.id

@@ -18,6 +18,7 @@ import psutil
 import structlog
 
 from elasticd.core.words.records import World
+from elasticd.core.words.requests import CutHow
 from elasticd.errors import OperationError
 from elasticd.ipc.foreign import Address, shut_down
 from elasticd.settings.config import split_address
@@ -25,7 +26,6 @@ from elasticd.shell.chaos.firewall import Firewall, Flow
 from elasticd.shell.network.peers import Peers
 from elasticd.types import NodeId
 
-HOW = ("drop", "close", "one-way")
 LOOK_SECONDS = 0.1
 """How often new connections of a ring are looked for."""
 
@@ -52,7 +52,7 @@ class LinkCut:
     """A link that is cut now. ``name`` is the packet filter's, empty for ``close``."""
 
     node: NodeId
-    how: str
+    how: CutHow
     name: str = ""
     done: set[End] = field(default_factory=set)
 
@@ -69,7 +69,7 @@ class Cutter:
         for name in self._firewall.clean(self._home):
             log.warning("removed a cut that an earlier daemon left", cut=name)
 
-    async def prepare(self, node: NodeId, how: str, seconds: float) -> LinkCut:
+    async def prepare(self, node: NodeId, how: CutHow, seconds: float) -> LinkCut:
         """Make sure that the link with ``node`` can be cut, without cutting it yet.
 
         Raises:

@@ -12,7 +12,6 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,19 +20,26 @@ import structlog
 
 from elasticd.core.node import Node
 from elasticd.core.words.children import TO_TRAINER, StrainMemory
-from elasticd.errors import OperationError, UsageError
-from elasticd.shell.chaos.cuts import HOW, Cutter, LinkCut
+from elasticd.core.words.codec import from_plain
+from elasticd.core.words.requests import (
+    CutHow,
+    CutLinks,
+    LinksCut,
+    RankStruck,
+    StrikeKind,
+    StrikeRank,
+    StruckProcess,
+)
+from elasticd.errors import OperationError, ProtocolError, UsageError
+from elasticd.shell.chaos.cuts import Cutter, LinkCut
 from elasticd.shell.children.server import Child, ChildServer
 from elasticd.shell.children.watch import ChildWatch
-from elasticd.shell.control.server import Handler, Stream
+from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.storage.namelessfile import nameless_file
 from elasticd.supervision.roster import kill_group
-from elasticd.types import JobId, NodeId
+from elasticd.types import NodeId
 
-FAULTS = ("kill", "hang", "oom", "slow")
-PROCESSES = ("trainer", "reducer", "node")
-LINK_FAULTS = ("link", "partition")
 SLOW_SECONDS = 30.0
 MAX_CUT_SECONDS = 3600.0
 _CUT_AFTER_SECONDS = 0.3
@@ -47,6 +53,8 @@ _OOM_SLACK_BYTES = 1 << 20
 _STRAIN_BYTES = 1 << 30
 """What the next grain of a trainer that is to run out of memory allocates besides."""
 
+Groups = tuple[tuple[NodeId, ...], ...]
+
 log = structlog.get_logger(__name__)
 
 
@@ -54,8 +62,8 @@ log = structlog.get_logger(__name__)
 class Blow:
     """What to do to which process. ``pid`` is the rank's trainer or reducer, 0 for a node."""
 
-    what: str
-    process: str
+    what: StrikeKind
+    process: StruckProcess
     node: NodeId
     pid: int
     seconds: float
@@ -68,7 +76,7 @@ class CutOrder:
 
     node: NodeId
     from_: tuple[NodeId, ...]
-    how: str
+    how: CutHow
     seconds: float
 
 
@@ -90,8 +98,8 @@ class Chaos:
         self._neighbours = neighbours
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def handlers(self) -> dict[str, Handler]:
-        return {"chaos": self.chaos}
+    def handlers(self) -> Handlers:
+        return {**on(StrikeRank, self.strike), **on(CutLinks, self.cut)}
 
     def clean(self) -> None:
         """Take away what an earlier daemon of this home has left."""
@@ -105,21 +113,21 @@ class Chaos:
 
     # --- requests ----------------------------------------------------------------------
 
-    async def chaos(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
-        """``{"do": "chaos", what, job, rank, process, seconds}``; answers with what was done.
+    async def strike(self, request: StrikeRank, stream: Stream) -> RankStruck:
+        """Answers with what was done.
 
         Raises:
-            UsageError: there is no such fault or process.
+            UsageError: that can't be done to such a process.
             OperationError: no such job or rank now, or it can't be done here.
         """
-        if request.get("what") in LINK_FAULTS:
-            return await self._cut(request)
         blow = self._aim(request)
         if blow.node == self._node.me:
             self._strike(blow)
         else:
             await self._forward(blow)
-        return {**asdict(blow), "job": request["job"], "rank": request["rank"]}
+        return RankStruck(
+            blow.what, blow.process, blow.node, blow.pid, blow.seconds, request.job, request.rank
+        )
 
     async def serve(self, request: dict[str, Any]) -> int:
         """As the node that runs the rank, or has the link: a descriptor with nothing in it."""
@@ -127,30 +135,26 @@ class Chaos:
             await self._obey(_order(request["order"]))
             return nameless_file()
         try:
-            blow = Blow(**request["blow"])
-        except (KeyError, TypeError) as error:
+            blow: Blow = from_plain(Blow, request.get("blow"))
+        except ProtocolError as error:
             raise OperationError(f"bad request: {error}") from None
         self._strike(blow)
         return nameless_file()
 
-    def _aim(self, request: dict[str, Any]) -> Blow:
-        what, process = str(request.get("what")), str(request.get("process") or "trainer")
-        seconds = float(request.get("seconds") or 0.0)
-        if what not in FAULTS or process not in PROCESSES:
-            raise UsageError(f"can't {what} a {process}")
-        if what == "oom" and process != "trainer":
+    def _aim(self, request: StrikeRank) -> Blow:
+        job, process = request.job, request.process
+        if request.what == "oom" and process != "trainer":
             raise UsageError("only a trainer can be made to run out of memory")
-        job = JobId(str(request.get("job")))
         if job not in self._node.records:
             raise OperationError(f"no job {job}")
         ranks = {rank["rank"]: rank for rank in self._node.job_status(job)["ranks"]}
-        rank = ranks.get(request.get("rank"))
+        rank = ranks.get(request.rank)
         if rank is None:
-            raise OperationError(f"job {job} has no rank {request.get('rank')} now")
+            raise OperationError(f"job {job} has no rank {request.rank} now")
         pid = {"trainer": rank["pid"], "reducer": rank["reducer_pid"], "node": 0}[process]
         if pid is None:
             raise OperationError(f"rank {rank['rank']} of {job} has no {process} now")
-        return Blow(what, process, rank["node"], pid, seconds)
+        return Blow(request.what, process, rank["node"], pid, request.seconds)
 
     async def _forward(self, blow: Blow) -> None:
         await self._tell(blow.node, {"what": "chaos", "blow": asdict(blow)})
@@ -164,12 +168,15 @@ class Chaos:
 
     # --- links ------------------------------------------------------------------------
 
-    async def _cut(self, request: dict[str, Any]) -> Mapping[str, Any]:
-        """``{"do": "chaos", what: "link" | "partition", groups: [[node…]…], how, seconds}``."""
-        seconds, how = float(request.get("seconds") or 0.0), str(request.get("how") or "drop")
-        groups = _groups(request.get("groups"))
-        if how not in HOW:
-            raise UsageError(f"a link can't be cut by {how!r}, only by {', '.join(HOW)}")
+    async def cut(self, request: CutLinks, stream: Stream) -> LinksCut:
+        """Answers when each node concerned has agreed.
+
+        Raises:
+            UsageError: it would be no cut.
+            OperationError: there is no such node now, or a node can't do it.
+        """
+        groups, seconds, how = request.groups, request.seconds, request.how
+        _require_apart(groups)
         if not 0 < seconds <= MAX_CUT_SECONDS:
             raise UsageError(f"seconds must be more than 0 and at most {MAX_CUT_SECONDS:g}")
         known = {self._node.me, *self._node.liveness.living()}
@@ -185,7 +192,7 @@ class Chaos:
         for order in orders:
             if order.node == self._node.me:
                 await self._obey(order)
-        return {"what": request["what"], "groups": groups, "how": how, "seconds": seconds}
+        return LinksCut(request.what, groups, how, seconds)
 
     async def _obey(self, order: CutOrder) -> None:
         cuts: list[LinkCut] = []
@@ -270,18 +277,13 @@ class Chaos:
         task.add_done_callback(self._tasks.discard)
 
 
-def _groups(given: Any) -> list[list[NodeId]]:
-    try:
-        groups = [[NodeId(str(node)) for node in group] for group in given]
-    except TypeError:
-        raise UsageError("a cut is between groups of nodes") from None
+def _require_apart(groups: Groups) -> None:
     nodes = [node for group in groups for node in group]
     if len(groups) < 2 or not all(groups) or len(set(nodes)) < len(nodes):
         raise UsageError("a cut is between two or more groups, each node in one of them")
-    return groups
 
 
-def _orders(groups: list[list[NodeId]], how: str, seconds: float) -> list[CutOrder]:
+def _orders(groups: Groups, how: CutHow, seconds: float) -> list[CutOrder]:
     """One for each node that does something; one way, only the later groups stop hearing."""
     orders = []
     for number, group in enumerate(groups):
@@ -293,15 +295,10 @@ def _orders(groups: list[list[NodeId]], how: str, seconds: float) -> list[CutOrd
 
 def _order(plain: dict[str, Any]) -> CutOrder:
     try:
-        order = CutOrder(
-            NodeId(str(plain["node"])),
-            tuple(NodeId(str(node)) for node in plain["from_"]),
-            str(plain["how"]),
-            float(plain["seconds"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
+        order: CutOrder = from_plain(CutOrder, plain)
+    except ProtocolError as error:
         raise OperationError(f"bad order: {error}") from None
-    if order.how not in HOW or not 0 < order.seconds <= MAX_CUT_SECONDS:
+    if not 0 < order.seconds <= MAX_CUT_SECONDS:
         raise OperationError("bad order")
     return order
 

@@ -17,9 +17,15 @@ from elasticd.checkpoints.port import Problem, Store
 from elasticd.checkpoints.retention import Policy, policies_of, prunable, superseded, useless
 from elasticd.checkpoints.summary import Row
 from elasticd.core.words.records import JobRecord
+from elasticd.core.words.requests import (
+    ListCheckpoints,
+    OpenCheckpoint,
+    PruneCheckpoints,
+    VerifyCheckpoints,
+)
 from elasticd.errors import ElasticdError, OperationError, UsageError
 from elasticd.settings.job import JobSpec
-from elasticd.shell.control.server import Handler, Stream
+from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.storage.states import States
 from elasticd.types import JobId, NodeId
 
@@ -76,19 +82,19 @@ class Inventory:
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def handlers(self) -> dict[str, Handler]:
+    def handlers(self) -> Handlers:
         return {
-            "checkpoints": self.show,
-            "checkpoints_verify": self.verify,
-            "checkpoints_open": self.open,
-            "checkpoints_prune": self.prune,
+            **on(ListCheckpoints, self.show),
+            **on(VerifyCheckpoints, self.verify),
+            **on(OpenCheckpoint, self.open),
+            **on(PruneCheckpoints, self.prune),
         }
 
     # --- requests -------------------------------------------------------------------------------
 
-    async def show(self, request: dict[str, Any], stream: Stream) -> dict[str, Any]:
+    async def show(self, request: ListCheckpoints, stream: Stream) -> dict[str, Any]:
         """All checkpoints of a job, by step."""
-        job = _job(request)
+        job = request.job
         known = await self._gather(job)
         return {
             "job": job,
@@ -96,11 +102,11 @@ class Inventory:
             "silent": known.silent,
         }
 
-    async def verify(self, request: dict[str, Any], stream: Stream) -> None:
+    async def verify(self, request: VerifyCheckpoints, stream: Stream) -> None:
         """Read every replica of every shard, the nodes beside one another; a frame for each."""
-        job = _job(request)
+        job = request.job
         known = await self._gather(job)
-        rows = _chosen(known.rows, request)
+        rows = _chosen(known.rows, request.step)
         total = sum(len(nodes) for row in rows for nodes in row.present)
         await stream.send({"replicas": total, "silent": known.silent})
         results: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(100)
@@ -131,16 +137,17 @@ class Inventory:
         finally:
             work.cancel()
 
-    async def open(self, request: dict[str, Any], stream: Stream) -> dict[str, Any]:
+    async def open(self, request: OpenCheckpoint, stream: Stream) -> None:
         """Bring all shards of a checkpoint to this machine and keep them until the client is done.
 
         The newest consistent one, or that of ``step``. Frames of progress, then one with ``files``;
         the client answers it when it has read them.
         """
-        job = _job(request)
-        rows = [row for row in _chosen((await self._gather(job)).rows, request) if row.consistent]
+        job = request.job
+        chosen = _chosen((await self._gather(job)).rows, request.step)
+        rows = [row for row in chosen if row.consistent]
         if not rows:
-            which = f"step {request['step']} has" if request.get("step") is not None else "has"
+            which = f"step {request.step} has" if request.step is not None else "has"
             raise OperationError(f"{job} {which} no consistent checkpoint on the living nodes")
         row = max(rows, key=lambda r: (r.manifest.step, r.manifest.lineage))
         with (
@@ -155,11 +162,10 @@ class Inventory:
             await stream.send({"checkpoint": row.plain(), "files": files})
             # A client that dies hangs up, which cancels this handler.
             await stream.receive(seconds=None)
-        return {"end": True}
 
-    async def prune(self, request: dict[str, Any], stream: Stream) -> dict[str, Any]:
+    async def prune(self, request: PruneCheckpoints, stream: Stream) -> dict[str, Any]:
         """Remove what no policy keeps; never the newest consistent checkpoint of a line."""
-        job = _job(request)
+        job = request.job
         known = await self._gather(job)
         policies = self._policies(job, request)
         consistent = [row.manifest for row in known.rows if row.consistent]
@@ -167,14 +173,14 @@ class Inventory:
         gone = [r for r in superseded(known.rows) if r.consistent and r.manifest.point in points]
         gone += [] if known.silent else useless(known.rows, known.stored)
         failures: list[str] = []
-        if not request.get("dry_run"):
+        if not request.dry_run:
             for row in gone:
                 failures += await self._remove(row)
             await self._states.changed(job)
         rest = [row for row in known.rows if row not in gone]
         return {
             "job": job,
-            "dry_run": bool(request.get("dry_run")),
+            "dry_run": request.dry_run,
             "removed": [row.plain() for row in gone],
             "kept": [row.plain() for row in rest],
             "failures": failures,
@@ -280,12 +286,16 @@ class Inventory:
         await self._states.copies.pull_to(path, m, index, row.present[index])
         return path
 
-    def _policies(self, job: JobId, request: dict[str, Any]) -> list[Policy]:
+    def _policies(self, job: JobId, request: PruneCheckpoints) -> list[Policy]:
         record = self._record_of(job)
         spec = JobSpec.from_dict(record.spec).checkpoint if record is not None else None
-        keys = ("keep", "keep_every_steps", "keep_hours")
-        given = {key: request[key] for key in keys if request.get(key) is not None}
-        if any(type(value) not in (int, float) or value < 0 for value in given.values()):
+        said = {
+            "keep": request.keep,
+            "keep_every_steps": request.keep_every_steps,
+            "keep_hours": request.keep_hours,
+        }
+        given = {key: value for key, value in said.items() if value is not None}
+        if not all(value >= 0 for value in given.values()):
             raise UsageError("what is kept is given as numbers from 0 up")
         return policies_of(spec, given)
 
@@ -300,15 +310,7 @@ class Inventory:
         return failures
 
 
-def _job(request: dict[str, Any]) -> JobId:
-    job = request.get("job")
-    if not isinstance(job, str) or not job:
-        raise UsageError("which job?")
-    return JobId(job)
-
-
-def _chosen(rows: list[Row], request: dict[str, Any]) -> list[Row]:
-    step = request.get("step")
+def _chosen(rows: list[Row], step: int | None) -> list[Row]:
     if step is None:
         return rows
     chosen = [row for row in rows if row.manifest.step == step]

@@ -14,10 +14,12 @@ from elasticd.archive import MAX_ARCHIVE_BYTES
 from elasticd.archive import digest as archive_digest
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
+from elasticd.core.words import requests as r
+from elasticd.core.words.codec import from_plain
 from elasticd.core.words.records import JobRecord, Path
-from elasticd.errors import ElasticdError, OperationError, UsageError
+from elasticd.errors import ElasticdError, OperationError, ProtocolError, UsageError
 from elasticd.settings.job import JobSpec
-from elasticd.shell.control.server import Handler, Stream
+from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.storage.eventlog import EventLog
 from elasticd.shell.storage.namelessfile import nameless_file
@@ -54,20 +56,20 @@ class Queries:
         self._post = post
         self._shut_down = shut_down
         self._requests = 0
-        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._waiting: dict[int, asyncio.Future[r.Outcome]] = {}
 
-    def handlers(self) -> dict[str, Handler]:
+    def handlers(self) -> Handlers:
         return {
-            "status": self.status,
-            "submit": self.submit,
-            "cancel": self.cancel,
-            "pause": self.pause,
-            "resume": self.resume,
-            "drain": self.drain,
-            "undrain": self.undrain,
-            "logs": self.logs,
-            "events": self.events,
-            "shutdown": self.shutdown,
+            **on(r.ShowStatus, self.status),
+            **on(r.SubmitJob, self.submit),
+            **on(r.CancelJob, self.cancel),
+            **on(r.PauseJob, self.pause),
+            **on(r.ResumeJob, self.resume),
+            **on(r.DrainNode, self.drain),
+            **on(r.UndrainNode, self.undrain),
+            **on(r.ReadLogs, self.logs),
+            **on(r.ReadEvents, self.events),
+            **on(r.ShutDown, self.shutdown),
         }
 
     def reply(self, effect: e.Reply) -> None:
@@ -78,11 +80,11 @@ class Queries:
 
     # --- looking ------------------------------------------------------------------------------
 
-    async def status(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
+    async def status(self, request: r.ShowStatus, stream: Stream) -> Mapping[str, Any]:
         node, view = self._node, self._node.views.view
         jobs = [record.id for record in node.jobs.queue()]
-        if request.get("job") is not None:
-            jobs = [self._known(request)]
+        if request.job is not None:
+            jobs = [self._known(request.job)]
         names = set(node.liveness.living()) | set(view.members if view is not None else ())
         names |= set(self._infos)
         return {
@@ -126,23 +128,23 @@ class Queries:
             for path in self._paths_of(name)
         ]
 
-    async def events(self, request: dict[str, Any], stream: Stream) -> None:
-        job = self._known(request) if request.get("job") is not None else None
+    async def events(self, request: r.ReadEvents, stream: Stream) -> None:
+        job = self._known(request.job) if request.job is not None else None
         async for event in (
-            self._events.follow(job) if request.get("follow") else _each(self._events.history(job))
+            self._events.follow(job) if request.follow else _each(self._events.history(job))
         ):
             await stream.send(event)
-            if request.get("follow") and job is not None and event["kind"] in _LAST_EVENTS:
+            if request.follow and job is not None and event["kind"] in _LAST_EVENTS:
                 return
 
-    async def logs(self, request: dict[str, Any], stream: Stream) -> None:
-        job = self._known(request)
+    async def logs(self, request: r.ReadLogs, stream: Stream) -> None:
+        job = self._known(request.job)
         offsets: dict[NodeId, int] = {}
         decoders: dict[NodeId, codecs.IncrementalDecoder] = {}
         while True:
             ended = self._node.records[job].ended
             moved = False
-            for node in self._nodes_by_rank(job, request.get("rank")):
+            for node in self._nodes_by_rank(job, request.rank):
                 try:
                     data = await self._log_bytes(node, job, offsets.get(node, 0))
                 except ElasticdError:
@@ -154,13 +156,8 @@ class Queries:
                 decoder = decoders.setdefault(
                     node, codecs.getincrementaldecoder("utf-8")("replace")
                 )
-                frame = {
-                    "rank": self._rank_of(job, node),
-                    "node": node,
-                    "text": decoder.decode(data),
-                }
-                await stream.send(frame)
-            if not moved and (ended or not request.get("follow")):
+                await stream.send(r.LogText(self._rank_of(job, node), node, decoder.decode(data)))
+            if not moved and (ended or not request.follow):
                 return
             if not moved:
                 await asyncio.sleep(_FOLLOW_SECONDS)
@@ -172,8 +169,8 @@ class Queries:
             return b""
         fd = nameless_file()
         try:
-            request = {"what": "log", "job": job, "offset": offset}
-            await self._neighbours.fetch(node, request, fd)
+            wanted = {"what": "log", "job": job, "offset": offset}
+            await self._neighbours.fetch(node, wanted, fd)
             return os.pread(fd, _LOG_READ_BYTES, 0)
         finally:
             os.close(fd)
@@ -198,76 +195,83 @@ class Queries:
 
     # --- changing -----------------------------------------------------------------------------
 
-    async def submit(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
+    async def submit(self, request: r.SubmitJob, stream: Stream) -> r.Outcome:
         try:
-            spec = JobSpec.from_dict(request["spec"])
-            size, digest = int(request["archive_bytes"]), str(request["archive_digest"])
+            spec = JobSpec.from_dict(request.spec)
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"bad submission: {error}") from None
+        size = request.archive_bytes
         if size > MAX_ARCHIVE_BYTES:
             raise UsageError(f"the archive is larger than {MAX_ARCHIVE_BYTES >> 20} MiB")
         data = bytearray()
         while len(data) < size:
-            data += (await stream.receive())["data"]
-        return await self.submit_archive(spec, bytes(data), digest)
+            data += _part(await stream.receive())
+        return await self.submit_archive(spec, bytes(data), request.archive_digest)
 
-    async def submit_archive(self, spec: JobSpec, data: bytes, digest: str) -> Mapping[str, Any]:
+    async def submit_archive(self, spec: JobSpec, data: bytes, digest: str) -> r.Submitted:
         """Queue a job whose folder is the archive ``data``; answers when it is replicated."""
         if archive_digest(data) != digest:
             raise UsageError("the archive arrived damaged; submit again")
         self._states.archives.keep(data, digest)
-        number = 1 + max((r.number for r in self._node.records.values()), default=0)
+        number = 1 + max((record.number for record in self._node.records.values()), default=0)
         nonce = "".join(secrets.choice(_ID_LETTERS) for _ in range(4))
         job = JobId(f"{spec.job.name}-{number}-{nonce}")
         record = JobRecord(job, number, spec.to_dict(), digest, "queued")
-        return await self._ask(lambda request: e.Submit(request, record))
+        await self._ask(lambda request: e.Submit(request, record))
+        return r.Submitted(job)
 
-    async def cancel(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
-        job = self._known(request)
+    async def cancel(self, request: r.CancelJob, stream: Stream) -> r.Outcome:
+        job = self._known(request.job)
         return await self._ask(lambda number: e.Cancel(number, job))
 
-    async def pause(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
-        job = self._known(request)
-        return await self._done(lambda number: e.Pause(number, job, True))
+    async def pause(self, request: r.PauseJob, stream: Stream) -> r.Outcome:
+        job = self._known(request.job)
+        return await self._ask(lambda number: e.Pause(number, job, True))
 
-    async def resume(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
-        job = self._known(request)
-        return await self._done(lambda number: e.Pause(number, job, False))
+    async def resume(self, request: r.ResumeJob, stream: Stream) -> r.Outcome:
+        job = self._known(request.job)
+        return await self._ask(lambda number: e.Pause(number, job, False))
 
-    async def drain(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
-        node = NodeId(str(request.get("node")))
-        return await self._done(lambda number: e.Drain(number, node, True))
+    async def drain(self, request: r.DrainNode, stream: Stream) -> r.Outcome:
+        return await self._ask(lambda number: e.Drain(number, request.node, True))
 
-    async def undrain(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
-        node = NodeId(str(request.get("node")))
-        return await self._done(lambda number: e.Drain(number, node, False))
+    async def undrain(self, request: r.UndrainNode, stream: Stream) -> r.Outcome:
+        return await self._ask(lambda number: e.Drain(number, request.node, False))
 
-    async def _done(self, event: Callable[[int], e.Event]) -> Mapping[str, Any]:
-        answer = await self._ask(event)
-        if "error" in answer:
-            raise OperationError(str(answer["error"]))
-        return answer
-
-    async def shutdown(self, request: dict[str, Any], stream: Stream) -> Mapping[str, Any]:
+    async def shutdown(self, request: r.ShutDown, stream: Stream) -> None:
         self._shut_down()
-        return {}
 
-    async def _ask(self, event: Callable[[int], e.Event]) -> Mapping[str, Any]:
+    async def _ask(self, event: Callable[[int], e.Event]) -> r.Outcome:
+        """What the control plane says to a request.
+
+        Raises:
+            OperationError: it says no.
+        """
         self._requests += 1
         number = self._requests
-        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[r.Outcome] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         try:
             self._post(event(number))
-            return await future
+            answer = await future
         finally:
             del self._waiting[number]
+        if isinstance(answer, r.Failed):
+            raise OperationError(answer.error)
+        return answer
 
-    def _known(self, request: dict[str, Any]) -> JobId:
-        job = JobId(str(request.get("job")))
+    def _known(self, job: JobId) -> JobId:
         if job not in self._node.records:
             raise OperationError(f"no job {job}")
         return job
+
+
+def _part(frame: dict[str, Any]) -> bytes:
+    try:
+        part: r.ArchivePart = from_plain(r.ArchivePart, frame)
+    except ProtocolError as error:
+        raise UsageError(f"bad submission: {error}") from None
+    return part.data
 
 
 _LAST_EVENTS = ("job_finished", "job_failed", "job_cancelled")

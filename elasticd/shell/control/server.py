@@ -8,8 +8,10 @@ import fcntl
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from elasticd.core.words.codec import Words, to_plain
+from elasticd.core.words.requests import REQUESTS, Answer, Failed, StreamEnded
 from elasticd.errors import ElasticdError, OperationError, ProtocolError, UsageError
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.shell.complaints import Complaints
@@ -27,6 +29,8 @@ for.
 
 _READ_BYTES = 256 * 1024
 _SHOWN_CHARS = 200
+
+R = TypeVar("R")
 
 
 def lock_home(home: Path) -> int:
@@ -47,6 +51,10 @@ def lock_home(home: Path) -> int:
     os.ftruncate(fd, 0)
     os.pwrite(fd, str(os.getpid()).encode(), 0)
     return fd
+
+
+Said = Mapping[str, Any] | Answer
+"""What describes the cluster is a plain map; small answers are words."""
 
 
 class Stream:
@@ -86,34 +94,44 @@ class Stream:
             raise frame
         return frame
 
-    async def send(self, message: Mapping[str, Any]) -> None:
+    async def send(self, said: Said) -> None:
         """Send one frame; returns when the client keeps up (back-pressure).
 
         Raises:
             ProtocolError: it is longer than a frame may be.
             ConnectionError: the client hung up.
         """
-        self._writer.write(encode(message))
+        self._writer.write(encode(said if isinstance(said, Mapping) else to_plain(said)))
         await self._writer.drain()
 
 
-Handler = Callable[[dict[str, Any], Stream], Awaitable[Mapping[str, Any] | None]]
+Handler = Callable[[Any, Stream], Awaitable[Said | None]]
 """Gets a request and its client; returns the answer, or None after it has streamed.
 
 It is cancelled when the client hangs up. What it raises becomes the client's error: an
 ElasticdError with its exit code, an OSError with code 1.
 """
+Handlers = Mapping[type[Any], Handler]
+"""The handler of each kind of request."""
+
+
+def on(kind: type[R], handler: Callable[[R, Stream], Awaitable[Said | None]]) -> Handlers:
+    """One kind of request and its handler, which the type checker compares."""
+    return {kind: handler}
 
 
 class ControlServer:
-    """Listens on ``HOME/control.sock`` and hands each request to the handler that it names.
+    """Listens on ``HOME/control.sock`` and hands each request to the handler of its kind.
 
     A client may send several requests, one after the other, on one connection.
     """
 
-    def __init__(self, home: Path, handlers: Mapping[str, Handler]) -> None:
+    def __init__(self, home: Path, handlers: Handlers, words: Words[Any] = REQUESTS) -> None:
+        """Every kind of ``words`` has its handler."""
+        if forgotten := set(words.kinds) - set(handlers):
+            raise TypeError(f"nobody answers {sorted(kind.__name__ for kind in forgotten)}")
         self._path = home.absolute() / SOCKET_NAME
-        self._handlers = dict(handlers)
+        self._handlers, self._words = dict(handlers), words
         self.complaints = Complaints("control")
         self._clients: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -165,27 +183,41 @@ class ControlServer:
                     await self._answer(await stream.receive(), stream)
             except (ProtocolError, OperationError) as error:
                 self.complaints("a client", str(error))
-                await stream.send({"error": str(error), "code": error.exit_code})
+                await stream.send(Failed(str(error), error.exit_code))
 
     async def _answer(self, request: dict[str, Any], stream: Stream) -> None:
-        answer: Mapping[str, Any]
-        name = request.get("do")
+        answer: Said
+        name = str(request.get(self._words.key))[:_SHOWN_CHARS]
         try:
-            handler = self._handlers.get(name) if isinstance(name, str) else None
-            if handler is None:
-                raise UsageError(f"unknown request {str(name)[:_SHOWN_CHARS]!r}")
-            answer = await handler(request, stream) or {"end": True}
+            word = self._read(name, request)
+            answer = await self._handlers[type(word)](word, stream) or StreamEnded()
         except ConnectionError:
             raise
         except ElasticdError as error:
-            answer = {"error": str(error), "code": error.exit_code}
+            answer = Failed(str(error), error.exit_code)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            shown = f"bad request {name!r}: {type(error).__name__}: {error}"
-            self.complaints("a client", shown)
-            answer = {"error": shown[:_SHOWN_CHARS], "code": UsageError.exit_code}
+            answer = self._bad(name, f"{type(error).__name__}: {error}")
         except OSError as error:
-            answer = {"error": str(error), "code": OperationError.exit_code}
+            answer = Failed(str(error), OperationError.exit_code)
         await stream.send(answer)
+
+    def _read(self, name: str, request: dict[str, Any]) -> Any:
+        """The request as a word.
+
+        Raises:
+            UsageError: it is none.
+        """
+        if name not in self._words.named:
+            raise UsageError(f"unknown request {name!r}")
+        try:
+            return self._words.decode(request)
+        except ProtocolError as error:
+            raise UsageError(self._bad(name, str(error)).error) from None
+
+    def _bad(self, name: str, why: str) -> Failed:
+        shown = f"bad request {name!r}: {why}"
+        self.complaints("a client", shown)
+        return Failed(shown[:_SHOWN_CHARS], UsageError.exit_code)
 
     async def close(self) -> None:
         """Stop listening, cancel every handler, and remove the socket."""

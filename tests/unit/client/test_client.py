@@ -13,10 +13,20 @@ import pytest
 from elasticd.archive import pack
 from elasticd.client.client import ARCHIVE_FRAME_BYTES, Client
 from elasticd.client.connection import probe
+from elasticd.core.words.requests import (
+    CancelJob,
+    DrainNode,
+    JobChanged,
+    NodeChanged,
+    ReadEvents,
+    ShowStatus,
+)
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError, UsageError
 from elasticd.settings.job import JobSpec
+from elasticd.types import JobId, NodeId
 from tests.unit.client.fake_daemon import FakeDaemon
 
+JOB = JobId("j")
 Serve = Callable[[Path, Mapping[str, Any]], FakeDaemon]
 
 
@@ -34,36 +44,36 @@ def serve() -> Iterator[Serve]:
 
 def test_an_answer_is_returned_and_the_question_arrives_whole(home: Path, serve: Serve) -> None:
     daemon = serve(home, {"status": {"jobs": []}})
-    assert Client(home).request({"do": "status", "job": "j"}) == {"jobs": []}
+    assert Client(home).request(ShowStatus(JOB)) == {"jobs": []}
     assert daemon.requests == [{"do": "status", "job": "j"}]
 
 
 def test_a_stream_ends_where_the_daemon_says_so(home: Path, serve: Serve) -> None:
     serve(home, {"events": [{"n": 1}, {"n": 2}, {"end": True}, {"n": 3}]})
-    assert list(Client(home).stream({"do": "events"})) == [{"n": 1}, {"n": 2}]
+    assert list(Client(home).stream(ReadEvents())) == [{"n": 1}, {"n": 2}]
 
 
 def test_a_refusal_is_an_error_of_its_kind(home: Path, serve: Serve) -> None:
-    serve(home, {"a": {"error": "no job x"}, "b": {"error": "bad", "code": 2}, "submit": {}})
+    serve(home, {"status": {"error": "no job x"}, "events": {"error": "bad", "code": 2}})
     with pytest.raises(OperationError, match="no job x"):
-        Client(home).request({"do": "a"})
+        Client(home).request(ShowStatus())
     with pytest.raises(UsageError, match="bad"):
-        list(Client(home).stream({"do": "b"}))
+        list(Client(home).stream(ReadEvents()))
 
 
 def test_who_hangs_up_or_keeps_silent_is_no_daemon(home: Path, serve: Serve) -> None:
     serve(home, {"status": []})
     with pytest.raises(NoDaemonError, match="hung up"):
-        Client(home).request({"do": "status"})
+        Client(home).request(ShowStatus())
     with pytest.raises(NoDaemonError, match="no daemon runs at"):
-        Client(home / "elsewhere").request({"do": "status"})
+        Client(home / "elsewhere").request(ShowStatus())
     other = home / "other"
     other.mkdir()
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(other / "control.sock"))
         silent.listen()
         with pytest.raises(NoDaemonError, match=r"nothing came for 0\.05 s"):
-            Client(other, answer_seconds=0.05).request({"do": "status"})
+            Client(other, answer_seconds=0.05).request(ShowStatus())
         with pytest.raises(NoDaemonError, match="nothing came"):
             probe(other / "control.sock", 0.05)
     with pytest.raises(NoDaemonError, match="no daemon answers at"):
@@ -72,9 +82,18 @@ def test_who_hangs_up_or_keeps_silent_is_no_daemon(home: Path, serve: Serve) -> 
 
 def test_of_several_daemons_the_first_that_answers_is_asked(home: Path, serve: Serve) -> None:
     serve(home / "node-0", {"status": []})
-    daemon = serve(home / "node-1", {"status": {}, "cancel": {"state": "cancelled"}})
-    assert Client(home).request({"do": "cancel"}) == {"state": "cancelled"}
+    daemon = serve(home / "node-1", {"status": {}, "cancel": {"id": "j", "state": "cancelled"}})
+    assert Client(home).change(CancelJob(JOB)) == JobChanged(JOB, "cancelled")
     assert [request["do"] for request in daemon.requests] == ["status", "cancel"]
+
+
+def test_a_change_is_read(home: Path, serve: Serve) -> None:
+    daemon = serve(home, {"drain": {"id": "n", "state": "draining", "more": 1}, "cancel": {}})
+    node = NodeId("n")
+    assert Client(home).change(DrainNode(node)) == NodeChanged(node, "draining")
+    assert daemon.requests == [{"do": "drain", "node": "n"}]
+    with pytest.raises(ProtocolError, match="JobChanged: field id is missing"):
+        Client(home).change(CancelJob(JOB))
 
 
 def test_a_job_is_shipped_with_its_folder(home: Path, serve: Serve, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from elasticd.core.context import Context
 from elasticd.core.jobs.table import JobTable
 from elasticd.core.words import effects as e
+from elasticd.core.words.codec import to_plain
 from elasticd.core.words.records import JobRecord
 from elasticd.types import JobId, NodeId
 
@@ -25,7 +26,7 @@ def record(job: JobId = JOB, number: int = 1, priority: int = 0) -> JobRecord:
 
 
 def replies(jobs: JobTable) -> list[dict[str, Any]]:
-    found = [f.body for f in jobs.ctx.effects if isinstance(f, e.Reply)]
+    found = [to_plain(f.body) for f in jobs.ctx.effects if isinstance(f, e.Reply)]
     jobs.ctx.effects.clear()
     return found
 

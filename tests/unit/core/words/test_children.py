@@ -40,9 +40,9 @@ CONVERSATIONS: dict[str, Words[Any]] = {
     "to reducer": TO_REDUCER,
 }
 WORDS = [
-    pytest.param(words, kind, id=f"{name} {word}")
+    pytest.param(words, kind, id=f"{name} {kind.__name__}")
     for name, words in CONVERSATIONS.items()
-    for word, kind in words.kinds.items()
+    for kind in words.kinds
 ]
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from elasticd.core.words.records import World
-from elasticd.errors import OperationError, UsageError
+from elasticd.core.words.requests import REQUESTS
+from elasticd.errors import OperationError, ProtocolError, UsageError
 from elasticd.ipc.foreign import shut_down
 from elasticd.shell.chaos import inject as chaos
 from elasticd.shell.chaos.cuts import Cutter
@@ -147,13 +148,20 @@ def test_what_the_system_refuses_leaves_nothing(run: Run, tmp_path: Path) -> Non
     run(main())
 
 
+def groups_of(given: Any) -> chaos.Groups:
+    asked: Any = REQUESTS.decode({"do": "chaos", "what": "link", "groups": given, "seconds": 1.0})
+    chaos._require_apart(asked.groups)
+    groups: chaos.Groups = asked.groups
+    return groups
+
+
 def test_orders_of_a_partition() -> None:
-    groups = chaos._groups([["a", "b"], ["c"]])
+    groups = groups_of([["a", "b"], ["c"]])
     both = chaos._orders(groups, "drop", 3.0)
     assert [(o.node, o.from_) for o in both] == [(A, (C,)), (B, (C,)), (C, (A, B))]
     one_way = chaos._orders(groups, "one-way", 3.0)
     assert [(o.node, o.from_) for o in one_way] == [(C, (A, B))]
-    three = chaos._orders(chaos._groups([["a"], ["b"], ["c", "d"]]), "close", 3.0)
+    three = chaos._orders(groups_of([["a"], ["b"], ["c", "d"]]), "close", 3.0)
     assert [(o.node, o.from_) for o in three] == [
         (A, (B, C, D)), (B, (A, C, D)), (C, (A, B)), (D, (A, B)),
     ]  # fmt: skip
@@ -161,8 +169,8 @@ def test_orders_of_a_partition() -> None:
 
 @pytest.mark.parametrize("given", [None, 7, [], [["a"]], [["a"], []], [["a"], ["a"]]])
 def test_groups_that_are_none(given: Any) -> None:
-    with pytest.raises(UsageError, match="groups"):
-        chaos._groups(given)
+    with pytest.raises((UsageError, ProtocolError), match="groups"):
+        groups_of(given)
 
 
 @pytest.mark.parametrize(

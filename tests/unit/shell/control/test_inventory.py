@@ -12,6 +12,7 @@ import pytest
 
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.checkpoints.port import Problem
+from elasticd.core.words.requests import VerifyCheckpoints
 from elasticd.shell.control import inventory
 from elasticd.shell.control.inventory import Inventory
 from elasticd.shell.control.server import Stream
@@ -66,7 +67,7 @@ def verify(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, boo
         known: Any = object()
         asked = Inventory(cast(States, FakeStates()), lambda: [ONE, TWO], lambda job: known)
         said = Said()
-        asyncio.run(asked.verify({"job": JOB}, cast(Stream, said)))
+        asyncio.run(asked.verify(VerifyCheckpoints(JOB), cast(Stream, said)))
         asked.close()
         return [(frame["node"], frame["ok"]) for frame in said.frames[1:]]
 

@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from elasticd.core.words.codec import Words
 from elasticd.errors import OperationError, UsageError
 from elasticd.ipc.frames import MAX_FRAME_BYTES, Decoder, encode
 from elasticd.shell.control import server as module
@@ -44,9 +46,45 @@ class Client:
             await self.writer.wait_closed()
 
 
+@dataclass(frozen=True)
+class Echo:
+    kind: ClassVar = "echo"
+    text: str
+
+
+@dataclass(frozen=True)
+class Refuse:
+    kind: ClassVar = "refuse"
+    why: str
+
+
+@dataclass(frozen=True)
+class Total:
+    kind: ClassVar = "total"
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Follow:
+    kind: ClassVar = "follow"
+
+
+WORDS: Words[Any] = Words(Echo | Refuse | Total | Follow, key="do")
+
+
+async def nothing(request: Any, stream: Stream) -> None:
+    return None
+
+
+def serving(home: Path, **handlers: Handler) -> ControlServer:
+    """Of the words whose handlers are not given, with nothing."""
+    by_kind = {kind: handlers.get(name, nothing) for name, (kind,) in WORDS.named.items()}
+    return ControlServer(home, by_kind, WORDS)
+
+
 @contextlib.asynccontextmanager
 async def connected(home: Path, **handlers: Handler) -> AsyncIterator[Client]:
-    server = ControlServer(home, handlers)
+    server = serving(home, **handlers)
     await server.start()
     with contextlib.chdir(home):
         client = Client(*await asyncio.open_unix_connection(module.SOCKET_NAME))
@@ -58,8 +96,8 @@ async def connected(home: Path, **handlers: Handler) -> AsyncIterator[Client]:
     assert not (home / module.SOCKET_NAME).exists()
 
 
-async def echo(request: Answer, stream: Stream) -> Answer:
-    return {"echo": request["text"]}
+async def echo(request: Echo, stream: Stream) -> Answer:
+    return {"echo": request.text}
 
 
 def test_requests_are_answered_in_turn(tmp_path: Path, run: Run) -> None:
@@ -84,36 +122,61 @@ def test_a_long_home_is_no_obstacle(tmp_path: Path, run: Run) -> None:
 
 
 def test_errors_carry_their_exit_code_and_the_connection_goes_on(tmp_path: Path, run: Run) -> None:
-    async def usage(request: Answer, stream: Stream) -> Answer:
-        raise UsageError("job.toml:3: bad")
-
-    async def operation(request: Answer, stream: Stream) -> Answer:
-        raise OperationError("unknown job x")
-
-    async def disk(request: Answer, stream: Stream) -> Answer:
-        raise OSError(28, "No space left on device")
-
-    async def too_long(request: Answer, stream: Stream) -> Answer:
-        return {"data": bytes(MAX_FRAME_BYTES)}
+    async def refuse(request: Refuse, stream: Stream) -> Answer:
+        match request.why:
+            case "usage":
+                raise UsageError("job.toml:3: bad")
+            case "operation":
+                raise OperationError("unknown job x")
+            case "disk":
+                raise OSError(28, "No space left on device")
+            case "defect":
+                raise LookupError("no such key")
+            case _:
+                return {"data": bytes(MAX_FRAME_BYTES)}
 
     async def main() -> None:
-        handlers: dict[str, Handler] = {"usage": usage, "operation": operation, "disk": disk}
-        async with connected(tmp_path, **handlers, too_long=too_long) as client:
-            assert await client.ask(do="usage") == {"error": "job.toml:3: bad", "code": 2}
-            assert await client.ask(do="operation") == {"error": "unknown job x", "code": 1}
-            assert (await client.ask(do="disk"))["code"] == 1
+        async with connected(tmp_path, refuse=refuse) as client:
+            usage = {"error": "job.toml:3: bad", "code": 2}
+            assert await client.ask(do="refuse", why="usage") == usage
+            operation = {"error": "unknown job x", "code": 1}
+            assert await client.ask(do="refuse", why="operation") == operation
+            assert (await client.ask(do="refuse", why="disk"))["code"] == 1
+            defect = {"error": "bad request 'refuse': LookupError: no such key", "code": 2}
+            assert await client.ask(do="refuse", why="defect") == defect
             assert (await client.ask(do="nothing"))["code"] == 2
             assert (await client.ask(do=["x"]))["code"] == 2
             assert (await client.ask(other=1))["code"] == 2
-            assert "longer" in (await client.ask(do="too_long"))["error"]
+            assert "longer" in (await client.ask(do="refuse", why="too long"))["error"]
 
     run(main())
 
 
+def test_a_wrong_request_names_the_field_and_the_connection_goes_on(
+    tmp_path: Path, run: Run
+) -> None:
+    async def main() -> None:
+        async with connected(tmp_path, echo=echo) as client:
+            assert await client.ask(do="echo", text=7) == {
+                "error": "bad request 'echo': Echo.text: expected <class 'str'>, got int",
+                "code": 2,
+            }
+            assert "field text is missing" in (await client.ask(do="echo"))["error"]
+            assert (await client.ask(do="new"))["error"] == "unknown request 'new'"
+            assert await client.ask(do="echo", text="x", later=1) == {"echo": "x"}
+
+    run(main())
+
+
+def test_no_kind_of_request_is_forgotten(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="CancelJob"):
+        ControlServer(tmp_path, {Follow: nothing})
+
+
 def test_a_handler_receives_further_frames(tmp_path: Path, run: Run) -> None:
-    async def total(request: Answer, stream: Stream) -> Answer:
+    async def total(request: Total, stream: Stream) -> Answer:
         size = 0
-        while size < request["bytes"]:
+        while size < request.bytes:
             size += len((await stream.receive())["data"])
         return {"size": size}
 
@@ -131,7 +194,7 @@ def test_a_stream_waits_for_a_slow_client_and_ends(tmp_path: Path, run: Run) -> 
     sent: list[int] = []
     blocked = asyncio.Event()
 
-    async def flood(request: Answer, stream: Stream) -> None:
+    async def flood(request: Follow, stream: Stream) -> None:
         for number in range(400):
             asyncio.get_running_loop().call_later(0.1, _set_if, blocked, sent, number)
             await stream.send({"n": number, "fill": bytes(10_000)})
@@ -142,8 +205,8 @@ def test_a_stream_waits_for_a_slow_client_and_ends(tmp_path: Path, run: Run) -> 
             event.set()  # a send has been waiting for 0.1 s
 
     async def main() -> None:
-        async with connected(tmp_path, flood=flood) as client:
-            client.writer.write(encode({"do": "flood"}))
+        async with connected(tmp_path, follow=flood) as client:
+            client.writer.write(encode({"do": "follow"}))
             await blocked.wait()
             assert len(sent) < 400
             for number in range(400):
@@ -156,7 +219,7 @@ def test_a_stream_waits_for_a_slow_client_and_ends(tmp_path: Path, run: Run) -> 
 def test_a_client_that_hangs_up_cancels_its_handler(tmp_path: Path, run: Run) -> None:
     started, ended = asyncio.Event(), asyncio.Event()
 
-    async def follow(request: Answer, stream: Stream) -> None:
+    async def follow(request: Follow, stream: Stream) -> None:
         started.set()
         try:
             await asyncio.Event().wait()
@@ -176,7 +239,7 @@ def test_a_client_that_hangs_up_cancels_its_handler(tmp_path: Path, run: Run) ->
 def test_close_cancels_what_runs(tmp_path: Path, run: Run) -> None:
     started, ended = asyncio.Event(), asyncio.Event()
 
-    async def follow(request: Answer, stream: Stream) -> None:
+    async def follow(request: Follow, stream: Stream) -> None:
         started.set()
         try:
             await asyncio.Event().wait()
@@ -184,7 +247,7 @@ def test_close_cancels_what_runs(tmp_path: Path, run: Run) -> None:
             ended.set()
 
     async def main() -> None:
-        server = ControlServer(tmp_path, {"follow": follow})
+        server = serving(tmp_path, follow=follow)
         await server.start()
         client = Client(*await asyncio.open_unix_connection(tmp_path / module.SOCKET_NAME))
         client.writer.write(encode({"do": "follow"}))

@@ -1,0 +1,263 @@
+"""What a daemon is asked on its control socket, and its small answers (docs/protocols.md §3).
+
+A client may be older or newer than the daemon, so the names on the wire stay as they are. What
+describes the cluster, its events and its checkpoints is for people and scripts: those answers are
+plain maps that shell/control makes, and no words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from elasticd.core.words.codec import Words
+from elasticd.types import JobId, NodeId
+
+StruckProcess = Literal["trainer", "reducer", "node"]
+"""Of a rank; a node is its daemon and all that it has started."""
+StrikeKind = Literal["kill", "hang", "oom", "slow"]
+CutKind = Literal["link", "partition"]
+CutHow = Literal["drop", "close", "one-way"]
+
+# --- looking --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ShowStatus:
+    """Of the cluster with one job, or with all."""
+
+    kind: ClassVar = "status"
+    job: JobId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLogs:
+    """What a job's ranks printed, as :class:`LogText`; with ``follow`` until the job has ended."""
+
+    kind: ClassVar = "logs"
+    job: JobId
+    rank: int | None = None
+    follow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEvents:
+    """Of one job or all; with ``follow`` those to come too."""
+
+    kind: ClassVar = "events"
+    job: JobId | None = None
+    follow: bool = False
+
+
+# --- changing -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitJob:
+    """Its folder follows as :class:`ArchivePart`."""
+
+    kind: ClassVar = "submit"
+    spec: dict[str, Any]
+    archive_bytes: int
+    archive_digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivePart:
+    """Follows a :class:`SubmitJob` until all bytes are there. It has no name on the wire."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CancelJob:
+    kind: ClassVar = "cancel"
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class PauseJob:
+    kind: ClassVar = "pause"
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeJob:
+    kind: ClassVar = "resume"
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class DrainNode:
+    kind: ClassVar = "drain"
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class UndrainNode:
+    kind: ClassVar = "undrain"
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class ShutDown:
+    """End the daemon and its children, in order."""
+
+    kind: ClassVar = "shutdown"
+
+
+# --- checkpoints ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ListCheckpoints:
+    kind: ClassVar = "checkpoints"
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyCheckpoints:
+    """All, or that of ``step``."""
+
+    kind: ClassVar = "checkpoints_verify"
+    job: JobId
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCheckpoint:
+    """The newest consistent one, or that of ``step``."""
+
+    kind: ClassVar = "checkpoints_open"
+    job: JobId
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PruneCheckpoints:
+    """What is kept is said here, else by the job."""
+
+    kind: ClassVar = "checkpoints_prune"
+    job: JobId
+    keep: int | None = None
+    keep_every_steps: int | None = None
+    keep_hours: float | None = None
+    dry_run: bool = False
+
+
+# --- chaos ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StrikeRank:
+    """Hurt a rank's process, for some seconds or, with 0, for ever."""
+
+    kind: ClassVar = "chaos"
+    what: StrikeKind
+    job: JobId
+    rank: int
+    process: StruckProcess = "trainer"
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CutLinks:
+    """Between groups of nodes."""
+
+    kind: ClassVar = "chaos"
+    what: CutKind
+    groups: tuple[tuple[NodeId, ...], ...]
+    seconds: float
+    how: CutHow = "drop"
+
+
+ChangeOfJob = CancelJob | PauseJob | ResumeJob
+ChangeOfNode = DrainNode | UndrainNode
+
+Request = (
+    ShowStatus
+    | ReadLogs
+    | ReadEvents
+    | SubmitJob
+    | ChangeOfJob
+    | ChangeOfNode
+    | ShutDown
+    | ListCheckpoints
+    | VerifyCheckpoints
+    | OpenCheckpoint
+    | PruneCheckpoints
+    | StrikeRank
+    | CutLinks
+)
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    id: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class JobChanged:
+    id: JobId
+    state: str
+    """As people are told; that it is paused is no state of its record."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChanged:
+    id: NodeId
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """``code`` is the command's exit status."""
+
+    error: str
+    code: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnded:
+    """Behind the last frame of a stream."""
+
+    end: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LogText:
+    rank: int | None
+    """None: the node has none now."""
+    node: NodeId
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankStruck:
+    """What was done to which process; ``pid`` 0 is a whole node."""
+
+    what: StrikeKind
+    process: StruckProcess
+    node: NodeId
+    pid: int
+    seconds: float
+    job: JobId
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinksCut:
+    what: CutKind
+    groups: tuple[tuple[NodeId, ...], ...]
+    how: CutHow
+    seconds: float
+
+
+Outcome = Submitted | JobChanged | NodeChanged | Failed
+"""What the control plane says to a request that changes something."""
+
+Answer = Outcome | StreamEnded | LogText | RankStruck | LinksCut
+
+REQUESTS: Words[Request] = Words(Request, key="do", terse=True)
