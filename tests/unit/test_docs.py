@@ -74,7 +74,7 @@ def test_every_setting_of_a_job_is_told() -> None:
     there = {
         f"{table.name}.{item.name.rstrip('_')}"
         for table in tables
-        for item in dataclasses.fields(getattr(job, f"{table.name.title()}Table"))
+        for item in dataclasses.fields(getattr(job, f"{table.name.title()}Settings"))
     }
     told = keys(ROOT / "docs/writing-jobs.md")
     names = {table.name for table in tables}
