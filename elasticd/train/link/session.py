@@ -38,7 +38,8 @@ from elasticd.settings.job import JobSpec
 from elasticd.train import threads
 from elasticd.train.link.arrivals import Arrivals, close
 from elasticd.train.link.voice import Voice
-from elasticd.train.states.lending import Given, Lending, Request
+from elasticd.train.protocol.lending import Given, Lending, Request
+from elasticd.train.states.exports import contents
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
 from elasticd.train.states.writer import CheckpointWriter, Task, mode_of
@@ -75,7 +76,7 @@ class Session:
         self._halt = -1
         """The step to go no further than; -1: none."""
         self._exports: list[Request] = []
-        self._lending = Lending()
+        self._lending: Lending[Snapshot, Update] = Lending()
         self._takes_updates = self._short = False
         self._point: Point | None = None
         self._committed: int | None = None
@@ -273,9 +274,9 @@ class Session:
                 reason = f"this trainer holds {snapshot and snapshot.point}"
                 self._voice.send({"t": "not_exported", "serial": request.serial, "reason": reason})
 
-    def _export(self, serial: int, given: Given) -> None:
+    def _export(self, serial: int, given: Given[Snapshot, Update]) -> None:
         try:
-            fd = write_memory(given.tensors, given.metadata)
+            fd = write_memory(*contents(given))
         except StateError as error:
             self._voice.send({"t": "not_exported", "serial": serial, "reason": str(error)})
             return

@@ -89,37 +89,6 @@ def _plain(tree: Any) -> bool:
     return isinstance(tree, mx.array)
 
 
-class UpdateLog:
-    """The newest updates, oldest first: one, or, while something is lent, a state's worth."""
-
-    def __init__(self) -> None:
-        self._updates: list[Update] = []
-
-    @property
-    def starts(self) -> list[Stamp]:
-        """The states from which it leads up to the newest."""
-        return [update.before for update in self._updates]
-
-    def add(self, update: Update, limit_bytes: int) -> bool:
-        """Take in the next update. False if more than ``limit_bytes`` were held: all older ones
-        are gone then."""
-        if self._updates and self._updates[-1].stamp != update.before:
-            self._updates.clear()
-        self._updates.append(update)
-        fits = len(self._updates) == 1 or sum(u.bytes for u in self._updates) <= limit_bytes
-        if not fits:
-            del self._updates[:-1]
-        return fits
-
-    def clear(self) -> None:
-        self._updates.clear()
-
-    def since(self, stamp: Stamp) -> list[Update]:
-        """All updates after the state ``stamp``; empty if they aren't here."""
-        starts = self.starts
-        return self._updates[starts.index(stamp) :] if stamp in starts else []
-
-
 def packed(updates: Sequence[Update]) -> tuple[dict[str, mx.array], dict[str, str]]:
     """Updates as the tensors and metadata of one file."""
     rows = [

@@ -21,7 +21,8 @@ from elasticd.errors import GenerationLost
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.recovery import tree
 from elasticd.settings.job import JobSpec
-from elasticd.train.states.lending import Lending, Request
+from elasticd.train.protocol.lending import Lending, Request
+from elasticd.train.states.exports import contents
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
 from elasticd.train.steps.layout import vector_digest
@@ -177,7 +178,7 @@ class Seat:
         self.rechecks: list[tuple[int, int, str]] = []
         self.doomed = False
         self.calls = 0
-        self.lending = Lending()
+        self.lending: Lending[Snapshot, Update] = Lending()
         self.takes_updates = False
         self.delivery: Delivery | None = None
         self.phases: list[str] = []
@@ -237,8 +238,9 @@ class Seat:
         request = Request(0, held.point.step, held.point.stamp, since, 0, 1)
         given = donor.lending.answer(request, held)
         assert given is not None
-        self.cohort.replays += "gradient" in str(list(given.tensors))
-        return Files((write_memory(given.tensors, given.metadata),))
+        tensors, metadata = contents(given)
+        self.cohort.replays += "gradient" in str(list(tensors))
+        return Files((write_memory(tensors, metadata),))
 
     def adopt(self, point: Point) -> None:
         self.check()

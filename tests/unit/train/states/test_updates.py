@@ -6,9 +6,10 @@ import mlx.core as mx
 import pytest
 
 from elasticd.errors import StateError
-from elasticd.train.states.lending import Lending, Request
+from elasticd.train.protocol.lending import Lending, Request, UpdateLog
+from elasticd.train.states.exports import contents
 from elasticd.train.states.state import Snapshot
-from elasticd.train.states.updates import Update, UpdateLog, check_follow, packed, unpacked
+from elasticd.train.states.updates import Update, check_follow, packed, unpacked
 from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag, first_stamp
 
 LINEAGE = Lineage("L")
@@ -79,7 +80,7 @@ def test_a_gradient_whose_paths_are_ambiguous_is_given_to_nobody() -> None:
 
 def test_the_log_keeps_one_update_or_as_many_as_fit() -> None:
     updates = chain(4)
-    log = UpdateLog()
+    log = UpdateLog[Update]()
     assert all([log.add(u, 3 * u.bytes) for u in updates[:3]])
     assert log.since(START.stamp) == updates[:3]
     assert not log.add(updates[3], 3 * updates[3].bytes)
@@ -89,14 +90,14 @@ def test_the_log_keeps_one_update_or_as_many_as_fit() -> None:
 
 def test_the_log_never_has_a_gap() -> None:
     first, _, third = chain(3)
-    log = UpdateLog()
+    log = UpdateLog[Update]()
     log.add(first, 1 << 20)
     log.add(third, 1 << 20)
     assert log.starts == [third.before]
 
 
 def test_the_newest_update_is_kept_until_all_have_applied_it() -> None:
-    lending, (first, second) = Lending(), chain(2)
+    lending, (first, second) = Lending[Snapshot, Update](), chain(2)
     lending.applied(first, WORLD)
     assert lending.starts == [first.before]
     lending.committed(WORLD)
@@ -106,7 +107,7 @@ def test_the_newest_update_is_kept_until_all_have_applied_it() -> None:
 
 
 def test_what_is_lent_is_a_state_and_all_updates_behind_it() -> None:
-    lending, updates = Lending(), chain(3)
+    lending, updates = Lending[Snapshot, Update](), chain(3)
     lending.order(WORLD, 1, True)
     lending.applied(updates[0], WORLD)
     assert lending.holds(snapshot(at(updates[0])), WORLD)
@@ -115,15 +116,18 @@ def test_what_is_lent_is_a_state_and_all_updates_behind_it() -> None:
         lending.applied(each, WORLD)
         lending.committed(WORLD)
     given = lending.answer(request(at(updates[0])), None)
-    assert given is not None and set(given.tensors) == {"model/a", "model/b"}
+    assert given is not None and set(contents(given)[0]) == {"model/a", "model/b"}
     followed = lending.answer(request(at(updates[1]), updates[0].stamp), None)
     assert followed is not None and followed.step == 3
     parts = [lending.answer(request(at(updates[0]), None, part, 2), None) for part in range(2)]
-    assert [list(part.tensors) for part in parts if part is not None] == [["model/a"], ["model/b"]]
+    assert [list(contents(part)[0]) for part in parts if part is not None] == [
+        ["model/a"],
+        ["model/b"],
+    ]
 
 
 def test_what_was_lent_goes_with_its_generation() -> None:
-    lending, updates = Lending(), chain(2)
+    lending, updates = Lending[Snapshot, Update](), chain(2)
     lending.order(WORLD, 1, True)
     lending.applied(updates[0], WORLD)
     assert lending.holds(snapshot(at(updates[0])), WORLD)
@@ -132,7 +136,7 @@ def test_what_was_lent_goes_with_its_generation() -> None:
 
 
 def test_a_state_is_not_lent_that_is_over_or_that_updates_do_not_make() -> None:
-    lending = Lending()
+    lending = Lending[Snapshot, Update]()
     lending.order(WORLD, 5, True)
     assert not lending.refuses(4)
     assert "step 5 is applied" in lending.refuses(5)
@@ -141,7 +145,7 @@ def test_a_state_is_not_lent_that_is_over_or_that_updates_do_not_make() -> None:
 
 
 def test_where_the_script_changes_the_state_updates_are_given_to_nobody() -> None:
-    lending, (first,) = Lending(), chain(1)
+    lending, (first,) = Lending[Snapshot, Update](), chain(1)
     lending.applied(first, WORLD)
     lending.gives = False
     assert lending.starts == []
