@@ -19,7 +19,7 @@ from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
 from elasticd.train.steps import randomness
 from elasticd.train.steps.seat import Delivery, Files, Parts, ProbeResult
-from elasticd.train.world import World, Writes
+from elasticd.train.world import TrainerWorld, Writes
 from elasticd.types import JobId, Lineage, NodeId, Point, Tag, first_stamp
 
 JOB_VARIABLE = "ELASTICD_JOB"
@@ -79,13 +79,13 @@ class AloneSeat:
     def at_run(self, fingerprint: Mapping[str, str]) -> None:
         pass
 
-    def take(self) -> World | None:
+    def take(self) -> TrainerWorld | None:
         if self._taken:
             return None
         self._taken = True
         job, lineage = JobId(self.spec.job.name), Lineage("alone")
         share = ((0, self.spec.grains),)
-        return World(
+        return TrainerWorld(
             generation=Tag(1, NodeId("alone"), ""),
             job=job,
             rank=0,
@@ -106,7 +106,7 @@ class AloneSeat:
     def check(self) -> None:
         pass
 
-    def files(self, world: World) -> Files:
+    def files(self, world: TrainerWorld) -> Files:
         raise UsageError("there is no state to load")
 
     def spoilt(self, reason: str) -> None:
@@ -139,9 +139,13 @@ class AloneSeat:
     def replays(self, *, gives: bool, takes: bool) -> None:
         pass
 
-    def end_update(
-        self, point: Point | None, loss: float | None, update: Update | None = None
-    ) -> None:
+    def end_update(self, point: Point, loss: float | None, update: Update | None) -> None:
+        pass
+
+    def end_load(self, point: Point) -> None:
+        pass
+
+    def give_up_update(self) -> None:
         pass
 
     def reduce(self, step: int, plan: ChunkPlan, parts: Parts, out: NDArray[np.float32]) -> None:
@@ -156,7 +160,7 @@ class AloneSeat:
     def agree(self, result: ProbeResult) -> None:
         self.probe = result
 
-    def checkpoint(self, world: World, snapshot: Snapshot, stall_seconds: float) -> None:
+    def checkpoint(self, world: TrainerWorld, snapshot: Snapshot, stall_seconds: float) -> None:
         pass
 
     def refuse(self, reason: str) -> None:
@@ -176,10 +180,12 @@ class AloneSeat:
             )
         print(f"elasticd: step {step} is skipped: its loss is {loss}", file=sys.stderr)
 
-    def verify(self, world: World, snapshot: Snapshot) -> None:
+    def verify(self, world: TrainerWorld, snapshot: Snapshot) -> None:
         pass
 
-    def rechecked(self, world: World, step: int, grain: int, vector: Sequence[mx.array]) -> None:
+    def rechecked(
+        self, world: TrainerWorld, step: int, grain: int, vector: Sequence[mx.array]
+    ) -> None:
         pass
 
     def finish(self, point: Point) -> bool:

@@ -25,7 +25,7 @@ from elasticd.train.steps.engine import Engine
 from elasticd.train.steps.sampling import Batches
 from elasticd.train.steps.seat import HOST
 from elasticd.train.steps.step import Step
-from elasticd.train.world import World
+from elasticd.train.world import TrainerWorld
 
 T = TypeVar("T")
 
@@ -134,7 +134,7 @@ class Run:
         return self.rank == 0
 
     @property
-    def _world(self) -> World:
+    def _world(self) -> TrainerWorld:
         assert self._engine.world is not None
         return self._engine.world
 

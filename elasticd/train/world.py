@@ -1,15 +1,15 @@
-"""A world as one of its members sees it: the daemon's ``world`` message, checked."""
+"""A world as the trainer of one of its members sees it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from elasticd.checkpoints.layout import due, writes
+from elasticd.core.words.children import GiveWorld
 from elasticd.errors import ProtocolError
-from elasticd.types import JobId, Lineage, NodeId, Point, Range, Stamp, Tag
+from elasticd.types import JobId, NodeId, Point, Range, Reduction, Tag
 
 Share = tuple[Range, ...]
 
@@ -38,7 +38,7 @@ class Writes:
 
 
 @dataclass(frozen=True)
-class World:
+class TrainerWorld:
     """One generation of a job, entered from the committed state ``point``.
 
     ``shares_now`` are the grains of the first step, per rank; ``shares`` those of all later ones.
@@ -50,10 +50,10 @@ class World:
     size: int
     members: tuple[NodeId, ...]
     point: Point
-    state: str
+    state: Literal["keep", "load", "init"]
     shares_now: tuple[Share, ...]
     shares: tuple[Share, ...]
-    reduction: str
+    reduction: Reduction
     checkpointed: int
     checkpoint_folder: Path
     writes: Writes
@@ -63,39 +63,32 @@ class World:
     """What is given up for want of memory: elasticd.recovery.relief."""
 
     @classmethod
-    def of_message(cls, message: Mapping[str, Any]) -> World:
-        """Read a ``world`` message.
+    def of(cls, word: GiveWorld) -> TrainerWorld:
+        """What a daemon gives.
 
         Raises:
-            ProtocolError: it lacks something or makes no sense.
+            ProtocolError: it makes no sense.
         """
-        try:
-            checkpointed = message["checkpointed"]
-            world = cls(
-                generation=tag_of(message["generation"]),
-                job=JobId(message["job"]),
-                rank=int(message["rank"]),
-                size=int(message["size"]),
-                members=tuple(NodeId(node) for node in message["members"]),
-                point=Point(
-                    Lineage(message["lineage"]), int(message["step"]), Stamp(message["stamp"])
-                ),
-                state=str(message["state"]),
-                shares_now=_shares(message["shares_now"]),
-                shares=_shares(message["shares"]),
-                reduction=str(message["reduction"]),
-                checkpointed=-1 if checkpointed is None else int(checkpointed),
-                checkpoint_folder=Path(message["checkpoint_folder"]),
-                writes=_writes(message["writes"]),
-                micro=int(message.get("micro", 0)),
-                relief=int(message.get("relief", 0)),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"a world that can't be read: {error!r}") from error
+        plan = word.writes
+        world = cls(
+            generation=word.generation,
+            job=JobId(word.job),
+            rank=word.rank,
+            size=word.size,
+            members=word.members,
+            point=Point(word.lineage, word.step, word.stamp),
+            state=word.state,
+            shares_now=word.shares_now,
+            shares=word.shares,
+            reduction=word.reduction,
+            checkpointed=word.checkpointed,
+            checkpoint_folder=Path(word.checkpoint_folder),
+            writes=Writes(plan.every, plan.count, plan.replicas, plan.writers),
+            micro=word.micro,
+            relief=word.relief,
+        )
         if (
             not 0 <= world.rank < world.size == len(world.shares_now) == len(world.shares)
-            or world.state not in ("keep", "load", "init")
-            or world.reduction not in ("exact", "fast")
             or world.writes.every < 1
             or world.micro < 0
         ):
@@ -113,23 +106,3 @@ class World:
     def checkpoint_due(self, step: int, steps: int) -> bool:
         """Whether this world wants a checkpoint of ``step``; the job ends at ``steps``."""
         return due(step, self.writes.every_at(step), steps) and step > self.checkpointed
-
-
-def tag_of(value: Sequence[Any]) -> Tag:
-    """Read (counter, leader, nonce)."""
-    counter, leader, nonce = value
-    return Tag(int(counter), NodeId(leader), str(nonce))
-
-
-def tag_list(tag: Tag) -> list[Any]:
-    """The inverse of :func:`tag_of`."""
-    return [tag.counter, tag.leader, tag.nonce]
-
-
-def _writes(value: Mapping[str, Any]) -> Writes:
-    writers = tuple(tuple(int(rank) for rank in ranks) for ranks in value.get("writers", ()))
-    return Writes(int(value["every"]), int(value["count"]), int(value["replicas"]), writers)
-
-
-def _shares(value: Sequence[Any]) -> tuple[Share, ...]:
-    return tuple(tuple((int(start), int(end)) for start, end in share) for share in value)

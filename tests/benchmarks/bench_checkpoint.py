@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -34,9 +34,10 @@ import psutil
 from elasticd.checkpoints.codec import read_tensors, write_shard
 from elasticd.checkpoints.layout import split
 from elasticd.checkpoints.sequential import write_all
+from elasticd.core.words.children import FromTrainer
 from elasticd.train.states.state import Snapshot, TrainingState
 from elasticd.train.states.writer import CheckpointWriter, Task
-from elasticd.train.world import World, Writes
+from elasticd.train.world import TrainerWorld, Writes
 from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -90,12 +91,12 @@ class Ours:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.done: queue.Queue[Mapping[str, Any]] = queue.Queue()
+        self.done: queue.Queue[FromTrainer] = queue.Queue()
         self.writer = CheckpointWriter(self._said, lambda figures: None)
         self.busy = False
 
-    def _said(self, message: Mapping[str, Any]) -> None:
-        self.done.put(message)
+    def _said(self, word: FromTrainer) -> None:
+        self.done.put(word)
 
     def checkpoint(
         self, training: Training, mode: str = "reference", *, must: bool = False
@@ -104,7 +105,7 @@ class Ours:
         began = perf_counter()
         snapshot = training.capture()
         nothing: Any = ((),)
-        world = World(
+        world = TrainerWorld(
             Tag(1, NodeId("a"), "n"), JobId("job"), 0, 1, (NodeId("a"),), snapshot.point, "init",
             nothing, nothing, "exact", -1, self.folder, Writes(10, SHARDS, 1),
         )  # fmt: skip

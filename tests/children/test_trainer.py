@@ -146,7 +146,7 @@ def world(counter: int, step: int, stamp: str, state: str, folder: Path, **more:
         "shares_now": share,
         "shares": share,
         "reduction": "exact",
-        "checkpointed": None,
+        "checkpointed": -1,
         "checkpoint_folder": str(folder / "checkpoints"),
         "writes": {"every": 2, "count": 2, "replicas": 1},
         **more,

@@ -16,13 +16,19 @@ import msgpack
 import pytest
 
 from elasticd.checkpoints import integrity, manifest
-from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER, TO_REDUCER, TO_TRAINER
+from elasticd.core.words.children import (
+    FROM_REDUCER,
+    FROM_TRAINER,
+    TO_REDUCER,
+    TO_TRAINER,
+    GiveWorld,
+)
 from elasticd.core.words.codec import Words, to_plain
 from elasticd.core.words.frames import decode_frame, encode_frame
 from elasticd.core.words.stable import Stable
 from elasticd.shell.storage.marks import Marks
 from elasticd.shell.storage.records import StableRecords
-from elasticd.train.world import World
+from elasticd.train.world import TrainerWorld
 from elasticd.types import JobId
 
 HERE = Path(__file__).parent
@@ -110,7 +116,9 @@ def test_a_trainer_reads_its_world(version: str) -> None:
     worlds = [message for message in frames(version, "to_trainer") if message["t"] == "world"]
     assert worlds
     for message in worlds:
-        world = World.of_message(message)
+        word = TO_TRAINER.decode(message)
+        assert isinstance(word, GiveWorld)
+        world = TrainerWorld.of(word)
         assert to_plain(world.shares) == message["shares"]
 
 

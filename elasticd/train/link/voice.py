@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from elasticd.ipc.child import Resume
-from elasticd.train.world import tag_list
 from elasticd.types import Tag
 
 _KEPT_REPORTS = 4
@@ -113,3 +112,7 @@ class Voice:
             }
             repeated = (progress, self._probe, *self._shards, self._digest, self._finished)
             resume([here, *(m for m in (*repeated, self._gone) if m is not None)])
+
+
+def tag_list(tag: Tag) -> list[Any]:
+    return [tag.counter, tag.leader, tag.nonce]

@@ -13,16 +13,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from elasticd.checkpoints.codec import write_shard
 from elasticd.checkpoints.layout import partial_name, shard_name, split
+from elasticd.core.words.children import TrainerSkipped, TrainerWrote, WrittenShard
 from elasticd.errors import DiskError, StateError
 from elasticd.train import threads
 from elasticd.train.states.manners import Manners
 from elasticd.train.states.state import Snapshot
-from elasticd.train.world import World, tag_list
+from elasticd.train.world import TrainerWorld
 
 MAX_STALL_SECONDS = 10.0
 """An update waits no longer for a state that is written in slices; the checkpoint is given up."""
@@ -52,7 +53,7 @@ def mode_of(wanted: str, state_bytes: int, available_bytes: int) -> str:
 class Task:
     """A state and the world for which it is to be written."""
 
-    world: World
+    world: TrainerWorld
     snapshot: Snapshot
     stall_seconds: float
     mode: str = "reference"
@@ -71,7 +72,7 @@ class CheckpointWriter:
 
     def __init__(
         self,
-        send: Callable[[Mapping[str, Any]], object],
+        send: Callable[[TrainerWrote | TrainerSkipped], object],
         note: Callable[[Mapping[str, float | str]], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -176,12 +177,14 @@ class CheckpointWriter:
         self._manners.cost_seconds = 0.0
         try:
             report = _written(task, self._pacer(task))
-            costs = {
-                "stall_seconds": task.stall_seconds,
-                "cost_seconds": self._manners.cost_seconds,
-                "step_seconds": self._manners.idle_seconds or 0.0,
-            }
-            self._send({**report, **costs})
+            self._send(
+                replace(
+                    report,
+                    stall_seconds=task.stall_seconds,
+                    cost_seconds=self._manners.cost_seconds,
+                    step_seconds=self._manners.idle_seconds or 0.0,
+                )
+            )
         except StateError as error:
             self._note({"checkpoint_error": str(error)})
             refused = isinstance(error, DiskError)
@@ -215,11 +218,10 @@ class CheckpointWriter:
     def _skip(self, task: Task, reason: str, *, refused: bool = False) -> None:
         """Say that this member's shards are not written; ``refused``: because of its disk."""
         self._note({"checkpoint_skipped": task.snapshot.point.step})
-        said = {"t": "checkpoint_skipped", **_named(task), "reason": reason, "refused": refused}
-        self._send(said)
+        self._send(TrainerSkipped(**_named(task), reason=reason, refused=refused))
 
 
-def _written(task: Task, pace: Callable[[int], None]) -> dict[str, Any]:
+def _written(task: Task, pace: Callable[[int], None]) -> TrainerWrote:
     """Write all shards of ``task`` that are this member's; the report on them."""
     world, snapshot, point = task.world, task.snapshot, task.snapshot.point
     started = time.monotonic()
@@ -227,35 +229,33 @@ def _written(task: Task, pace: Callable[[int], None]) -> dict[str, Any]:
     names = split({name: a.nbytes for name, a in snapshot.tensors.items()}, count)
     folder = world.checkpoint_folder / partial_name(point.step, point.stamp)
     metadata = snapshot.metadata()
-    shards: list[dict[str, Any]] = []
+    shards: list[WrittenShard] = []
     known: dict[str, str] = {}
     for index in world.writes.shards_of(world.rank, world.size):
         tensors = {name: snapshot.tensors[name] for name in names[index]}
         file = write_shard(folder / shard_name(index, count), tensors, metadata, pace=pace)
         known |= file.tensors
         short = {name: digest[:TENSOR_DIGITS] for name, digest in file.tensors.items()}
-        shards.append(
-            {"index": index, "bytes": file.bytes, "digest": file.digest, "tensors": short}
-        )
+        shards.append(WrittenShard(index, file.bytes, file.digest, short))
     # Whoever has the first shard knows the digest; all do where what the disks have must be judged.
-    digests = task.must or any(shard["index"] == 0 for shard in shards)
-    return {
-        "t": "shards",
+    digests = task.must or any(shard.index == 0 for shard in shards)
+    return TrainerWrote(
         **_named(task),
-        "shards": shards,
-        "digest": snapshot.digest(pace) if digests else "",
-        "check": snapshot.check(known, pace),
-        "mode": task.mode,
-        "metric": task.metric,
-        "write_seconds": time.monotonic() - started,
-    }
+        shards=tuple(shards),
+        digest=snapshot.digest(pace) if digests else "",
+        check=snapshot.check(known, pace),
+        mode=task.mode,
+        metric=task.metric,
+        stall_seconds=task.stall_seconds,
+        write_seconds=time.monotonic() - started,
+    )
 
 
 def _named(task: Task) -> dict[str, Any]:
     """Which checkpoint of which world it is."""
     point = task.snapshot.point
     return {
-        "generation": tag_list(task.world.generation),
+        "generation": task.world.generation,
         "lineage": point.lineage,
         "step": point.step,
         "stamp": point.stamp,

@@ -37,7 +37,7 @@ from elasticd.train.steps.probe import RUNS, Probe
 from elasticd.train.steps.progress import Lately
 from elasticd.train.steps.relief import Relief, room_bytes
 from elasticd.train.steps.seat import Delivery, Files, Seat
-from elasticd.train.world import World
+from elasticd.train.world import TrainerWorld
 from elasticd.types import Point, Tag, next_stamp
 
 
@@ -77,7 +77,7 @@ class Engine:
         self._relief = Relief(state.model)
         self.rehearse: Callable[[Iterator[int]], None] | None = None
         """Computes grains before there is a world; None: only the script's own code can."""
-        self.world: World | None = None
+        self.world: TrainerWorld | None = None
         self.point: Point | None = None
         self._sums = GrainSums(self.grains)
         self._grain_times, self._update_times = Lately(), Lately()
@@ -116,7 +116,7 @@ class Engine:
             self._checkpoint_if_due()
             return True
 
-    def _settle(self, world: World) -> None:
+    def _settle(self, world: TrainerWorld) -> None:
         """Hold the state from which ``world`` starts.
 
         Raises:
@@ -160,7 +160,7 @@ class Engine:
         mx.clear_cache()
         return True
 
-    def _initialise(self, world: World) -> None:
+    def _initialise(self, world: TrainerWorld) -> None:
         if self.point is not None and self.point.step != 0:
             self._refuse(f"this trainer holds step {self.point.step}, not the initial state")
         if start := self.seat.spec.train.init_from:
@@ -173,7 +173,7 @@ class Engine:
         self.state.normalize()
         self._publish()
 
-    def _keep(self, world: World) -> None:
+    def _keep(self, world: TrainerWorld) -> None:
         held = self.point
         if held is None or (held.step, held.stamp) != (world.point.step, world.point.stamp):
             self._refuse(f"this trainer holds {held}, not {world.point}")
@@ -183,7 +183,7 @@ class Engine:
         self._snapshot = replace(self._snapshot, point=world.point)
         self.seat.hold(self._snapshot)
 
-    def _load(self, world: World) -> None:
+    def _load(self, world: TrainerWorld) -> None:
         want = world.point
         try:
             brought = self._bring(world)
@@ -195,10 +195,10 @@ class Engine:
             self._refuse(str(error))
         except StateError as error:
             self.seat.unloaded(str(error))
-            self.seat.end_update(None, None)
+            self.seat.give_up_update()
             raise GenerationLost(str(error)) from None
         self.point = want
-        self.seat.end_update(want, None)
+        self.seat.end_load(want)
         self._publish(loaded=True)
 
     def _prepare(self, delivery: Delivery) -> None:
@@ -213,8 +213,11 @@ class Engine:
             return
         except StateError as error:
             reason = str(error)
-        self.seat.end_update(None if reason else self.point, None)
-        if not reason:
+        if reason:
+            self.seat.give_up_update()
+        else:
+            assert self.point is not None
+            self.seat.end_load(self.point)
             self._publish()
             self._warm_up(delivery)
         self.seat.prepared(delivery, reason)
@@ -236,7 +239,7 @@ class Engine:
                 self._forward.begin()
                 yield 0
 
-    def _bring(self, world: World) -> Brought:
+    def _bring(self, world: TrainerWorld) -> Brought:
         """The state from which ``world`` starts; from a second set of files if the first is rotten.
 
         Raises:
@@ -286,7 +289,7 @@ class Engine:
 
     def _refuse(self, reason: str) -> NoReturn:
         self.seat.refuse(reason)
-        self.seat.end_update(None, None)
+        self.seat.give_up_update()
         raise GenerationLost(reason)
 
     def _publish(self, *, loaded: bool = False) -> None:
@@ -462,7 +465,7 @@ class Engine:
         self.seat.not_finite(self.step, loss, policy)
         self._skips = True
 
-    def _total(self, world: World, layout: Layout) -> Vector:
+    def _total(self, world: TrainerWorld, layout: Layout) -> Vector:
         if world.size == 1:
             total = self._sums.total()
             assert total is not None
@@ -482,7 +485,7 @@ class Engine:
         self.seat.reduce(self.step, plan, views, _view(self._flat))
         return layout.split(self._flat)
 
-    def _plan_for(self, world: World) -> ChunkPlan:
+    def _plan_for(self, world: TrainerWorld) -> ChunkPlan:
         shares = world.shares_of(self.step)
         if self._plan is None or self._plan[0] is not shares:
             parts = tuple(tree.cover(share, self.grains) for share in shares)

@@ -13,6 +13,8 @@ from typing import Any
 import psutil
 
 from elasticd.train import threads
+from elasticd.train.protocol.trainer import Figures
+from elasticd.types import WorkPhase
 
 _INTERVAL_SECONDS = 0.02
 _MEMORY_INTERVAL_SECONDS = 1.0
@@ -115,7 +117,7 @@ class Memory:
 class Report:
     """What a trainer shows of its work."""
 
-    phase: str = "idle"
+    phase: WorkPhase = "idle"
     loss: float | None = None
     metrics: dict[str, float | str] = field(default_factory=dict)
     grain_seconds: float = 0.0
@@ -134,16 +136,17 @@ class Report:
         value = self.loss if name == "loss" else self.metrics.get(name)
         return float(value) if isinstance(value, int | float) else None
 
-    def shown(self) -> dict[str, Any]:
-        return {
-            "loss": self.loss,
-            "phase": self.phase,
-            "steps_per_second": self.pace.steps_per_second,
-            "grain_seconds": self.grain_seconds,
-            "update_seconds": self.update_seconds,
-            "memory_bytes": self.memory.bytes,
-            "metrics": dict(self.metrics),
-        }
+    def figures(self) -> Figures:
+        """As they are now."""
+        return Figures(
+            phase=self.phase,
+            loss=self.loss,
+            steps_per_second=self.pace.steps_per_second,
+            memory_bytes=self.memory.bytes,
+            metrics=dict(self.metrics),
+            grain_seconds=self.grain_seconds,
+            update_seconds=self.update_seconds,
+        )
 
 
 def metric(value: Any) -> float | str:

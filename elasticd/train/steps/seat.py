@@ -21,8 +21,8 @@ from elasticd.ipc.plan import ChunkPlan
 from elasticd.settings.job import JobSpec
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
-from elasticd.train.world import World
-from elasticd.types import Point, Range
+from elasticd.train.world import TrainerWorld
+from elasticd.types import Point, Range, WorkPhase
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,14 @@ class Seat(Protocol):
     def at_run(self, fingerprint: Mapping[str, str]) -> None:
         """The script has come to its ``Run(…)``."""
 
-    def take(self) -> World | Delivery | None:
+    def take(self) -> TrainerWorld | Delivery | None:
         """Wait for the next world and enter it; None if the job was released instead. Before that
         may come what prepares for it."""
 
     def check(self) -> None:
         """Raises GenerationLost if the world has ended."""
 
-    def files(self, world: World) -> Files:
+    def files(self, world: TrainerWorld) -> Files:
         """Wait for the files of the state to load; may raise GenerationLost."""
 
     def spoilt(self, reason: str) -> None:
@@ -110,10 +110,15 @@ class Seat(Protocol):
         """Whether updates are all that makes a state here: so that others may apply ours, and we
         theirs."""
 
-    def end_update(
-        self, point: Point | None, loss: float | None, update: Update | None = None
-    ) -> None:
-        """The state is now that of ``point``, by ``update``; None: as before, by other means."""
+    def end_update(self, point: Point, loss: float | None, update: Update | None) -> None:
+        """A step was applied, by ``update`` if that can be given to others; no loss: it was
+        skipped."""
+
+    def end_load(self, point: Point) -> None:
+        """A state from elsewhere is in place."""
+
+    def give_up_update(self) -> None:
+        """It ends with the state as it was, if it had begun at all."""
 
     def reduce(self, step: int, plan: ChunkPlan, parts: Parts, out: NDArray[np.float32]) -> None:
         """Sum over the world; may raise GenerationLost."""
@@ -128,7 +133,7 @@ class Seat(Protocol):
     def agree(self, result: ProbeResult) -> None:
         """Wait for the verdict over all members' probes; may raise GenerationLost."""
 
-    def checkpoint(self, world: World, snapshot: Snapshot, stall_seconds: float) -> None:
+    def checkpoint(self, world: TrainerWorld, snapshot: Snapshot, stall_seconds: float) -> None:
         """Have this member's shards written in the background."""
 
     def refuse(self, reason: str) -> None:
@@ -146,11 +151,13 @@ class Seat(Protocol):
         """The reduced loss of ``step`` is not finite; ``policy`` is ``skip``, or ``restore``, which
         leaves the world and raises GenerationLost."""
 
-    def verify(self, world: World, snapshot: Snapshot) -> None:
+    def verify(self, world: TrainerWorld, snapshot: Snapshot) -> None:
         """Have the digest of a committed state compared with the other members', in the
         background."""
 
-    def rechecked(self, world: World, step: int, grain: int, vector: Sequence[mx.array]) -> None:
+    def rechecked(
+        self, world: TrainerWorld, step: int, grain: int, vector: Sequence[mx.array]
+    ) -> None:
         """Have the digest of a grain's gradient compared with what others computed of it, in the
         background."""
 
@@ -160,7 +167,7 @@ class Seat(Protocol):
     def timed(self, grain_seconds: float, update_seconds: float) -> None:
         """What a grain and an update took lately; 0: none was made."""
 
-    def phase(self, name: str) -> None:
+    def phase(self, name: WorkPhase) -> None:
         """What the training thread does now."""
 
     def log(self, values: Mapping[str, float | str]) -> None:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import mlx.core as mx
 import numpy as np
@@ -27,7 +27,7 @@ from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
 from elasticd.train.steps.layout import vector_digest
 from elasticd.train.steps.seat import HOST, Delivery, Files, Parts, ProbeResult
-from elasticd.train.world import Share, World, Writes
+from elasticd.train.world import Share, TrainerWorld, Writes
 from elasticd.types import JobId, Lineage, NodeId, Point, Tag, first_stamp
 
 WAIT_SECONDS = 60
@@ -132,11 +132,12 @@ class Cohort:
         now, later = self._shares(), self._shares()
         for rank, seat in enumerate(self.members):
             seat.world = None
+            state: Literal["keep", "load", "init"]
             state = "keep" if seat.point == point else "load" if newest else "init"
             if newest is None and rank:
                 state = "load"
             seat.donor = newest or self.members[0]
-            seat.next = World(
+            seat.next = TrainerWorld(
                 generation=Tag(self.generation, NodeId("n"), "x"),
                 job=JOB,
                 rank=rank,
@@ -168,8 +169,8 @@ class Seat:
     def __init__(self, cohort: Cohort, name: str) -> None:
         self.cohort, self.name, self.spec = cohort, name, cohort.job
         self.output_dir = Path("/nowhere")
-        self.world: World | None = None
-        self.next: World | None = None
+        self.world: TrainerWorld | None = None
+        self.next: TrainerWorld | None = None
         self.donor: Seat = self
         self.point: Point | None = None
         self.snapshot: Snapshot | None = None
@@ -199,7 +200,7 @@ class Seat:
     def at_run(self, fingerprint: Mapping[str, str]) -> None:
         self._call()
 
-    def take(self) -> World | Delivery | None:
+    def take(self) -> TrainerWorld | Delivery | None:
         self._call()
         self._wait(lambda: self.next is not None)
         if self.cohort.delivers and self.delivery is None and self._has_donor():
@@ -217,13 +218,13 @@ class Seat:
     def check(self) -> None:
         self._present()
 
-    def _present(self) -> World:
+    def _present(self) -> TrainerWorld:
         self._call()
         if self.world is None:
             raise GenerationLost("ended")
         return self.world
 
-    def files(self, world: World) -> Files:
+    def files(self, world: TrainerWorld) -> Files:
         self._call()
 
         def there() -> bool:
@@ -277,12 +278,17 @@ class Seat:
     def replays(self, *, gives: bool, takes: bool) -> None:
         self.lending.gives, self.takes_updates = gives, takes
 
-    def end_update(
-        self, point: Point | None, loss: float | None, update: Update | None = None
-    ) -> None:
-        if point is not None:
-            self.lending.applied(update, None)
-            self.point = point
+    def end_update(self, point: Point, loss: float | None, update: Update | None) -> None:
+        self.lending.applied(update, None)
+        self.point = point
+        self._call()
+
+    def end_load(self, point: Point) -> None:
+        self.lending.drop()
+        self.point = point
+        self._call()
+
+    def give_up_update(self) -> None:
         self._call()
 
     def _together(self, key: Any, value: Any) -> dict[str, Any]:
@@ -314,7 +320,7 @@ class Seat:
         self.check()
         self.probe = result
 
-    def checkpoint(self, world: World, snapshot: Snapshot, stall_seconds: float) -> None:
+    def checkpoint(self, world: TrainerWorld, snapshot: Snapshot, stall_seconds: float) -> None:
         self.checkpoints.append((snapshot.point.step, snapshot.digest()))
 
     def refuse(self, reason: str) -> None:
@@ -329,10 +335,12 @@ class Seat:
     def not_finite(self, step: int, loss: float, policy: str) -> None:
         pass
 
-    def verify(self, world: World, snapshot: Snapshot) -> None:
+    def verify(self, world: TrainerWorld, snapshot: Snapshot) -> None:
         pass
 
-    def rechecked(self, world: World, step: int, grain: int, vector: Sequence[mx.array]) -> None:
+    def rechecked(
+        self, world: TrainerWorld, step: int, grain: int, vector: Sequence[mx.array]
+    ) -> None:
         self.rechecks.append((step, grain, vector_digest(vector)))
 
     def finish(self, point: Point) -> bool:

@@ -14,11 +14,12 @@ import pytest
 
 from elasticd.checkpoints.codec import read_tensors
 from elasticd.checkpoints.integrity import Verifier
+from elasticd.core.words.children import FROM_TRAINER, FromTrainer
 from elasticd.errors import GenerationLost
 from elasticd.train.states import writer as writing
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.writer import CheckpointWriter, Task, mode_of
-from elasticd.train.world import World, Writes
+from elasticd.train.world import TrainerWorld, Writes
 from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
 
 WAIT = 20.0
@@ -34,9 +35,9 @@ def snapshot_of(step: int, elements: int = 1000) -> Snapshot:
     return Snapshot(point, 0, step * 8, tensors, {"tracked": {}}, ("w",), ("w",))
 
 
-def world_of(folder: Path, rank: int = 0, size: int = 2) -> World:
+def world_of(folder: Path, rank: int = 0, size: int = 2) -> TrainerWorld:
     nothing: Any = ((),) * size
-    return World(
+    return TrainerWorld(
         generation=Tag(1, NodeId("a"), "n"),
         job=JobId("job"),
         rank=rank,
@@ -62,7 +63,8 @@ class Heard:
         self.go.set()
         self.notes: dict[str, Any] = {}
 
-    def send(self, message: Mapping[str, Any]) -> None:
+    def send(self, word: FromTrainer) -> None:
+        message = FROM_TRAINER.encode(word)
         self.said.put(message)
         if message["t"] == "shards":
             assert self.go.wait(WAIT)

@@ -1,0 +1,93 @@
+"""What of a trainer's words is said again to a daemon that was restarted.
+
+A frame that the old daemon had not read yet died with it. So whatever still matters is kept, and
+repeated behind ``here``, the first word to the new one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from elasticd.core.words import children as w
+from elasticd.types import Tag
+
+_KEPT_REPORTS = 4
+"""Shards of this many states are told again; older ones are of no use any more."""
+
+
+class Retold:
+    """Hears whatever is said, and what makes it void."""
+
+    def __init__(self) -> None:
+        self._fingerprint: dict[str, str] | None = None
+        self._waiting = self._judged = self._released = self._used = False
+        self._serial = 0
+        self._entered: Tag | None = None
+        self._given: Tag | None = None
+        self._gone: w.FromTrainer | None = None
+        self._probe: w.TrainerProbed | None = None
+        self._finished: w.TrainerFinished | None = None
+        self._digest: w.TrainerDigest | None = None
+        self._shards: deque[w.TrainerWrote] = deque(maxlen=_KEPT_REPORTS)
+
+    def said(self, word: w.FromTrainer) -> None:
+        """Keep what is to be repeated."""
+        match word:
+            case w.TrainerWaiting():
+                self._waiting = True
+            case w.TrainerAtRun(fingerprint):
+                self._fingerprint = fingerprint
+            case w.TrainerLoaded():
+                self._entered = self._given
+            case w.TrainerProbed():
+                self._probe, self._judged = word, False
+            case w.TrainerFinished():
+                self._finished = word
+            case w.TrainerDigest():
+                self._digest = word
+            case w.TrainerWrote():
+                self._shards.append(word)
+            case w.TrainerLostReducer() | w.TrainerOutOfMemory() | w.TrainerRefused():
+                self._gone = word  # ways of leaving a world that the leader must hear of
+            case w.TrainerNotFinite(policy="restore"):
+                self._gone = word
+            case _:
+                pass
+
+    def given(self, generation: Tag, holds_state: bool) -> None:
+        """The daemon gave us a world, for which the state is in place or will be brought."""
+        self._given, self._used = generation, True
+        self._gone = self._finished = None
+        if holds_state:
+            self._entered = generation
+
+    def frozen(self) -> None:
+        """The daemon made us leave our world."""
+        self._given = self._gone = self._finished = None
+
+    def asked(self, serial: int) -> None:
+        """The daemon has given an order with this number; it shall not be given again."""
+        self._serial = max(self._serial, serial)
+
+    def judged(self) -> None:
+        """A verdict over our probe has come."""
+        self._probe, self._judged = None, True
+
+    def released(self) -> None:
+        """We may leave the loop."""
+        self._released = True
+
+    def again(self, progress: w.TrainerProgress | None) -> list[w.FromTrainer]:
+        """What tells a daemon that was restarted how we are."""
+        here = w.TrainerHere(
+            fingerprint=self._fingerprint,
+            waiting=self._waiting,
+            generation=self._given,
+            entered=self._entered,
+            used=self._used,
+            serial=self._serial,
+            judged=self._judged,
+            released=self._released,
+        )
+        repeated = (progress, self._probe, *self._shards, self._digest, self._finished, self._gone)
+        return [here, *(word for word in repeated if word is not None)]

@@ -1,0 +1,466 @@
+"""Which world a trainer is in, what it holds, and what it says of that.
+
+Two sides drive it: the daemon, whose words it :meth:`~TrainerProtocol.hear`, and the training
+thread, which calls everything else. Each call may leave effects, which the driver takes with
+:meth:`~TrainerProtocol.effects` and performs in order, before the next call. One call at a time: in
+production a lock sees to that. There are no threads, clocks or descriptors in here, so the
+simulator drives the very same object.
+
+The states that matter, and what leads from one to another::
+
+                    take                       Leave: freeze, a newer world,
+    outside a world ────► in a world           a lost reducer, oom, refuse …
+          ▲                    │
+          └────────────────────┘
+
+               begin_update, begin_preparing
+    readable ────────────────────────────────► updating
+        ▲                                          │
+        └──────────── end_update, then hold ───────┘
+
+- A world is entered by :meth:`~TrainerProtocol.take`. Once it is left nothing of it can be used:
+  every call that needs it raises ``GenerationLost``.
+- :meth:`~TrainerProtocol.begin_update` decides between an update and a freeze. Whoever comes first
+  wins: a reduced gradient that comes after the freeze is dropped, a freeze that comes after the
+  update has begun is answered when the update is done. So the point that was answered never
+  changes until the next world, or until a state that was asked for later is delivered.
+- A state may be read from the moment that it is held until the next update begins. A request that
+  comes between waits.
+- No progress is told of a world before its state is in place: what was committed elsewhere is not
+  committed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Generic, assert_never
+
+from elasticd.core.words import children as w
+from elasticd.errors import GenerationLost
+from elasticd.train.protocol.arrivals import Arrivals
+from elasticd.train.protocol.effects import (
+    Cargo,
+    Drop,
+    Effect,
+    Export,
+    Leave,
+    Report,
+    Say,
+)
+from elasticd.train.protocol.lending import Lending, Request, S, U
+from elasticd.train.protocol.retold import Retold
+from elasticd.train.world import TrainerWorld
+from elasticd.types import Point, Stamp, Tag, WorkPhase
+
+_LEFT = "this world has ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What is shown of the work, beside the step."""
+
+    phase: WorkPhase
+    loss: float | None
+    steps_per_second: float | None
+    memory_bytes: int
+    metrics: Mapping[str, float | str]
+    grain_seconds: float
+    update_seconds: float
+
+
+@dataclass(slots=True)
+class Visit:
+    """The world that the trainer is in. ``settled``: it holds the state from which that starts."""
+
+    world: TrainerWorld
+    settled: bool = False
+
+
+@dataclass(slots=True)
+class Held(Generic[S]):
+    """The state in place; ``readable`` while nothing changes it."""
+
+    point: Point | None = None
+    committed: int | None = None
+    readable: S | None = None
+    updating: bool = False
+    replays: bool = False
+    """Updates of others can be applied to it."""
+    freezes: tuple[int, ...] = ()
+    """To be answered when the update is done."""
+
+    @property
+    def at(self) -> int | None:
+        """The step that it is of, or is about to be."""
+        return None if self.point is None else self.point.step + self.updating
+
+
+class TrainerProtocol(Generic[S, U]):
+    """``S`` is what the driver has as a state, ``U`` as an update."""
+
+    def __init__(self) -> None:
+        self.held: Held[S] = Held()
+        self.arrivals = Arrivals()
+        self.may_run = self.released = False
+        self.halt_step = -1
+        """The step to go no further than; -1: none."""
+        self._visit: Visit | None = None
+        self._lending: Lending[S, U] = Lending()
+        self._retold = Retold()
+        self._effects: list[Effect] = []
+        self._frozen = 0
+        self._short = False
+        self._exports: list[Request] = []
+        self._probed: Tag | None = None
+        self._verdict: Tag | None = None
+
+    def effects(self) -> list[Effect]:
+        """What is to be done since the last call."""
+        taken, self._effects = self._effects, []
+        return taken
+
+    def say(self, word: w.FromTrainer) -> None:
+        """Say what nothing else here depends on."""
+        self._retold.said(word)
+        self._effects.append(Say(word))
+
+    # --- the daemon -------------------------------------------------------------------------------
+
+    def hear(self, word: w.ToTrainer, cargo: Cargo = None) -> None:
+        """Take in what the daemon says."""
+        match word:
+            case w.FreezeTrainer(serial):
+                self._freeze(serial)
+            case w.GiveWorld():
+                self._offer(TrainerWorld.of(word), cargo)
+            case w.LoadState():
+                self._drop(self.arrivals.bring(word, cargo))
+            case w.TakeState():
+                self._deliver(word, cargo)
+            case w.LendState(generation, step, log):
+                self._lend(generation, step, log)
+            case w.ExportState(serial, step, stamp, since, part, parts):
+                self._exports.append(Request(serial, step, stamp, since, part, parts))
+                self._serve_exports()
+            case w.TellVerdict(generation):
+                self._verdict = generation
+                self._retold.judged()
+            case w.SetInterval(generation, every, step):
+                if (world := self._world_of(generation)) is not None:
+                    world.writes.changes.append((step, every))
+            case w.HaltAt(generation, step):
+                self._order_halt(generation, step)
+            case w.ReleaseTrainer():
+                self.released = True
+                self._retold.released()
+            case w.RunScript():
+                self.may_run = True
+            case w.TrimMemory() | w.StrainMemory() | w.Alive():
+                pass  # the driver's
+            case _:
+                assert_never(word)
+
+    def introduce(self, figures: Figures) -> list[w.FromTrainer]:
+        """The first words to a daemon that was restarted. What the old one had asked for is void,
+        and what it had not heard yet is among them."""
+        self.held.freezes = ()
+        self._exports.clear()
+        return self._retold.again(self.progress(figures))
+
+    def _freeze(self, serial: int) -> None:
+        self._leave()
+        self._frozen = serial
+        self._retold.frozen()
+        self._retold.asked(serial)
+        self._drop(self.arrivals.freeze())
+        if self.held.updating:
+            self.held.freezes = (*self.held.freezes, serial)
+        else:
+            self._answer_freeze(serial)
+
+    def _answer_freeze(self, serial: int) -> None:
+        held = self.held
+        gives = tuple(self._lending.starts)
+        self.say(w.TrainerHolds(serial, held.point, held.committed, gives, held.replays))
+
+    def _offer(self, world: TrainerWorld, cargo: Cargo) -> None:
+        self._leave()
+        self._drop(self.arrivals.offer(world, cargo))
+        self._retold.given(world.generation, world.state != "load")
+
+    def _deliver(self, word: w.TakeState, cargo: Cargo) -> None:
+        self._retold.asked(word.serial)
+        if word.serial < self._frozen:
+            self._drop([cargo])  # what we hold was told since, and must not change
+        else:
+            self._drop(self.arrivals.deliver(word, cargo))
+
+    def _lend(self, generation: Tag, step: int | None, log: bool) -> None:
+        world = self._world_of(generation)
+        if world is None:
+            return
+        self._lending.order(generation, step, log)
+        if step is None:
+            return
+        if world.relief:
+            self._refuse_to_lend(step, "memory is short", never=True)
+        elif reason := self._lending.refuses(self.held.at):
+            self._refuse_to_lend(step, reason, never=not self._lending.gives)
+
+    def _refuse_to_lend(self, step: int, reason: str, *, never: bool) -> None:
+        self._lending.drop()
+        if self._visit is not None:
+            generation = self._visit.world.generation
+            self.say(w.TrainerLends(generation, step, Stamp(""), reason, never))
+
+    def _serve_exports(self) -> None:
+        requests, self._exports = self._exports, []
+        for request in requests:
+            readable = self.held.readable
+            given = self._lending.answer(request, readable)
+            if given is not None:
+                self._effects.append(Export(request.serial, given))
+            elif readable is None and self.held.point is not None:
+                self._exports.append(request)  # not yet readable; hold() comes back to it
+            else:
+                reason = f"this trainer holds {readable and readable.point}"
+                self.say(w.TrainerNotExported(request.serial, reason))
+
+    def _order_halt(self, generation: Tag, step: int) -> None:
+        """One that comes too late is not obeyed: our progress shows."""
+        world, at = self._world_of(generation), self.held.at
+        if world is None:
+            return
+        self.halt_step = step if at is None or at < step else -1
+        if self.halt_step >= 0:
+            # It is stored, and if we go on after all, the others at their own times.
+            every = world.writes.every_at(step + 1)
+            world.writes.changes.extend([(step, 1), (step + 1, every)])
+
+    def _drop(self, void: list[Cargo]) -> None:
+        self._effects.extend(Drop(cargo) for cargo in void)
+
+    # --- the training thread: worlds --------------------------------------------------------------
+
+    @property
+    def world(self) -> TrainerWorld | None:
+        """The one that the trainer is in."""
+        return None if self._visit is None else self._visit.world
+
+    def _world_of(self, generation: Tag) -> TrainerWorld | None:
+        """The one that the trainer is in, if it is that one."""
+        world = self.world
+        return world if world is not None and world.generation == generation else None
+
+    def current(self) -> TrainerWorld:
+        """The world that the trainer is in.
+
+        Raises:
+            GenerationLost: it has ended.
+        """
+        if self._visit is None:
+            raise GenerationLost(_LEFT)
+        return self._visit.world
+
+    def _leave(self) -> TrainerWorld | None:
+        """Which one it was."""
+        visit, self._visit = self._visit, None
+        if visit is None:
+            return None
+        self._effects.append(Leave())
+        return visit.world
+
+    @property
+    def is_called(self) -> bool:
+        """Whether :meth:`take` has something to give."""
+        return self.arrivals.waiting or self.released
+
+    def take(self) -> tuple[TrainerWorld | w.TakeState, Cargo] | None:
+        """What to go to next, with its cargo: a world, which is entered, or a state to be taken
+        before there is one. None: the job was released."""
+        taken = self.arrivals.take_world()
+        if taken is None:
+            return self.arrivals.take_delivery()
+        self._visit, self.halt_step = Visit(taken[0]), -1
+        self._short = taken[0].relief > 0
+        return taken
+
+    def state_came(self, generation: Tag) -> bool:
+        """Whether there is an end to the wait for the state of this world."""
+        return self._visit is None or self.arrivals.brought(generation)
+
+    def take_state(self) -> tuple[w.LoadState, Cargo]:
+        """What :meth:`state_came` told of; or GenerationLost."""
+        self.current()
+        return self.arrivals.take_state()
+
+    def spoilt(self, reason: str) -> None:
+        """Better files are to come; or GenerationLost."""
+        self.say(w.TrainerSpoilt(self.current().generation, reason))
+
+    def unloaded(self, reason: str) -> None:
+        if (world := self._leave()) is not None:
+            self.say(w.TrainerUnloaded(world.generation, reason))
+
+    def refuse(self, reason: str) -> None:
+        self.say(w.TrainerRefused(reason))
+        self._leave()
+
+    def out_of_memory(self, evidence: str) -> None:
+        if (world := self._leave()) is not None:
+            self.say(w.TrainerOutOfMemory(world.generation, evidence))
+
+    def lose_reducer(self, evidence: str) -> None:
+        if (world := self._leave()) is not None:
+            self.say(w.TrainerLostReducer(world.generation, evidence))
+
+    def not_finite(self, step: int, loss: float, policy: str) -> None:
+        """Raises GenerationLost where the policy is to restore, or the world has ended."""
+        if policy != "restore":
+            generation = self.current().generation
+            self.say(w.TrainerNotFinite(generation, step, str(loss), policy))
+            return
+        if (world := self._leave()) is not None:
+            self.say(w.TrainerNotFinite(world.generation, step, str(loss), policy))
+        raise GenerationLost(f"the loss of step {step} is {loss}")
+
+    # --- the training thread: states --------------------------------------------------------------
+
+    def adopt(self, point: Point) -> None:
+        """The state in place is that of ``point``, from which the world starts; or
+        GenerationLost."""
+        self.current()
+        self.held.point = point
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._visit is not None:
+            self._visit.settled = True
+        self._effects.append(Report())
+
+    def hold(self, readable: S, *, loaded: bool = False) -> None:
+        """The state in place can be read; ``loaded``: it is the one that the world starts from."""
+        self.held.readable = readable
+        point, world = readable.point, self.world
+        if world is not None and self._lending.holds(readable, world.generation):
+            self.say(w.TrainerLends(world.generation, point.step, point.stamp))
+        if world is not None and loaded:
+            self.say(w.TrainerLoaded(world.generation, point.step, point.stamp))
+        self._serve_exports()
+
+    def begin_update(self) -> None:
+        """An update begins, or GenerationLost."""
+        self.current()
+        self.held.updating, self.held.readable = True, None
+
+    def begin_preparing(self, serial: int) -> None:
+        """A state that was delivered is about to replace ours; or GenerationLost, as that would
+        change what a freeze was answered."""
+        if serial < self._frozen:
+            raise GenerationLost("a freeze came before")
+        self.held.updating, self.held.readable = True, None
+
+    @property
+    def keeps_updates(self) -> bool:
+        """Whether the update in hand is to be kept for others. When memory is short nothing is, and
+        who is behind takes the whole state."""
+        return not self._short
+
+    def end_update(self, point: Point, update: U | None) -> None:
+        """A step was applied; None: its update is given to nobody."""
+        self._lending.applied(update, None if self.world is None else self.world.generation)
+        self._put(point)
+
+    def end_load(self, point: Point) -> None:
+        """A state from elsewhere is in place. What was committed before belonged to another."""
+        self._lending.drop()
+        self.held.committed = None
+        self._put(point)
+
+    def give_up_update(self) -> None:
+        """It ends with the state as it was, if it had begun at all."""
+        self._end()
+
+    def _put(self, point: Point) -> None:
+        self.held.point = point
+        self._settle()
+        self._end()
+
+    def _end(self) -> None:
+        held = self.held
+        held.updating = False
+        serials, held.freezes = held.freezes, ()
+        for serial in serials:
+            self._answer_freeze(serial)
+
+    def prepared(self, serial: int, reason: str) -> None:
+        point = None if reason else self.held.point
+        self.say(w.TrainerPrepared(serial, point, reason, self.held.replays))
+
+    def idle_since(self, serial: int) -> bool:
+        """Whether nothing else was asked of us since the delivery of that serial."""
+        return serial >= self._frozen and self.arrivals.world is None and not self.released
+
+    def replays(self, *, gives: bool, takes: bool) -> None:
+        """Whether updates are all that makes a state here: so that others may apply ours, and we
+        theirs."""
+        self.held.replays = takes
+        lending = self._lending
+        if lending.gives and not gives:
+            lending.gives = False
+            if lending.lends:
+                self._refuse_to_lend(-1, lending.refuses(None), never=True)
+
+    # --- the training thread: steps ---------------------------------------------------------------
+
+    def commit(self, step: int) -> None:
+        """Every member has applied it; or GenerationLost."""
+        self._lending.committed(self.current().generation)
+        self.held.committed = step
+        self._effects.append(Report())
+
+    def is_halted(self, step: int) -> bool:
+        """Whether to go no further than this step, for now."""
+        return self._visit is not None and self.halt_step == step
+
+    def probe(self, result: w.TrainerProbed) -> None:
+        """Tell, once in a world, what the first grain and update came to; or GenerationLost."""
+        generation = self.current().generation
+        if self._probed != generation:
+            self._probed = generation
+            self.say(replace(result, generation=generation))
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether there is an end to the wait for the verdict."""
+        return self._visit is None or self._verdict == self._visit.world.generation
+
+    def finish(self, point: Point) -> None:
+        """The last step is committed."""
+        if (world := self.world) is not None:
+            self.say(w.TrainerFinished(world.generation, point.step, point.stamp))
+
+    @property
+    def may_end(self) -> bool:
+        """Whether there is an end to the wait behind the last step."""
+        return self.released or self._visit is None
+
+    def progress(self, figures: Figures) -> w.TrainerProgress | None:
+        """What to say of the work; None while there is no world, or not its state."""
+        visit, point = self._visit, self.held.point
+        if visit is None or not visit.settled or point is None:
+            return None
+        return w.TrainerProgress(
+            generation=visit.world.generation,
+            step=point.step,
+            stamp=point.stamp,
+            committed=self.held.committed,
+            loss=figures.loss,
+            phase=figures.phase,
+            steps_per_second=figures.steps_per_second,
+            memory_bytes=figures.memory_bytes,
+            metrics=dict(figures.metrics),
+            grain_seconds=figures.grain_seconds,
+            update_seconds=figures.update_seconds,
+        )
