@@ -38,6 +38,9 @@ class Late:
     limit_seconds: float
 
 
+_ENTERING = "enter"
+"""A member has the world, and its trainer has yet to be heard of: the script's own code may still
+run. One that hung before the world was formed never comes out of that."""
 _CLOCKS = {"data": "compute"}
 """Loading the samples of a grain and computing it take turns, and share one deadline."""
 
@@ -64,12 +67,16 @@ class Patience:
     places: dict[NodeId, _Place] = field(default_factory=dict)
     told: set[NodeId] = field(default_factory=set)
     """Members whose lateness was told already, in this world."""
+    before: dict[NodeId, str] = field(default_factory=dict)
+    """What members were about when they were last heard of in an earlier world."""
     looked: float = -inf
     limits: dict[str, float | None] = field(default_factory=dict)
     """What :meth:`learned` has found of ``samples``."""
 
     def enter(self, world: World) -> None:
         """Another world runs."""
+        heard = {n: place.phase for n, place in self.places.items() if place.phase != _ENTERING}
+        self.before |= heard
         self.world, self.places, self.told = world, {}, set()
 
     def forget(self) -> None:
@@ -118,6 +125,9 @@ class Patience:
         match place.phase:
             case "user":
                 return self.user_code_seconds
+            case "enter":
+                evaluates = self.before.get(node) == "evaluate"
+                return self.user_code_seconds * (EVALUATE_FACTOR if evaluates else 1)
             case "evaluate":
                 return EVALUATE_FACTOR * self.user_code_seconds
             case "compute" | "update":
@@ -150,6 +160,9 @@ class Patience:
         self.looked = now
         if self.world is None or self.world.generation != generation:
             return []
+        for node in self.world.members:
+            if node not in self.places:
+                self.places[node] = _Place(_ENTERING, _ENTERING, self.world.step, now)
         found = []
         for node, place in self.places.items():
             limit, seconds = self.limit(node), now - place.since

@@ -122,3 +122,22 @@ def test_the_scripts_own_code_has_its_own_deadline() -> None:
         patience.saw(node, progress("user", 13), now)
     assert run(patience, now, 590) == []
     assert [node for _, node, _ in run(patience, now + 590, 20)] == [A, B]
+
+
+def test_a_member_that_is_never_heard_of_is_late_as_the_scripts_own_code_is() -> None:
+    patience = Patience(60.0)
+    patience.enter(world())
+    patience.saw(A, progress("reduce", 0), 1.0)
+    assert run(patience, 0.0, 100.0) == [(60.0, B, "enter")]
+
+
+def test_a_member_that_validates_has_its_time_though_another_world_is_formed() -> None:
+    patience = Patience(6.0)
+    patience.enter(world(0))
+    for counter in (0, 1):
+        for node in (A, B):
+            phase: WorkPhase = "evaluate" if node == B else "reduce"
+            patience.saw(node, progress(phase, 0, 0), 0.0)
+        patience.enter(world(counter))
+    patience.saw(A, progress("reduce", 0), 1.0)
+    assert run(patience, 0.0, 100.0) == [(60.0, B, "enter")]
