@@ -18,6 +18,7 @@ from elasticd.core.words.worlds import (
     EngineToLeader,
     Form,
     Formed,
+    Hung,
     Listening,
     Noted,
     Notice,
@@ -118,7 +119,16 @@ class Forming:
             return None
         late = sorted(set(self.world.members) - self.ready)
         text = f"the world did not form in {waited:.0f} s; waiting for {late}"
+        if self._never_came(late[0]):
+            hung = Hung(self.office.job, self.world.generation, text, waited)
+            self.office.ctx.send(late[0], hung)
         return Blames((Blame(late[0], "hang", text),))
+
+    def _never_came(self, node: NodeId) -> bool:
+        """Whether its trainer is to load a state, and has not come so far as to tell of it. If its
+        thread hangs, the next world waits for it in vain as well."""
+        source = self.world.sources[self.world.members.index(node)]
+        return source not in ("keep", "init") and node not in self.office.course.progress
 
     def _seconds(self) -> float:
         """How long it may take: states are loaded, perhaps, from peers or disks."""

@@ -261,6 +261,22 @@ def test_a_world_that_does_not_form_is_blamed_on_who_is_late() -> None:
     assert evidence == "b: the world did not form in 15 s; waiting for ['b']"
 
 
+@pytest.mark.parametrize("heard", [False, True])
+def test_a_trainer_that_never_comes_to_load_its_state_is_ended(heard: bool) -> None:
+    """It answers what it holds, but its script may hang; once it tells of the world it doesn't."""
+    bench = Bench()
+    bench.say("ready")
+    bench.answer(a=holds(point_of(3)), b=holds(None), c=holds(point_of(3)))
+    (_, form), *_ = bench.sent(Form)
+    for node in (A, C):
+        bench.driver.hear(node, Ready(JOB, form.world.generation))
+    if heard:
+        bench.progress(form.world, 3, B)
+    bench.pass_time(bench.ctx.timing.load_seconds)
+    assert bench.phase == "freezing"
+    assert [node for node, _ in bench.sent(Hung)] == ([] if heard else [B])
+
+
 def test_a_newcomer_that_cannot_take_the_state_is_left_out_for_a_while() -> None:
     bench = Bench()
     bench.say("ready")
