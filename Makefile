@@ -15,10 +15,12 @@ SOAK_SECONDS ?= 1800
 QUICK_TESTS := $(wildcard tests/test_*.py tests/unit tests/property tests/conformance tests/sim/test_sim.py)
 USABLE := import ensurepip, sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help demo test deep check bench soak clean
+COVERAGE_TESTS ?= tests/unit/core tests/unit/recovery tests/unit/checkpoints
+
+.PHONY: help demo test deep check bench soak clean coverage lint linux darwin pyright imports
 
 help: ## say what there is (the default)
-	@awk -F ' *:.*## ' '/^[a-z]+ *:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ' *:.*## ' '/^[a-z]+ *:.*## / { printf "make %-8s  %s\n", $$1, $$2 }' Makefile
 
 demo: $(INSTALLED) ## train on a local cluster of three daemons, break it, show it heal
 	@$(VENV)/bin/elasticctl demo
@@ -37,11 +39,26 @@ deep: $(INSTALLED) ## the tests that take longer: more nodes, networks, kills
 	@$(PYTHON) -m pytest -m deep $(PYTEST_ARGS)
 
 check: $(INSTALLED) ## format, lint, types, import directions and quick tests that start no process
+	@$(MAKE) --no-print-directory --jobs 3 lint linux darwin pyright imports
+	@$(PYTHON) -m pytest -q $(PARALLEL) -m "not process and not deep" $(QUICK_TESTS)
+
+# The parts of make check that read and do not run. What is known of a file is known per platform.
+lint:
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m ruff check .
-	@$(PYTHON) -m mypy
+
+linux darwin:
+	@$(PYTHON) -m mypy --platform $@ --cache-dir .mypy_cache/$@
+
+pyright:
+	@$(PYTHON) -m pyright --pythonpath $(PYTHON)
+
+imports:
 	@$(VENV)/bin/lint-imports
-	@$(PYTHON) -m pytest -q $(PARALLEL) -m "not process and not deep" $(QUICK_TESTS)
+
+coverage: $(INSTALLED) ## branches of the pure code that COVERAGE_TESTS (its unit tests) do not take
+	@$(PYTHON) -m pytest -q $(PARALLEL) -m "not process and not deep" --cov --cov-report term-missing \
+		$(COVERAGE_TESTS)
 
 bench: $(INSTALLED) ## measure: every tests/benchmarks/bench_*.py in turn
 	@set -e; for script in tests/benchmarks/bench_*.py; do \
