@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, assert_never
 
 import msgpack
 
@@ -19,14 +19,21 @@ from elasticd.checkpoints import manifest
 from elasticd.checkpoints.disk import refusing
 from elasticd.checkpoints.manifest import Stored
 from elasticd.checkpoints.port import Problem, Store
+from elasticd.checkpoints.questions import (
+    HeldShards,
+    Question,
+    RemoveStored,
+    StoredJobs,
+    StoredOfJob,
+    VerifyStored,
+    WantShard,
+)
 from elasticd.errors import ProtocolError, StateError
 from elasticd.types import JobId, NodeId, Stamp
 
-Call = Callable[[Mapping[str, Any], int], int]
-"""Has a request answered into a descriptor; returns the bytes. Raises OperationError."""
+Call = Callable[[Question | WantShard, int], int]
+"""Has a question answered into a descriptor; returns the bytes. Raises OperationError."""
 
-REQUESTS = ("stored_jobs", "stored", "held", "verify", "remove")
-"""What :func:`answer` answers; ``shard`` is served as a file."""
 MAX_SHARDS = 4096
 RUNNING = {"running": True}
 RUNNING_ANSWER: bytes = msgpack.packb(RUNNING)
@@ -40,10 +47,10 @@ class PeerStore:
         self._node, self._call = node, call
 
     def jobs(self) -> list[JobId]:
-        return [JobId(str(job)) for job in self._ask({"what": "stored_jobs"})["jobs"]]
+        return [JobId(str(job)) for job in self._ask(StoredJobs())["jobs"]]
 
     def stored(self, job: JobId) -> list[Stored]:
-        rows = self._ask({"what": "stored", "job": job})["stored"]
+        rows = self._ask(StoredOfJob(job))["stored"]
         where = f"a manifest from {self._node}"
         return [
             Stored(manifest.decode(data, where), tuple(int(index) for index in held))
@@ -53,43 +60,42 @@ class PeerStore:
     def held(
         self, job: JobId, step: int, stamp: Stamp, count: int | None = None
     ) -> tuple[int, ...]:
-        request = {"what": "held", "job": job, "step": step, "stamp": stamp, "count": count}
-        return tuple(int(index) for index in self._ask(request)["held"])
+        said = self._ask(HeldShards(job, step, stamp, count))
+        return tuple(int(index) for index in said["held"])
 
     def open_shard(self, job: JobId, step: int, stamp: Stamp, index: int, count: int) -> BinaryIO:
-        request = {"what": "shard", "job": job, "step": step, "stamp": stamp}
-        return self._fetch({**request, "index": index, "count": count})
+        return self._fetch(WantShard(job, step, stamp, index, count))
 
     def verify(
         self, job: JobId, step: int, stamp: Stamp, index: int | None = None
     ) -> list[Problem]:
-        request = {"what": "verify", "job": job, "step": step, "stamp": stamp, "index": index}
-        while (said := self._ask(request)) == RUNNING:
+        question = VerifyStored(job, step, stamp, index)
+        while (said := self._ask(question)) == RUNNING:
             pass  # Each answer takes seconds.
         return [
             Problem(Path(str(path)), shard, str(reason)) for path, shard, reason in said["problems"]
         ]
 
     def remove(self, job: JobId, step: int, stamp: Stamp) -> None:
-        self._ask({"what": "remove", "job": job, "step": step, "stamp": stamp})
+        self._ask(RemoveStored(job, step, stamp))
 
-    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        with self._fetch(request) as file:
+    def _ask(self, question: Question) -> dict[str, Any]:
+        with self._fetch(question) as file:
             try:
                 said = msgpack.unpackb(file.read(), raw=False)
             except (ValueError, msgpack.UnpackException) as error:
                 raise ProtocolError(f"{self._node} sent no answer: {error}") from None
         if not isinstance(said, dict):
-            raise ProtocolError(f"{self._node} sent no answer to {request['what']}")
+            raise ProtocolError(f"{self._node} sent no answer to {question.kind}")
         if "refused" in said:
             raise StateError(f"{self._node}: {said['refused']}")
         return said
 
-    def _fetch(self, request: Mapping[str, Any]) -> BinaryIO:
+    def _fetch(self, wanted: Question | WantShard) -> BinaryIO:
         with refusing(Path(tempfile.gettempdir())):
             file = nameless_file()
             try:
-                self._call(request, file.fileno())
+                self._call(wanted, file.fileno())
                 file.seek(0)
             except BaseException:
                 file.close()
@@ -97,45 +103,40 @@ class PeerStore:
         return file
 
 
-def answer(store: Store, request: Mapping[str, Any]) -> bytes:
+def answer(store: Store, question: Question) -> bytes:
     """What a :class:`PeerStore` is told of ``store``.
 
     Raises:
-        ProtocolError: the request is none of :data:`REQUESTS`, or lacks something.
+        ProtocolError: no checkpoint is cut like that.
     """
     try:
-        said = _answer(store, request)
+        said = _answer(store, question)
     except StateError as error:
         said = {"refused": str(error)}
-    except (KeyError, TypeError, ValueError) as error:
-        raise ProtocolError(f"bad request: {error!r}") from None
     packed = msgpack.packb(said, use_bin_type=True)
     assert isinstance(packed, bytes)
     return packed
 
 
-def _answer(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:
-    what = request["what"]
-    if what == "stored_jobs":
-        return {"jobs": store.jobs()}
-    job = JobId(str(request["job"]))
-    if what == "stored":
-        found = store.stored(job)
-        return {"stored": [[manifest.encode(s.manifest), list(s.held)] for s in found]}
-    step, stamp = int(request["step"]), Stamp(str(request["stamp"]))
-    match what:
-        case "held":
-            count = request["count"]
+def _answer(store: Store, question: Question) -> dict[str, Any]:
+    match question:
+        case StoredJobs():
+            return {"jobs": store.jobs()}
+        case StoredOfJob(job):
+            found = store.stored(job)
+            return {"stored": [[manifest.encode(s.manifest), list(s.held)] for s in found]}
+        case HeldShards(job, step, stamp, count):
             if count is not None and not 0 <= count <= MAX_SHARDS:
                 raise ProtocolError(f"a checkpoint of {count} shards")
             return {"held": list(store.held(job, step, stamp, count))}
-        case "verify":
-            problems = store.verify(job, step, stamp, request["index"])
+        case VerifyStored(job, step, stamp, index):
+            problems = store.verify(job, step, stamp, index)
             return {"problems": [[str(p.path), p.shard, p.reason] for p in problems]}
-        case "remove":
+        case RemoveStored(job, step, stamp):
             store.remove(job, step, stamp)
             return {}
-    raise ProtocolError(f"nothing is called {what!r}")
+        case _:
+            assert_never(question)
 
 
 def nameless_file() -> BinaryIO:

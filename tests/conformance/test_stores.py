@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +13,9 @@ from elasticd.checkpoints import layout
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.checkpoints.peer import RUNNING_ANSWER, Call, PeerStore, answer
 from elasticd.checkpoints.port import Store
+from elasticd.checkpoints.questions import HeldShards, Question, WantShard
 from elasticd.checkpoints.store import LocalStore
+from elasticd.core.words.bulk import WANTS
 from elasticd.errors import OperationError, ProtocolError, StateError
 from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Stamp
 
@@ -41,18 +41,18 @@ def serving(store: Store) -> Call:
     """As a daemon answers, without a network; a verification takes several answers."""
     asked: list[str] = []
 
-    def call(request: Mapping[str, Any], sink: int) -> int:
-        if request["what"] == "shard":
-            names = ("job", "step", "stamp", "index", "count")
+    def call(wanted: Question | WantShard, sink: int) -> int:
+        if isinstance(wanted, WantShard):
+            w = wanted
             try:
-                with store.open_shard(*(request[name] for name in names)) as file:
+                with store.open_shard(w.job, w.step, w.stamp, w.index, w.count) as file:
                     return os.write(sink, file.read())
             except StateError as error:
                 raise OperationError(str(error)) from None
-        asked.append(request["what"])
+        asked.append(wanted.kind)
         if asked[-3:] != ["verify"] * 3 and asked[-1] == "verify":
             return os.write(sink, RUNNING_ANSWER)
-        return os.write(sink, answer(store, request))
+        return os.write(sink, answer(store, wanted))
 
     return call
 
@@ -160,4 +160,6 @@ def test_a_peer_that_talks_nonsense_is_an_error(said: bytes) -> None:
 def test_a_request_that_is_none_is_an_error(tmp_path: Path) -> None:
     for request in ({"what": "stored"}, {"what": "erase", "job": JOB}, {"what": "held", "job": 1}):
         with pytest.raises(ProtocolError):
-            answer(LocalStore(tmp_path), request)
+            WANTS.decode(request)
+    with pytest.raises(ProtocolError, match="5000 shards"):
+        answer(LocalStore(tmp_path), HeldShards(JOB, 7, STAMP, 5000))

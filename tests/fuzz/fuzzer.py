@@ -13,19 +13,19 @@ import random
 import socket
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from elasticd.core.words.bulk import CHANGING, WANTS
 from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER
 from elasticd.core.words.requests import REQUESTS, ShutDown
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.settings.config import load as load_config
 from elasticd.settings.config import split_address
-from elasticd.shell.network.bulk import CHANGING
 from elasticd.types import NodeId
 from tests.fuzz.frames import Frames
 from tests.fuzz.samples import NAMES, frames
@@ -181,19 +181,11 @@ class Fuzzer:
         return found
 
 
-FETCHES: tuple[Mapping[str, Any], ...] = (
-    {"what": "state", "job": "no-such-job", "step": 1, "stamp": "x"},
-    {"what": "shard", "job": "no-such-job", "step": 1, "stamp": "x", "index": 0, "count": 1},
-    {"what": "log", "job": "no-such-job", "offset": 0},
-    {"what": "archive", "digest": "00"},
-    {"what": "stored_jobs"},
-    {"what": "stored", "job": "no-such-job"},
-    {"what": "held", "job": "no-such-job", "step": 1, "stamp": "x", "count": 3},
-    {"what": "verify", "job": "no-such-job", "step": 1, "stamp": "x", "index": 0},
-    {"what": "remove", "job": "no-such-job", "step": 1, "stamp": "x"},
-    {"what": "chaos", "blow": {"what": "kill", "process": "node", "node": "x", "pid": 0}},
-    {"what": "relay", "node": "x", "request": {"what": "stored_jobs"}},
-    {"what": "relay", "node": "x", "request": {"what": "relay", "node": "x", "request": {}}},
+_RELAYED = {"what": "relay", "node": NAMES[NodeId]}
+FETCHES = (
+    *frames(WANTS),
+    {**_RELAYED, "request": {"what": "stored_jobs"}},
+    {**_RELAYED, "request": {**_RELAYED, "request": {}}},
 )
 HARMFUL = (ShutDown,)
 """Requests that do something whatever they name."""

@@ -6,10 +6,9 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -20,6 +19,7 @@ from elasticd.checkpoints.disk import Head, LocalDisk
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.checkpoints.peer import Call, PeerStore, answer
 from elasticd.checkpoints.port import Store
+from elasticd.checkpoints.questions import Question, WantShard
 from elasticd.checkpoints.sequential import Chunk
 from elasticd.checkpoints.store import LocalStore
 from elasticd.errors import StateError
@@ -236,12 +236,12 @@ class PeerMachine(StoreMachine):
 def serving(store: Store) -> Call:
     """Answers as a daemon does, without a network."""
 
-    def call(request: Mapping[str, Any], sink: int) -> int:
-        if request["what"] == "shard":
-            names = ("job", "step", "stamp", "index", "count")
-            with store.open_shard(*(request[name] for name in names)) as file:
+    def call(wanted: Question | WantShard, sink: int) -> int:
+        if isinstance(wanted, WantShard):
+            w = wanted
+            with store.open_shard(w.job, w.step, w.stamp, w.index, w.count) as file:
                 return os.write(sink, file.read())
-        return os.write(sink, answer(store, request))
+        return os.write(sink, answer(store, wanted))
 
     return call
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from elasticd import archive
-from elasticd.errors import UsageError
+from elasticd.core.words.bulk import WANTS, CutHere, Relay, StrikeHere, WantBlank
+from elasticd.errors import ProtocolError, UsageError
 from elasticd.settings import job
 from elasticd.shell.chaos.inject import Chaos
 from elasticd.shell.control.inventory import Inventory
@@ -66,15 +67,17 @@ class Desk:
         Raises:
             ElasticdError: it can't have that.
         """
-        match request.get("what"):
-            case "chaos":
-                return await self.chaos.serve(request)
-            case "blank":
+        match WANTS.decode(request):
+            case CutHere() | StrikeHere() as wanted:
+                return await self.chaos.serve(wanted)
+            case WantBlank():
                 fd = nameless_file()
                 os.ftruncate(fd, BLANK_BYTES)
                 return fd
-            case _:
-                return await self.states.serve(request)
+            case Relay():
+                raise ProtocolError("it wants what this node only passes on")
+            case wanted:
+                return await self.states.serve(wanted)
 
     async def _submit_file(self, path: Path) -> str:
         if path.parent == self.home.absolute() / "jobs":

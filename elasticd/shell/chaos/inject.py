@@ -12,25 +12,23 @@ import os
 import resource
 import signal
 import sys
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
+from typing import Any, assert_never
 
 import psutil
 import structlog
 
 from elasticd.core.node import Node
+from elasticd.core.words.bulk import Blow, CutHere, CutOrder, OfChaos, StrikeHere
 from elasticd.core.words.children import TO_TRAINER, StrainMemory
-from elasticd.core.words.codec import from_plain
 from elasticd.core.words.requests import (
     CutHow,
     CutLinks,
     LinksCut,
     RankStruck,
-    StrikeKind,
     StrikeRank,
-    StruckProcess,
 )
-from elasticd.errors import OperationError, ProtocolError, UsageError
+from elasticd.errors import OperationError, UsageError
 from elasticd.shell.chaos.cuts import Cutter, LinkCut
 from elasticd.shell.children.server import Child, ChildServer
 from elasticd.shell.children.watch import ChildWatch
@@ -56,28 +54,6 @@ _STRAIN_BYTES = 1 << 30
 Groups = tuple[tuple[NodeId, ...], ...]
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Blow:
-    """What to do to which process. ``pid`` is the rank's trainer or reducer, 0 for a node."""
-
-    what: StrikeKind
-    process: StruckProcess
-    node: NodeId
-    pid: int
-    seconds: float
-    """How long it lasts, for what passes: 0 means for ever."""
-
-
-@dataclass(frozen=True, slots=True)
-class CutOrder:
-    """That ``node`` cuts its links with the nodes ``from_``."""
-
-    node: NodeId
-    from_: tuple[NodeId, ...]
-    how: CutHow
-    seconds: float
 
 
 class Chaos:
@@ -124,21 +100,21 @@ class Chaos:
         if blow.node == self._node.me:
             self._strike(blow)
         else:
-            await self._forward(blow)
+            await self._tell(blow.node, StrikeHere(blow))
         return RankStruck(
             blow.what, blow.process, blow.node, blow.pid, blow.seconds, request.job, request.rank
         )
 
-    async def serve(self, request: dict[str, Any]) -> int:
+    async def serve(self, wanted: OfChaos) -> int:
         """As the node that runs the rank, or has the link: a descriptor with nothing in it."""
-        if "order" in request:
-            await self._obey(_order(request["order"]))
-            return nameless_file()
-        try:
-            blow: Blow = from_plain(Blow, request.get("blow"))
-        except ProtocolError as error:
-            raise OperationError(f"bad request: {error}") from None
-        self._strike(blow)
+        match wanted:
+            case CutHere(order):
+                _require_sense(order)
+                await self._obey(order)
+            case StrikeHere(blow):
+                self._strike(blow)
+            case _:
+                assert_never(wanted)
         return nameless_file()
 
     def _aim(self, request: StrikeRank) -> Blow:
@@ -156,13 +132,10 @@ class Chaos:
             raise OperationError(f"rank {rank['rank']} of {job} has no {process} now")
         return Blow(request.what, process, rank["node"], pid, request.seconds)
 
-    async def _forward(self, blow: Blow) -> None:
-        await self._tell(blow.node, {"what": "chaos", "blow": asdict(blow)})
-
-    async def _tell(self, node: NodeId, request: dict[str, Any]) -> None:
+    async def _tell(self, node: NodeId, wanted: OfChaos) -> None:
         fd = nameless_file()
         try:
-            await self._neighbours.fetch(node, request, fd)
+            await self._neighbours.fetch(node, wanted, fd)
         finally:
             os.close(fd)
 
@@ -186,9 +159,7 @@ class Chaos:
         orders = _orders(groups, how, seconds)
         away = [order for order in orders if order.node != self._node.me]
         # Both ends must agree; what one has agreed to passes by itself.
-        await asyncio.gather(
-            *(self._tell(o.node, {"what": "chaos", "order": asdict(o)}) for o in away)
-        )
+        await asyncio.gather(*(self._tell(order.node, CutHere(order)) for order in away))
         for order in orders:
             if order.node == self._node.me:
                 await self._obey(order)
@@ -293,14 +264,9 @@ def _orders(groups: Groups, how: CutHow, seconds: float) -> list[CutOrder]:
     return orders
 
 
-def _order(plain: dict[str, Any]) -> CutOrder:
-    try:
-        order: CutOrder = from_plain(CutOrder, plain)
-    except ProtocolError as error:
-        raise OperationError(f"bad order: {error}") from None
+def _require_sense(order: CutOrder) -> None:
     if not 0 < order.seconds <= MAX_CUT_SECONDS:
         raise OperationError("bad order")
-    return order
 
 
 def starve(pid: int) -> None:

@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import structlog
 
 from elasticd.core.words import effects as e
+from elasticd.core.words.bulk import WantState
 from elasticd.core.words.children import (
     FROM_REDUCER,
     FROM_TRAINER,
@@ -227,16 +228,15 @@ class Children:
         """Per reducer in a ring its pid, the world and its rank."""
         return [(one.child.pid, *one.ring) for one in self._running.values() if one.ring]
 
-    async def export(self, job: JobId, request: Mapping[str, Any]) -> int:
-        """A descriptor of the safetensors that ``request`` asks for (step, stamp, since, part,
-        parts: docs/protocols.md §1), which the caller closes.
+    async def export(self, job: JobId, wanted: WantState) -> int:
+        """A descriptor of the safetensors that ``wanted`` names, which the caller closes.
 
         Raises:
             OperationError: no trainer of ours has that now.
             ProtocolError: no trainer could answer that.
         """
         trainers = [one for one in self._running.values() if one.job == job]
-        return await self._exports.ask(trainers, request)
+        return await self._exports.ask(trainers, wanted)
 
     def load(
         self, trainer: e.ChildId, generation: Tag, fds: list[int], digests: Sequence[str] = ()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
+from elasticd.core.words.bulk import WantState
 from elasticd.core.words.children import TO_TRAINER, ExportState
-from elasticd.core.words.codec import from_plain
 from elasticd.core.words.effects import ChildId
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.shell.children.running import RunningChild
@@ -24,14 +23,14 @@ class Exports:
         self._serials = 0
         self._open: dict[tuple[ChildId, int], asyncio.Future[int]] = {}
 
-    async def ask(self, trainers: Iterable[RunningChild], request: Mapping[str, Any]) -> int:
+    async def ask(self, trainers: Iterable[RunningChild], wanted: WantState) -> int:
         """A descriptor of what the first trainer that can exports; the caller closes it.
 
         Raises:
             OperationError: no trainer has that now.
             ProtocolError: no trainer could answer that.
         """
-        asked = checked(request)
+        asked = checked(wanted)
         reason = "no trainer"
         for trainer in trainers:
             self._serials += 1
@@ -67,15 +66,12 @@ class Exports:
                 self.refused(asked, serial, "the trainer ended")
 
 
-def checked(request: Mapping[str, Any]) -> ExportState:
+def checked(wanted: WantState) -> ExportState:
     """What a trainer is asked to export: checked here, for it would end of what it can't read.
 
     Raises:
         ProtocolError: it can't.
     """
-    asked: ExportState = from_plain(ExportState, {**request, "serial": 0})
-    if not isinstance(request["job"], str):  # spares are of no job, and have nothing to answer
-        raise ProtocolError("a job's id is text")
-    if not 0 <= asked.part < asked.parts <= _MAX_PARTS:
-        raise ProtocolError(f"there is no part {asked.part} of {asked.parts}")
-    return asked
+    if not 0 <= wanted.part < wanted.parts <= _MAX_PARTS:
+        raise ProtocolError(f"there is no part {wanted.part} of {wanted.parts}")
+    return ExportState(0, wanted.step, wanted.stamp, wanted.since, wanted.part, wanted.parts)

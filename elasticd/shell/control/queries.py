@@ -15,6 +15,7 @@ from elasticd.archive import digest as archive_digest
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
 from elasticd.core.words import requests as r
+from elasticd.core.words.bulk import WantLog
 from elasticd.core.words.codec import from_plain
 from elasticd.core.words.records import JobRecord, Path
 from elasticd.errors import ElasticdError, OperationError, ProtocolError, UsageError
@@ -169,8 +170,7 @@ class Queries:
             return b""
         fd = nameless_file()
         try:
-            wanted = {"what": "log", "job": job, "offset": offset}
-            await self._neighbours.fetch(node, wanted, fd)
+            await self._neighbours.fetch(node, WantLog(job, offset), fd)
             return os.pread(fd, _LOG_READ_BYTES, 0)
         finally:
             os.close(fd)

@@ -9,11 +9,12 @@ from typing import Any
 
 import structlog
 
+from elasticd.core.words.bulk import CHANGING
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.settings.config import split_address
 from elasticd.shell.network import transfer
-from elasticd.shell.network.bulk import CHANGING, Bulk
+from elasticd.shell.network.bulk import Bulk
 from elasticd.shell.network.gate import Gate
 from elasticd.shell.network.hello import ADDRESSES_OF_ONE, HELLO_BYTES, HELLO_SECONDS, Hello
 from elasticd.shell.network.table import PeerTable

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from elasticd.core.words.bulk import WANTS, Relay
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.shell.network import transfer
 from elasticd.shell.network.gate import Gate
@@ -15,8 +16,6 @@ from elasticd.types import NodeId
 
 BLANK_BYTES = 4 << 20
 """What is transferred to measure an address of a peer that has several."""
-CHANGING = ("remove", "chaos", transfer.RELAY)
-"""Fetches that do something or pass such on, which a recording must not do again."""
 
 AddressOf = Callable[[NodeId], str | None]
 """Where a connected node answers; None for others."""
@@ -52,25 +51,25 @@ class Bulk:
         """
         if request.get("cluster") != self.gate.me.cluster_name:
             await transfer.refuse(writer, OperationError("this daemon is of another cluster"))
-        elif request.get("what") == transfer.RELAY:
+        elif request.get("what") == Relay.kind:
             await self._relay(request, writer)
         else:
             await transfer.answer(request, writer, self.serve)
 
     async def _relay(self, request: dict[str, Any], writer: StreamWriter) -> None:
         """Fetch for somebody whose own link to that node is dead."""
-        node, wanted = request.get("node"), request.get("request")
-        if not isinstance(wanted, dict) or wanted.get("what") == transfer.RELAY:
+        asked = WANTS.decode(request)
+        if not isinstance(asked, Relay) or asked.request.get("what") == Relay.kind:
             raise ProtocolError("it wants nothing that can be passed on")
-        address = self.address_of(NodeId(str(node)))
+        address = self.address_of(asked.node)
         try:
             if address is None:
-                raise OperationError(f"{node} is not connected")
+                raise OperationError(f"{asked.node} is not connected")
             self.gate.require_link(address)
         except OperationError as error:
             await transfer.refuse(writer, error)
         else:
-            await transfer.relay(address, self._ours(wanted), writer)
+            await transfer.relay(address, self._ours(asked.request), writer)
 
     def _ours(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return {**request, "cluster": self.gate.me.cluster_name}

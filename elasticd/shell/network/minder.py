@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 
+from elasticd.core.words.bulk import WANTS, WantBlank
 from elasticd.errors import OperationError
 from elasticd.ipc.frames import encode
 from elasticd.shell.network.bulk import BLANK_BYTES
@@ -58,7 +59,7 @@ async def measure(peer: PeerRun, fetch: Fetch) -> None:
         for address in peer.addresses * MEASUREMENTS:
             began = loop.time()
             try:
-                size = await fetch(address, {"what": "blank"}, sink, BLANK_BYTES)
+                size = await fetch(address, WANTS.encode(WantBlank()), sink, BLANK_BYTES)
             except OperationError as error:
                 log.info("address could not be measured", address=address, reason=str(error))
                 continue

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from elasticd.core.words.bulk import WANTS, Relay, Want
 from elasticd.errors import OperationError
-from elasticd.shell.network.transfer import RELAY
 from elasticd.types import NodeId
 
 Fetch = Callable[[str, dict[str, Any], int], Awaitable[int]]
@@ -34,9 +34,9 @@ class Neighbours:
         """The nodes that answer now, without this one."""
         return [node for node in self.living() if node != self.me and self.reaches(node)]
 
-    async def fetch(self, node: NodeId, request: Mapping[str, Any], sink: int) -> int:
-        """Write what ``node`` has for ``request`` to a descriptor; returns the bytes. They come
-        through a third node where the link is dead and the node isn't.
+    async def fetch(self, node: NodeId, wanted: Want, sink: int) -> int:
+        """Write what is ``wanted`` of a node to a descriptor; returns the bytes. They come through
+        a third node where the link is dead and the node isn't.
 
         Raises:
             OperationError: it can't be reached, refuses or goes away.
@@ -46,8 +46,8 @@ class Neighbours:
             raise OperationError(f"{node} is not connected")
         asked, address = way
         if asked != node:
-            request = {"what": RELAY, "node": node, "request": dict(request)}
-        return await self.transfer(address, dict(request), sink)
+            wanted = Relay(node, WANTS.encode(wanted))
+        return await self.transfer(address, WANTS.encode(wanted), sink)
 
     def _way(self, node: NodeId) -> tuple[NodeId, str] | None:
         """Who is to be asked for what it has, and where that one answers."""

@@ -34,8 +34,6 @@ READ_BYTES = 256 * 1024
 """Of frames, at once."""
 _FRAME_HEAD_BYTES = 4
 _CHALLENGE_CHARS = 16
-RELAY = "relay"
-"""What is fetched with ``node`` and ``request``: what that node has for that request."""
 WRONG_SHAPE = (LookupError, TypeError, ValueError, AttributeError)
 """What code raises that takes a frame's fields for what they aren't."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from elasticd import archive
 from elasticd.core.words import effects as e
+from elasticd.core.words.bulk import WantArchive
 from elasticd.core.words.records import JobRecord
 from elasticd.errors import ElasticdError, OperationError, ProtocolError
 from elasticd.shell.network.neighbours import Neighbours
@@ -82,8 +83,7 @@ class Archives:
         for node in self._neighbours.connected():
             fd = nameless_file()
             try:
-                request = {"what": "archive", "digest": digest}
-                await self._neighbours.fetch(node, request, fd)
+                await self._neighbours.fetch(node, WantArchive(digest), fd)
                 os.lseek(fd, 0, os.SEEK_SET)
                 self.keep(b"".join(slices(fd)), digest)
                 return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ from elasticd.checkpoints.disk import LOCAL_DISK, write_beside
 from elasticd.checkpoints.integrity import verified
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.checkpoints.port import Problem
+from elasticd.checkpoints.questions import WantShard
 from elasticd.checkpoints.store import LocalStore
+from elasticd.core.words.bulk import DoubtShard
 from elasticd.errors import DiskError, ElasticdError, OperationError, RotError
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.storage.namelessfile import nameless_file, slices
@@ -167,21 +169,14 @@ class Copies:
             OperationError: no source has it, or none that is right.
             DiskError: this node's disk refuses.
         """
-        request = {
-            "what": "shard",
-            "job": job,
-            "step": step,
-            "stamp": stamp,
-            "index": index,
-            "count": count,
-        }
+        wanted = WantShard(job, step, stamp, index, count)
         reasons = []
         for node in sources:
             if node == self._neighbours.me:
                 continue
             fd = nameless_file()
             try:
-                await self._neighbours.fetch(node, request, fd)
+                await self._neighbours.fetch(node, wanted, fd)
                 os.lseek(fd, 0, os.SEEK_SET)
                 await asyncio.to_thread(keep, fd)
                 return
@@ -189,7 +184,7 @@ class Copies:
                 raise  # ours: another source changes nothing
             except RotError as error:
                 reasons.append(f"{node}: {error}")
-                await self._doubt(node, request)
+                await self._doubt(node, DoubtShard(job, step, stamp, index, count))
             except (ElasticdError, OSError) as error:
                 reasons.append(f"{node}: {error}")
             finally:
@@ -198,11 +193,11 @@ class Copies:
             f"shard {index} of step {step} could not be had: {'; '.join(reasons) or 'no source'}"
         )
 
-    async def _doubt(self, node: NodeId, shard: Mapping[str, Any]) -> None:
+    async def _doubt(self, node: NodeId, doubt: DoubtShard) -> None:
         """Have a peer look at the shard that it sent, now and not when its scrubber comes there."""
         answer = nameless_file()
         try:
-            await self._neighbours.fetch(node, {**shard, "what": "doubt"}, answer)
+            await self._neighbours.fetch(node, doubt, answer)
         except OperationError as error:
             log.info("a peer was not told of a rotten shard", node=node, reason=str(error))
         finally:

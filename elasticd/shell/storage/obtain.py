@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
-from typing import Any
 
+from elasticd.core.words.bulk import WantState
 from elasticd.core.words.records import Wanted
 from elasticd.errors import ElasticdError, OperationError
 from elasticd.shell.network.neighbours import Neighbours
@@ -24,20 +24,14 @@ async def obtain(neighbours: Neighbours, job: JobId, wanted: Wanted) -> list[int
     Raises:
         OperationError: nobody has some part.
     """
-    request = {
-        "what": "state",
-        "job": job,
-        "step": wanted.point.step,
-        "stamp": wanted.point.stamp,
-        "since": wanted.since.stamp if wanted.since is not None else None,
-    }
+    point, since = wanted.point, wanted.since.stamp if wanted.since is not None else None
     parts = 1 if wanted.since is not None else min(len(wanted.holders), _MOST_PARTS)
     found = await asyncio.gather(
         *(
             _one_of(
                 neighbours,
                 wanted.holders[part:] + wanted.holders[:part],
-                {**request, "part": part, "parts": parts},
+                WantState(job, point.step, point.stamp, since, part, parts),
             )
             for part in range(parts)
         ),
@@ -52,15 +46,13 @@ async def obtain(neighbours: Neighbours, job: JobId, wanted: Wanted) -> list[int
     return fds
 
 
-async def _one_of(
-    neighbours: Neighbours, holders: Sequence[NodeId], request: dict[str, Any]
-) -> int:
-    """What the first of ``holders`` that has it answers to a request, in a nameless file."""
+async def _one_of(neighbours: Neighbours, holders: Sequence[NodeId], wanted: WantState) -> int:
+    """What the first of ``holders`` that has it answers, in a nameless file."""
     reasons = []
     for node in holders:
         fd = nameless_file()
         try:
-            await neighbours.fetch(node, request, fd)
+            await neighbours.fetch(node, wanted, fd)
         except (ElasticdError, OSError) as error:
             os.close(fd)
             reasons.append(f"{node}: {error}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,13 @@ import structlog
 from elasticd.checkpoints import peer
 from elasticd.checkpoints.manifest import Stored
 from elasticd.checkpoints.port import Store
+from elasticd.checkpoints.questions import Question, RemoveStored, VerifyStored, WantShard
 from elasticd.checkpoints.retention import KeepLast, policies_of, prunable
 from elasticd.checkpoints.store import LocalStore
 from elasticd.core.words import effects as e
+from elasticd.core.words.bulk import DoubtShard, OfStates, WantArchive, WantLog, WantState
 from elasticd.core.words.records import JobRecord, World
-from elasticd.errors import DiskError, ElasticdError, OperationError, ProtocolError, StateError
+from elasticd.errors import DiskError, ElasticdError, OperationError, StateError
 from elasticd.settings.job import JobSpec
 from elasticd.shell.children.children import Children
 from elasticd.shell.network.neighbours import Neighbours
@@ -26,7 +28,7 @@ from elasticd.shell.storage.archives import Archives
 from elasticd.shell.storage.copies import Copies, Tell
 from elasticd.shell.storage.namelessfile import file_of
 from elasticd.shell.storage.obtain import obtain
-from elasticd.shell.storage.pins import Key, Pins
+from elasticd.shell.storage.pins import Pins
 from elasticd.types import JobId, NodeId, Stamp
 
 _LOG_BYTES = 256 * 1024
@@ -61,7 +63,7 @@ class States:
         """Told of a final shard that a peer could not use."""
         self.grown: Callable[[], object] = lambda: None
         """Told when one more checkpoint is consistent."""
-        self._verifying: dict[tuple[Key, int | None], asyncio.Task[bytes]] = {}
+        self._verifying: dict[VerifyStored, asyncio.Task[bytes]] = {}
         self.store = LocalStore(home / "checkpoints", neighbours.me)
         self.copies = Copies(self.store, neighbours, self.pins, tell)
         self.archives = Archives(home / "archives", neighbours, children.files.work_folder, post)
@@ -88,9 +90,9 @@ class States:
             return _OwnStore(self)
         loop = asyncio.get_running_loop()
 
-        def call(request: Mapping[str, Any], sink: int) -> int:
+        def call(wanted: Question | WantShard, sink: int) -> int:
             # What the loop runs is cancelled with it, which ends this wait too.
-            fetched = self._neighbours.fetch(node, request, sink)
+            fetched = self._neighbours.fetch(node, wanted, sink)
             return asyncio.run_coroutine_threadsafe(_awaited(fetched), loop).result()
 
         return peer.PeerStore(node, call)
@@ -240,55 +242,49 @@ class States:
 
     # --- serving ------------------------------------------------------------------
 
-    async def serve(self, request: dict[str, Any]) -> int:
+    async def serve(self, wanted: OfStates) -> int:
         """A descriptor of what a peer asks for; the caller closes it.
 
         Raises:
             OperationError, StateError: it isn't here.
-            ProtocolError: the request is none.
+            ProtocolError: it can't be anywhere.
         """
         try:
-            match request["what"]:
-                case "state":
-                    return await self._children.export(JobId(request["job"]), request)
-                case "shard":
-                    with self.store.open_shard(*_shard_named(request)) as file:
+            match wanted:
+                case WantState(job):
+                    return await self._children.export(job, wanted)
+                case WantShard(job, step, stamp, index, count):
+                    with self.store.open_shard(job, step, stamp, index, count) as file:
                         return os.dup(file.fileno())
-                case "doubt":
-                    self.doubted(self.store.final_path(*_shard_named(request)))
+                case DoubtShard(job, step, stamp, index, count):
+                    self.doubted(self.store.final_path(job, step, stamp, index, count))
                     return file_of(b"")
-                case "log":
-                    self._record_of(JobId(request["job"]))  # a name that came from elsewhere
-                    return file_of(
-                        self.log_bytes(JobId(request["job"]), request["offset"], _LOG_BYTES)
-                    )
-                case what if what in peer.REQUESTS:
-                    return file_of(await self._answer(request))
-                case "archive":
-                    return self.archives.open(str(request["digest"]))
-        except (KeyError, TypeError) as error:
-            raise ProtocolError(f"bad fetch: {error}") from None
+                case WantLog(job, offset):
+                    self._record_of(job)  # a name that came from elsewhere
+                    return file_of(self.log_bytes(job, offset, _LOG_BYTES))
+                case WantArchive(digest):
+                    return self.archives.open(digest)
+                case _:
+                    return file_of(await self._answer(wanted))
         except OSError as error:
             raise OperationError(str(error)) from None
-        raise ProtocolError(f"nothing is called {request['what']!r}")
 
-    async def _answer(self, request: dict[str, Any]) -> bytes:
+    async def _answer(self, question: Question) -> bytes:
         store = self.store_of(self._neighbours.me)
-        if request["what"] != "verify":
-            answer = await asyncio.to_thread(peer.answer, store, request)
-            if request["what"] == "remove":
-                await self.changed(JobId(request["job"]))
+        if not isinstance(question, VerifyStored):
+            answer = await asyncio.to_thread(peer.answer, store, question)
+            if isinstance(question, RemoveStored):
+                await self.changed(question.job)
             return answer
         # Reading may take longer than a peer waits for the first byte.
-        key = ((request["job"], request["step"], request["stamp"]), request["index"])
-        task = self._verifying.get(key)
+        task = self._verifying.get(question)
         if task is None:
-            task = asyncio.create_task(asyncio.to_thread(peer.answer, store, request))
-            self._verifying[key] = task
+            task = asyncio.create_task(asyncio.to_thread(peer.answer, store, question))
+            self._verifying[question] = task
         await asyncio.wait([task], timeout=_VERIFY_SECONDS)
         if not task.done():
             return peer.RUNNING_ANSWER
-        self._verifying.pop(key, None)
+        self._verifying.pop(question, None)
         return task.result()
 
     def log_bytes(self, job: JobId, offset: int, limit: int) -> bytes:
@@ -310,11 +306,6 @@ class _OwnStore(LocalStore):
 
     def remove(self, job: JobId, step: int, stamp: Stamp) -> None:
         self._states.remove(job, step, stamp)
-
-
-def _shard_named(request: Mapping[str, Any]) -> tuple[JobId, int, Stamp, int, int]:
-    job, stamp = JobId(request["job"]), Stamp(request["stamp"])
-    return job, request["step"], stamp, request["index"], request["count"]
 
 
 async def _awaited(fetched: Awaitable[int]) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from elasticd.core.words.bulk import WANTS, CutHere
 from elasticd.core.words.records import World
 from elasticd.core.words.requests import REQUESTS
 from elasticd.errors import OperationError, ProtocolError, UsageError
@@ -184,8 +185,10 @@ def test_groups_that_are_none(given: Any) -> None:
     ],
 )
 def test_orders_that_are_none(order: dict[str, Any]) -> None:
-    with pytest.raises(OperationError, match="bad order"):
-        chaos._order(order)
+    with pytest.raises((OperationError, ProtocolError), match=r"bad order|CutHere\.order"):
+        wanted = WANTS.decode({"what": "chaos", "order": order})
+        assert isinstance(wanted, CutHere)
+        chaos._require_sense(wanted.order)
 
 
 def test_each_system_has_its_packet_filter() -> None:

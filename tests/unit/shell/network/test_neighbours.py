@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from elasticd.core.words.bulk import WantBlank
 from elasticd.errors import OperationError
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.types import NodeId
@@ -17,18 +18,18 @@ ME, NEAR, FAR = NodeId("me"), NodeId("near"), NodeId("far")
 @pytest.mark.parametrize(
     ("addresses", "via", "asked"),
     [
-        ({FAR: "far:1"}, None, ("far:1", {"what": "state"})),
+        ({FAR: "far:1"}, None, ("far:1", {"what": "blank"})),
         (
             {NEAR: "near:1", FAR: "far:1"},
             NEAR,
-            ("near:1", {"what": "relay", "node": FAR, "request": {"what": "state"}}),
+            ("near:1", {"what": "relay", "node": FAR, "request": {"what": "blank"}}),
         ),
         (
             {NEAR: "near:1"},
             NEAR,
-            ("near:1", {"what": "relay", "node": FAR, "request": {"what": "state"}}),
+            ("near:1", {"what": "relay", "node": FAR, "request": {"what": "blank"}}),
         ),
-        ({FAR: "far:1"}, NEAR, ("far:1", {"what": "state"})),
+        ({FAR: "far:1"}, NEAR, ("far:1", {"what": "blank"})),
         ({NEAR: "near:1"}, None, None),
     ],
     ids=["link", "dead", "gone", "relay gone", "nobody"],
@@ -43,7 +44,7 @@ def test_the_way(
         return 7
 
     found = Neighbours(ME, transfer, addresses.get, lambda: [FAR, ME, NEAR], lambda node: via)
-    fetched = found.fetch(FAR, {"what": "state"}, -1)
+    fetched = found.fetch(FAR, WantBlank(), -1)
     if asked is None:
         assert FAR not in found.connected()
         with pytest.raises(OperationError, match="far is not connected"):

@@ -15,9 +15,11 @@ import pytest
 
 from elasticd.checkpoints import layout, peer
 from elasticd.checkpoints.manifest import Manifest, Shard
+from elasticd.checkpoints.questions import Question
 from elasticd.checkpoints.sequential import write_all
 from elasticd.checkpoints.store import LocalStore
 from elasticd.core.words import effects as e
+from elasticd.core.words.bulk import WANTS, DoubtShard
 from elasticd.errors import OperationError
 from elasticd.shell.children.children import Children
 from elasticd.shell.children.server import ChildServer
@@ -77,8 +79,9 @@ class Node:
     async def _fetch(self, address: str, request: dict[str, Any], sink: int) -> int:
         if not self.peer_answers:
             raise OperationError(f"{address} is away")
-        if request["what"] in peer.REQUESTS:
-            data = peer.answer(self.peer_store, request)
+        wanted = WANTS.decode(request)
+        if isinstance(wanted, Question):
+            data = peer.answer(self.peer_store, wanted)
         else:
             self.asked.append(request)
             data = content(request["step"], request["index"])
@@ -164,9 +167,9 @@ def test_a_shard_that_a_peer_could_not_use_is_read_again(tmp_path: Path) -> None
     async def story(node: Node) -> None:
         node.make(5)
         node.path(5, 1).write_bytes(bytes(len(content(5, 1))))
-        doubt = {"job": JOB, "step": 5, "stamp": stamp_of(5), "index": 1, "count": COUNT}
+        doubt = DoubtShard(JOB, 5, stamp_of(5), 1, COUNT)
         async with node.scrubbed():
-            os.close(await node.states.serve({"what": "doubt", **doubt}))
+            os.close(await node.states.serve(doubt))
             kind, fields = await node.event()
         assert (kind, fields["shard"]) == ("checkpoint_repaired", 1)
         assert node.store.verify(JOB, 5, stamp_of(5)) == []

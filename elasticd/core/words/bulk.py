@@ -1,0 +1,113 @@
+"""What a daemon fetches from another on a connection of its own (docs/protocols.md §4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from elasticd.checkpoints.questions import Question, RemoveStored, WantShard
+from elasticd.core.words.codec import Words
+from elasticd.core.words.requests import CutHow, StrikeKind, StruckProcess
+from elasticd.types import JobId, NodeId, Stamp
+
+
+@dataclass(frozen=True, slots=True)
+class WantState:
+    """Of a trainer: the updates after ``since`` if it has those, else a part of the state."""
+
+    kind: ClassVar = "state"
+    job: JobId
+    step: int
+    stamp: Stamp
+    since: Stamp | None = None
+    part: int = 0
+    parts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DoubtShard:
+    """Brings nothing: a shard that came was rotten, and its holder is to read it again."""
+
+    kind: ClassVar = "doubt"
+    job: JobId
+    step: int
+    stamp: Stamp
+    index: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class WantLog:
+    """What the job's ranks printed there from ``offset`` on."""
+
+    kind: ClassVar = "log"
+    job: JobId
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class WantArchive:
+    kind: ClassVar = "archive"
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class WantBlank:
+    """Bytes that mean nothing, to measure an address."""
+
+    kind: ClassVar = "blank"
+
+
+@dataclass(frozen=True, slots=True)
+class Blow:
+    """What to do to which process. ``pid`` is the rank's trainer or reducer, 0 for a node."""
+
+    what: StrikeKind
+    process: StruckProcess
+    node: NodeId
+    pid: int
+    seconds: float
+    """How long it lasts, for what passes: 0 means for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutOrder:
+    """That ``node`` cuts its links with the nodes ``from_``."""
+
+    node: NodeId
+    from_: tuple[NodeId, ...]
+    how: CutHow
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CutHere:
+    """Brings nothing, as :class:`StrikeHere`."""
+
+    kind: ClassVar = "chaos"
+    order: CutOrder
+
+
+@dataclass(frozen=True, slots=True)
+class StrikeHere:
+    kind: ClassVar = "chaos"
+    blow: Blow
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """What ``node`` has for ``request``, which a third node passes on as it is."""
+
+    kind: ClassVar = "relay"
+    node: NodeId
+    request: dict[str, Any]
+
+
+OfChaos = CutHere | StrikeHere
+OfStates = Question | WantShard | WantState | DoubtShard | WantLog | WantArchive
+Want = OfStates | OfChaos | WantBlank | Relay
+
+WANTS: Words[Want] = Words(Want, key="what")
+
+CHANGING = tuple(kind.kind for kind in (RemoveStored, CutHere, Relay))
+"""By name those that do something or pass such on, which a recording must not do again."""

@@ -1,0 +1,120 @@
+"""What daemons fetch from each other: right requests are read, others refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticd.checkpoints.questions import HeldShards, StoredJobs, VerifyStored, WantShard
+from elasticd.core.words.bulk import (
+    CHANGING,
+    WANTS,
+    Blow,
+    CutHere,
+    CutOrder,
+    Relay,
+    StrikeHere,
+    Want,
+    WantState,
+)
+from elasticd.errors import ProtocolError
+from elasticd.types import JobId, NodeId, Stamp
+from tests.unit.core.words.drawn import ANYTHING, values
+
+JOB, STAMP = JobId("j"), Stamp("s")
+A, B = NodeId("a"), NodeId("b")
+STATE = {"what": "state", "job": "j", "step": 3, "stamp": "s"}
+
+
+@pytest.mark.parametrize(
+    ("want", "frame"),
+    [
+        (StoredJobs(), {"what": "stored_jobs"}),
+        (WantState(JOB, 3, STAMP), {**STATE, "since": None, "part": 0, "parts": 1}),
+        (
+            WantShard(JOB, 3, STAMP, 0, 2),
+            {"what": "shard", "job": "j", "step": 3, "stamp": "s", "index": 0, "count": 2},
+        ),
+        (
+            HeldShards(JOB, 3, STAMP),
+            {"what": "held", "job": "j", "step": 3, "stamp": "s", "count": None},
+        ),
+        (
+            VerifyStored(JOB, 3, STAMP),
+            {"what": "verify", "job": "j", "step": 3, "stamp": "s", "index": None},
+        ),
+        (
+            StrikeHere(Blow("kill", "trainer", A, 7, 0.0)),
+            {
+                "what": "chaos",
+                "blow": {"what": "kill", "process": "trainer", "node": "a", "pid": 7,
+                         "seconds": 0.0},
+            },
+        ),
+        (
+            CutHere(CutOrder(A, (B,), "drop", 2.0)),
+            {
+                "what": "chaos",
+                "order": {"node": "a", "from_": ["b"], "how": "drop", "seconds": 2.0},
+            },
+        ),
+        (
+            Relay(A, {"what": "log", "x": [1, None]}),
+            {"what": "relay", "node": "a", "request": {"what": "log", "x": [1, None]}},
+        ),
+    ],
+)  # fmt: skip
+def test_the_wire_is_as_it_was(want: Want, frame: dict[str, Any]) -> None:
+    assert WANTS.encode(want) == frame
+    assert WANTS.decode({**frame, "t": "fetch", "cluster": "c/1"}) == want
+
+
+@pytest.mark.parametrize(
+    ("frame", "what"),
+    [
+        ({}, "unknown"),
+        ({"what": ["state"]}, "unknown"),
+        ({"what": "stored"}, "StoredOfJob: field job is missing"),
+        ({**STATE, "part": None}, "WantState.part"),
+        ({"what": "relay", "node": "a", "request": "state"}, "Relay.request"),
+        ({"what": "chaos"}, "order is missing; StrikeHere: field blow is missing"),
+        ({"what": "chaos", "blow": {"what": "melt"}}, "Blow.what: 'melt' is none of"),
+    ],
+)
+def test_what_nobody_can_want_is_refused(frame: dict[str, Any], what: str) -> None:
+    with pytest.raises(ProtocolError, match=what):
+        WANTS.decode(frame)
+
+
+def test_a_recording_changes_nothing() -> None:
+    assert sorted(CHANGING) == ["chaos", "relay", "remove"]
+
+
+@pytest.mark.parametrize("kind", WANTS.kinds)
+def test_a_want_survives_the_wire(kind: type[Any]) -> None:
+    @given(values(kind))
+    def survives(word: Any) -> None:
+        assert WANTS.decode(WANTS.encode(word)) == word
+
+    survives()
+
+
+@pytest.mark.parametrize("kind", WANTS.kinds)
+def test_a_want_with_anything_in_a_field_is_read_or_refused(kind: type[Any]) -> None:
+    @given(values(kind), st.data())
+    def holds(word: Any, data: st.DataObject) -> None:
+        plain = WANTS.encode(word)
+        name = data.draw(st.sampled_from(sorted(plain)))
+        if data.draw(st.booleans()):
+            del plain[name]
+        else:
+            plain[name] = data.draw(ANYTHING)
+        try:
+            WANTS.decode(plain)
+        except ProtocolError as error:
+            assert str(error)
+
+    holds()
