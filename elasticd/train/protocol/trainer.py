@@ -41,17 +41,15 @@ from elasticd.errors import GenerationLost
 from elasticd.train.protocol.arrivals import Arrivals
 from elasticd.train.protocol.effects import (
     Cargo,
-    Drop,
     Effect,
-    Export,
     Leave,
     Report,
-    Say,
 )
-from elasticd.train.protocol.lending import Lending, Request, S, U
-from elasticd.train.protocol.retold import Retold
+from elasticd.train.protocol.lending import Request, S, U
+from elasticd.train.protocol.sharing import Held, Sharing
+from elasticd.train.protocol.voice import Voice
 from elasticd.train.world import TrainerWorld
-from elasticd.types import Point, Stamp, Tag, WorkPhase
+from elasticd.types import Point, Tag, WorkPhase
 
 _LEFT = "this world has ended"
 
@@ -68,6 +66,37 @@ class Figures:
     grain_seconds: float
     update_seconds: float
 
+    def told(self, generation: Tag, point: Point, committed: int | None) -> w.TrainerProgress:
+        """The word for them."""
+        return w.TrainerProgress(
+            generation=generation,
+            step=point.step,
+            stamp=point.stamp,
+            committed=committed,
+            loss=self.loss,
+            phase=self.phase,
+            steps_per_second=self.steps_per_second,
+            memory_bytes=self.memory_bytes,
+            metrics=dict(self.metrics),
+            grain_seconds=self.grain_seconds,
+            update_seconds=self.update_seconds,
+        )
+
+
+@dataclass(slots=True)
+class Halting:
+    """``step`` is the one to go no further than; -1: none."""
+
+    step: int = -1
+
+    def order(self, world: TrainerWorld, step: int, at: int | None) -> None:
+        """One that comes when we are ``at`` a later step is not obeyed: our progress shows."""
+        self.step = step if at is None or at < step else -1
+        if self.step >= 0:
+            # It is stored, and if we go on after all, the others at their own times.
+            every = world.writes.every_at(step + 1)
+            world.writes.changes.extend([(step, 1), (step + 1, every)])
+
 
 @dataclass(slots=True)
 class Visit:
@@ -77,25 +106,6 @@ class Visit:
     settled: bool = False
 
 
-@dataclass(slots=True)
-class Held(Generic[S]):
-    """The state in place; ``readable`` while nothing changes it."""
-
-    point: Point | None = None
-    committed: int | None = None
-    readable: S | None = None
-    updating: bool = False
-    replays: bool = False
-    """Updates of others can be applied to it."""
-    freezes: tuple[int, ...] = ()
-    """To be answered when the update is done."""
-
-    @property
-    def at(self) -> int | None:
-        """The step that it is of, or is about to be."""
-        return None if self.point is None else self.point.step + self.updating
-
-
 class TrainerProtocol(Generic[S, U]):
     """``S`` is what the driver has as a state, ``U`` as an update."""
 
@@ -103,27 +113,22 @@ class TrainerProtocol(Generic[S, U]):
         self.held: Held[S] = Held()
         self.arrivals = Arrivals()
         self.may_run = self.released = False
-        self.halt_step = -1
-        """The step to go no further than; -1: none."""
+        self.halting = Halting()
         self._visit: Visit | None = None
-        self._lending: Lending[S, U] = Lending()
-        self._retold = Retold()
-        self._effects: list[Effect] = []
+        self._voice = Voice()
+        self._sharing: Sharing[S, U] = Sharing(self._voice, self.held)
         self._frozen = 0
         self._short = False
-        self._exports: list[Request] = []
         self._probed: Tag | None = None
         self._verdict: Tag | None = None
 
     def effects(self) -> list[Effect]:
         """What is to be done since the last call."""
-        taken, self._effects = self._effects, []
-        return taken
+        return self._voice.taken()
 
     def say(self, word: w.FromTrainer) -> None:
         """Say what nothing else here depends on."""
-        self._retold.said(word)
-        self._effects.append(Say(word))
+        self._voice.say(word)
 
     # --- the daemon -------------------------------------------------------------------------------
 
@@ -135,25 +140,26 @@ class TrainerProtocol(Generic[S, U]):
             case w.GiveWorld():
                 self._offer(TrainerWorld.of(word), cargo)
             case w.LoadState():
-                self._drop(self.arrivals.bring(word, cargo))
+                self._voice.drop(self.arrivals.bring(word, cargo))
             case w.TakeState():
                 self._deliver(word, cargo)
-            case w.LendState(generation, step, log):
-                self._lend(generation, step, log)
+            case w.LendState(generation):
+                if (world := self._world_of(generation)) is not None:
+                    self._sharing.order(world, word)
             case w.ExportState(serial, step, stamp, since, part, parts):
-                self._exports.append(Request(serial, step, stamp, since, part, parts))
-                self._serve_exports()
+                self._sharing.ask(Request(serial, step, stamp, since, part, parts))
             case w.TellVerdict(generation):
                 self._verdict = generation
-                self._retold.judged()
+                self._voice.retold.judged()
             case w.SetInterval(generation, every, step):
                 if (world := self._world_of(generation)) is not None:
                     world.writes.changes.append((step, every))
             case w.HaltAt(generation, step):
-                self._order_halt(generation, step)
+                if (world := self._world_of(generation)) is not None:
+                    self.halting.order(world, step, self.held.at)
             case w.ReleaseTrainer():
                 self.released = True
-                self._retold.released()
+                self._voice.retold.released()
             case w.RunScript():
                 self.may_run = True
             case w.TrimMemory() | w.StrainMemory() | w.Alive():
@@ -165,15 +171,15 @@ class TrainerProtocol(Generic[S, U]):
         """The first words to a daemon that was restarted. What the old one had asked for is void,
         and what it had not heard yet is among them."""
         self.held.freezes = ()
-        self._exports.clear()
-        return self._retold.again(self.progress(figures))
+        self._sharing.forget_requests()
+        return self._voice.retold.again(self.progress(figures))
 
     def _freeze(self, serial: int) -> None:
         self._leave()
         self._frozen = serial
-        self._retold.frozen()
-        self._retold.asked(serial)
-        self._drop(self.arrivals.freeze())
+        self._voice.retold.frozen()
+        self._voice.retold.asked(serial)
+        self._voice.drop(self.arrivals.freeze())
         if self.held.updating:
             self.held.freezes = (*self.held.freezes, serial)
         else:
@@ -181,65 +187,20 @@ class TrainerProtocol(Generic[S, U]):
 
     def _answer_freeze(self, serial: int) -> None:
         held = self.held
-        gives = tuple(self._lending.starts)
+        gives = tuple(self._sharing.lending.starts)
         self.say(w.TrainerHolds(serial, held.point, held.committed, gives, held.replays))
 
     def _offer(self, world: TrainerWorld, cargo: Cargo) -> None:
         self._leave()
-        self._drop(self.arrivals.offer(world, cargo))
-        self._retold.given(world.generation, world.state != "load")
+        self._voice.drop(self.arrivals.offer(world, cargo))
+        self._voice.retold.given(world.generation, world.state != "load")
 
     def _deliver(self, word: w.TakeState, cargo: Cargo) -> None:
-        self._retold.asked(word.serial)
+        self._voice.retold.asked(word.serial)
         if word.serial < self._frozen:
-            self._drop([cargo])  # what we hold was told since, and must not change
+            self._voice.drop([cargo])  # what we hold was told since, and must not change
         else:
-            self._drop(self.arrivals.deliver(word, cargo))
-
-    def _lend(self, generation: Tag, step: int | None, log: bool) -> None:
-        world = self._world_of(generation)
-        if world is None:
-            return
-        self._lending.order(generation, step, log)
-        if step is None:
-            return
-        if world.relief:
-            self._refuse_to_lend(step, "memory is short", never=True)
-        elif reason := self._lending.refuses(self.held.at):
-            self._refuse_to_lend(step, reason, never=not self._lending.gives)
-
-    def _refuse_to_lend(self, step: int, reason: str, *, never: bool) -> None:
-        self._lending.drop()
-        if self._visit is not None:
-            generation = self._visit.world.generation
-            self.say(w.TrainerLends(generation, step, Stamp(""), reason, never))
-
-    def _serve_exports(self) -> None:
-        requests, self._exports = self._exports, []
-        for request in requests:
-            readable = self.held.readable
-            given = self._lending.answer(request, readable)
-            if given is not None:
-                self._effects.append(Export(request.serial, given))
-            elif readable is None and self.held.point is not None:
-                self._exports.append(request)  # not yet readable; hold() comes back to it
-            else:
-                reason = f"this trainer holds {readable and readable.point}"
-                self.say(w.TrainerNotExported(request.serial, reason))
-
-    def _order_halt(self, generation: Tag, step: int) -> None:
-        """One that comes too late is not obeyed: our progress shows."""
-        world, at = self._world_of(generation), self.held.at
-        if world is None:
-            return
-        self.halt_step = step if at is None or at < step else -1
-        if self.halt_step >= 0:
-            # It is stored, and if we go on after all, the others at their own times.
-            every = world.writes.every_at(step + 1)
-            world.writes.changes.extend([(step, 1), (step + 1, every)])
-
-    def _drop(self, void: list[Cargo]) -> None:
-        self._effects.extend(Drop(cargo) for cargo in void)
+            self._voice.drop(self.arrivals.deliver(word, cargo))
 
     # --- the training thread: worlds --------------------------------------------------------------
 
@@ -268,7 +229,7 @@ class TrainerProtocol(Generic[S, U]):
         visit, self._visit = self._visit, None
         if visit is None:
             return None
-        self._effects.append(Leave())
+        self._voice.do(Leave())
         return visit.world
 
     @property
@@ -282,7 +243,7 @@ class TrainerProtocol(Generic[S, U]):
         taken = self.arrivals.take_world()
         if taken is None:
             return self.arrivals.take_delivery()
-        self._visit, self.halt_step = Visit(taken[0]), -1
+        self._visit, self.halting = Visit(taken[0]), Halting()
         self._short = taken[0].relief > 0
         return taken
 
@@ -337,17 +298,16 @@ class TrainerProtocol(Generic[S, U]):
     def _settle(self) -> None:
         if self._visit is not None:
             self._visit.settled = True
-        self._effects.append(Report())
+        self._voice.do(Report())
 
     def hold(self, readable: S, *, loaded: bool = False) -> None:
         """The state in place can be read; ``loaded``: it is the one that the world starts from."""
         self.held.readable = readable
         point, world = readable.point, self.world
-        if world is not None and self._lending.holds(readable, world.generation):
-            self.say(w.TrainerLends(world.generation, point.step, point.stamp))
+        self._sharing.holds(readable, world)
         if world is not None and loaded:
             self.say(w.TrainerLoaded(world.generation, point.step, point.stamp))
-        self._serve_exports()
+        self._sharing.serve()
 
     def begin_update(self) -> None:
         """An update begins, or GenerationLost."""
@@ -369,12 +329,12 @@ class TrainerProtocol(Generic[S, U]):
 
     def end_update(self, point: Point, update: U | None) -> None:
         """A step was applied; None: its update is given to nobody."""
-        self._lending.applied(update, None if self.world is None else self.world.generation)
+        self._sharing.lending.applied(update, None if self.world is None else self.world.generation)
         self._put(point)
 
     def end_load(self, point: Point) -> None:
         """A state from elsewhere is in place. What was committed before belonged to another."""
-        self._lending.drop()
+        self._sharing.lending.drop()
         self.held.committed = None
         self._put(point)
 
@@ -406,23 +366,19 @@ class TrainerProtocol(Generic[S, U]):
         """Whether updates are all that makes a state here: so that others may apply ours, and we
         theirs."""
         self.held.replays = takes
-        lending = self._lending
-        if lending.gives and not gives:
-            lending.gives = False
-            if lending.lends:
-                self._refuse_to_lend(-1, lending.refuses(None), never=True)
+        self._sharing.gives_updates(self.world, gives)
 
     # --- the training thread: steps ---------------------------------------------------------------
 
     def commit(self, step: int) -> None:
         """Every member has applied it; or GenerationLost."""
-        self._lending.committed(self.current().generation)
+        self._sharing.lending.committed(self.current().generation)
         self.held.committed = step
-        self._effects.append(Report())
+        self._voice.do(Report())
 
     def is_halted(self, step: int) -> bool:
         """Whether to go no further than this step, for now."""
-        return self._visit is not None and self.halt_step == step
+        return self._visit is not None and self.halting.step == step
 
     def probe(self, result: w.TrainerProbed) -> None:
         """Tell, once in a world, what the first grain and update came to; or GenerationLost."""
@@ -451,16 +407,4 @@ class TrainerProtocol(Generic[S, U]):
         visit, point = self._visit, self.held.point
         if visit is None or not visit.settled or point is None:
             return None
-        return w.TrainerProgress(
-            generation=visit.world.generation,
-            step=point.step,
-            stamp=point.stamp,
-            committed=self.held.committed,
-            loss=figures.loss,
-            phase=figures.phase,
-            steps_per_second=figures.steps_per_second,
-            memory_bytes=figures.memory_bytes,
-            metrics=dict(figures.metrics),
-            grain_seconds=figures.grain_seconds,
-            update_seconds=figures.update_seconds,
-        )
+        return figures.told(visit.world.generation, point, self.held.committed)

@@ -1,0 +1,87 @@
+"""What a trainer does beside training: writes checkpoints and exports, computes digests."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import mlx.core as mx
+import psutil
+
+from elasticd.checkpoints.codec import write_memory
+from elasticd.core.words import children as w
+from elasticd.errors import StateError
+from elasticd.settings.job import JobSpec
+from elasticd.train import threads
+from elasticd.train.protocol.lending import Given
+from elasticd.train.states.exports import contents
+from elasticd.train.states.state import Snapshot
+from elasticd.train.states.updates import Update
+from elasticd.train.states.writer import CheckpointWriter, Task, mode_of
+from elasticd.train.steps.layout import vector_digest
+from elasticd.train.world import TrainerWorld
+
+
+class Background:
+    """Each thing in a thread of its own, which ends with what it has to say."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        say: Callable[[w.FromTrainer], None],
+        send_file: Callable[[w.FromTrainer, int], None],
+        note: Callable[[Mapping[str, float | str]], None],
+    ) -> None:
+        """``send_file`` sends a descriptor along; ``note`` shows a figure to the user."""
+        self._spec, self._say, self._send_file = spec, say, send_file
+        self._verifier: threading.Thread | None = None
+        self.writer = CheckpointWriter(say, note)
+
+    def export(self, serial: int, given: Given[Snapshot, Update]) -> None:
+        threads.start("export", partial(self._export, serial, given))
+
+    def _export(self, serial: int, given: Given[Snapshot, Update]) -> None:
+        try:
+            fd = write_memory(*contents(given))
+        except StateError as error:
+            self._say(w.TrainerNotExported(serial, str(error)))
+            return
+        try:
+            size = os.fstat(fd).st_size
+            self._send_file(w.TrainerExported(serial, given.step, given.stamp, size), fd)
+        finally:
+            os.close(fd)
+
+    def checkpoint(
+        self,
+        world: TrainerWorld,
+        snapshot: Snapshot,
+        stall_seconds: float,
+        halt_step: int,
+        metric: float | None,
+    ) -> None:
+        """``metric`` is the figure by which the best checkpoint is kept, as it is now."""
+        must = snapshot.point.step in (self._spec.train.steps, world.point.step, halt_step)
+        available = psutil.virtual_memory().available
+        mode = mode_of(self._spec.checkpoint.snapshot, snapshot.bytes, available)
+        self.writer.submit(Task(world, snapshot, stall_seconds, mode, must, metric))
+
+    def verify(self, world: TrainerWorld, snapshot: Snapshot) -> None:
+        """Unless one is still at it."""
+        if self._verifier is None or not self._verifier.is_alive():
+            self._verifier = threads.start("verify", partial(self._verify, world, snapshot))
+
+    def _verify(self, world: TrainerWorld, snapshot: Snapshot) -> None:
+        point, digest = snapshot.point, snapshot.check()
+        self._say(w.TrainerDigest(world.generation, point.step, point.stamp, digest))
+
+    def rechecked(
+        self, world: TrainerWorld, step: int, grain: int, vector: Sequence[mx.array]
+    ) -> None:
+        def tell() -> None:
+            digest = vector_digest(vector)
+            self._say(w.TrainerRechecked(world.generation, step, grain, digest))
+
+        threads.start("recheck", tell)

@@ -1,0 +1,93 @@
+"""States and updates for others: what is ordered to be kept, what is asked for, what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic
+
+from elasticd.core.words.children import LendState, TrainerLends, TrainerNotExported
+from elasticd.train.protocol.effects import Export
+from elasticd.train.protocol.lending import Lending, Request, S, U
+from elasticd.train.protocol.voice import Voice
+from elasticd.train.world import TrainerWorld
+from elasticd.types import Point, Stamp
+
+
+@dataclass(slots=True)
+class Held(Generic[S]):
+    """The state in place; ``readable`` while nothing changes it."""
+
+    point: Point | None = None
+    committed: int | None = None
+    readable: S | None = None
+    updating: bool = False
+    replays: bool = False
+    """Updates of others can be applied to it."""
+    freezes: tuple[int, ...] = ()
+    """To be answered when the update is done."""
+
+    @property
+    def at(self) -> int | None:
+        """The step that it is of, or is about to be."""
+        return None if self.point is None else self.point.step + self.updating
+
+
+class Sharing(Generic[S, U]):
+    """What a trainer gives of what it holds."""
+
+    def __init__(self, voice: Voice, held: Held[S]) -> None:
+        self.lending: Lending[S, U] = Lending()
+        self._voice, self._held = voice, held
+        self._requests: list[Request] = []
+
+    def order(self, world: TrainerWorld, word: LendState) -> None:
+        """Keep, in this world, what the daemon wants; or say why not."""
+        step, lending = word.step, self.lending
+        lending.order(word.generation, step, word.log)
+        if step is None:
+            return
+        if world.relief:
+            self._refuse(world, step, "memory is short", never=True)
+        elif reason := lending.refuses(self._held.at):
+            self._refuse(world, step, reason, never=not lending.gives)
+
+    def _refuse(self, world: TrainerWorld | None, step: int, reason: str, *, never: bool) -> None:
+        self.lending.drop()
+        if world is not None:
+            self._voice.say(TrainerLends(world.generation, step, Stamp(""), reason, never))
+
+    def gives_updates(self, world: TrainerWorld | None, gives: bool) -> None:
+        """Whether updates are all that makes a state; it never comes back once it was not."""
+        lending = self.lending
+        if lending.gives and not gives:
+            lending.gives = False
+            if lending.lends:
+                self._refuse(world, -1, lending.refuses(None), never=True)
+
+    def holds(self, readable: S, world: TrainerWorld | None) -> None:
+        """A state is in place, which may be the one that was ordered."""
+        if world is not None and self.lending.holds(readable, world.generation):
+            point = readable.point
+            self._voice.say(TrainerLends(world.generation, point.step, point.stamp))
+
+    def ask(self, request: Request) -> None:
+        self._requests.append(request)
+        self.serve()
+
+    def serve(self) -> None:
+        """Answer what can be answered; the rest waits until the state in place can be read."""
+        requests, self._requests = self._requests, []
+        for request in requests:
+            readable = self._held.readable
+            given = self.lending.answer(request, readable)
+            if given is not None:
+                self._voice.do(Export(request.serial, given))
+            elif readable is None and self._held.point is not None:
+                self._requests.append(request)
+            else:
+                reason = f"this trainer holds {readable and readable.point}"
+                self._voice.say(TrainerNotExported(request.serial, reason))
+
+    def forget_requests(self) -> None:
+        """Who asked has gone."""
+        self._requests.clear()
