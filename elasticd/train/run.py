@@ -21,7 +21,7 @@ from elasticd.train.states.state import TrainingState, model_tree
 from elasticd.train.states.trees import arrays
 from elasticd.train.steps import randomness
 from elasticd.train.steps.data import Collate, StreamSource, source_of, stack
-from elasticd.train.steps.engine import Engine
+from elasticd.train.steps.runner import StepRunner
 from elasticd.train.steps.sampling import Batches
 from elasticd.train.steps.seat import HOST
 from elasticd.train.steps.step import Step
@@ -80,13 +80,13 @@ class Run:
         self._model, self._optimizer, self._loss = model, optimizer, loss
         self._clip_norm = clip_norm
         self._state = TrainingState(model, optimizer)
-        self._engine = Engine(self._seat, self._state, self._cut)
+        self._runner = StepRunner(self._seat, self._state, self._cut)
         if isinstance(self._source, StreamSource) and self._source.has_state:
-            self._state.track(STREAM, _StreamState(self._source, self._engine))
+            self._state.track(STREAM, _StreamState(self._source, self._runner))
         self._looping = False
         self._loss_and_grad = value_and_grad(model, loss) if loss is not None else None
         if loss is not None:
-            self._engine.rehearse = self._rehearse
+            self._runner.can_rehearse(self._rehearse)
         self._join()
 
     def _cut(self, micro: int) -> None:
@@ -97,12 +97,12 @@ class Run:
         randomness.seed_grain(spec.train.seed, 1, 0)
         grain0 = self._collate(self._source.samples(1, 0))
         self._seat.at_run(fingerprint(spec, self._state, self._source, grain0, self._clip_norm))
-        if not self._engine.enter():
+        if not self._runner.enter():
             raise OperationError("the job has ended")
-        randomness.seed_body(spec.train.seed, self._engine.step - 1)
+        randomness.seed_body(spec.train.seed, self._runner.step - 1)
 
     def _rehearse(self, grains: Iterator[int]) -> None:
-        step = Step(self._engine, self._source, self._collate, self._optimizer)
+        step = Step(self._runner, self._source, self._collate, self._optimizer)
         with contextlib.suppress(GenerationLost):  # memory ran out: those who wait shall see it
             self._compute(step, step.rehearsal(grains))
 
@@ -135,8 +135,8 @@ class Run:
 
     @property
     def _world(self) -> TrainerWorld:
-        assert self._engine.world is not None
-        return self._engine.world
+        assert self._runner.world is not None
+        return self._runner.world
 
     @property
     def output_dir(self) -> Path:
@@ -189,14 +189,14 @@ class Run:
         if self._looping:
             raise UsageError("a run can be looped over once")
         self._looping = True
-        engine = self._engine
+        runner = self._runner
         while True:
-            engine.end_body()
-            if engine.finished:
-                if engine.finish():
+            runner.end_body()
+            if runner.finished:
+                if runner.finish():
                     return
                 continue
-            step = Step(engine, self._source, self._collate, self._optimizer)
+            step = Step(runner, self._source, self._collate, self._optimizer)
             yield step
             if not step.applied:
                 raise UsageError(f"the loop's body did not call step.apply() for {step}")
@@ -226,11 +226,11 @@ STREAM = "elasticd.stream"
 class _StreamState:
     """The position of the data stream, as tracked state."""
 
-    def __init__(self, source: StreamSource, engine: Engine) -> None:
-        self._source, self._engine = source, engine
+    def __init__(self, source: StreamSource, runner: StepRunner) -> None:
+        self._source, self._runner = source, runner
 
     def state_dict(self) -> dict[str, Any]:
-        return self._source.state(self._engine.step - 1)
+        return self._source.state(self._runner.step - 1)
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         self._source.load_state(saved)

@@ -257,7 +257,7 @@ class TrainerProtocol(Generic[S, U]):
         return self.arrivals.take_state()
 
     def spoilt(self, reason: str) -> None:
-        """Better files are to come; or GenerationLost."""
+        """The files are; better ones are to come; or GenerationLost."""
         self.say(w.TrainerSpoilt(self.current().generation, reason))
 
     def unloaded(self, reason: str) -> None:
@@ -330,25 +330,23 @@ class TrainerProtocol(Generic[S, U]):
     def end_update(self, point: Point, update: U | None) -> None:
         """A step was applied; None: its update is given to nobody."""
         self._sharing.lending.applied(update, None if self.world is None else self.world.generation)
-        self._put(point)
+        self._end(point)
 
     def end_load(self, point: Point) -> None:
         """A state from elsewhere is in place. What was committed before belonged to another."""
         self._sharing.lending.drop()
         self.held.committed = None
-        self._put(point)
+        self._end(point)
 
     def give_up_update(self) -> None:
         """It ends with the state as it was, if it had begun at all."""
         self._end()
 
-    def _put(self, point: Point) -> None:
-        self.held.point = point
-        self._settle()
-        self._end()
-
-    def _end(self) -> None:
+    def _end(self, point: Point | None = None) -> None:
         held = self.held
+        if point is not None:
+            held.point = point
+            self._settle()
         held.updating = False
         serials, held.freezes = held.freezes, ()
         for serial in serials:

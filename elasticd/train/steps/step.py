@@ -11,8 +11,8 @@ import mlx.core as mx
 from elasticd.errors import GenerationLost, OperationError, UsageError
 from elasticd.train.steps import randomness
 from elasticd.train.steps.data import Collate, Source
-from elasticd.train.steps.engine import Engine
 from elasticd.train.steps.layout import Reduced
+from elasticd.train.steps.runner import StepRunner
 
 
 class Step:
@@ -23,10 +23,12 @@ class Step:
     state, and goes on with the step that is theirs.
     """
 
-    def __init__(self, engine: Engine, source: Source, collate: Collate, optimizer: Any) -> None:
-        self._engine, self._source, self._collate = engine, source, collate
+    def __init__(
+        self, runner: StepRunner, source: Source, collate: Collate, optimizer: Any
+    ) -> None:
+        self._runner, self._source, self._collate = runner, source, collate
         self._optimizer = optimizer
-        self._number = engine.step
+        self._number = runner.step
         self._grain: int | None = None
         self._samples = 0
         self._begun = False
@@ -94,24 +96,24 @@ class Step:
         if self._begun:
             raise UsageError("step.micro_batches() can be looped over once")
         self._begun = True
-        while not self._engine.finished:
-            self._number = self._engine.step
+        while not self._runner.finished:
+            self._number = self._runner.step
             try:
-                for grain in self._engine.grain_numbers():
+                for grain in self._runner.grain_numbers():
                     yield self._fetch(grain)
                     if self._grain is not None:
                         raise UsageError(
                             "a batch of step.micro_batches() was not given to step.accumulate()"
                         )
-                self._reduced = self._engine.reduce()
+                self._reduced = self._runner.reduce()
             except GenerationLost:
-                if not self._engine.enter():
+                if not self._runner.enter():
                     raise OperationError("the job has ended") from None
                 continue
             self._gradients = self._reduced.gradients
             return
         self._late = True
-        self._gradients = self._engine.zero_gradients()
+        self._gradients = self._runner.zero_gradients()
 
     def rehearsal(self, grains: Iterator[int]) -> Iterator[Any]:
         """The batches of ``grains``, before there is a world that trains."""
@@ -119,14 +121,14 @@ class Step:
             yield self._fetch(grain)
 
     def _fetch(self, grain: int) -> Any:
-        randomness.seed_grain(self._engine.seed, self._number, grain)
-        self._engine.seat.phase("data")
+        randomness.seed_grain(self._runner.seed, self._number, grain)
+        self._runner.seat.phase("data")
         try:
-            self._engine.seat.strain()
+            self._runner.seat.strain()
             samples = self._source.samples(self._number, grain)
             batch = self._collate(samples)
             self._grain, self._samples = grain, len(samples)
-            self._engine.seat.phase("compute")
+            self._runner.seat.phase("compute")
             return batch
         except (RuntimeError, MemoryError) as error:
             if not self.ran_out(error):
@@ -136,7 +138,7 @@ class Step:
     def ran_out(self, error: Exception) -> bool:
         """Whether ``error`` says that an allocation failed, and somebody takes care of that: the
         batch is dropped then, and the step goes on with less memory."""
-        if not self._engine.ran_out(error):
+        if not self._runner.ran_out(error):
             return False
         self._grain = None
         return True
@@ -163,7 +165,7 @@ class Step:
         grain, self._grain = self._grain, None
         loss = loss if isinstance(loss, mx.array) else mx.array(loss)
         weight = weight.reshape(()) if isinstance(weight, mx.array) else weight
-        self._engine.accumulate(grain, loss.reshape(()), weight, grads)
+        self._runner.accumulate(grain, loss.reshape(()), weight, grads)
 
     def apply(self, optimizer: Any = None) -> None:
         """Update the model with ``step.grads``, and commit the step.
@@ -183,7 +185,7 @@ class Step:
             reduced, gradients = self._result("step.apply()"), self._gradients
             self._gradients = None
             self._reduced = replace(reduced, state={}, gradients=None)  # the step may live longer
-            self._overtaken = not self._engine.apply(reduced, optimizer, gradients)
+            self._overtaken = not self._runner.apply(reduced, optimizer, gradients)
         self._applied = True
 
     def _result(self, what: str) -> Reduced:

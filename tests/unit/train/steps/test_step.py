@@ -8,13 +8,13 @@ from typing import Any, cast
 import pytest
 
 from elasticd.train.steps.data import stack
-from elasticd.train.steps.engine import Engine
 from elasticd.train.steps.layout import Reduced
+from elasticd.train.steps.runner import StepRunner
 from elasticd.train.steps.step import Step
 
 
-class FakeEngine:
-    """An engine of whose step others computed every grain; ``stays``: what apply says."""
+class FakeRunner:
+    """A runner of whose step others computed every grain; ``stays``: what apply says."""
 
     finished = False
     step = 26
@@ -35,7 +35,7 @@ class FakeEngine:
 @pytest.mark.parametrize("stays", [True, False])
 def test_a_step_whose_state_was_replaced_meanwhile_is_late(stays: bool) -> None:
     # Else the body after step 26 would run with the state of, say, step 44.
-    step = Step(cast(Engine, FakeEngine(stays)), cast(Any, None), stack, object())
+    step = Step(cast(StepRunner, FakeRunner(stays)), cast(Any, None), stack, object())
     for _ in step.micro_batches():
         raise AssertionError("nothing is to be computed here")
     assert not step.late

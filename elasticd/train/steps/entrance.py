@@ -1,0 +1,191 @@
+"""How a trainer comes to hold the state from which a world starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import mlx.core as mx
+
+from elasticd.checkpoints.codec import read_tensors
+from elasticd.errors import GenerationLost, MismatchError, RotError, StateError
+from elasticd.train.states.imports import read_parameters
+from elasticd.train.states.state import Loaded
+from elasticd.train.states.updates import Update, check_follow, unpacked
+from elasticd.train.steps import randomness
+from elasticd.train.steps.grains import Grains
+from elasticd.train.steps.relief import Relief
+from elasticd.train.steps.seat import Delivery, Files
+from elasticd.train.steps.standing import Standing
+from elasticd.train.world import TrainerWorld
+from elasticd.types import Point
+
+
+@dataclass(frozen=True)
+class Brought:
+    """A state from elsewhere: as a whole, or by the updates that lead to it from ours."""
+
+    point: Point
+    loaded: Loaded | None = None
+    updates: Sequence[Update] = ()
+
+
+class Entrance:
+    """Puts states in place."""
+
+    def __init__(self, standing: Standing, grains: Grains) -> None:
+        self._standing, self._grains = standing, grains
+        self._seat, self._state = standing.seat, standing.state
+        self._relief = Relief(standing.state.model)
+        self.rehearse: Callable[[Iterator[int]], None] | None = None
+        """Computes grains before there is a world; None: only the script's own code can."""
+
+    def settle(self, world: TrainerWorld) -> None:
+        """Hold the state from which ``world`` starts.
+
+        Raises:
+            GenerationLost: this process can't, or the world has ended already.
+        """
+        self._relief.apply(world.relief)
+        self._grains.recut(world.micro or self._seat.spec.batch.micro)
+        match world.state:
+            case "init":
+                self._initialise(world)
+            case "load":
+                self._load(world)
+            case _:
+                self._keep(world)
+        self._grains.aim(world, world.point.step + 1)
+
+    def _initialise(self, world: TrainerWorld) -> None:
+        held = self._standing.point
+        if held is not None and held.step != 0:
+            self._refuse(f"this trainer holds step {held.step}, not the initial state")
+        if start := self._seat.spec.train.init_from:
+            try:
+                self._state.load_parameters(read_parameters(Path(start)), start)
+            except StateError as error:
+                self._refuse(str(error))
+        self._seat.adopt(world.point)
+        self._standing.point = world.point
+        self._state.normalize()
+        self._standing.publish()
+
+    def _keep(self, world: TrainerWorld) -> None:
+        held = self._standing.point
+        if held is None or (held.step, held.stamp) != (world.point.step, world.point.stamp):
+            self._refuse(f"this trainer holds {held}, not {world.point}")
+        self._standing.keep(world.point)
+
+    def _load(self, world: TrainerWorld) -> None:
+        want = world.point
+        try:
+            brought = self._bring(world)
+            if (brought.point.step, brought.point.stamp) != (want.step, want.stamp):
+                raise StateError(f"the files lead to {brought.point}, not {want}")
+            self._seat.begin_update()
+            self._install(brought)
+        except MismatchError as error:
+            self._refuse(str(error))
+        except StateError as error:
+            self._seat.unloaded(str(error))
+            self._seat.give_up_update()
+            raise GenerationLost(str(error)) from None
+        self._standing.point = want
+        self._seat.end_load(want)
+        self._standing.publish(loaded=True)
+
+    def _refuse(self, reason: str) -> NoReturn:
+        self._seat.refuse(reason)
+        self._seat.give_up_update()
+        raise GenerationLost(reason)
+
+    def prepare(self, delivery: Delivery) -> None:
+        """Take a state, or updates, before there is a world to enter."""
+        reason = ""
+        try:
+            brought = self._read(Files(delivery.fds))
+            self._seat.begin_preparing(delivery)
+            self._install(brought)
+            self._standing.point = brought.point
+        except GenerationLost:
+            return
+        except StateError as error:
+            reason = str(error)
+            self._seat.give_up_update()
+        else:
+            self._seat.end_load(brought.point)
+            self._standing.publish()
+            self._warm_up(delivery)
+        self._seat.prepared(delivery, reason)
+
+    def _warm_up(self, delivery: Delivery) -> None:
+        """Compile, and answer the probe, while nobody waits for it yet."""
+        if self.rehearse is None or not self._grains.probe.wants_grain:
+            return
+        self.rehearse(self._grains.rehearsal(delivery))
+        self._grains.put_back()
+        randomness.seed_body(self._standing.seed, self._standing.step - 1)
+        self._seat.phase("idle")
+
+    # States from elsewhere.
+
+    def _bring(self, world: TrainerWorld) -> Brought:
+        """The state from which ``world`` starts; from a second set of files if the first is rotten.
+
+        Raises:
+            StateError, GenerationLost
+        """
+        try:
+            return self._read(self._seat.files(world))
+        except RotError as error:
+            self._seat.spoilt(str(error))
+            return self._read(self._seat.files(world))
+
+    def _read(self, files: Files) -> Brought:
+        """What files hold; closes them.
+
+        Raises:
+            RotError: their digests don't fit.
+            StateError: they are damaged, or don't lead on from the state in place.
+        """
+        try:
+            tensors, metadata = read_tensors(files.fds, files.digests)
+        finally:
+            for fd in files.fds:
+                os.close(fd)
+        updates = unpacked(tensors, metadata)
+        if updates is None:
+            loaded = Loaded.from_files(tensors, metadata)
+            return Brought(loaded.point, loaded)
+        point = self._standing.point
+        check_follow(updates, point)
+        if self._state.optimizer is None:
+            raise StateError("the script has not named its optimizer yet")
+        assert point is not None
+        last = updates[-1]
+        return Brought(Point(point.lineage, last.step, last.stamp), updates=updates)
+
+    def _install(self, brought: Brought) -> None:
+        seed = self._standing.seed
+        self._grains.put_back()
+        if brought.loaded is not None:
+            self._state.install(brought.loaded)
+        for update in brought.updates:
+            randomness.seed_update(seed, update.step)
+            if not update.skips:
+                self.update(update.state, self._state.optimizer, update.gradients)
+        randomness.seed_body(seed, brought.point.step)
+        self._grains.restart()
+
+    def update(self, changed: Mapping[str, mx.array], optimizer: Any, gradients: Any) -> None:
+        """Change the state in place, by a gradient and by what forward passes changed."""
+        places = self._state.model_slots()
+        for path, array in changed.items():
+            places[path].put(array)
+        del places
+        optimizer.update(self._state.model, gradients)
+        self._state.evaluate()

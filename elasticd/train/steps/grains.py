@@ -1,0 +1,180 @@
+"""The grains of the step in hand: which are missing, and what came of the others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+
+from elasticd.recovery.recheck import Check, choose
+from elasticd.train.steps.accumulate import GrainSums
+from elasticd.train.steps.forward import Forward
+from elasticd.train.steps.layout import Layout, Vector
+from elasticd.train.steps.probe import RUNS, Probe
+from elasticd.train.steps.progress import Lately
+from elasticd.train.steps.seat import Delivery
+from elasticd.train.steps.standing import Standing
+from elasticd.train.world import TrainerWorld
+from elasticd.types import Tag
+
+
+@dataclass
+class _Rechecks:
+    """Grains of other ranks' that this one computes, too."""
+
+    under_way: bool = False
+    begun: tuple[Tag, int] | None = None
+
+    def begin(self, generation: Tag, step: int) -> bool:
+        """Whether one is due in this step of this world: once."""
+        if self.begun == (generation, step):
+            return False
+        self.begun, self.under_way = (generation, step), True
+        return True
+
+
+class Grains:
+    """Sums of one step at a time, computed from the state in place."""
+
+    def __init__(self, standing: Standing, cut: Callable[[int], None]) -> None:
+        """``cut`` is called when grains get another number of samples."""
+        spec = standing.seat.spec
+        self._standing, self._seat = standing, standing.seat
+        self._micro, self._global_size, self._cut = spec.batch.micro, spec.batch.global_, cut
+        self.count = spec.grains
+        """Of a global batch."""
+        self.world: TrainerWorld | None = None
+        """The newest that was entered; it may have ended."""
+        self.sums = GrainSums(self.count)
+        self.times = Lately()
+        self.probe = Probe()
+        self.layout: Layout | None = None
+        self._forward = Forward(standing.state)
+        self._rechecks = _Rechecks()
+
+    # Which.
+
+    def recut(self, micro: int) -> None:
+        """Grains of ``micro`` samples from now on; what was computed of others is void."""
+        if micro == self._micro:
+            return
+        self._micro, self.count = micro, -(-self._global_size // micro)
+        self.times.forget()
+        self.sums = GrainSums(self.count)
+        self.probe.restart()
+        self._cut(micro)
+
+    def aim(self, world: TrainerWorld, step: int) -> None:
+        """This member's share of ``step`` in ``world`` is to be computed."""
+        self.world = world
+        self.sums.aim(world.share(step))
+
+    def missing(self) -> Iterator[int]:
+        """The grains that are still to be computed, each until it has been accumulated.
+
+        Raises:
+            GenerationLost: the world has ended.
+        """
+        while True:
+            self._seat.check()
+            self._rechecks.under_way = False
+            if self.probe.wants_grain:
+                grain = 0
+            elif missing := self.sums.missing():
+                grain = missing[0]
+            elif (again := self._to_recheck()) is not None:
+                grain = again
+            else:
+                return
+            started = time.monotonic()
+            self._forward.begin()
+            yield grain
+            self.times.took(time.monotonic() - started)
+
+    def rehearsal(self, delivery: Delivery) -> Iterator[int]:
+        """For the probe, while nothing else is asked of us."""
+        for _ in range(RUNS):
+            if self.probe.wants_grain and self._seat.idle_since(delivery):
+                self._forward.begin()
+                yield 0
+
+    def _check_of_step(self) -> Check | None:
+        world, every = self.world, self._seat.spec.recovery.recheck_every
+        if world is None or not every:
+            return None
+        step = self._standing.step
+        return choose(self._standing.seed, step, every, world.shares_of(step))
+
+    def _to_recheck(self) -> int | None:
+        """A grain of another rank's that this one has to compute, too, in this step."""
+        world, check = self.world, self._check_of_step()
+        if world is None or check is None or world.rank not in check.checkers:
+            return None
+        return check.grain if self._rechecks.begin(world.generation, self._standing.step) else None
+
+    # What came of them.
+
+    def take_in(self, grain: int, loss: mx.array, weight: Any, gradients: Any) -> None:
+        """The loss and gradients of one grain."""
+        if self.layout is None:
+            changed = self._forward.find_changes(loss, gradients)
+            self.layout = Layout.of(gradients, self._forward.base, changed)
+            self._forward.accept(self.layout)
+        layout = self.layout
+        vector = layout.pack(loss, weight, self._forward.state_of(layout), gradients)
+        replaced = self._forward.replaced(layout)
+        if self.probe.wants_grain:
+            mx.eval(vector, replaced, gradients)
+            self._take_probe(layout, vector, gradients)
+        elif self._rechecks.under_way:
+            self._tell_of(grain, vector, replaced)
+        else:
+            check = self._check_of_step()
+            if check is not None and check.grain == grain:
+                self._tell_of(grain, vector, replaced)
+            mx.eval(replaced)
+            self.sums.add(grain, vector)
+        self._forward.refuse_unknown_changes(replaced)
+
+    def _tell_of(self, grain: int, vector: Vector, replaced: Mapping[str, mx.array]) -> None:
+        assert self.world is not None
+        mx.eval(vector, replaced)
+        self._seat.rechecked(self.world, self._standing.step, grain, list(vector))
+
+    def _take_probe(self, layout: Layout, vector: Vector, gradients: Any) -> None:
+        standing = self._standing
+        assert standing.point is not None
+        if not self.probe.take(vector):
+            return
+        self._forward.restore()
+        returned = [a.astype(leaf.dtype) for leaf, a in layout.gradient_leaves(gradients)]
+        tree_of = layout.gradient_tree(returned)
+        self.probe.conclude(layout, standing.state, standing.point.stamp, tree_of, standing.seed)
+        if 0 in self.sums.missing():
+            self.sums.add(0, vector)
+
+    # What becomes of them.
+
+    def put_back(self) -> None:
+        """Forward passes have left their marks on the state, which are not its own."""
+        self._forward.restore()
+        self._forward.forget()
+
+    def spend(self) -> None:
+        """The sums went into the update that begins."""
+        self.sums.clear()
+        self.put_back()
+
+    def renounce(self) -> None:
+        """Memory ran out: drop what was computed of the step."""
+        self.sums.clear()
+        self.probe.restart()
+        self._forward.restore()
+
+    def restart(self) -> None:
+        """Another state is in place."""
+        self.sums.clear()
+        self.probe.restart()

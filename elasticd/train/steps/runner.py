@@ -1,0 +1,282 @@
+"""One training job in one process: the state, the step in hand, and the world it is in.
+
+The training thread alone uses it. Whatever ends a world shows as ``GenerationLost``; the runner
+then enters the next world and computes what that one lacks.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from mlx.utils import tree_map
+from numpy.typing import NDArray
+
+from elasticd.errors import GenerationLost
+from elasticd.ipc.plan import ChunkPlan
+from elasticd.recovery import tree
+from elasticd.recovery.relief import room_text
+from elasticd.recovery.signatures import of_text
+from elasticd.train.states.state import TrainingState, model_tree
+from elasticd.train.states.updates import Update
+from elasticd.train.steps import randomness
+from elasticd.train.steps.entrance import Entrance
+from elasticd.train.steps.grains import Grains
+from elasticd.train.steps.layout import Layout, Reduced, Vector
+from elasticd.train.steps.progress import Lately
+from elasticd.train.steps.relief import room_bytes
+from elasticd.train.steps.seat import Delivery, Seat
+from elasticd.train.steps.standing import Standing
+from elasticd.train.world import TrainerWorld
+from elasticd.types import Point, next_stamp
+
+
+class StepRunner:
+    """Runs steps for :class:`elasticd.train.run.Run`."""
+
+    def __init__(self, seat: Seat, state: TrainingState, cut: Callable[[int], None]) -> None:
+        """``cut`` is called when grains get another number of samples."""
+        self.seat, self.state = seat, state
+        self.seed, self.steps = seat.spec.train.seed, seat.spec.train.steps
+        self._standing = Standing(seat, state)
+        self._grains = Grains(self._standing, cut)
+        self._entrance = Entrance(self._standing, self._grains)
+        self._update_times = Lately()
+        self._agreed = False
+        self._flat: mx.array | None = None
+        self._plan: tuple[object, ChunkPlan] | None = None
+        self._owes_checkpoint = False
+        self._skips = False
+
+    def can_rehearse(self, rehearse: Callable[[Iterator[int]], None]) -> None:
+        """``rehearse`` computes grains before there is a world."""
+        self._entrance.rehearse = rehearse
+
+    @property
+    def world(self) -> TrainerWorld | None:
+        """The newest that was entered; it may have ended."""
+        return self._grains.world
+
+    @property
+    def point(self) -> Point:
+        """The state in place."""
+        point = self._standing.point
+        assert point is not None
+        return point
+
+    @property
+    def step(self) -> int:
+        """The step that is being computed."""
+        return self._standing.step
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last step is applied."""
+        return self.point.step >= self.steps
+
+    # Worlds.
+
+    def enter(self) -> bool:
+        """Enter worlds until one holds, and commit the state from which it starts.
+
+        False if the job was released instead.
+        """
+        while True:
+            world = self.seat.take()
+            if world is None:
+                return False
+            if isinstance(world, Delivery):
+                self._entrance.prepare(world)
+                continue
+            try:
+                self._entrance.settle(world)
+                self.seat.barrier(self.point)
+            except GenerationLost:
+                continue
+            self._checkpoint_if_due()
+            return True
+
+    def finish(self) -> bool:
+        """Wait at the end of the job. False if a world with more steps came instead."""
+        while self.finished:
+            if self.seat.finish(self.point):
+                return True
+            if not self.enter():
+                return True
+        return False
+
+    def ran_out(self, error: Exception) -> bool:
+        """Whether ``error`` says that an allocation failed, and a world with relief will come. The
+        state stays; what was computed of the step is dropped."""
+        text = f"{type(error).__name__}: {error}"
+        found = of_text(text)
+        if found is None or found[0] != "oom":
+            return False
+        if not self.seat.out_of_memory(f"{text[:400]} {room_text(room_bytes())}"):
+            return False
+        self._flat = None
+        self._grains.renounce()
+        mx.clear_cache()
+        return True
+
+    # Grains.
+
+    def grain_numbers(self) -> Iterator[int]:
+        """The grains that are still to be computed, each until it has been accumulated.
+
+        Raises:
+            GenerationLost: the world has ended.
+        """
+        self.seat.halt(self.point)
+        self.seat.phase("compute")
+        yield from self._grains.missing()
+
+    def accumulate(self, grain: int, loss: mx.array, weight: Any, gradients: Any) -> None:
+        """Take in the loss and gradients of one grain."""
+        try:
+            self._grains.take_in(grain, loss, weight, gradients)
+        except (RuntimeError, MemoryError) as error:
+            if not self.ran_out(error):
+                raise
+
+    # Reduction and update.
+
+    def reduce(self) -> Reduced:
+        """Sum the step over the world; the update has begun when it returns.
+
+        Raises:
+            GenerationLost: the world has ended; the grains' sums are kept.
+        """
+        world, layout = self.world, self._grains.layout
+        assert world is not None and layout is not None
+        if not self._agreed:
+            result = self._grains.probe.result
+            assert result is not None
+            self.seat.agree(result)
+            self._agreed = True
+        total = self._total(world, layout)
+        self._judge_loss(total)
+        self.seat.begin_update()
+        self._standing.snapshot = None
+        reduced = layout.mean(total, self._grains.count)
+        self._grains.spend()
+        return reduced
+
+    def _judge_loss(self, total: Vector) -> None:
+        """What job.toml wants if the loss is not finite: the same on every rank, since all have its
+        bits."""
+        weighted, weight = np.array(total[0])
+        loss = float(weighted / weight) if weight else 0.0
+        self._skips = False
+        if math.isfinite(loss):
+            return
+        policy = self.seat.spec.recovery.on_nan
+        if policy == "stop":
+            reason = f'the loss of step {self.step} is {loss} (recovery.on_nan = "stop")'
+            self.seat.refuse(reason)
+            raise GenerationLost(reason)
+        self.seat.not_finite(self.step, loss, policy)
+        self._skips = True
+
+    def _total(self, world: TrainerWorld, layout: Layout) -> Vector:
+        sums = self._grains.sums
+        if world.size == 1:
+            total = sums.total()
+            assert total is not None
+            return total
+        plan = self._plan_for(world)
+        if world.reduction == "fast":
+            own = sums.total()
+            parts = {} if own is None else {(0, self._grains.count): own}
+        else:
+            parts = sums.parts()
+        views = {
+            node: [_view(piece) for piece in part if piece.size] for node, part in parts.items()
+        }
+        if self._flat is None:
+            self._flat = mx.zeros((layout.size,), mx.float32)
+            mx.eval(self._flat)
+        self.seat.reduce(self.step, plan, views, _view(self._flat))
+        return layout.split(self._flat)
+
+    def _plan_for(self, world: TrainerWorld) -> ChunkPlan:
+        shares = world.shares_of(self.step)
+        if self._plan is None or self._plan[0] is not shares:
+            count = self._grains.count
+            parts = tuple(tree.cover(share, count) for share in shares)
+            self._plan = shares, ChunkPlan(count, parts)
+        return self._plan[1]
+
+    def zero_gradients(self) -> Any:
+        """A gradient that does nothing."""
+        return tree_map(mx.zeros_like, model_tree(self.state.model, trainable=True))
+
+    def apply(self, reduced: Reduced, optimizer: Any, gradients: Any) -> bool:
+        """Update with ``gradients``, and commit. False if meanwhile another world has brought a
+        later state, so that the script's code after this step would see that one."""
+        world, point = self.world, self.point
+        assert world is not None
+        self.state.attach(optimizer)
+        step = self.step
+        update = None
+        if self.seat.keeps_updates():
+            state = {} if self._skips else reduced.state
+            update = Update.of(point, world.generation, self._skips, state, gradients)
+        started = time.monotonic()
+        randomness.seed_update(self.seed, step)
+        if not self._skips:
+            self._entrance.update(reduced.state, optimizer, gradients)
+            self._update_times.took(time.monotonic() - started)
+        idle = not world.share(step)
+        self.seat.timed(0.0 if idle else self._grains.times.seconds, self._update_times.seconds)
+        stamp = next_stamp(point.stamp, world.generation, step)
+        self._standing.point = Point(point.lineage, step, stamp)
+        self._grains.aim(world, step + 1)
+        self.seat.end_update(self.point, None if self._skips else reduced.loss, update)
+        randomness.seed_body(self.seed, step)
+        self._commit()
+        return self.point.step == step
+
+    # Commits.
+
+    def _commit(self) -> None:
+        """Commit the step just applied: before the script's code goes on, unless what that code
+        does is part of the state."""
+        lazily = self._standing.lazily
+        if not lazily:
+            self._standing.publish()
+        try:
+            self.seat.barrier(self.point)
+        except GenerationLost:
+            if not lazily:
+                self.enter()
+            return
+        self._owes_checkpoint = lazily
+        if not lazily:
+            self._checkpoint_if_due()
+
+    def end_body(self) -> None:
+        """The script's code after a step is done: the state is what it left."""
+        self._standing.end_body()
+        if self._owes_checkpoint:
+            self._checkpoint_if_due()
+
+    def _checkpoint_if_due(self) -> None:
+        self._owes_checkpoint = False
+        world, snapshot = self.world, self._standing.snapshot
+        if world is None or snapshot is None:
+            return
+        every = self.seat.spec.recovery.verify_every
+        if every and world.size > 1 and snapshot.point.step % every == 0:
+            self.seat.verify(world, snapshot)
+        if world.checkpoint_due(snapshot.point.step, self.steps):
+            self.seat.checkpoint(world, snapshot, self._standing.stall_seconds)
+
+
+def _view(array: mx.array) -> NDArray[np.float32]:
+    """The buffer of an evaluated flat float32 array. Writing to it writes to the array."""
+    return np.frombuffer(memoryview(array), np.float32)  # type: ignore[arg-type]
