@@ -50,8 +50,9 @@ lint:
 linux darwin:
 	@$(PYTHON) -m mypy --platform $@ --cache-dir .mypy_cache/$@
 
+# Its wrapper would ask PyPI for a newer one each time.
 pyright:
-	@$(PYTHON) -m pyright --pythonpath $(PYTHON)
+	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(PYTHON) -m pyright --pythonpath $(PYTHON)
 
 imports:
 	@$(VENV)/bin/lint-imports
