@@ -280,7 +280,9 @@ class LocalStore:
             except StateError as error:
                 yield None, [Problem(folder / layout.MANIFEST_NAME, None, str(error))]
                 continue
-            yield Stored(found, _present(folder, found)), _missing(folder, found, self._node)
+            examined = Stored(found, _present(folder, found)), _missing(folder, found, self._node)
+            if folder.is_dir():  # else it was removed while we looked, and nothing of it is missing
+                yield examined
 
     def _take_in(self, partial: Path, final: Path, new: Manifest) -> None:
         """Move in what is missing of what a later world has written again; the rest stays."""

@@ -168,9 +168,13 @@ class Scrubber:
     async def _repair(self, damage: Damage) -> None:
         m = damage.manifest
         key = (m.job, m.step, m.stamp, damage.shard)
+        if self._is_pruned(damage):
+            return
         try:
             await self._states.copies.replace(m, damage.shard, tuple(self._nodes()))
         except ElasticdError as error:
+            if self._is_pruned(damage):
+                return
             if key not in self._unrepaired:
                 self._unrepaired.add(key)
                 fields = {"step": m.step, "shard": damage.shard, "cause": damage.reason}
@@ -180,6 +184,10 @@ class Scrubber:
         self._unrepaired.discard(key)
         self._states.copies.tell_repaired(m, damage.shard, damage.reason)
         await self._states.changed(m.job)
+
+    def _is_pruned(self, damage: Damage) -> bool:
+        """The checkpoint was removed while we looked: nothing of it is missing."""
+        return not self._path(damage.manifest, damage.shard).parent.is_dir()
 
     async def _tell_changes(self, jobs: set[JobId]) -> None:
         """Keep the quota; the leader hears of what is gone of these jobs and of those of which

@@ -24,7 +24,7 @@ from elasticd.errors import OperationError
 from elasticd.shell.children.children import Children
 from elasticd.shell.children.server import ChildServer
 from elasticd.shell.network.neighbours import Neighbours
-from elasticd.shell.storage.scrub import Scrubber
+from elasticd.shell.storage.scrub import Damage, Scrubber
 from elasticd.shell.storage.states import States
 from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Stamp
 
@@ -201,6 +201,23 @@ def test_what_no_peer_has_is_said_once(tmp_path: Path) -> None:
             node.path(5, 1).unlink()
             kind, fields = await node.event()
             assert (kind, fields["shard"]) == ("checkpoint_damaged", 1)
+
+    run(tmp_path, story)
+
+
+def test_what_was_pruned_meanwhile_is_not_damaged(tmp_path: Path) -> None:
+    """A checkpoint that was looked at goes, here and on its other holders, before it is mended."""
+
+    async def story(node: Node) -> None:
+        node.make(5, 10)
+        async with node.scrubbed() as scrubber:
+            for store in (node.store, node.peer_store):
+                store.remove(JOB, 5, stamp_of(5))
+            await scrubber._repair(Damage(manifest_of(5), 1, "was removed"))
+            assert node.told.empty()
+            node.path(10, 1).unlink()
+            kind, fields = await node.event()
+            assert (kind, fields["step"]) == ("checkpoint_repaired", 10)
 
     run(tmp_path, story)
 
