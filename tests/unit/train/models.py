@@ -97,7 +97,8 @@ def low_level(compiled: bool, tracked: bool = False) -> Callable[[Any], Report]:
                 step.accumulate(value, grads)
             step.grads = optim.clip_grad_norm(step.grads, 0.5)[0]
             step.apply(opt)
-            losses[step.number] = step.loss
+            if not step.late:
+                losses[step.number] = step.loss
             notes["bodies"] += 1
             notes["mean"] = notes["mean"] + step.loss
         return {"digest": run.digest(), "losses": losses, "seat": seat, "notes": notes}
