@@ -23,7 +23,8 @@ from .cluster import Cluster, Violation
 
 if TYPE_CHECKING:
     from .host import Host
-    from .trainer import Arrival, Trainer
+    from .ring import Arrival
+    from .trainer import Trainer
 
 _TICKS_A_SECOND = 300
 _STEPS_A_SECOND = 6000

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .checkers import Checkers
     from .host import Host
     from .network import Network
-    from .trainer import Ring
+    from .ring import Ring
 
 MAX_EVENTS = 2_000_000
 

@@ -13,7 +13,9 @@ from elasticd.types import NodeId
 from .cluster import Cluster, JobShape, Setup, Strike
 from .host import Host
 from .operators import Operator
-from .trainer import Process, Reducer, Trainer
+from .process import Process
+from .ring import Reducer
+from .trainer import Trainer
 
 CHILD_KINDS = (
     "trainer",

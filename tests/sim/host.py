@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from functools import partial
 from typing import Any, assert_never
 
 from elasticd.core.endpoint import Endpoint
 from elasticd.core.node import Node, Who
 from elasticd.core.words import effects as e
-from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER, TO_TRAINER
+from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER, FromChild
 from elasticd.core.words.codec import Words, to_plain
 from elasticd.core.words.records import Wanted, World
 from elasticd.core.words.stable import Found
@@ -18,7 +19,10 @@ from elasticd.types import JobId, NodeId, Stamp
 from .clock import Clock
 from .cluster import Cluster, Violation
 from .disk import SPOILT, Disk, DiskFull
-from .trainer import Brought, Process, Reducer, Trainer
+from .process import Process
+from .ring import Reducer
+from .trainer import Trainer
+from .training import Brought
 
 _FETCH_SECONDS = 60.0
 _RESTART_SECONDS = 2.0
@@ -105,7 +109,8 @@ class Host:
         self.post(e.Tick())
         self.cluster.addresses.notice(self)
         for child in list(self.children.values()):
-            child.later(self.chance("introductions").uniform(0.001, 0.06), child.introduce)
+            meets = partial(child.meet, self.boot)
+            child.later(self.chance("introductions").uniform(0.001, 0.06), meets)
 
     def _leftovers(self) -> tuple[e.Leftover, ...]:
         """Children that outlived the daemon before this one."""
@@ -312,7 +317,7 @@ class Host:
                     self.children[child].go_on()
             case e.TellTrainer(child, message):
                 if child in self.children:
-                    self._trainer(child).hear(TO_TRAINER.encode(message))
+                    self._trainer(child).hear(message)
             case e.EnterWorld(trainer, reducer, world, rank):
                 self._enter(trainer, reducer, world, rank)
             case e.FormReducer(child, world, rank):
@@ -496,7 +501,7 @@ class Host:
         if host.node is None or not self.cluster.network.connected(self.name, node):
             return f"{node} is not connected"
         for process in host.children.values():
-            if isinstance(process, Trainer) and process.job == job and not process.stops:
+            if isinstance(process, Trainer) and process.job == job and process.runs:
                 given = process.export(wanted.point, wanted.since)
                 if given is not None:
                     return given
@@ -504,9 +509,11 @@ class Host:
 
     # --- from the children ------------------------------------------------------------------------
 
-    def said(self, process: Process, message: dict[str, Any]) -> None:
-        words: Words[Any] = FROM_TRAINER if isinstance(process, Trainer) else FROM_REDUCER
-        self._from_child(process, e.ChildSaid(process.child, words.decode(message)))
+    def said(self, process: Process, word: FromChild) -> None:
+        if self.cluster.setup.on_the_wire:
+            words: Words[Any] = FROM_TRAINER if isinstance(process, Trainer) else FROM_REDUCER
+            word = words.decode(words.encode(word))
+        self._from_child(process, e.ChildSaid(process.child, word))
 
     def reducer_ready(self, process: Reducer) -> None:
         first = next(iter(self.cluster.addresses.of(self.name)), self.name)
@@ -546,7 +553,7 @@ class Host:
         self.post(e.ChildExited(process.child, known, "last words", None, before))
 
     def _from_child(self, process: Process, event: e.Event) -> None:
-        boot = self.boot
+        boot = process.daemon
 
         def heard() -> None:
             if self.boot == boot:

@@ -118,8 +118,9 @@ def convergence_seconds(cluster: Cluster) -> float:
     patience that may still run out.
 
     One node may have to do all the work, twice where the last checkpoint is all that is left. Each
-    node may have a trainer that hangs, and each be noticed only after the one before it. The rest
-    is waited for once, or twice where what it was waited for can fail again.
+    node may have a trainer that hangs, and each be noticed only after the one before it; one that
+    hangs and is to load a state can't be told from one that loads. The rest is waited for once, or
+    twice where what it was waited for can fail again.
     """
     setup, timing = cluster.setup, cluster.setup.timing
     work = sum(
@@ -127,6 +128,8 @@ def convergence_seconds(cluster: Cluster) -> float:
         for spec in cluster.specs.values()
     )
     hangs = setup.nodes * max(s.recovery.user_code_seconds for s in cluster.specs.values())
+    if cluster.faults["hang"]:
+        hangs += timing.load_seconds
     once = timing.start_seconds + timing.restore_seconds + timing.bench_seconds
     twice = timing.hang_seconds + timing.form_seconds + 3 * timing.holding_seconds
     return float(work + hangs + once + 2 * twice)

@@ -16,10 +16,10 @@ from elasticd.types import NodeId
 from .cluster import Cluster, JobShape, Setup
 from .faults import Injector
 from .plans import read_plan
+from .ring import Reducer
 from .run import Result, simulate
 from .scripts import at_step, kill_who_has_answered, newest, when
 from .seeds import setup_of
-from .trainer import Reducer
 
 CORPUS = 100
 FRESH = 60

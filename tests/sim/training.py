@@ -1,0 +1,393 @@
+"""The training thread of a trainer: what elasticd/train/steps/runner.py does, in time alone."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from elasticd.core.words.children import (
+    TakeState,
+    TrainerAtRun,
+    TrainerDigest,
+    TrainerProbed,
+    TrainerWaiting,
+)
+from elasticd.core.words.records import World
+from elasticd.errors import GenerationLost
+from elasticd.train.protocol.lending import LEAST_LOG_BYTES
+from elasticd.train.world import TrainerWorld
+from elasticd.types import Point, Stamp, Tag, WorkPhase, first_stamp, next_stamp
+
+from .ring import Arrival, Reducer, ring_of
+from .threads import Collective, Sleep, Until, Wait
+from .writing import Task, state_digest
+
+if TYPE_CHECKING:
+    from .trainer import Trainer
+
+_FINGERPRINT = {"dataset": "1000", "grain0": "0", "w": "float32[4]"}
+
+Waits = Generator[Wait, None, None]
+Answer = Generator[Wait, None, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What can be read of a state."""
+
+    point: Point
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One reduced gradient, as it is given to others."""
+
+    before: Stamp
+    generation: Tag
+    step: int
+    stamp: Stamp
+    bytes: int
+
+    def after(self, point: Point) -> Point | None:
+        """What it makes of ``point``; None if it doesn't follow that."""
+        stamp = next_stamp(point.stamp, self.generation, point.step + 1)
+        if (self.before, self.step, self.stamp) != (point.stamp, point.step + 1, stamp):
+            return None
+        return Point(point.lineage, self.step, self.stamp)
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """A state, or, with updates, what leads to it."""
+
+    point: Point
+    updates: tuple[Update, ...] = ()
+    spoilt: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What comes with a world: the way to its reducer."""
+
+    formed: World
+    rank: int
+    reducer: Reducer | None
+
+
+class Training:
+    """One script, from the start of its process to its end."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer, self.protocol = trainer, trainer.protocol
+        self.cluster, self.steps = trainer.cluster, trainer.spec.train.steps
+        self.place: Place | None = None
+        self._world: TrainerWorld | None = None
+        """The newest that was entered; it may have ended."""
+        self._computed: set[int] = set()
+        self._agreed = False
+        self._micro = trainer.spec.batch.micro
+
+    # --- the script -------------------------------------------------------------------------------
+
+    def run(self) -> Waits:
+        """All that the thread does."""
+        yield from self._reach_run()
+        if (yield from self._enter()):
+            while (yield from self._step() if self._point.step < self.steps else self._finish()):
+                pass
+        yield self._takes("ends", 0.01, 0.2)
+        self.trainer.die(0)
+
+    def _reach_run(self) -> Waits:
+        least, most = self.cluster.setup.trainer_start_seconds
+        if self.trainer.spare and self.trainer.spec.recovery.spare == "interpreter":
+            yield self._takes("starts", least / 2, most / 2)
+            self.trainer.say(TrainerWaiting())
+            yield Until(lambda: self.protocol.may_run)
+            yield self._takes("starts", least / 2, most / 2)
+        else:
+            yield self._takes("starts", least, most)
+        self.trainer.say(TrainerAtRun(_FINGERPRINT))
+
+    def _takes(self, what: str, least: float, most: float) -> Sleep:
+        return Sleep(self.trainer.chance(what).uniform(least, most))
+
+    @property
+    def _point(self) -> Point:
+        point = self.protocol.held.point
+        assert point is not None
+        return point
+
+    def _present(self) -> tuple[TrainerWorld, Place]:
+        """Raises GenerationLost."""
+        self.protocol.current()
+        assert self._world is not None and self.place is not None
+        return self._world, self.place
+
+    def _phase(self, name: WorkPhase) -> None:
+        self.trainer.phase(name)
+
+    # --- worlds -----------------------------------------------------------------------------------
+
+    def _enter(self) -> Answer:
+        """Enter worlds until one holds; False if the job was released instead."""
+        while True:
+            self._close()
+            self._phase("idle")
+            yield Until(lambda: self.protocol.is_called)
+            with self.trainer.turn() as protocol:
+                taken = protocol.take()
+            match taken:
+                case None:
+                    return False
+                case TakeState(serial), brought:
+                    yield from self._prepare(serial, brought)
+                case TrainerWorld() as world, place:
+                    self._world, self.place = world, place
+                    try:
+                        yield from self._settle(world, place)
+                        yield from self._barrier()
+                    except GenerationLost:
+                        continue
+                    self._checkpoint()
+                    return True
+
+    def _close(self) -> None:
+        place, self.place = self.place, None
+        if place is not None and place.reducer is not None:
+            place.reducer.close_data()
+
+    def _settle(self, world: TrainerWorld, place: Place) -> Waits:
+        if world.micro != self._micro:
+            self._micro, self._computed = world.micro, set()
+        held, checkers = self.protocol.held.point, self.cluster.checkers
+        name, want = self.trainer.name, world.point
+        if world.state == "load":
+            checkers.loads(self.trainer, place.formed)
+            yield from self._load(world)
+            return
+        if world.state == "init":
+            assert held is None or held.step == 0, f"init over {held}"
+            assert want.stamp == first_stamp(self.trainer.job, want.lineage)
+        elif held is None or (held.step, held.stamp) != (want.step, want.stamp):
+            checkers.broken(f"{name} is to keep {want.step}, holds {held}")
+        with self.trainer.turn() as protocol:
+            protocol.adopt(want)
+        self._publish()
+
+    def _load(self, world: TrainerWorld) -> Waits:
+        yield Until(lambda: self.protocol.state_came(world.generation))
+        with self.trainer.turn() as protocol:
+            _, brought = protocol.take_state()
+        yield self._takes("reads", 0.0, 0.015)
+        point, want = self._replayed(brought), world.point
+        if point is None or (point.step, point.stamp) != (want.step, want.stamp):
+            self.cluster.checkers.broken(f"{self.trainer.name} is brought {brought}")
+        with self.trainer.turn() as protocol:
+            protocol.begin_update()
+        yield self._takes("loads", 0.0, 0.02)
+        self._install(brought, want)
+        self._publish(loaded=True)
+
+    def _prepare(self, serial: int, brought: Brought) -> Waits:
+        yield self._takes("reads", 0.0, 0.025)
+        point = self._replayed(brought)
+        if point is None:
+            with self.trainer.turn() as protocol:
+                protocol.prepared(serial, "the updates don't follow what is held")
+            return
+        try:
+            with self.trainer.turn() as protocol:
+                protocol.begin_preparing(serial)
+        except GenerationLost:
+            return
+        yield self._takes("loads", 0.0, 0.03)
+        self._install(brought, point)
+        self._publish()
+        with self.trainer.turn() as protocol:
+            protocol.prepared(serial, "")
+
+    def _replayed(self, brought: Brought) -> Point | None:
+        """The state after ``brought``; None if its updates don't lead on from ours."""
+        if not brought.updates:
+            return brought.point
+        point = self.protocol.held.point
+        for update in brought.updates:
+            point = update.after(point) if point is not None else None
+        return point
+
+    def _install(self, brought: Brought, point: Point) -> None:
+        if not brought.updates:
+            self.trainer.spoilt = brought.spoilt
+            self.trainer.doubts.clear()
+            self.trainer.fresh = True
+        self._computed = set()
+        with self.trainer.turn() as protocol:
+            protocol.end_load(point)
+
+    def _publish(self, *, loaded: bool = False) -> None:
+        alone = not self.cluster.setup.script_state
+        with self.trainer.turn() as protocol:
+            protocol.replays(gives=alone, takes=alone)
+            protocol.hold(State(self._point), loaded=loaded)
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _step(self) -> Answer:
+        """Make one step; False if the job was released instead."""
+        number = self._point.step + 1
+        while number <= self.steps:
+            try:
+                yield from self._halt()
+                yield from self._compute(number)
+                yield from self._agree()
+                yield from self._reduce(number)
+                yield from self._update(number)
+                break
+            except GenerationLost:
+                if not (yield from self._enter()):
+                    return False
+                number = self._point.step + 1
+        return True
+
+    def _halt(self) -> Waits:
+        step = self._point.step
+        if self.protocol.is_halted(step):
+            self._phase("paused")
+            yield Until(lambda: not self.protocol.is_halted(step))
+
+    def _compute(self, number: int) -> Waits:
+        self._phase("compute")
+        trainer, (least, most) = self.trainer, self.cluster.setup.grain_seconds
+        while True:
+            world, _ = self._present()
+            missing = _grains(world, number) - self._computed
+            if not missing:
+                return
+            yield self._takes("script", least * trainer.slowness, most * trainer.slowness)
+            if trainer.stuck:
+                yield Until(lambda: False)
+            if trainer.short:
+                trainer.short, self._computed = False, set()
+                with trainer.turn() as protocol:
+                    protocol.out_of_memory("bad alloc")
+            else:
+                self._computed.add(min(missing))
+
+    def _agree(self) -> Waits:
+        if self._agreed:
+            return
+        point = self._point
+        with self.trainer.turn() as protocol:
+            protocol.probe(TrainerProbed(True, f"g{point.step}", "u", "l", point.stamp))
+        yield Until(lambda: self.protocol.is_judged)
+        self.protocol.current()
+        self._agreed = True
+
+    def _reduce(self, number: int) -> Waits:
+        world, place = self._present()
+        share = _grains(world, number)
+        self._phase("reduce")
+        if place.reducer is None:
+            self.cluster.checkers.reduced(place.formed, number, {0: (self._point, share)})
+        else:
+            yield from self._meet("step", number, share)
+        self.protocol.current()
+        # A freeze may come now, or when the update has begun: who comes first decides.
+        yield self._takes("judgements", 0.0, 0.001)
+        with self.trainer.turn() as protocol:
+            protocol.begin_update()
+            self._phase("update")
+
+    def _meet(self, kind: str, step: int, share: frozenset[int]) -> Waits:
+        """Take part in a collective, or raise GenerationLost."""
+        _, place = self._present()
+        reducer, point = place.reducer, self._point
+        assert reducer is not None
+        ring = ring_of(self.cluster, place.formed)
+        try:
+            if not reducer.alive:
+                raise GenerationLost("the data socket closed")
+            yield Collective(
+                lambda done: ring.join(
+                    (kind, step), place.rank, Arrival(reducer, point, share, done)
+                )
+            )
+        except GenerationLost as error:
+            with self.trainer.turn() as protocol:
+                protocol.lose_reducer(str(error))
+            raise
+
+    def _update(self, number: int) -> Waits:
+        world, before = self._world, self._point
+        assert world is not None
+        yield self._takes("updates", 0.001, 0.006)
+        stamp = next_stamp(before.stamp, world.generation, number)
+        point = Point(before.lineage, number, stamp)
+        self._computed = set()
+        self.trainer.timed(1.0 / (1 + number), idle=not world.share(number))
+        with self.trainer.turn() as protocol:
+            size = LEAST_LOG_BYTES // self.cluster.setup.log_limit
+            update = Update(before.stamp, world.generation, number, stamp, size)
+            protocol.end_update(point, update if protocol.keeps_updates else None)
+        yield from self._commit()
+
+    def _commit(self) -> Waits:
+        """Commit the step just applied; what the script's own code makes of it is nobody's to have
+        before that is done."""
+        lazily = self.cluster.setup.script_state
+        if not lazily:
+            self._publish()
+        committed = True
+        try:
+            yield from self._barrier()
+        except GenerationLost:
+            committed = False
+            if not lazily:
+                raise
+        if committed and not lazily:
+            self._checkpoint()
+        yield self._takes("bodies", 0.0, 0.002)
+        if lazily:
+            self._publish()
+            if committed:
+                self._checkpoint()
+
+    def _barrier(self) -> Waits:
+        _, place = self._present()
+        point = self._point
+        if place.reducer is not None:
+            self._phase("reduce")
+            yield from self._meet("barrier", point.step, frozenset())
+        with self.trainer.turn() as protocol:
+            protocol.commit(point.step)
+            self.trainer.fresh = False
+            self._phase("user")
+            self.cluster.checkers.committed(self.trainer, point)
+
+    def _checkpoint(self) -> None:
+        world, point, trainer = self._world, self._point, self.trainer
+        assert world is not None
+        every = trainer.spec.recovery.verify_every
+        if every and world.size > 1 and point.step % every == 0:
+            digest = state_digest(point.step, trainer.spoilt)
+            trainer.say(TrainerDigest(world.generation, point.step, point.stamp, digest))
+        if world.checkpoint_due(point.step, self.steps):
+            must = point.step in (self.steps, world.point.step, self.protocol.halting.step)
+            trainer.writer.submit(Task(world, point, trainer.spoilt, must))
+
+    def _finish(self) -> Answer:
+        """Wait at the end of the job; False when released."""
+        self._phase("idle")
+        with self.trainer.turn() as protocol:
+            protocol.finish(self._point)
+        yield Until(lambda: self.protocol.may_end)
+        if self.protocol.released:
+            return False
+        return (yield from self._enter())
+
+
+def _grains(world: TrainerWorld, step: int) -> frozenset[int]:
+    return frozenset(grain for start, end in world.share(step) for grain in range(start, end))

@@ -1,0 +1,108 @@
+"""A trainer's checkpoint writer: what it writes to the node's disk, and how long that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from elasticd.core.words.children import TrainerSkipped, TrainerWrote, WrittenShard
+from elasticd.train.world import TrainerWorld
+from elasticd.types import Point
+
+from .disk import SPOILT, DiskFull
+
+if TYPE_CHECKING:
+    from .trainer import Trainer
+
+_REWRITE_SECONDS = 5.0
+
+
+def state_digest(step: int, spoilt: bool) -> str:
+    return f"{SPOILT if spoilt else '0'}{step:063x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A state to be written, as it is now."""
+
+    world: TrainerWorld
+    point: Point
+    spoilt: bool
+    must: bool
+
+    @property
+    def indices(self) -> list[int]:
+        return self.world.writes.shards_of(self.world.rank, self.world.size)
+
+    @property
+    def count(self) -> int:
+        return self.world.writes.count
+
+
+class Writer:
+    """One checkpoint at a time, and those that must be."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer, self._chance = trainer, trainer.chance("shards")
+        self._busy = False
+
+    def submit(self, task: Task) -> None:
+        """Write this member's shards."""
+        if self._busy and not task.must:
+            self._skip(task, "late", refused=False)
+            return
+        self._busy = True
+        self._after(0.005, 0.05, lambda: self._write(task))
+
+    def _after(self, least: float, most: float, action: Callable[[], None]) -> None:
+        self._trainer.later(self._chance.uniform(least, most), action)
+
+    def _write(self, task: Task) -> None:
+        disk, job = self._trainer.host.disk, self._trainer.job
+        try:
+            disk.write(job, task.point, task.count, task.indices, task.spoilt)
+        except DiskFull as error:
+            self._skip(task, str(error), refused=True)
+            self._busy = task.must
+            if task.must:
+                # Nobody else will write it: it is tried again until there is room.
+                self._trainer.later(_REWRITE_SECONDS, lambda: self._write(task))
+            return
+        slow = disk.sync_seconds
+        self._after(slow + 0.005, slow + 0.1, lambda: self._sync(task))
+
+    def _sync(self, task: Task) -> None:
+        self._busy = False
+        trainer, point, spoilt = self._trainer, task.point, task.spoilt
+        indices = task.indices
+        rows = trainer.host.disk.sync(trainer.job, point, task.count, indices, spoilt)
+        digest = state_digest(point.step, spoilt)
+        trainer.say(
+            TrainerWrote(
+                generation=task.world.generation,
+                lineage=point.lineage,
+                step=point.step,
+                stamp=point.stamp,
+                count=task.count,
+                shards=tuple(WrittenShard(*row) for row in rows),
+                digest=digest if task.must or 0 in indices else "",
+                check=digest,
+                stall_seconds=0.0,
+                write_seconds=0.1,
+            )
+        )
+
+    def _skip(self, task: Task, reason: str, *, refused: bool) -> None:
+        point = task.point
+        self._trainer.say(
+            TrainerSkipped(
+                generation=task.world.generation,
+                lineage=point.lineage,
+                step=point.step,
+                stamp=point.stamp,
+                count=task.count,
+                reason=reason,
+                refused=refused,
+            )
+        )
