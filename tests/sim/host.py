@@ -12,19 +12,18 @@ from elasticd.core.node import Node, Who
 from elasticd.core.words import effects as e
 from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER, FromChild
 from elasticd.core.words.codec import Words, to_plain
-from elasticd.core.words.records import Wanted, World
+from elasticd.core.words.records import World
 from elasticd.core.words.stable import Found
-from elasticd.types import JobId, NodeId, Stamp
+from elasticd.types import NodeId
 
 from .clock import Clock
 from .cluster import Cluster, Violation
-from .disk import SPOILT, Disk, DiskFull
+from .disk import Disk, DiskFull
 from .process import Process
 from .ring import Reducer
+from .stores import Stores
 from .trainer import Trainer
-from .training import Brought
 
-_FETCH_SECONDS = 60.0
 _RESTART_SECONDS = 2.0
 """After so long the service manager starts a daemon again that has failed."""
 _GRACE_SECONDS = 30.0
@@ -54,6 +53,7 @@ class Host:
     def __init__(self, cluster: Cluster, name: NodeId, peers: int) -> None:
         self.cluster, self.name, self.peers = cluster, name, peers
         self.disk = Disk()
+        self.stores = Stores(self)
         self.node: Node | None = None
         self.endpoint: Endpoint | None = None
         self.boot = ""
@@ -276,15 +276,15 @@ class Host:
             case e.EnsureArchive(record):
                 self._soon((0.001, 0.05), e.ArchiveReady(record.id, True, ""))
             case e.CommitManifest():
-                self._commit(effect)
+                self.stores.commit(effect)
             case e.PruneStore():
-                self._prune(effect)
+                self.stores.prune(effect)
             case e.FetchShards():
-                self._fetch_shards(effect)
+                self.stores.fetch_shards(effect)
             case e.FetchState():
-                self._fetch_state(effect, self.now() + _FETCH_SECONDS)
+                self.stores.fetch_state(effect)
             case e.PrepareState():
-                self._prepare_state(effect)
+                self.stores.prepare_state(effect)
             case _:
                 self._perform_on_child(effect)
 
@@ -361,151 +361,6 @@ class Host:
                 self.post(event)
 
         self.cluster.after(self.chance("archives").uniform(*bounds), happen)
-
-    # --- checkpoints ------------------------------------------------------------------------------
-
-    def _commit(self, effect: e.CommitManifest) -> None:
-        boot, manifest = self.boot, effect.manifest
-
-        def committed() -> None:
-            if self.boot != boot:
-                return
-            refused = self.disk.full
-            reason = self.disk.commit(self.name, manifest)
-            m, stored = manifest, self.disk.stored(manifest.job)
-            name = (m.job, m.lineage, m.step, m.stamp, m.count)
-            self.post(e.ManifestKept(*name, not reason, reason, stored, refused))
-
-        self.cluster.after(self.chance("manifests").uniform(0.002, 0.03), committed)
-
-    def _prune(self, effect: e.PruneStore) -> None:
-        boot, job = self.boot, effect.job
-
-        def pruned() -> None:
-            if self.boot == boot:
-                keep = self.cluster.specs[job].checkpoint.keep
-                self.disk.prune(job, effect.lineage, effect.step, keep)
-                self.post(e.StoreChanged(job, self.disk.stored(job)))
-
-        self.cluster.after(self.chance("prunes").uniform(0.001, 0.02), pruned)
-
-    def _fetch_shards(self, effect: e.FetchShards) -> None:
-        boot = self.boot
-
-        def fetched() -> None:
-            if self.boot != boot:
-                return
-            refused = self.disk.full
-            reason = self._copy_shards(
-                effect.job, effect.step, effect.stamp, effect.count, effect.shards, effect.sources
-            )
-            stored = self.disk.stored(effect.job)
-            self.post(e.ShardsFetched(effect.report, not reason, reason, stored, refused))
-
-        self.cluster.after(self.chance("shards").uniform(0.01, 0.1), fetched)
-
-    def _copy_shards(
-        self,
-        job: JobId,
-        step: int,
-        stamp: Stamp,
-        count: int,
-        shards: tuple[tuple[int, int, str], ...],
-        sources: tuple[tuple[NodeId, ...], ...],
-    ) -> str:
-        """Why a shard could not be had, or nothing."""
-        key = (job, step, stamp)
-        for index, size, digest in shards:
-            if self.disk.file(key, count, index) == (size, digest):
-                continue
-            if self.disk.full:
-                self.disk.refused.add(key)
-                return "no space left on device"
-            for node in sources[index]:
-                host = self.cluster.hosts[node]
-                if host.node is None or not self.cluster.network.connected(self.name, node):
-                    continue
-                if host.disk.file(key, count, index) == (size, digest):
-                    self.disk.keep(key, count, index, (size, digest))
-                    break
-            else:
-                if self.disk.set_aside(key, count, index):
-                    self.post(e.StoreChanged(job, self.disk.stored(job)))
-                return f"shard {index} of step {step} could not be had"
-        return ""
-
-    # --- states -----------------------------------------------------------------------------------
-
-    def _fetch_state(self, effect: e.FetchState, deadline: float) -> None:
-        boot = self.boot
-
-        def attempt() -> None:
-            trainer = self.children.get(effect.trainer)
-            if self.boot != boot or not isinstance(trainer, Trainer):
-                return
-            world = effect.world
-            brought = self._bring(world, effect.wanted)
-            if not isinstance(brought, str):
-                trainer.load(world.generation, brought)
-            elif effect.wanted is None or self.now() >= deadline:
-                self.post(e.StateFailed(world.job, world.generation, brought))
-            else:
-                self.cluster.after(0.1, attempt)
-
-        self.cluster.after(self.chance("states").uniform(0.01, 0.15), attempt)
-
-    def _prepare_state(self, effect: e.PrepareState) -> None:
-        boot = self.boot
-
-        def attempt() -> None:
-            trainer = self.children.get(effect.trainer)
-            if self.boot != boot or not isinstance(trainer, Trainer):
-                return
-            brought = self._from_peers(effect.job, effect.wanted)
-            if isinstance(brought, str):
-                failed = e.PrepareFailed(effect.job, effect.generation, effect.serial, brought)
-                self.post(failed)
-            else:
-                trainer.deliver(effect.serial, brought)
-
-        self.cluster.after(self.chance("prepared").uniform(0.01, 0.4), attempt)
-
-    def _bring(self, world: World, wanted: Wanted | None) -> Brought | str:
-        if wanted is not None:
-            return self._from_peers(world.job, wanted)
-        found = world.manifest
-        assert found is not None
-        rows = tuple((s.index, s.bytes, s.digest) for s in found.shards)
-        reason = self._copy_shards(
-            found.job, found.step, found.stamp, found.count, rows, world.holders
-        )
-        return reason or Brought(
-            found.point, spoilt=any(s.digest[0] == SPOILT for s in found.shards)
-        )
-
-    def _from_peers(self, job: JobId, wanted: Wanted) -> Brought | str:
-        """A part from each holder; of those that are gone, from another."""
-        given: Brought | str = "nobody was asked"
-        for position in range(len(wanted.holders)):
-            for turn in range(len(wanted.holders)):
-                node = wanted.holders[(position + turn) % len(wanted.holders)]
-                given = self._from_peer(node, job, wanted)
-                if not isinstance(given, str):
-                    break
-            if isinstance(given, str):
-                return given
-        return given
-
-    def _from_peer(self, node: NodeId, job: JobId, wanted: Wanted) -> Brought | str:
-        host = self.cluster.hosts[node]
-        if host.node is None or not self.cluster.network.connected(self.name, node):
-            return f"{node} is not connected"
-        for process in host.children.values():
-            if isinstance(process, Trainer) and process.job == job and process.runs:
-                given = process.export(wanted.point, wanted.since)
-                if given is not None:
-                    return given
-        return f"no trainer on {node} holds step {wanted.point.step}"
 
     # --- from the children ------------------------------------------------------------------------
 

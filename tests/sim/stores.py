@@ -1,0 +1,173 @@
+"""Shards and states, as a node's shell stores, fetches and gives them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from elasticd.core.words import effects as e
+from elasticd.core.words.records import Wanted, World
+from elasticd.types import JobId, NodeId, Stamp
+
+from .disk import SPOILT
+from .trainer import Trainer
+from .training import Brought
+
+if TYPE_CHECKING:
+    from .host import Host
+
+_FETCH_SECONDS = 60.0
+
+
+class Stores:
+    """Of one node; what comes of an order is for the daemon that gave it."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    # --- checkpoints ------------------------------------------------------------------------------
+
+    def commit(self, effect: e.CommitManifest) -> None:
+        boot, manifest = self.host.boot, effect.manifest
+
+        def committed() -> None:
+            if self.host.boot != boot:
+                return
+            refused = self.host.disk.full
+            reason = self.host.disk.commit(self.host.name, manifest)
+            m, stored = manifest, self.host.disk.stored(manifest.job)
+            name = (m.job, m.lineage, m.step, m.stamp, m.count)
+            self.host.post(e.ManifestKept(*name, not reason, reason, stored, refused))
+
+        self.host.cluster.after(self.host.chance("manifests").uniform(0.002, 0.03), committed)
+
+    def prune(self, effect: e.PruneStore) -> None:
+        boot, job = self.host.boot, effect.job
+
+        def pruned() -> None:
+            if self.host.boot == boot:
+                keep = self.host.cluster.specs[job].checkpoint.keep
+                self.host.disk.prune(job, effect.lineage, effect.step, keep)
+                self.host.post(e.StoreChanged(job, self.host.disk.stored(job)))
+
+        self.host.cluster.after(self.host.chance("prunes").uniform(0.001, 0.02), pruned)
+
+    def fetch_shards(self, effect: e.FetchShards) -> None:
+        boot = self.host.boot
+
+        def fetched() -> None:
+            if self.host.boot != boot:
+                return
+            refused = self.host.disk.full
+            reason = self._copy_shards(
+                effect.job, effect.step, effect.stamp, effect.count, effect.shards, effect.sources
+            )
+            stored = self.host.disk.stored(effect.job)
+            self.host.post(e.ShardsFetched(effect.report, not reason, reason, stored, refused))
+
+        self.host.cluster.after(self.host.chance("shards").uniform(0.01, 0.1), fetched)
+
+    def _copy_shards(
+        self,
+        job: JobId,
+        step: int,
+        stamp: Stamp,
+        count: int,
+        shards: tuple[tuple[int, int, str], ...],
+        sources: tuple[tuple[NodeId, ...], ...],
+    ) -> str:
+        """Why a shard could not be had, or nothing."""
+        key = (job, step, stamp)
+        for index, size, digest in shards:
+            if self.host.disk.file(key, count, index) == (size, digest):
+                continue
+            if self.host.disk.full:
+                self.host.disk.refused.add(key)
+                return "no space left on device"
+            for node in sources[index]:
+                host = self.host.cluster.hosts[node]
+                if host.node is None or not self.host.cluster.network.connected(
+                    self.host.name, node
+                ):
+                    continue
+                if host.disk.file(key, count, index) == (size, digest):
+                    self.host.disk.keep(key, count, index, (size, digest))
+                    break
+            else:
+                if self.host.disk.set_aside(key, count, index):
+                    self.host.post(e.StoreChanged(job, self.host.disk.stored(job)))
+                return f"shard {index} of step {step} could not be had"
+        return ""
+
+    # --- states -----------------------------------------------------------------------------------
+
+    def fetch_state(self, effect: e.FetchState) -> None:
+        """For a world that a trainer is to enter."""
+        boot, deadline = self.host.boot, self.host.now() + _FETCH_SECONDS
+
+        def attempt() -> None:
+            trainer = self.host.children.get(effect.trainer)
+            if self.host.boot != boot or not isinstance(trainer, Trainer):
+                return
+            world = effect.world
+            brought = self._bring(world, effect.wanted)
+            if not isinstance(brought, str):
+                trainer.load(world.generation, brought)
+            elif effect.wanted is None or self.host.now() >= deadline:
+                self.host.post(e.StateFailed(world.job, world.generation, brought))
+            else:
+                self.host.cluster.after(0.1, attempt)
+
+        self.host.cluster.after(self.host.chance("states").uniform(0.01, 0.15), attempt)
+
+    def prepare_state(self, effect: e.PrepareState) -> None:
+        boot = self.host.boot
+
+        def attempt() -> None:
+            trainer = self.host.children.get(effect.trainer)
+            if self.host.boot != boot or not isinstance(trainer, Trainer):
+                return
+            brought = self._from_peers(effect.job, effect.wanted)
+            if isinstance(brought, str):
+                failed = e.PrepareFailed(effect.job, effect.generation, effect.serial, brought)
+                self.host.post(failed)
+            else:
+                trainer.deliver(effect.serial, brought)
+
+        self.host.cluster.after(self.host.chance("prepared").uniform(0.01, 0.4), attempt)
+
+    def _bring(self, world: World, wanted: Wanted | None) -> Brought | str:
+        if wanted is not None:
+            return self._from_peers(world.job, wanted)
+        found = world.manifest
+        assert found is not None
+        rows = tuple((s.index, s.bytes, s.digest) for s in found.shards)
+        reason = self._copy_shards(
+            found.job, found.step, found.stamp, found.count, rows, world.holders
+        )
+        return reason or Brought(
+            found.point, spoilt=any(s.digest[0] == SPOILT for s in found.shards)
+        )
+
+    def _from_peers(self, job: JobId, wanted: Wanted) -> Brought | str:
+        """A part from each holder; of those that are gone, from another."""
+        given: Brought | str = "nobody was asked"
+        for position in range(len(wanted.holders)):
+            for turn in range(len(wanted.holders)):
+                node = wanted.holders[(position + turn) % len(wanted.holders)]
+                given = self._from_peer(node, job, wanted)
+                if not isinstance(given, str):
+                    break
+            if isinstance(given, str):
+                return given
+        return given
+
+    def _from_peer(self, node: NodeId, job: JobId, wanted: Wanted) -> Brought | str:
+        host = self.host.cluster.hosts[node]
+        if host.node is None or not self.host.cluster.network.connected(self.host.name, node):
+            return f"{node} is not connected"
+        for process in host.children.values():
+            if isinstance(process, Trainer) and process.job == job and process.runs:
+                given = process.export(wanted.point, wanted.since)
+                if given is not None:
+                    return given
+        return f"no trainer on {node} holds step {wanted.point.step}"
