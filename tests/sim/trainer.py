@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 from elasticd.core.words.children import (
     TO_TRAINER,
     ExportState,
     FromTrainer,
-    GiveWorld,
     LoadState,
     TakeState,
     ToTrainer,
     TrainerNotExported,
-    WritePlan,
 )
 from elasticd.core.words.records import World
-from elasticd.recovery.relief import cut
 from elasticd.settings.job import JobSpec
+from elasticd.shell.children.given import to_trainer
 from elasticd.train.protocol import effects as e
 from elasticd.train.protocol.lending import Given
 from elasticd.train.protocol.trainer import Figures, TrainerProtocol
@@ -132,7 +131,7 @@ class Trainer(Process):
             self._reducers.append(reducer)
             if not self.alive:
                 reducer.close_data()
-        self.hear(given(world, rank, self.spec), Place(world, rank, reducer))
+        self.hear(to_trainer(world, rank, self.spec, Path()), Place(world, rank, reducer))
 
     def load(self, generation: Tag, brought: Brought) -> None:
         self.hear(LoadState(generation), brought)
@@ -190,29 +189,3 @@ class Trainer(Process):
             self._to_report = False
             if (progress := self.protocol.progress(self._figures)) is not None:
                 self.tell_daemon(progress)
-
-
-def given(world: World, rank: int, spec: JobSpec) -> GiveWorld:
-    """A world as the daemon's shell gives it to a trainer."""
-    source, checkpoint = world.sources[rank], spec.checkpoint
-    return GiveWorld(
-        generation=world.generation,
-        job=world.job,
-        rank=rank,
-        size=len(world.members),
-        members=world.members,
-        lineage=world.lineage,
-        step=world.step,
-        stamp=world.stamp,
-        state="keep" if source == "keep" else "init" if source == "init" else "load",
-        shares_now=world.shares_now,
-        shares=world.shares,
-        reduction=spec.world.reduction,
-        checkpointed=world.checkpointed,
-        checkpoint_folder="",
-        writes=WritePlan(
-            checkpoint.interval_steps, world.shards, checkpoint.replicas, world.writers
-        ),
-        micro=cut(spec.batch.global_, spec.batch.micro, world.relief).micro,
-        relief=world.relief,
-    )
