@@ -1,4 +1,4 @@
-"""Values that fit annotations, drawn at random; and values that fit nothing."""
+"""Values drawn at random that fit annotations or nothing; what holds of words made of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import types
 import typing
 from typing import Any
 
+from hypothesis import given
 from hypothesis import strategies as st
+
+from elasticd.core.words.codec import Words
+from elasticd.errors import ProtocolError
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
@@ -49,3 +53,32 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     hints = typing.get_type_hints(hint)
     fields = {field.name: values(hints[field.name]) for field in dataclasses.fields(hint)}
     return st.builds(typing.cast(Any, hint), **fields)
+
+
+def survives_the_wire(words: Words[Any], kind: type[Any]) -> None:
+    """A word of ``kind`` comes out as it went in."""
+
+    @given(values(kind))
+    def survives(word: Any) -> None:
+        assert words.decode(words.encode(word)) == word
+
+    survives()
+
+
+def is_read_or_refused(words: Words[Any], kind: type[Any]) -> None:
+    """A word of ``kind`` whose one field is missing, or holds anything."""
+
+    @given(values(kind), st.data())
+    def holds(word: Any, data: st.DataObject) -> None:
+        plain = words.encode(word)
+        name = data.draw(st.sampled_from(sorted(plain)))
+        if data.draw(st.booleans()):
+            del plain[name]
+        else:
+            plain[name] = data.draw(ANYTHING)
+        try:
+            words.decode(plain)
+        except ProtocolError as error:
+            assert str(error)
+
+    holds()

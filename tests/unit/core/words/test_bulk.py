@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from elasticd.checkpoints.questions import HeldShards, StoredJobs, VerifyStored, WantShard
 from elasticd.core.words.bulk import (
@@ -22,7 +20,7 @@ from elasticd.core.words.bulk import (
 )
 from elasticd.errors import ProtocolError
 from elasticd.types import JobId, NodeId, Stamp
-from tests.unit.core.words.drawn import ANYTHING, values
+from tests.unit.core.words.drawn import is_read_or_refused, survives_the_wire
 
 JOB, STAMP = JobId("j"), Stamp("s")
 A, B = NodeId("a"), NodeId("b")
@@ -95,26 +93,9 @@ def test_a_recording_changes_nothing() -> None:
 
 @pytest.mark.parametrize("kind", WANTS.kinds)
 def test_a_want_survives_the_wire(kind: type[Any]) -> None:
-    @given(values(kind))
-    def survives(word: Any) -> None:
-        assert WANTS.decode(WANTS.encode(word)) == word
-
-    survives()
+    survives_the_wire(WANTS, kind)
 
 
 @pytest.mark.parametrize("kind", WANTS.kinds)
 def test_a_want_with_anything_in_a_field_is_read_or_refused(kind: type[Any]) -> None:
-    @given(values(kind), st.data())
-    def holds(word: Any, data: st.DataObject) -> None:
-        plain = WANTS.encode(word)
-        name = data.draw(st.sampled_from(sorted(plain)))
-        if data.draw(st.booleans()):
-            del plain[name]
-        else:
-            plain[name] = data.draw(ANYTHING)
-        try:
-            WANTS.decode(plain)
-        except ProtocolError as error:
-            assert str(error)
-
-    holds()
+    is_read_or_refused(WANTS, kind)

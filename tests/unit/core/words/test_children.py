@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from elasticd.core.words.children import (
     FROM_REDUCER,
@@ -22,7 +20,7 @@ from elasticd.core.words.children import (
 from elasticd.core.words.codec import Words
 from elasticd.errors import ProtocolError
 from elasticd.types import NodeId, Tag
-from tests.unit.core.words.drawn import ANYTHING, values
+from tests.unit.core.words.drawn import is_read_or_refused, survives_the_wire
 
 PROGRESS: dict[str, Any] = {
     "t": "progress", "generation": [1, "a", "x"], "step": 3, "stamp": "s", "committed": None,
@@ -86,11 +84,7 @@ def test_a_child_says_only_what_its_role_says() -> None:
 
 @pytest.mark.parametrize(("words", "kind"), WORDS)
 def test_a_word_survives_the_wire(words: Words[Any], kind: type[Any]) -> None:
-    @given(values(kind))
-    def survives(word: Any) -> None:
-        assert words.decode(words.encode(word)) == word
-
-    survives()
+    survives_the_wire(words, kind)
 
 
 @pytest.mark.parametrize(("words", "kind"), WORDS)
@@ -98,21 +92,7 @@ def test_a_word_with_anything_in_a_field_is_read_or_refused(
     words: Words[Any], kind: type[Any]
 ) -> None:
     """Whatever a broken child says; each kind and each of its fields."""
-
-    @given(values(kind), st.data())
-    def holds(word: Any, data: st.DataObject) -> None:
-        plain = words.encode(word)
-        name = data.draw(st.sampled_from(sorted(plain)))
-        if data.draw(st.booleans()):
-            del plain[name]
-        else:
-            plain[name] = data.draw(ANYTHING)
-        try:
-            words.decode(plain)
-        except ProtocolError as error:
-            assert str(error)
-
-    holds()
+    is_read_or_refused(words, kind)
 
 
 def test_a_row_is_as_children_have_it() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from elasticd.core.words.codec import from_plain, to_plain
 from elasticd.core.words.requests import (
@@ -24,7 +23,7 @@ from elasticd.core.words.requests import (
 )
 from elasticd.errors import ProtocolError
 from elasticd.types import JobId, NodeId
-from tests.unit.core.words.drawn import ANYTHING, values
+from tests.unit.core.words.drawn import is_read_or_refused, survives_the_wire, values
 
 JOB = JobId("j")
 A, B = NodeId("a"), NodeId("b")
@@ -92,29 +91,12 @@ def test_what_is_no_request_is_refused(frame: dict[str, Any], what: str) -> None
 
 @pytest.mark.parametrize("kind", REQUESTS.kinds)
 def test_a_request_survives_the_wire(kind: type[Any]) -> None:
-    @given(values(kind))
-    def survives(word: Any) -> None:
-        assert REQUESTS.decode(REQUESTS.encode(word)) == word
-
-    survives()
+    survives_the_wire(REQUESTS, kind)
 
 
 @pytest.mark.parametrize("kind", REQUESTS.kinds)
 def test_a_request_with_anything_in_a_field_is_read_or_refused(kind: type[Any]) -> None:
-    @given(values(kind), st.data())
-    def holds(word: Any, data: st.DataObject) -> None:
-        plain = REQUESTS.encode(word)
-        name = data.draw(st.sampled_from(sorted(plain)))
-        if data.draw(st.booleans()):
-            del plain[name]
-        else:
-            plain[name] = data.draw(ANYTHING)
-        try:
-            REQUESTS.decode(plain)
-        except ProtocolError as error:
-            assert str(error)
-
-    holds()
+    is_read_or_refused(REQUESTS, kind)
 
 
 @given(values(Answer) | values(ArchivePart))
