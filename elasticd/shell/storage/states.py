@@ -58,6 +58,7 @@ class States:
         self.tell = tell
         self._tasks: set[asyncio.Task[None]] = set()
         self._storing = asyncio.Lock()
+        self._looking = asyncio.Lock()
         self.pins = Pins()
         self.doubted: Callable[[Path], object] = lambda path: None
         """Told of a final shard that a peer could not use."""
@@ -113,7 +114,7 @@ class States:
 
     async def changed(self, job: JobId) -> None:
         """What the node has of a job was changed by somebody else than its leader, who is told."""
-        self._post(e.StoreChanged(job, await self._stored_of(job)))
+        await self._post_stored(job, lambda stored: e.StoreChanged(job, stored))
 
     # --- effects ------------------------------------------------------------------
 
@@ -197,11 +198,13 @@ class States:
                 effect.job, effect.step, effect.stamp, effect.count, effect.shards, effect.sources
             )
         except (ElasticdError, OSError) as error:
-            stored, refused = await self._stored_of(effect.job), isinstance(error, DiskError)
-            self._post(e.ShardsFetched(effect.report, False, str(error), stored, refused))
-            return
-        stored = await self._stored_of(effect.job)
-        self._post(e.ShardsFetched(effect.report, True, "", stored))
+            ok, reason, refused = False, str(error), isinstance(error, DiskError)
+        else:
+            ok, reason, refused = True, "", False
+        await self._post_stored(
+            effect.job,
+            lambda stored: e.ShardsFetched(effect.report, ok, reason, stored, refused),
+        )
 
     async def _commit(self, effect: e.CommitManifest) -> None:
         made = effect.manifest
@@ -213,9 +216,18 @@ class States:
                 ok, reason, refused = False, str(error), not isinstance(error, ElasticdError)
                 refused = refused or isinstance(error, DiskError)
                 log.error("checkpoint not stored", step=made.step, reason=reason)
-            stored = await self._stored_of(made.job)
         name = (made.job, made.lineage, made.step, made.stamp, made.count)
-        self._post(e.ManifestKept(*name, ok, reason, stored, refused))
+        await self._post_stored(
+            made.job, lambda stored: e.ManifestKept(*name, ok, reason, stored, refused)
+        )
+
+    async def _post_stored(
+        self, job: JobId, event: Callable[[tuple[Stored, ...]], e.Event]
+    ) -> None:
+        """Look at what the store has of a job, and tell. One at a time, so that an older look is
+        never told after a newer one."""
+        async with self._looking:
+            self._post(event(await self._stored_of(job)))
 
     async def _stored_of(self, job: JobId) -> tuple[Stored, ...]:
         try:
@@ -230,8 +242,8 @@ class States:
                 await asyncio.to_thread(self._prune_now, effect)
             except (ElasticdError, OSError) as error:
                 log.warning("old checkpoints stay", job=effect.job, reason=str(error))
-        self.grown()
         await self.changed(effect.job)
+        self.grown()
 
     def _prune_now(self, effect: e.PruneStore) -> None:
         known = [m for m in self.store.manifests(effect.job) if m.step <= effect.step]

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import itertools
 import os
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, NoReturn, cast
 import pytest
 
 from elasticd.checkpoints import layout, peer
-from elasticd.checkpoints.manifest import Manifest, Shard
+from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.checkpoints.questions import Question
 from elasticd.checkpoints.sequential import write_all
 from elasticd.checkpoints.store import LocalStore
@@ -290,8 +291,8 @@ def test_for_the_quota_nothing_is_left_that_nobody_can_restore(tmp_path: Path) -
 
 def test_the_quota_is_kept_when_a_checkpoint_is_consistent(tmp_path: Path) -> None:
     async def story(node: Node) -> None:
+        node.make(1, 2)
         async with node.scrubbed(quota_bytes=SIZE):
-            node.make(1, 2)
             node.states.prune_store(e.PruneStore(JOB, Lineage("line"), 2))
             async with asyncio.timeout(WAIT):
                 pruned = await node.reported.get()
@@ -299,5 +300,38 @@ def test_the_quota_is_kept_when_a_checkpoint_is_consistent(tmp_path: Path) -> No
                 kept = await node.reported.get()
                 assert isinstance(kept, e.StoreChanged) and len(kept.stored) == 1
             assert node.steps() == [2]
+
+    run(tmp_path, story)
+
+
+class StallingStore(LocalStore):
+    """A disk on which the first look at what is stored is answered late."""
+
+    def __init__(self, store: LocalStore) -> None:
+        super().__init__(store.root, ME)
+        self.looked, self.answer = threading.Event(), threading.Event()
+
+    def stored(self, job: JobId) -> list[Stored]:
+        seen = super().stored(job)
+        if not self.looked.is_set():
+            self.looked.set()
+            assert self.answer.wait(WAIT)
+        return seen
+
+
+def test_an_older_look_at_the_store_is_never_told_after_a_newer_one(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        node.make(1, 2)
+        store = node.states.store = StallingStore(node.store)
+        async with asyncio.timeout(WAIT), asyncio.TaskGroup() as group:
+            group.create_task(node.states.changed(JOB))
+            await asyncio.to_thread(store.looked.wait, WAIT)
+            store.remove(JOB, 1, stamp_of(1))
+            later = group.create_task(node.states.changed(JOB))
+            await asyncio.wait([later], timeout=0.2)  # time to overtake, were that possible
+            store.answer.set()
+        told = [node.reported.get_nowait() for _ in range(2)]
+        counts = [len(event.stored) for event in told if isinstance(event, e.StoreChanged)]
+        assert counts == [2, 1]
 
     run(tmp_path, story)
