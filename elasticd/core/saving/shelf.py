@@ -58,13 +58,19 @@ class Shelf:
         self.home, self.changed = None, True
 
     def of_manifest(self, manifest: Manifest, now: float) -> Checkpoint | None:
-        """The unfinished one that this is the manifest of; None if other shards are known of it."""
+        """The unfinished one that this is the manifest of; None if that has another one already."""
         key = Key.of(manifest)
         checkpoint = self.open.get(key)
-        if checkpoint is None:
-            checkpoint = self.begin(key, manifest.generation, now)
-            checkpoint.said.digest = manifest.digest
-        return checkpoint if checkpoint.announced(manifest) else None
+        if checkpoint is not None and checkpoint.announced(manifest):
+            return checkpoint
+        if checkpoint is not None and checkpoint.manifest is not None:
+            return None
+        # What somebody wrote otherwise is nothing beside a manifest, of which a disk has all.
+        others = checkpoint is not None
+        checkpoint = self.begin(key, manifest.generation, now)
+        checkpoint.said.digest, checkpoint.disputed = manifest.digest, others
+        checkpoint.announced(manifest)
+        return checkpoint
 
     def count_of(self, point: Point) -> int:
         """Into how many shards this state is cut where a manifest of it is on its way; 0: none."""

@@ -118,8 +118,9 @@ class Reports:
         self.tell(progress)
 
     def wrote(self, written: ShardsWritten) -> None:
-        """Shards are durable here."""
-        self.written = [*self.written[1 - _KEPT_REPORTS :], written]
+        """Shards are durable here; of the same ones nothing else is any more."""
+        others = [old for old in self.written if not _replaces(written, old)]
+        self.written = [*others[1 - _KEPT_REPORTS :], written]
         self.tell(written)
 
     def on_stored(self, stored: tuple[Stored, ...]) -> None:
@@ -130,3 +131,11 @@ class Reports:
             newest[manifest.lineage] = max(newest.get(manifest.lineage, -1), manifest.step)
         self.written = [w for w in self.written if w.step > newest.get(w.lineage, -1)]
         self.report()
+
+
+def _replaces(new: ShardsWritten, old: ShardsWritten) -> bool:
+    """Whether the files that ``old`` tells of are now those of ``new``."""
+    state = (new.lineage, new.step, new.stamp, new.count)
+    if (old.lineage, old.step, old.stamp, old.count) != state:
+        return False
+    return {index for index, _, _ in old.shards} <= {index for index, _, _ in new.shards}

@@ -116,3 +116,21 @@ def test_what_is_announced_is_on_the_disks_under_the_same_generation() -> None:
         second.made.learn({A: kept, B: kept, C: ()})
         second.made.advance()
     assert [emit.generation for emit in second.emitted("checkpoint_committed")] == [2]
+
+
+def test_a_manifest_on_a_disk_outweighs_what_somebody_wrote_otherwise() -> None:
+    """C had diverged and leads now; nobody could complete what C has written."""
+    first = Desk(replicas=3)
+    first.wrote(A, 0, 1)
+    first.wrote(B, 0, 1)
+    first.wrote(C, 0, 1)
+    kept = (Stored(first.manifest(), (0, 1)),)
+    second = Desk(replicas=3)
+    second.wrote(C, 0, 1, rows="f")
+    second.asked(PullShards)
+    second.made.learn({A: kept, B: kept, C: ()})
+    second.made.advance()
+    assert second.asked(PullShards) == [C]
+    second.wrote(C, 0, 1)
+    second.stored(C)
+    assert second.announced() == [10]

@@ -60,11 +60,13 @@ class Desk:
         lineage: Lineage = LINE,
         generation: Tag = GENERATION,
         digest: str = "0" * 64,
+        rows: str = "0",
     ) -> None:
-        rows = tuple((index, 100, f"{index:064x}") for index in indices)
+        """``rows``: what the shards' digests begin with."""
+        table = tuple((index, 100, f"{rows}{index:063x}") for index in indices)
         self.made.on_shards(
             node,
-            ShardsWritten(JOB, generation, lineage, step, STAMP, count, rows, digest, 0.1, 0.2),
+            ShardsWritten(JOB, generation, lineage, step, STAMP, count, table, digest, 0.1, 0.2),
         )
         self.made.advance()
 
