@@ -16,7 +16,7 @@ import msgpack
 
 from elasticd.checkpoints.integrity import is_digest
 from elasticd.errors import StateError
-from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
+from elasticd.types import JobId, Lineage, NodeId, Point, ShardCount, Stamp, Tag
 
 VERSION = 1
 MAX_BYTES = 16 << 20
@@ -54,7 +54,7 @@ class Manifest:
     generation: Tag
     samples: int
     micro: int
-    count: int
+    count: ShardCount
     shards: tuple[Shard, ...]
     holders: tuple[tuple[NodeId, ...], ...]
     digest: str

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from elasticd.types import JobId, Stamp
+from elasticd.types import JobId, ShardCount, Stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class HeldShards:
     job: JobId
     step: int
     stamp: Stamp
-    count: int | None = None
+    count: ShardCount | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class WantShard:
     step: int
     stamp: Stamp
     index: int
-    count: int
+    count: ShardCount
 
 
 Question = StoredJobs | StoredOfJob | HeldShards | VerifyStored | RemoveStored

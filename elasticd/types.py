@@ -8,12 +8,24 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Literal, NewType
+from typing import Annotated, Literal, NewType
 
 NodeId = NewType("NodeId", str)
 JobId = NewType("JobId", str)
 Stamp = NewType("Stamp", str)
 Lineage = NewType("Lineage", str)
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Which numbers a field takes, both ends included; what comes from elsewhere is checked."""
+
+    least: int
+    most: int
+
+
+ShardCount = Annotated[int, Within(1, 4096)]
+"""Into how many shards a state is cut."""
 Range = tuple[int, int]
 """Half-open range ``[start, end)`` of grain numbers inside one global batch."""
 Reduction = Literal["exact", "fast"]

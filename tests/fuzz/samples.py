@@ -32,6 +32,8 @@ def sample(hint: Any, full: bool) -> Any:
         return SCALARS[hint]
     if origin in (typing.Union, types.UnionType):
         return sample(arguments[0], full) if full else None
+    if origin is typing.Annotated:
+        return arguments[1].least
     if origin is typing.Literal:
         return arguments[0]
     if origin is dict:
@@ -41,7 +43,7 @@ def sample(hint: Any, full: bool) -> Any:
     if origin is tuple:
         return tuple(sample(each, full) for each in arguments)
     assert dataclasses.is_dataclass(hint), hint
-    hints = typing.get_type_hints(hint)
+    hints = typing.get_type_hints(hint, include_extras=True)
     return typing.cast(Any, hint)(
         **{
             each.name: sample(hints[each.name], full)

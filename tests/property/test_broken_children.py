@@ -20,8 +20,10 @@ from tests.sim.run import build
 from tests.sim.trainer import Trainer
 from tests.unit.core.words.drawn import values
 
-KINDS = [*FROM_TRAINER.kinds, *FROM_REDUCER.kinds]
-WORDS = st.sampled_from(KINDS).flatmap(values)
+OF_TRAINER, OF_REDUCER = (
+    st.sampled_from(conversation.kinds).flatmap(values)
+    for conversation in (FROM_TRAINER, FROM_REDUCER)
+)
 SHAPE = JobShape(steps=200, spare="interpreter")
 
 
@@ -40,25 +42,24 @@ def at_work(nodes: int) -> Cluster:
 
 
 def of_now(host: Host, word: Any, now: bool) -> Any:
-    """The word as if it spoke of the present world, if it speaks of any."""
+    """The word as if it spoke of the present world and of its line, if it speaks of any."""
     node = host.node
     assert node is not None
     worlds = node.members.worlds_now()
-    if now and worlds and "generation" in {field.name for field in fields(word)}:
-        return replace(word, generation=worlds[0].generation)
-    return word
+    named = {field.name for field in fields(word)} if now and worlds else set()
+    wanted = {"generation": lambda: worlds[0].generation, "lineage": lambda: worlds[0].lineage}
+    return replace(word, **{name: wanted[name]() for name in named & wanted.keys()})
 
 
 @settings(max_examples=30)
 @given(st.data(), st.sampled_from([1, 2]))
 def test_no_word_of_a_child_ends_its_daemon(data: st.DataObject, nodes: int) -> None:
     cluster = at_work(nodes)
-    for _ in range(12):
+    for _ in range(25):
         host = data.draw(st.sampled_from(list(cluster.hosts.values())))
         child = data.draw(st.sampled_from(sorted(host.children)))
-        word = of_now(host, data.draw(WORDS), data.draw(st.booleans()))
+        words = OF_TRAINER if isinstance(host.children[child], Trainer) else OF_REDUCER
+        word = of_now(host, data.draw(words), data.draw(st.booleans()))
         assert host.endpoint is not None
-        kinds = FROM_TRAINER if isinstance(host.children[child], Trainer) else FROM_REDUCER
-        if type(word) in kinds.kinds:
-            host.endpoint.step(host.now(), e.ChildSaid(child, word))
-            host.endpoint.next_deadline()
+        host.endpoint.step(host.now(), e.ChildSaid(child, word))
+        host.endpoint.next_deadline()

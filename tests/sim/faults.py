@@ -477,7 +477,8 @@ class Injector:
         jobs = sorted(self.cluster.specs)
         if not jobs:
             return False
-        self.operator.pause_for(self._chance.choice(jobs), self._chance.uniform(0.0, 5.0), host)
+        job, seconds = self._chance.choice(jobs), self._chance.uniform(0.0, 5.0)
+        self.operator.pause_for(job, seconds, host, rests=self._chance.random() < 0.4)
         return True
 
     def _drain(self, host: Host) -> bool:

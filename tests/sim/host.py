@@ -110,7 +110,9 @@ class Host:
         self.cluster.addresses.notice(self)
         for child in list(self.children.values()):
             meets = partial(child.meet, self.boot)
-            child.later(self.chance("introductions").uniform(0.001, 0.06), meets)
+            dice = self.chance("introductions")
+            # A busy process is late: the view is formed before.
+            child.later(dice.uniform(0.001, dice.choice((0.06, 0.06, 0.6))), meets)
 
     def _leftovers(self) -> tuple[e.Leftover, ...]:
         """Children that outlived the daemon before this one."""

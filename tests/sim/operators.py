@@ -58,15 +58,21 @@ class Operator:
         request = self.drain(node, host)
         self._undo(request, f"drain {node}", seconds, lambda: self.undrain(node), drained)
 
-    def pause_for(self, job: JobId, seconds: float, host: Host | None = None) -> None:
-        """Pause it, and resume it so long after that was answered."""
+    def pause_for(
+        self, job: JobId, seconds: float, host: Host | None = None, *, rests: bool = False
+    ) -> None:
+        """Pause it, and resume it so long after that was answered; ``rests``: after it rests."""
 
         def paused() -> bool:
             record = self.cluster.record_of(job)
             return record is None or (record.paused and not record.ended)
 
+        def may_go_on() -> bool:
+            record = self.cluster.record_of(job)
+            return not rests or not paused() or (record is not None and record.state != "running")
+
         request = self.pause(job, host)
-        self._undo(request, f"pause {job}", seconds, lambda: self.resume(job), paused)
+        self._undo(request, f"pause {job}", seconds, lambda: self.resume(job), paused, may_go_on)
 
     def _undo(
         self,
@@ -75,10 +81,11 @@ class Operator:
         seconds: float,
         undo: Callable[[], object],
         lasts: Callable[[], bool],
+        done: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Take back an order that long after it was answered, until somebody living says that it
-        does not last: a cut-off side that has missed orders takes one whose version loses when
-        sides meet."""
+        """Take back an order that long after it was answered and ``done``, until somebody living
+        says that it does not last: a cut-off side that has missed orders takes one whose version
+        loses when sides meet."""
         cluster = self.cluster
         self.lasting[what] += 1
 
@@ -93,7 +100,7 @@ class Operator:
                 cluster.after(_PATIENCE_SECONDS, insist)
 
         def look() -> None:
-            if request in cluster.answers:
+            if request in cluster.answers and done():
                 cluster.after(seconds, again)
             else:
                 cluster.after(0.05, look)

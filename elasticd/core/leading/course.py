@@ -62,6 +62,11 @@ class Course:
         """A member knows of that step."""
         self.committed = max(self.committed, committed)
 
+    def forget(self, node: NodeId) -> None:
+        """What it told is old: it will tell anew."""
+        self.progress.pop(node, None)
+        self.patience.places.pop(node, None)
+
     def saw(self, node: NodeId, progress: Progress, now: float) -> bool:
         """A member's progress in the world; whether another step is committed."""
         before = self.progress.get(node)

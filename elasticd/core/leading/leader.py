@@ -235,7 +235,7 @@ class Driver:
         for node in reborn:
             # Its trainer may have outlived its daemon: its status will say. Until then nothing was
             # heard of the phases that it went through.
-            office.course.patience.places.pop(node, None)
+            office.course.forget(node)
         members = office.world.members if office.world is not None else ()
         # With partition = "strict" orders are refused while a view is being voted on.
         void = office.ctx.strict or not set(members).isdisjoint((*lost, *reborn, *missed))

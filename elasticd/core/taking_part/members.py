@@ -16,7 +16,7 @@ from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord, View, World
 from elasticd.core.words.shards import Consistent, ManifestStore, ManifestStored, PullShards
 from elasticd.core.words.stable import Found
-from elasticd.core.words.worlds import Form, Noted, Notice, ToMember
+from elasticd.core.words.worlds import Form, Noted, Notice, OfPlace, ToMember
 from elasticd.types import JobId, NodeId
 
 OfNode = (
@@ -161,8 +161,11 @@ class Members:
         member = self.by_job.get(order.world.job if isinstance(order, Form) else order.job)
         if member is not None:
             member.on_order(order, view.epoch, bound)
+        elif self.adoption is not None and isinstance(order, OfPlace):
+            # For a place that is taken up again once all children have said how they are.
+            self.adoption.later.append(e.Received(leader, order))
         elif isinstance(order, PullShards):
-            # Children of the daemon before us are still adopted: we are to be asked again.
+            # Nothing is taken up again yet: we are to be asked again.
             self.ctx.send(leader, order.undone("nothing of the job is here yet"))
 
     # --- views ------------------------------------------------------------------------------------

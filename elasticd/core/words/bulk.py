@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from elasticd.checkpoints.questions import Question, RemoveStored, WantShard
 from elasticd.core.words.codec import Words
 from elasticd.core.words.requests import CutHow, StrikeKind, StruckProcess
-from elasticd.types import JobId, NodeId, Stamp
+from elasticd.types import JobId, NodeId, ShardCount, Stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class DoubtShard:
     step: int
     stamp: Stamp
     index: int
-    count: int
+    count: ShardCount
 
 
 @dataclass(frozen=True, slots=True)

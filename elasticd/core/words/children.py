@@ -13,7 +13,17 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from elasticd.core.words.codec import Words
-from elasticd.types import Lineage, NodeId, Point, Range, Reduction, Stamp, Tag, WorkPhase
+from elasticd.types import (
+    Lineage,
+    NodeId,
+    Point,
+    Range,
+    Reduction,
+    ShardCount,
+    Stamp,
+    Tag,
+    WorkPhase,
+)
 
 # --- what a trainer says --------------------------------------------------------------------------
 
@@ -246,7 +256,7 @@ class TrainerWrote:
     lineage: Lineage
     step: int
     stamp: Stamp
-    count: int
+    count: ShardCount
     shards: tuple[WrittenShard, ...]
     digest: str
     """The model's; empty where nobody needs it of this member."""
@@ -269,7 +279,7 @@ class TrainerSkipped:
     lineage: Lineage
     step: int
     stamp: Stamp
-    count: int
+    count: ShardCount
     reason: str
     refused: bool
 
@@ -390,7 +400,7 @@ class WritePlan:
     """When a checkpoint is due and who writes what of it."""
 
     every: int
-    count: int
+    count: ShardCount
     replicas: int
     writers: tuple[tuple[int, ...], ...] = ()
     """Per shard the ranks that write it; empty: as checkpoints/layout.py says."""

@@ -6,7 +6,8 @@ What arrives from another process is only as good as this check. The rules:
 - a field that is missing takes its default; without one that is an error too. So a field that is
   added later has a default, and what an older version wrote is read;
 - a field that is not known is passed over: a later version may say more;
-- texts, bytes, lists and maps have limits.
+- texts, bytes, lists and maps have limits, and so have whole numbers: those of 53 bits, or those
+  that the field's annotation names (:class:`elasticd.types.Within`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from functools import cache
 from typing import Any, Generic, TypeVar, Union, cast
 
 from elasticd.errors import ProtocolError
-from elasticd.types import Point, Tag
+from elasticd.types import Point, Tag, Within
 
 Plain = Any
 """None, bool, int, float, str, bytes, list and dict: what msgpack carries."""
@@ -28,6 +29,8 @@ MAX_LENGTH = 1 << 20
 """Of a text in letters, of bytes, of a list or map in items."""
 MAX_DEPTH = 32
 """Of lists and maps whose content nobody describes."""
+
+_WHOLE = Within(-(1 << 53), 1 << 53)
 
 _ATOMS = frozenset({str, int, float, bool, bytes, types.NoneType})
 """What is the same on both sides. A view has a thousand names."""
@@ -143,9 +146,11 @@ def _reader(hint: Any, rows: bool) -> Reader:
         return _map(_reader(arguments[0], rows), _reader(arguments[1], rows))
     if origin is typing.Literal:
         return _literal(arguments)
+    if origin is typing.Annotated:
+        return _within(arguments[1])
     if dataclasses.is_dataclass(hint):
         return _dataclass(cast(type, hint), rows)
-    return _atom(hint)
+    return _within(_WHOLE) if hint is int else _atom(hint)
 
 
 def _bounded(plain: Any) -> None:
@@ -173,7 +178,19 @@ def _atom(hint: Any) -> Reader:
             return plain
         if hint is float and type(plain) is int:
             return float(plain)
-        raise ProtocolError(f"expected {hint}, got {type(plain).__name__}")
+        raise ProtocolError(f"expected {hint.__name__}, got {type(plain).__name__}")
+
+    return read
+
+
+def _within(limits: Within) -> Reader:
+    inner = _atom(int)
+
+    def read(plain: Plain) -> int:
+        number: int = inner(plain)
+        if not limits.least <= number <= limits.most:
+            raise ProtocolError(f"{number} is not from {limits.least} to {limits.most}")
+        return number
 
     return read
 
@@ -207,11 +224,12 @@ def _list(plain: Plain) -> None:
 
 def _many(kind: Any, rows: bool) -> Reader:
     inner = _reader(kind, rows)
-    atom = getattr(kind, "__supertype__", kind)
+    least, most = _WHOLE.least, _WHOLE.most
 
     def read(plain: Plain) -> Any:
         _list(plain)
-        if atom is int and all(type(item) is int for item in plain):
+        # A large view has many numbers.
+        if kind is int and all(type(item) is int and least <= item <= most for item in plain):
             return tuple(plain)
         return tuple([inner(item) for item in plain])
 
@@ -239,7 +257,7 @@ def _map(key: Reader, value: Reader) -> Reader:
 
 
 def _dataclass(kind: type, rows: bool) -> Reader:
-    hints = typing.get_type_hints(kind)
+    hints = typing.get_type_hints(kind, include_extras=True)
     fields = [(f.name, _reader(hints[f.name], rows)) for f in dataclasses.fields(kind)]
     required = {
         f.name

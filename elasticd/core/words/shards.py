@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elasticd.checkpoints.manifest import Manifest
-from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag
+from elasticd.types import JobId, Lineage, NodeId, ShardCount, Stamp, Tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class ShardsWritten:
     lineage: Lineage
     step: int
     stamp: Stamp
-    count: int
+    count: ShardCount
     shards: tuple[tuple[int, int, str], ...]
     digest: str
     """The model's, from those who have the first shard at least; else empty."""
@@ -63,7 +63,7 @@ class ShardsFailed:
     lineage: Lineage
     step: int
     stamp: Stamp
-    count: int
+    count: ShardCount
     reason: str
     refused: bool
     """Its disk refuses; otherwise it may work another time."""
@@ -75,7 +75,7 @@ class ManifestStored:
     lineage: Lineage
     step: int
     stamp: Stamp
-    count: int
+    count: ShardCount
     """Of shards: one state may be cut in two ways, by worlds of two sizes."""
     ok: bool
     reason: str
@@ -121,7 +121,7 @@ class PullShards:
     lineage: Lineage
     step: int
     stamp: Stamp
-    count: int
+    count: ShardCount
     digest: str
     shards: tuple[tuple[int, int, str], ...]
     sources: tuple[tuple[NodeId, ...], ...]

@@ -24,7 +24,7 @@ PLAIN = st.recursive(
     max_leaves=6,
 )
 SCALARS: dict[Any, st.SearchStrategy[Any]] = {
-    int: st.integers(-(2**53), 2**53),
+    int: st.integers(-2, 8) | st.integers(-(2**53), 2**53),
     str: st.text(max_size=12),
     bool: st.booleans(),
     float: st.floats(allow_nan=False),
@@ -41,6 +41,8 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         return SCALARS[hint]
     if origin in (typing.Union, types.UnionType):
         return st.one_of([st.none() if a is type(None) else values(a) for a in arguments])
+    if origin is typing.Annotated:
+        return st.integers(arguments[1].least, arguments[1].most)
     if origin is typing.Literal:
         return st.sampled_from(arguments)
     if origin is dict:
@@ -50,7 +52,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     if origin is tuple:
         return st.tuples(*map(values, arguments))
     assert dataclasses.is_dataclass(hint), hint
-    hints = typing.get_type_hints(hint)
+    hints = typing.get_type_hints(hint, include_extras=True)
     fields = {field.name: values(hints[field.name]) for field in dataclasses.fields(hint)}
     return st.builds(typing.cast(Any, hint), **fields)
 
