@@ -32,7 +32,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
             reconfigure(errors="backslashreplace")
     try:
         code = app(args=arguments, prog_name=PROGRAM, standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # the caller may have closed it
+            sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -72,7 +72,7 @@ class Connection:
         """
         self._socket.settimeout(ANSWER_SECONDS)
         try:
-            self._socket.sendall(encode(message))
+            self._socket.sendall(_encoded(message))
         except OSError as error:
             raise self._gone(str(error)) from None
 
@@ -134,3 +134,10 @@ def _checked(frame: dict[str, Any]) -> dict[str, Any]:
         kind = UsageError if frame.get("code") == 2 else OperationError
         raise kind(str(frame["error"]))
     return frame
+
+
+def _encoded(message: Mapping[str, Any]) -> bytes:
+    try:
+        return encode(message)
+    except OverflowError:
+        raise UsageError("a number of the request has more than 64 bits") from None

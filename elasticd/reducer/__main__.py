@@ -13,7 +13,9 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from elasticd.core.words import children as w
 from elasticd.ipc.child import DaemonLink, Resume
+from elasticd.types import Tag
 
 
 def main() -> int:
@@ -28,18 +30,18 @@ def main() -> int:
     received = next(messages, None)
     if received is None:
         return 0
-    message, fds = received
-    state.generation = message.get("generation")
+    order, fds = w.TO_REDUCER.decode(received[0]), received[1]
+    assert isinstance(order, w.FormRing), order  # nothing else is said to a reducer but "alive"
+    state.generation = order.generation
     threading.Thread(target=_listen, args=(messages,), name="daemon", daemon=True).start()
     try:
-        server = form(message, fds)
+        server = form(order, fds)
         state.formed()
         server.run()
     except EOFError:
         return 0
     except Exception as error:
-        evidence = f"{type(error).__name__}: {error}"
-        link.send({"t": "broken", "generation": message.get("generation"), "evidence": evidence})
+        state.say(w.ReducerBroken(order.generation, f"{type(error).__name__}: {error}"))
         return 1
     return 0
 
@@ -51,24 +53,29 @@ class _State:
         self._link = link
         self._lock = threading.Lock()
         self._warm = self._formed = False
-        self.generation: Any = None
+        self.generation: Tag | None = None
         link.introduce = self._introduce
+
+    def say(self, word: w.FromReducer) -> None:
+        self._link.send(w.FROM_REDUCER.encode(word))
 
     def ready(self) -> None:
         with self._lock:
             self._warm = True
-            self._link.send({"t": "ready"})
+            self.say(w.ReducerWarm())
 
     def formed(self) -> None:
         with self._lock:
+            assert self.generation is not None
             self._formed = True
-            self._link.send({"t": "formed", "generation": self.generation})
+            self.say(w.ReducerFormed(self.generation))
 
     def _introduce(self, resume: Resume) -> None:
         with self._lock:
-            here = {"t": "here", "generation": self.generation, "formed": self._formed}
-            warm = self._warm and self.generation is None
-            resume([here, {"t": "ready"}] if warm else [here])
+            words: list[w.FromReducer] = [w.ReducerHere(self.generation, self._formed)]
+            if self._warm and self.generation is None:
+                words.append(w.ReducerWarm())
+            resume([w.FROM_REDUCER.encode(word) for word in words])
 
 
 def _listen(messages: Iterator[tuple[dict[str, Any], list[int]]]) -> None:

@@ -374,10 +374,20 @@ def test_a_reducer_ends_when_its_trainer_leaves(start: Callable[[int, str], Worl
 def test_a_message_that_forms_no_world_is_answered_with_broken(tmp_path: Path) -> None:
     world = World(tmp_path, 1, "exact", formed=False)
     try:
-        world.send(0, {"t": "form", "generation": [1, "n", "x"], "rank": 5, "hosts": ["a:1"]}, [])
+        form = {"t": "form", "generation": [1, "n", "x"], "rank": 5, "size": 1, "hosts": ["a:1"]}
+        world.send(0, form | {"reduction": "exact"}, [])
         message = world.expect(0, "broken")
         assert message["generation"] == [1, "n", "x"]
         assert "ProtocolError" in message["evidence"]
+        assert world.reducers[0].wait(PATIENCE_SECONDS) == 1
+    finally:
+        world.close()
+
+
+def test_what_is_no_word_ends_the_reducer(tmp_path: Path) -> None:
+    world = World(tmp_path, 1, "exact", formed=False)
+    try:
+        world.send(0, {"t": "form", "generation": [1, "n", "x"], "rank": 0}, [])
         assert world.reducers[0].wait(PATIENCE_SECONDS) == 1
     finally:
         world.close()

@@ -157,7 +157,8 @@ def _fatal(phase: TrainerPhase, status: int, tail: str) -> str:
     """Why a trainer's end is the script's own doing, so that no other node would fare better."""
     last_lines = "\n".join(tail.strip().splitlines()[-12:])
     if status > 0:
-        return f"the script ended with exit status {status}:\n{last_lines}".strip()
+        ended = f"the script ended with exit status {status}"
+        return f"{ended}:\n{last_lines}" if last_lines else ended
     if status == 0 and phase in ("starting", "waiting"):
         return "the script ended without calling elasticd.Run"
     if status == 0 and phase in ("ready", "active", "finished"):

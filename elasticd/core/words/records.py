@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from elasticd.checkpoints.manifest import Manifest
@@ -90,22 +90,28 @@ class JobRecord:
 
     def merged(self, other: JobRecord) -> JobRecord:
         """The record that both sides agree on, whichever side merges."""
-
-        def rank(record: JobRecord) -> tuple[int, int, int, int, str, str, str, str]:
-            # Any order will do, but it must tell apart whatever differs: "" is not None.
-            precedence = _PRECEDENCE.index(record.state)
-            end = precedence if record.ended else 0
-            account = repr(sorted(record.account.items())) if record.account else ""
-            texts = repr(record.reason), repr(record.digest), record.rested, account
-            return end, record.turn, precedence, record.step, *texts
-
+        if self == other:
+            return self
         return replace(
-            max(self, other, key=rank),
+            max(self, other, key=_rank),
             relief=max(self.relief, other.relief),
             intent=max(self.intent, other.intent),
             left=lineages.merged(self.left, other.left),
             ran=lineages.latest(self.ran, other.ran),
         )
+
+
+_JOINED = ("relief", "intent", "left", "ran")
+"""What a merged record has of both sides; of any other field it has one side's."""
+
+
+def _rank(record: JobRecord) -> tuple[int, int, int, int, tuple[str, ...]]:
+    """Any order will do, but it must tell apart whatever differs in a field that isn't joined."""
+    precedence = _PRECEDENCE.index(record.state)
+    end = precedence if record.ended else 0
+    values = [getattr(record, each.name) for each in fields(record) if each.name not in _JOINED]
+    texts = [repr(sorted(v.items()) if isinstance(v, dict) else v) for v in values]
+    return end, record.turn, precedence, record.step, tuple(texts)
 
 
 @dataclass(frozen=True, slots=True)

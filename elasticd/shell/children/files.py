@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,15 +46,14 @@ class ChildFiles:
     def shown_logs(self, job: JobId) -> list[Path]:
         """The files with what the job's ranks printed here, in the order in which it was printed.
 
-        A log's rotated parts, numbered from the newest, come before it.
+        A log's rotated parts, numbered from the newest, come before it. Other names are not ours.
         """
-        paths = (self.home / "logs" / job).glob(f"*{_SHOWN_LOG}*")
-
-        def order(path: Path) -> tuple[str, int]:
+        found: list[tuple[str, int, Path]] = []
+        for path in (self.home / "logs" / job).glob(f"*{_SHOWN_LOG}*"):
             start, _, age = path.name.partition(_SHOWN_LOG)
-            return start, -int(age[1:] or 0)
-
-        return sorted(paths, key=order)
+            if re.fullmatch(r"(\.\d{1,9})?", age, re.ASCII) and path.is_file():
+                found.append((start, -int(age[1:] or 0), path))
+        return [path for _, _, path in sorted(found)]
 
     def printed(self, job: JobId, offset: int, limit: int) -> bytes:
         """What the job's ranks printed here from ``offset`` on, at most ``limit`` bytes."""

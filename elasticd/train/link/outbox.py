@@ -36,13 +36,11 @@ class Outbox:
 
     def flush(self) -> None:
         """Send what is here; nothing is sent if the daemon has gone. The caller holds no lock."""
-        while self._words:
-            with self._sending:
-                try:
-                    word = self._words.popleft()
-                except IndexError:
-                    return  # another thread has sent it
-                self._link.send(FROM_TRAINER.encode(word))
+        while True:
+            with self._sending:  # who finds nothing has waited for what another thread is sending
+                if not self._words:
+                    return
+                self._link.send(FROM_TRAINER.encode(self._words.popleft()))
 
     def send_file(self, word: FromTrainer, fd: int) -> None:
         """Send a word with a copy of a descriptor."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from functools import reduce
 from itertools import permutations
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticd.core.words.records import JobRecord, JobState
-from elasticd.types import JobId
+from elasticd.types import JobId, NodeId, Tag
+from tests.unit.core.words.drawn import values
 
 STATES = get_args(JobState)
 
@@ -32,7 +34,20 @@ records = st.builds(
     intent=st.integers(0, 3),
     rested=st.sampled_from(["", "1@n"]),
     account=st.sampled_from([{}, {"loss": 1.0}, {"loss": 2.0}]),
+    left=st.sampled_from([(), (("a", 1),), (("a", 2), ("b", 1))]),
+    ran=st.sampled_from([(), (("a", Tag(1, NodeId("n"), "x")),)]),
 )
+APART = {"id", "number", "spec", "archive", "left", "ran"}
+"""Fields that are the same everywhere, or merge by themselves."""
+
+
+@pytest.mark.parametrize("name", sorted({each.name for each in fields(JobRecord)} - APART))
+@given(data=st.data())
+def test_records_that_differ_in_one_field_merge_to_one(name: str, data: st.DataObject) -> None:
+    """Whatever fields are added: else each side would keep its own for ever."""
+    drawn = values(get_type_hints(JobRecord)[name])
+    mine, theirs = (replace(record("running"), **{name: data.draw(drawn)}) for _ in range(2))
+    assert mine.merged(theirs) == theirs.merged(mine)
 
 
 @given(records, records)

@@ -13,9 +13,13 @@ from typing import Any, ClassVar
 import pytest
 
 from elasticd.core.words.codec import Words
+from elasticd.core.words.requests import REQUESTS
 from elasticd.errors import OperationError, UsageError
 from elasticd.ipc.frames import MAX_FRAME_BYTES, Decoder, encode
+from elasticd.shell.chaos.inject import Chaos
 from elasticd.shell.control import server as module
+from elasticd.shell.control.inventory import Inventory
+from elasticd.shell.control.queries import Queries
 from elasticd.shell.control.server import ControlServer, Handler, Stream, lock_home
 from elasticd.shell.unixsocket import bind_unix
 
@@ -171,6 +175,13 @@ def test_a_wrong_request_names_the_field_and_the_connection_goes_on(
 def test_no_kind_of_request_is_forgotten(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="CancelJob"):
         ControlServer(tmp_path, {Follow: nothing})
+
+
+def test_every_request_of_the_control_socket_has_its_handler() -> None:
+    """Else no daemon would start, and no quick test would tell."""
+    desks: list[Any] = [Queries, Inventory, Chaos]
+    answered = [kind for desk in desks for kind in desk.handlers(object.__new__(desk))]
+    assert sorted(map(repr, answered)) == sorted(map(repr, REQUESTS.kinds))
 
 
 def test_a_handler_receives_further_frames(tmp_path: Path, run: Run) -> None:
