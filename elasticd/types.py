@@ -42,7 +42,7 @@ Sign = Literal[
 FaultKind = Literal[
     "worker_exit", "reducer_lost", "oom", "link_lost", "hang", "peer_lost", "divergence", "slow"
 ]
-"""What people are told (INTERFACE.md)."""
+"""What people are told (docs/faults.md)."""
 Confidence = Literal["", "certain", "likely", "possible"]
 """How sure a fault is; empty: as its kind says."""
 TrainerPhase = Literal["starting", "waiting", "ready", "active", "finished", "released", "done"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from elasticd.recovery.signatures import FATAL_SIGNALS
 from elasticd.types import Confidence, FaultKind, NodeId, Sign
 
-_NEAREST: tuple[Sign, ...] = (
+NEAREST: tuple[Sign, ...] = (
     "peer_lost",
     "oom",
     "hang",
@@ -33,7 +33,7 @@ their ring breaks; ``reducer_gone`` is the word of its trainer, which can't tell
 RING_FAULTS: tuple[Sign, ...] = ("reducer_lost", "reducer_crashed", "reducer_gone", "ring_broken")
 """With any of these a ring has come to its end."""
 
-_CAUSE = _NEAREST.index("reducer_lost")
+_CAUSE = NEAREST.index("reducer_lost")
 """Whatever is as near is a fault of its own; what is farther is told only if nothing nearer is."""
 
 _CONFIDENCE: dict[Sign, Confidence] = {
@@ -139,4 +139,4 @@ def _is_explained(piece: Evidence, broken: Collection[NodeId]) -> bool:
 
 
 def _distance(fault: Sign) -> int:
-    return _NEAREST.index(fault) if fault in _NEAREST else len(_NEAREST)
+    return NEAREST.index(fault) if fault in NEAREST else len(NEAREST)

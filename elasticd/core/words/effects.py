@@ -63,7 +63,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Write an event of INTERFACE.md into the replicated history."""
+    """Write an event into the replicated history."""
 
     job: JobId | None
     kind: str

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import cast, get_args
 
 import pytest
 
-from elasticd.recovery.faults import Evidence, classify, from_outside, of_reducer
+from elasticd.recovery.faults import NEAREST, Evidence, classify, from_outside, of_reducer
 from elasticd.types import Confidence, NodeId, Sign
 
 A, B, C = (NodeId(name) for name in "abc")
@@ -133,3 +133,8 @@ def test_lost_nodes_and_links_say_nothing_against_the_job() -> None:
         assert from_outside(pieces(*rows))
     for rows in ([], [ring], [taken], [link, (B, "worker_exit", TRAINER)], [node, (C, "oom", "")]):
         assert not from_outside(pieces(*rows))
+
+
+def test_every_sign_has_its_place_between_cause_and_consequence() -> None:
+    """One that had none would never be the cause of anything."""
+    assert sorted(NEAREST) == sorted(get_args(Sign))

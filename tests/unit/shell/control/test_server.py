@@ -162,7 +162,7 @@ def test_a_wrong_request_names_the_field_and_the_connection_goes_on(
     async def main() -> None:
         async with connected(tmp_path, echo=echo) as client:
             assert await client.ask(do="echo", text=7) == {
-                "error": "bad request 'echo': Echo.text: expected <class 'str'>, got int",
+                "error": "bad request 'echo': Echo.text: expected str, got int",
                 "code": 2,
             }
             assert "field text is missing" in (await client.ask(do="echo"))["error"]
