@@ -128,7 +128,7 @@ def decode(data: bytes, where: str = "manifest") -> Manifest:
     Raises:
         StateError: it is cut, changed, of another version, or contradicts itself.
     """
-    envelope = _fields(_unpack(data, where), {"version": int}, where, exact=False)
+    envelope = _fields(_unpack(data, where), {"version": int}, where)
     if envelope["version"] != VERSION:
         raise StateError(f"{where}: version {envelope['version']}, this program reads {VERSION}")
     envelope = _fields(envelope, {"version": int, "check": bytes, "body": bytes}, where)
@@ -220,14 +220,12 @@ def _fields(
     value: object,
     kinds: Mapping[str, type | tuple[type, ...]],
     where: str,
-    *,
-    exact: bool = True,
 ) -> dict[str, Any]:
+    """The map, if it has all that ``kinds`` names; a later version may write more."""
     if not isinstance(value, dict):
         raise StateError(f"{where}: not a map")
-    if exact and set(value) != set(kinds):
-        names = sorted(map(str, set(value) ^ set(kinds)))
-        raise StateError(f"{where}: unknown or missing: {', '.join(names)}")
+    if absent := sorted(kinds.keys() - value.keys()):
+        raise StateError(f"{where}: missing: {', '.join(absent)}")
     for name, kind in kinds.items():
         item = value.get(name)
         if not isinstance(item, kind) or isinstance(item, bool):
