@@ -32,8 +32,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
             reconfigure(errors="backslashreplace")
     try:
         code = app(args=arguments, prog_name=PROGRAM, standalone_mode=False)
-        if sys.stdout is not None:  # the caller may have closed it
-            sys.stdout.flush()
+        flush = getattr(sys.stdout, "flush", None)  # the caller may have closed it
+        if flush is not None:
+            flush()
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
         return INTERRUPTED
