@@ -105,13 +105,17 @@ _JOINED = ("relief", "intent", "left", "ran")
 """What a merged record has of both sides; of any other field it has one side's."""
 
 
-def _rank(record: JobRecord) -> tuple[int, int, int, int, tuple[str, ...]]:
-    """Any order will do, but it must tell apart whatever differs in a field that isn't joined."""
+def _rank(record: JobRecord) -> tuple[int, int, int, int, int, tuple[str, ...]]:
+    """Any order will do, but it must tell apart whatever differs in a field that isn't joined.
+
+    A leader that comes when all is done ends the job too, and knows less of its course.
+    """
     precedence = _PRECEDENCE.index(record.state)
     end = precedence if record.ended else 0
+    known = sum(value is not None for value in record.account.values())
     values = [getattr(record, each.name) for each in fields(record) if each.name not in _JOINED]
     texts = [repr(sorted(v.items()) if isinstance(v, dict) else v) for v in values]
-    return end, record.turn, precedence, record.step, tuple(texts)
+    return end, record.turn, precedence, record.step, known, tuple(texts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,13 @@ def test_the_order_of_news_does_not_matter(news: list[JobRecord]) -> None:
     assert all(end == ends[0] for end in ends)
 
 
+def test_who_knows_more_of_an_ended_job_is_believed() -> None:
+    """The leader may leave with its record half told: the next one has seen nothing of the job."""
+    full = record("finished", step=20, account={"loss": 1.5, "exact": True})
+    late = record("finished", step=20, account={"loss": None, "exact": True})
+    assert full.merged(late) == late.merged(full) == full
+
+
 @given(records)
 def test_a_cancel_wins(other: JobRecord) -> None:
     cancelled = record("cancelled", reason="cancelled by the user")
