@@ -46,10 +46,10 @@ def loss(model: Any, batch: Any) -> mx.array:
     return nn.losses.cross_entropy(model(batch["x"]), batch["y"]).mean()
 
 
-def weighted_loss(model: Any, batch: Any) -> tuple[mx.array, mx.array]:
+def weighted_loss(model: Any, batch: Any) -> elasticd.Weighted:
     each = nn.losses.cross_entropy(model(batch["x"]), batch["y"])
     weights = batch["y"].astype(mx.float32) + 0.3
-    return (each * weights).sum() / weights.sum(), weights.sum()
+    return elasticd.Weighted((each * weights).sum() / weights.sum(), weights.sum())
 
 
 def optimizer() -> optim.Optimizer:
