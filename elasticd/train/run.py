@@ -20,7 +20,7 @@ from elasticd.train.fingerprint import fingerprint
 from elasticd.train.states.state import TrainingState, model_tree
 from elasticd.train.states.trees import arrays
 from elasticd.train.steps import randomness
-from elasticd.train.steps.data import Collate, StreamSource, source_of, stack
+from elasticd.train.steps.data import Collate, StreamSource, batch_of, source_of, stack
 from elasticd.train.steps.runner import StepRunner
 from elasticd.train.steps.sampling import Batches
 from elasticd.train.steps.seat import HOST
@@ -98,8 +98,7 @@ class Run:
 
     def _join(self) -> None:
         spec = self._seat.spec
-        randomness.seed_grain(spec.train.seed, 1, 0)
-        grain0 = self._collate(self._source.samples(1, 0))
+        grain0, _ = batch_of(self._source, self._collate, spec.train.seed, 1, 0)
         self._seat.at_run(fingerprint(spec, self._state, self._source, grain0, self._clip_norm))
         if not self._runner.enter():
             raise OperationError("the job has ended")

@@ -165,6 +165,7 @@ class StepRunner:
         self._standing.snapshot = None
         reduced = layout.mean(total, self._grains.count)
         self._grains.spend()
+        randomness.seed_reduced(self.seed, self.step)
         return reduced
 
     def _judge_loss(self, header: tuple[list[float], float]) -> None:

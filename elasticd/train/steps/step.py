@@ -8,7 +8,7 @@ from typing import Any
 
 from elasticd.errors import GenerationLost, OperationError, UsageError
 from elasticd.train.steps import randomness
-from elasticd.train.steps.data import Collate, Source
+from elasticd.train.steps.data import Collate, Source, batch_of
 from elasticd.train.steps.layout import Reduced
 from elasticd.train.steps.runner import StepRunner
 from elasticd.train.steps.weighted import loss_of
@@ -130,13 +130,13 @@ class Step:
             yield self._fetch(grain)
 
     def _fetch(self, grain: int) -> Any:
-        randomness.seed_grain(self._runner.seed, self._number, grain)
+        where = (self._runner.seed, self._number, grain)
         self._runner.seat.phase("data")
         try:
             self._runner.seat.strain()
-            samples = self._source.samples(self._number, grain)
-            batch = self._collate(samples)
-            self._grain, self._samples = grain, len(samples)
+            batch, self._samples = batch_of(self._source, self._collate, *where)
+            self._grain = grain
+            randomness.seed_grain(*where)
             self._runner.seat.phase("compute")
             return batch
         except (RuntimeError, MemoryError) as error:

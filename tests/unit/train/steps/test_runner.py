@@ -33,6 +33,7 @@ SCRIPTS = {
     "weighted": models.high_level(models.weighted_loss),
     "low": models.low_level(compiled=False),
     "compiled": models.low_level(compiled=True),
+    "noisy": models.noisy,
 }
 
 
@@ -56,7 +57,7 @@ def test_both_forms_are_one() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("name", ["high", "low"])
+@pytest.mark.parametrize("name", ["high", "low", "noisy"])
 def test_deaths_change_no_bit(name: str, seed: int) -> None:
     (alone,) = values(run(SCRIPTS[name], "a"))
     dice = random.Random(seed)
