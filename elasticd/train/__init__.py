@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from elasticd.train.run import Run as Run
     from elasticd.train.steps.step import Step as Step
+    from elasticd.train.steps.weighted import Weighted as Weighted
 
-__all__ = ["Run", "Step"]
+__all__ = ["Run", "Step", "Weighted"]
+
+_MODULES = {
+    "Run": "elasticd.train.run",
+    "Step": "elasticd.train.steps.step",
+    "Weighted": "elasticd.train.steps.weighted",
+}
 
 
 def __getattr__(name: str) -> Any:
     # A trainer says hello to its daemon before it loads MLX, which takes a while.
-    if name == "Run":
-        from elasticd.train.run import Run
-
-        return Run
-    if name == "Step":
-        from elasticd.train.steps.step import Step
-
-        return Step
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'elasticd.train' has no attribute {name!r}")

@@ -14,17 +14,18 @@ from mlx.nn.layers.base import Module
 from mlx.nn.utils import value_and_grad
 
 from elasticd.checkpoints.codec import model_digest
-from elasticd.errors import GenerationLost, OperationError, UsageError
+from elasticd.errors import OperationError, UsageError
 from elasticd.train.alone import AloneSeat
 from elasticd.train.fingerprint import fingerprint
 from elasticd.train.states.state import TrainingState, model_tree
 from elasticd.train.states.trees import arrays
 from elasticd.train.steps import randomness
-from elasticd.train.steps.data import Collate, StreamSource, source_of, stack
+from elasticd.train.steps.data import Collate, StreamSource, batch_of, source_of, stack
 from elasticd.train.steps.runner import StepRunner
 from elasticd.train.steps.sampling import Batches
 from elasticd.train.steps.seat import HOST
 from elasticd.train.steps.step import Step
+from elasticd.train.steps.weighted import spread_lengths
 from elasticd.train.world import TrainerWorld
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ class Run:
         model: Module,
         data: Any,
         optimizer: optim.Optimizer | None = None,
-        loss: Callable[[Any, Any], Any] | None = None,
+        loss: Callable[..., Any] | None = None,
         clip_norm: float | None = None,
         collate: Collate | None = None,
     ) -> None:
@@ -60,7 +61,9 @@ class Run:
             data: a dataset (``__len__`` and ``__getitem__``), or a function without arguments that
                 returns a fresh iterator, the same on every rank.
             optimizer: needed to loop over the run itself.
-            loss: ``loss(model, batch)``, the mean over the batch or (mean, weight); as above.
+            loss: ``loss(model, batch)``, or ``loss(model, x, y)`` where a batch is the tuple
+                ``(x, y)``. It returns the mean over the batch, or :class:`elasticd.Weighted`.
+                Needed to loop over the run itself.
             clip_norm: limits the norm of the reduced gradient, when the library runs the step.
             collate: makes a batch of a list of samples; by default they are stacked.
 
@@ -79,6 +82,7 @@ class Run:
         self._collate: Collate = collate or stack
         self._model, self._optimizer, self._loss = model, optimizer, loss
         self._clip_norm = clip_norm
+        self._spread = range(0) if loss is None else spread_lengths(loss)
         self._state = TrainingState(model, optimizer)
         self._runner = StepRunner(self._seat, self._state, self._cut)
         if isinstance(self._source, StreamSource) and self._source.has_state:
@@ -94,8 +98,7 @@ class Run:
 
     def _join(self) -> None:
         spec = self._seat.spec
-        randomness.seed_grain(spec.train.seed, 1, 0)
-        grain0 = self._collate(self._source.samples(1, 0))
+        grain0, _ = batch_of(self._source, self._collate, spec.train.seed, 1, 0)
         self._seat.at_run(fingerprint(spec, self._state, self._source, grain0, self._clip_norm))
         if not self._runner.enter():
             raise OperationError("the job has ended")
@@ -103,20 +106,24 @@ class Run:
 
     def _rehearse(self, grains: Iterator[int]) -> None:
         step = Step(self._runner, self._source, self._collate, self._optimizer)
-        with contextlib.suppress(GenerationLost):  # memory ran out: those who wait shall see it
+        # Memory may have run out: those who wait shall see it. And the loss may need what the
+        # script makes below its Run(…): then it is compiled, and probed, when it is first needed.
+        with contextlib.suppress(Exception):
             self._compute(step, step.rehearsal(grains))
 
     def _compute(self, step: Step, batches: Iterator[Any]) -> None:
         assert self._loss_and_grad is not None
         for batch in batches:
+            whole = not isinstance(batch, tuple) or len(batch) not in self._spread
+            arguments = (batch,) if whole else batch
             try:
-                loss, gradients = self._loss_and_grad(self._model, batch)
+                loss, gradients = self._loss_and_grad(self._model, *arguments)
             except (RuntimeError, MemoryError) as error:
                 if not step.ran_out(error):
                     raise
                 continue
             step.accumulate(loss, gradients)
-            del loss, gradients
+            del loss, gradients, batch, arguments
 
     @property
     def rank(self) -> int:

@@ -9,6 +9,7 @@ import mlx.core as mx
 import numpy as np
 
 from elasticd.errors import UsageError
+from elasticd.train.steps import randomness
 from elasticd.train.steps.sampling import Batches, indices
 
 Collate = Callable[[list[Any]], Any]
@@ -38,7 +39,11 @@ class IndexedSource:
 
     def samples(self, step: int, grain: int) -> list[Any]:
         positions = self._batches.positions(step, grain)
-        return [self._dataset[i] for i in indices(positions, self._length, self._seed)]
+        samples = []
+        for at, i in zip(positions, indices(positions, self._length, self._seed), strict=True):
+            randomness.seed_sample(self._seed, at)
+            samples.append(self._dataset[i])
+        return samples
 
     def cut(self, batches: Batches) -> None:
         self._batches = batches
@@ -54,11 +59,10 @@ class StreamSource:
     behind it. A stream that ends begins anew.
     """
 
-    def __init__(self, factory: Callable[[], Iterator[Any]], batches: Batches) -> None:
-        self._factory, self._batches = factory, batches
-        self._iterator = iter(factory())
-        self._fresh = True
+    def __init__(self, factory: Callable[[], Iterator[Any]], batches: Batches, seed: int) -> None:
+        self._factory, self._batches, self._seed = factory, batches, seed
         self._position = 0
+        self._begin()
         self._kept: dict[int, Any] = {}
 
     def samples(self, step: int, grain: int) -> list[Any]:
@@ -98,23 +102,36 @@ class StreamSource:
         self._fresh = False
 
     def _restart(self) -> None:
-        self._iterator, self._position, self._kept = iter(self._factory()), 0, {}
+        self._position, self._kept = 0, {}
+        self._begin()
+
+    def _begin(self) -> None:
+        """A fresh iterator, which gives what the stream has at the present position."""
+        randomness.seed_sample(self._seed, self._position)
+        self._iterator = iter(self._factory())
         self._fresh = True
 
     def _advance(self, end: int, keep_from: int) -> None:
         while self._position < end:
+            randomness.seed_sample(self._seed, self._position)
             try:
                 sample = next(self._iterator)
             except StopIteration:
                 if self._fresh:
                     raise UsageError("the stream given as data= is empty") from None
-                self._iterator = iter(self._factory())
-                self._fresh = True
+                self._begin()
                 continue
             self._fresh = False
             if self._position >= keep_from:
                 self._kept[self._position] = sample
             self._position += 1
+
+
+def batch_of(source: Source, collate: Collate, seed: int, step: int, grain: int) -> tuple[Any, int]:
+    """A grain's batch, and of how many samples it is: the same wherever and whenever it is made."""
+    samples = source.samples(step, grain)
+    randomness.seed_batch(seed, step, grain)
+    return collate(samples), len(samples)
 
 
 def source_of(data: Any, batches: Batches, seed: int) -> IndexedSource | StreamSource:
@@ -126,7 +143,7 @@ def source_of(data: Any, batches: Batches, seed: int) -> IndexedSource | StreamS
     if hasattr(data, "__len__") and hasattr(data, "__getitem__"):
         return IndexedSource(data, batches, seed)
     if callable(data):
-        return StreamSource(cast("Callable[[], Iterator[Any]]", data), batches)
+        return StreamSource(cast("Callable[[], Iterator[Any]]", data), batches, seed)
     raise UsageError(
         "data= needs __len__ and __getitem__, or to be a function that returns a fresh iterator; "
         f"it is a {type(data).__name__}"

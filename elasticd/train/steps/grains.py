@@ -17,6 +17,7 @@ from elasticd.train.steps.probe import RUNS, Probe
 from elasticd.train.steps.progress import Lately
 from elasticd.train.steps.seat import Delivery
 from elasticd.train.steps.standing import Standing
+from elasticd.train.steps.weighted import GrainLoss
 from elasticd.train.world import TrainerWorld
 from elasticd.types import Tag
 
@@ -117,14 +118,14 @@ class Grains:
 
     # What came of them.
 
-    def take_in(self, grain: int, loss: mx.array, weight: Any, gradients: Any) -> None:
+    def take_in(self, grain: int, loss: GrainLoss, gradients: Any) -> None:
         """The loss and gradients of one grain."""
         if self.layout is None:
-            changed = self._forward.find_changes(loss, gradients)
-            self.layout = Layout.of(gradients, self._forward.base, changed)
+            changed = self._forward.find_changes(loss.mean, gradients)
+            self.layout = Layout.of(gradients, self._forward.base, changed, loss.metrics)
             self._forward.accept(self.layout)
         layout = self.layout
-        vector = layout.pack(loss, weight, self._forward.state_of(layout), gradients)
+        vector = layout.pack(loss, self._forward.state_of(layout), gradients)
         replaced = self._forward.replaced(layout)
         if self.probe.wants_grain:
             mx.eval(vector, replaced, gradients)

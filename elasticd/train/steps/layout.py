@@ -1,17 +1,18 @@
 """What is summed over the grains of a step, as one flat vector of float32.
 
-First the header: the sum of weight times loss, and the sum of weights. Then the state that a
-forward pass changes, times weight. State of integers must come out equal in every grain: its bytes
-travel as half-bytes and their squares, whose sums show both the value and any disagreement (by
-Cauchy and Schwarz, n times the sum of squares is the square of the sum only if all n are equal).
-Then the gradients, times weight. A grain's weight is its number of samples unless the loss says
-otherwise.
+First the header: the sum of weight times loss, the sum of weights, and the sums of weight times
+each metric. Then the state that a forward pass changes, times weight. State of integers must come
+out equal in every grain: its bytes travel as half-bytes and their squares, whose sums show both the
+value and any disagreement (by Cauchy and Schwarz, n times the sum of squares is the square of the
+sum only if all n are equal). Then the gradients, times weight. A grain's weight is its number of
+samples unless the loss says otherwise; one of weight 0 adds nothing, whatever its values are.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -24,6 +25,7 @@ from mlx.utils import tree_flatten, tree_map
 from elasticd.checkpoints.codec import model_digest
 from elasticd.errors import StateError, UsageError
 from elasticd.train.states.trees import describe
+from elasticd.train.steps.weighted import GrainLoss
 
 Vector = list[mx.array]
 """The vector in pieces: flat float32 arrays, in the layout's order."""
@@ -56,6 +58,7 @@ class Reduced:
 
     loss: float
     weight: float
+    metrics: Mapping[str, float]
     state: Mapping[str, mx.array]
     gradients: Any
 
@@ -67,16 +70,24 @@ class Layout:
     floats: tuple[Leaf, ...]
     integers: tuple[Leaf, ...]
     gradients: tuple[Leaf, ...]
+    metrics: tuple[str, ...]
     template: Any = field(compare=False, repr=False)
 
     @classmethod
-    def of(cls, gradients: Any, parameters: Mapping[str, mx.array], changed: Any) -> Layout:
+    def of(
+        cls,
+        gradients: Any,
+        parameters: Mapping[str, mx.array],
+        changed: Mapping[str, mx.array],
+        metrics: Iterable[str] = (),
+    ) -> Layout:
         """Find the layout.
 
         Args:
             gradients: the tree of a grain's gradients.
             parameters: the model's arrays by path; a gradient returns in its parameter's dtype.
             changed: the state that a forward pass changed, by path.
+            metrics: the names of those that the loss returned.
 
         Raises:
             UsageError: a gradient isn't float32, bfloat16 or float16.
@@ -94,7 +105,8 @@ class Layout:
             array = changed[path]
             integer = not mx.issubdtype(array.dtype, mx.floating)
             kinds[integer].append(Leaf(path, tuple(array.shape), array.dtype))
-        return cls(tuple(kinds[0]), tuple(kinds[1]), tuple(leaves), template)
+        floats, integers = map(tuple, kinds)
+        return cls(floats, integers, tuple(leaves), tuple(sorted(metrics)), template)
 
     @cached_property
     def state(self) -> tuple[Leaf, ...]:
@@ -112,7 +124,7 @@ class Layout:
     @cached_property
     def lengths(self) -> tuple[int, ...]:
         """Elements of each piece of a vector."""
-        sizes = [2, *(leaf.size for leaf in self.floats)]
+        sizes = [2 + len(self.metrics), *(leaf.size for leaf in self.floats)]
         for leaf in self.integers:
             sizes += [2 * leaf.size * leaf.dtype.size] * 2
         return (*sizes, *(leaf.size for leaf in self.gradients))
@@ -123,21 +135,31 @@ class Layout:
         return sum(self.lengths)
 
     def digest(self) -> str:
-        """Names which state a forward pass changes, in what shapes."""
-        lines = [f"{leaf.path} {leaf.dtype} {leaf.shape}" for leaf in self.state]
+        """Names which state a forward pass changes, in what shapes, and the metrics."""
+        lines = [f"metric {name}" for name in self.metrics]
+        lines += [f"{leaf.path} {leaf.dtype} {leaf.shape}" for leaf in self.state]
         return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
 
-    def pack(
-        self, loss: mx.array, weight: Any, state: Mapping[str, mx.array], gradients: Any
-    ) -> Vector:
+    def pack(self, loss: GrainLoss, state: Mapping[str, mx.array], gradients: Any) -> Vector:
         """One grain's vector, not evaluated.
 
         Raises:
-            UsageError: gradients or state are of another layout; names the first difference.
+            UsageError: gradients, state or metrics are of another layout; names the first
+                difference.
         """
-        factor = _float32(mx.array(weight))
-        vector = [mx.stack([_float32(loss) * factor, factor])]
-        vector += [_flat(self._checked(leaf, state[leaf.path])) * factor for leaf in self.floats]
+        factor = loss.weight
+
+        def times(array: mx.array) -> mx.array:
+            # 0 times NaN is NaN. A number of samples is never 0.
+            weighed = array * factor
+            return weighed if loss.counted else mx.where(factor == 0, 0.0, weighed)
+
+        if tuple(loss.metrics) != self.metrics:
+            names = sorted({*loss.metrics} ^ {*self.metrics})
+            raise UsageError(f"the loss returned other metrics than before: {', '.join(names)}")
+        means = [times(loss.metrics[name]) for name in self.metrics]
+        vector = [mx.stack([times(loss.mean), factor, *means])]
+        vector += [times(_flat(self._checked(leaf, state[leaf.path]))) for leaf in self.floats]
         for leaf in self.integers:
             digits = _half_bytes(self._checked(leaf, state[leaf.path]))
             vector += [digits, digits * digits]
@@ -153,7 +175,7 @@ class Layout:
                     f"accumulate(): expected the gradient of {leaf.path} with shape {leaf.shape}, "
                     f"was given {path} as {describe(array)}"
                 )
-            vector.append(_flat(array) * factor)
+            vector.append(times(_flat(array)))
         return vector
 
     def _checked(self, leaf: Leaf, array: mx.array) -> mx.array:
@@ -170,24 +192,31 @@ class Layout:
         return pieces
 
     def mean(self, total: Vector, grains: int) -> Reduced:
-        """Divide the sum over all ``grains`` of a step by its weight.
+        """Divide the sum over all ``grains`` of a step by its weight. Where no sample had any the
+        loss and the metrics are not a number, and the rest is 0.
 
         Raises:
-            StateError: no sample had weight, or integer state differs between grains; names it.
+            StateError: integer state differs between grains; names it.
         """
-        weighted_loss, weight = np.array(total[0])
-        if weight == 0:
-            raise StateError("no sample of the global batch had any weight")
-        divisor = mx.array(float(weight), mx.float32)
+        header, weight = self.header(total)
+        divisor = mx.array(weight or 1.0, mx.float32)
         pieces = iter(total[1:])
         state = {leaf.path: _restore(leaf, next(pieces), divisor) for leaf in self.floats}
         for leaf in self.integers:
             state[leaf.path] = _agreed(leaf, next(pieces), next(pieces), grains)
         gradients = [_restore(leaf, next(pieces), divisor) for leaf in self.gradients]
         mx.eval(state, gradients)
-        return Reduced(
-            float(weighted_loss / weight), float(weight), state, self.gradient_tree(gradients)
-        )
+        loss, *shown = header
+        metrics = dict(zip(self.metrics, shown, strict=True))
+        return Reduced(loss, weight, metrics, state, self.gradient_tree(gradients))
+
+    @staticmethod
+    def header(total: Vector) -> tuple[list[float], float]:
+        """The means of the loss and of the metrics over a step, and the weight of them all."""
+        weighted_loss, weight, *weighted = np.array(total[0])
+        if weight == 0:
+            return [math.nan] * (1 + len(weighted)), 0.0
+        return [float(value / weight) for value in (weighted_loss, *weighted)], float(weight)
 
     def gradient_leaves(self, gradients: Any) -> list[tuple[Leaf, mx.array]]:
         """A grain's gradients beside their leaves."""

@@ -24,9 +24,24 @@ def seed_script(seed: int) -> None:
     _seed_all(derive(seed, "script"))
 
 
+def seed_sample(seed: int, position: int) -> None:
+    """For fetching the sample at a position, counted over all epochs."""
+    _seed_all(derive(seed, "sample", position))
+
+
+def seed_batch(seed: int, step: int, grain: int) -> None:
+    """For making a batch of the samples of one grain."""
+    _seed_all(derive(seed, "batch", step, grain))
+
+
 def seed_grain(seed: int, step: int, grain: int) -> None:
-    """For fetching and computing one grain."""
+    """For computing one grain."""
     _seed_all(derive(seed, "grain", step, grain))
+
+
+def seed_reduced(seed: int, step: int) -> None:
+    """For the script's own code between the reduction and the update of ``step``."""
+    _seed_all(derive(seed, "reduced", step))
 
 
 def seed_update(seed: int, step: int) -> None:

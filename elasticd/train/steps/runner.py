@@ -31,6 +31,7 @@ from elasticd.train.steps.progress import Lately
 from elasticd.train.steps.relief import room_bytes
 from elasticd.train.steps.seat import Delivery, Seat
 from elasticd.train.steps.standing import Standing
+from elasticd.train.steps.weighted import GrainLoss
 from elasticd.train.world import TrainerWorld
 from elasticd.types import Point, next_stamp
 
@@ -135,10 +136,10 @@ class StepRunner:
         self.seat.phase("compute")
         yield from self._grains.missing()
 
-    def accumulate(self, grain: int, loss: mx.array, weight: Any, gradients: Any) -> None:
+    def accumulate(self, grain: int, loss: GrainLoss, gradients: Any) -> None:
         """Take in the loss and gradients of one grain."""
         try:
-            self._grains.take_in(grain, loss, weight, gradients)
+            self._grains.take_in(grain, loss, gradients)
         except (RuntimeError, MemoryError) as error:
             if not self.ran_out(error):
                 raise
@@ -159,22 +160,22 @@ class StepRunner:
             self.seat.agree(result)
             self._agreed = True
         total = self._total(world, layout)
-        self._judge_loss(total)
+        self._judge_loss(layout.header(total))
         self.seat.begin_update()
         self._standing.snapshot = None
         reduced = layout.mean(total, self._grains.count)
         self._grains.spend()
+        randomness.seed_reduced(self.seed, self.step)
         return reduced
 
-    def _judge_loss(self, total: Vector) -> None:
+    def _judge_loss(self, header: tuple[list[float], float]) -> None:
         """What job.toml wants if the loss is not finite: the same on every rank, since all have its
-        bits."""
-        weighted, weight = np.array(total[0])
-        loss = float(weighted / weight) if weight else 0.0
+        bits. A batch without any weight says nothing, so its step is skipped."""
+        (loss, *_), weight = header
         self._skips = False
         if math.isfinite(loss):
             return
-        policy = self.seat.spec.recovery.on_nan
+        policy = self.seat.spec.recovery.on_nan if weight else "skip"
         if policy == "stop":
             reason = f'the loss of step {self.step} is {loss} (recovery.on_nan = "stop")'
             self.seat.refuse(reason)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import mlx.core as mx
-
 from elasticd.errors import GenerationLost, OperationError, UsageError
 from elasticd.train.steps import randomness
-from elasticd.train.steps.data import Collate, Source
+from elasticd.train.steps.data import Collate, Source, batch_of
 from elasticd.train.steps.layout import Reduced
 from elasticd.train.steps.runner import StepRunner
+from elasticd.train.steps.weighted import loss_of
 
 
 class Step:
@@ -63,6 +62,16 @@ class Step:
             UsageError: the step isn't reduced yet.
         """
         return float("nan") if self._late else self._result("step.loss").loss
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The means over the global batch of what the loss has to show, by name; empty
+        where the step came too late here.
+
+        Raises:
+            UsageError: the step isn't reduced yet.
+        """
+        return {} if self._late else dict(self._result("step.metrics").metrics)
 
     @property
     def grads(self) -> Any:
@@ -121,13 +130,13 @@ class Step:
             yield self._fetch(grain)
 
     def _fetch(self, grain: int) -> Any:
-        randomness.seed_grain(self._runner.seed, self._number, grain)
+        where = (self._runner.seed, self._number, grain)
         self._runner.seat.phase("data")
         try:
             self._runner.seat.strain()
-            samples = self._source.samples(self._number, grain)
-            batch = self._collate(samples)
-            self._grain, self._samples = grain, len(samples)
+            batch, self._samples = batch_of(self._source, self._collate, *where)
+            self._grain = grain
+            randomness.seed_grain(*where)
             self._runner.seat.phase("compute")
             return batch
         except (RuntimeError, MemoryError) as error:
@@ -143,29 +152,31 @@ class Step:
         self._grain = None
         return True
 
-    def accumulate(self, loss: Any, grads: Any) -> None:
+    def accumulate(
+        self,
+        loss: Any,
+        grads: Any,
+        *,
+        weight: Any = None,
+        metrics: Mapping[str, Any] | None = None,
+    ) -> None:
         """Give the loss and the gradients of the batch that ``micro_batches()`` yielded last.
 
-        ``loss`` is the mean over that batch, or a pair (mean, weight); the weight of a mean is the
-        number of samples. ``grads`` is a tree of gradients, as ``nn.value_and_grad`` returns it.
+        Args:
+            loss: the mean over that batch, or an :class:`elasticd.Weighted`.
+            grads: a tree of gradients, as ``nn.value_and_grad`` returns it.
+            weight: how much the batch counts; by default the number of its samples. A batch of
+                weight 0 counts as nothing.
+            metrics: further means over the batch, by name: they become :attr:`metrics`.
 
         Raises:
             UsageError: no batch waits for it, or they aren't what a batch needs.
         """
         if self._grain is None:
             raise UsageError("step.accumulate() needs a batch of step.micro_batches(), each once")
-        weight: Any = self._samples
-        if isinstance(loss, (tuple, list)):
-            if len(loss) != 2:
-                raise UsageError(f"the loss is a scalar or (mean, weight), not {len(loss)} values")
-            loss, weight = loss
-        for name, value in (("loss", loss), ("weight", weight)):
-            if isinstance(value, mx.array) and value.size != 1:
-                raise UsageError(f"the {name} has shape {value.shape}; it must be one number")
+        found = loss_of(loss, self._samples, weight, metrics)
         grain, self._grain = self._grain, None
-        loss = loss if isinstance(loss, mx.array) else mx.array(loss)
-        weight = weight.reshape(()) if isinstance(weight, mx.array) else weight
-        self._runner.accumulate(grain, loss.reshape(()), weight, grads)
+        self._runner.accumulate(grain, found, grads)
 
     def apply(self, optimizer: Any = None) -> None:
         """Update the model with ``step.grads``, and commit the step.

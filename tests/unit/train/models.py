@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -10,8 +11,12 @@ import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
 import numpy as np
+from mlx.utils import tree_map
 
 import elasticd
+from elasticd.train.steps.data import stack
+
+Report = dict[str, Any]
 
 
 class Mixed(nn.Module):
@@ -42,21 +47,52 @@ def samples(count: int = 23) -> list[Any]:
     return [{"x": rng.normal(size=4).astype(np.float32), "y": i % 3} for i in range(count)]
 
 
+def noisy_stream() -> Iterator[Any]:
+    """Draws from every global generator, in each epoch anew."""
+    made = samples()
+    random.shuffle(made)
+    for sample in made:
+        noise = random.gauss(0, 0.1) + np.random.normal() * 0.1 + float(mx.random.normal()) * 0.1
+        yield {"x": sample["x"] + np.float32(noise), "y": sample["y"]}
+
+
+def noisy(seat: Any) -> Report:
+    """Draws in the stream, in collate, and between the reduction and the update."""
+
+    def collate(rows: list[Any]) -> Any:
+        batch = stack(rows)
+        return {**batch, "x": batch["x"] + mx.random.normal(batch["x"].shape) * 0.1}
+
+    mx.random.seed(1)
+    model = Mixed()
+    loss_and_grad: Any = nn.value_and_grad(model, loss)
+    run = elasticd.Run(model=model, optimizer=optimizer(), data=noisy_stream, collate=collate)
+    losses = {}
+    for step in run.steps():
+        for batch in step.micro_batches():
+            step.accumulate(*loss_and_grad(model, batch))
+        if not step.late:
+            step.grads = tree_map(
+                lambda g: g + mx.random.normal(g.shape, g.dtype) * 0.01, step.grads
+            )
+        step.apply()
+        if not step.late:
+            losses[step.number] = step.loss
+    return {"digest": run.digest(), "losses": losses, "seat": seat}
+
+
 def loss(model: Any, batch: Any) -> mx.array:
     return nn.losses.cross_entropy(model(batch["x"]), batch["y"]).mean()
 
 
-def weighted_loss(model: Any, batch: Any) -> tuple[mx.array, mx.array]:
+def weighted_loss(model: Any, batch: Any) -> elasticd.Weighted:
     each = nn.losses.cross_entropy(model(batch["x"]), batch["y"])
     weights = batch["y"].astype(mx.float32) + 0.3
-    return (each * weights).sum() / weights.sum(), weights.sum()
+    return elasticd.Weighted((each * weights).sum() / weights.sum(), weights.sum())
 
 
 def optimizer() -> optim.Optimizer:
     return optim.AdamW(learning_rate=optim.cosine_decay(1e-2, 10), eps=1e-3)
-
-
-Report = dict[str, Any]
 
 
 def high_level(loss_fn: Callable[..., Any] = loss) -> Callable[[Any], Report]:

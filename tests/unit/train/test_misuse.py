@@ -215,6 +215,34 @@ def test_a_wrong_run_is_told(arguments: dict[str, Any], says: str) -> None:
     assert isinstance(error, UsageError) and says in str(error)
 
 
+def pair_loss(model: Any, batch: mx.array) -> Any:
+    return model(batch).square().mean(), mx.array(0.9)
+
+
+def late_metrics(model: Any, batch: mx.array) -> Any:
+    shown = {"hits": 1.0} if model.passes <= 3 else {"share": 1.0}
+    return elasticd.Weighted(model(batch).square().mean(), len(batch), shown)
+
+
+@pytest.mark.parametrize(
+    ("of", "says"),
+    [
+        (pair_loss, "a tuple of 2 values; return the mean alone"),
+        (late_metrics, "other metrics than before: hits, share"),
+    ],
+)
+def test_what_a_loss_may_not_return_is_told_before_it_mistrains(
+    of: Callable[..., Any], says: str
+) -> None:
+    def script(seat: Any) -> None:
+        run = elasticd.Run(model=Model(), optimizer=optim.SGD(0.1), loss=of, data=DATA)
+        with pytest.raises(UsageError, match=says):
+            for step in run:
+                assert step.number < 2
+
+    assert outcome(script) is None
+
+
 def test_evaluation_leaves_the_model_as_it_was() -> None:
     def script(seat: Any) -> Any:
         model = Model()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -69,13 +70,13 @@ def expected(length: int, step: int, grain: int) -> list[int]:
 
 @pytest.mark.parametrize("length", [1, 4, 7, 100])
 def test_a_stream_goes_by_position_in_any_order(length: int) -> None:
-    source = StreamSource(lambda: iter(range(length)), BATCHES)
+    source = StreamSource(lambda: iter(range(length)), BATCHES, 0)
     for step, grain in [(1, 0), (1, 0), (1, 2), (1, 1), (3, 1), (3, 0), (2, 2), (5, 2)]:
         assert source.samples(step, grain) == expected(length, step, grain)
 
 
 def test_a_stream_with_state_is_continued_elsewhere() -> None:
-    one, other = (StreamSource(lambda: Counter(7), BATCHES) for _ in range(2))
+    one, other = (StreamSource(lambda: Counter(7), BATCHES, 0) for _ in range(2))
     one.samples(2, 0)  # this rank owns only the first grain
     assert one.has_state
     other.load_state(one.state(2))
@@ -83,6 +84,34 @@ def test_a_stream_with_state_is_continued_elsewhere() -> None:
     assert other.samples(3, 1) == expected(7, 3, 1)
 
 
+@pytest.mark.parametrize("indexed", [True, False])
+def test_what_is_drawn_while_a_sample_is_fetched_depends_on_its_position(indexed: bool) -> None:
+    """Else ranks that fetch other grains, or in another order, would see other samples."""
+
+    class Noisy:
+        def __len__(self) -> int:
+            return 5
+
+        def __getitem__(self, index: int) -> tuple[int, float, float, float]:
+            return index, random.random(), np.random.random(), float(mx.random.uniform())
+
+    def stream() -> Iterator[Any]:
+        order = list(range(5))
+        random.shuffle(order)
+        yield from map(Noisy().__getitem__, order)
+
+    wanted, found = (source_of(Noisy() if indexed else stream, BATCHES, 3) for _ in range(2))
+    grains = [(step, grain) for step in (1, 2, 3) for grain in range(2)]
+    seen = {where: wanted.samples(*where) for where in grains}
+    for where in [(2, 1), (2, 0), (3, 0), (1, 1)]:
+        random.seed(where[0])
+        np.random.seed(where[0])
+        mx.random.seed(where[0])
+        assert found.samples(*where) == seen[where]
+    every = [sample[1:] for samples in seen.values() for sample in samples]
+    assert len(set(every)) == len(every)
+
+
 def test_an_empty_stream_is_an_error() -> None:
     with pytest.raises(UsageError, match="empty"):
-        StreamSource(lambda: iter(()), BATCHES).samples(1, 0)
+        StreamSource(lambda: iter(()), BATCHES, 0).samples(1, 0)

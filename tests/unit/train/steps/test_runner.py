@@ -3,12 +3,16 @@ dies when."""
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
 import mlx.core as mx
+import mlx.nn as nn
+import mlx.optimizers as optim
 import pytest
 
+import elasticd
 from tests.unit.train import models
 from tests.unit.train.cohort import Cohort, Result, spec
 
@@ -29,6 +33,7 @@ SCRIPTS = {
     "weighted": models.high_level(models.weighted_loss),
     "low": models.low_level(compiled=False),
     "compiled": models.low_level(compiled=True),
+    "noisy": models.noisy,
 }
 
 
@@ -52,7 +57,7 @@ def test_both_forms_are_one() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("name", ["high", "low"])
+@pytest.mark.parametrize("name", ["high", "low", "noisy"])
 def test_deaths_change_no_bit(name: str, seed: int) -> None:
     (alone,) = values(run(SCRIPTS[name], "a"))
     dice = random.Random(seed)
@@ -111,6 +116,88 @@ def test_a_newcomer_rehearses_before_the_others_wait_for_it(name: str) -> None:
             assert results[rank].value["digest"] == alone["digest"], cohort.worlds
         rehearsed += results["a'"].value["seat"].rehearsed
     assert (rehearsed > 0) == (name == "high")
+
+
+def masked_script(masked: int) -> Any:
+    """Batches are tuples; all samples of grain ``masked`` of each step are masked."""
+
+    def loss(model: Any, x: mx.array, y: mx.array, mask: mx.array) -> elasticd.Weighted:
+        found = model(x)
+        each = nn.losses.cross_entropy(found, y) * mask
+        hits = ((found.argmax(-1) == y) * mask).sum() / mask.sum()
+        return elasticd.Weighted(each.sum() / mask.sum(), mask.sum(), {"hits": hits})
+
+    def script(seat: Any) -> models.Report:
+        mx.random.seed(1)
+        model = nn.Linear(4, 3)
+        data = [(s["x"], s["y"], float(n // 3 != masked)) for n, s in enumerate(models.samples(21))]
+        run = elasticd.Run(model=model, optimizer=optim.SGD(0.1), loss=loss, data=iter_of(data))
+        shown = [(step.loss, step.metrics) for step in run]
+        return {"digest": run.digest(), "shown": shown}
+
+    return script
+
+
+def iter_of(data: list[Any]) -> Any:
+    """As a stream, so that the order is known."""
+    return lambda: iter(data)
+
+
+def test_a_grain_without_weight_counts_as_nothing() -> None:
+    """Its mean is 0 / 0; and the others' weights and metrics are those of the world."""
+    changes = {"batch__global": 21}
+    (alone,) = values(run(masked_script(2), "a", **changes))
+    assert all(math.isfinite(loss) and 0 <= seen["hits"] <= 1 for loss, seen in alone["shown"])
+    for report in values(run(masked_script(2), "abc", **changes)):
+        assert report == alone
+
+
+def test_a_step_without_any_weight_is_skipped() -> None:
+    def script(seat: Any) -> Any:
+        model = nn.Linear(4, 3)
+        before = model.weight
+        run = elasticd.Run(
+            model=model,
+            optimizer=optim.SGD(0.1),
+            loss=lambda model, batch: elasticd.Weighted(model(batch["x"]).mean(), 0.0),
+            data=models.samples(),
+        )
+        losses = [step.loss for step in run]
+        same = bool(mx.array_equal(before, model.weight))
+        return {"nan": [math.isnan(loss) for loss in losses], "same": same}
+
+    assert values(run(script, "a")) == [{"nan": [True] * 4, "same": True}]
+
+
+def test_a_loss_that_needs_what_comes_below_run_is_not_rehearsed() -> None:
+    """A successor has no more of the script behind it than the lines above Run(…)."""
+    (alone,) = values(run(late_global_script(), "a"))
+    for last_call in range(30, 46, 3):
+        cohort = Cohort(spec(), late_global_script(), random.Random(last_call))
+        cohort.kills, cohort.respawn, cohort.delivers = {"a": last_call}, True, True
+        results = cohort.run(list("ab"))
+        for rank in ("b", "a'"):
+            assert results[rank].value == alone, cohort.worlds
+
+
+def late_global_script() -> Any:
+    def script(seat: Any) -> Any:
+        mx.random.seed(1)
+        made: dict[str, float] = {}
+
+        def loss(model: Any, batch: Any) -> mx.array:
+            return models.loss(model, batch) * made["scale"]
+
+        model = models.Mixed()
+        run = elasticd.Run(
+            model=model, optimizer=models.optimizer(), loss=loss, data=models.samples()
+        )
+        made["scale"] = 2.0
+        for _ in run:
+            pass
+        return run.digest()
+
+    return script
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -26,7 +26,7 @@ class FakeRunner:
         return iter(())
 
     def reduce(self) -> Reduced:
-        return Reduced(loss=2.0, weight=16.0, state={}, gradients={})
+        return Reduced(loss=2.0, weight=16.0, metrics={}, state={}, gradients={})
 
     def apply(self, reduced: Reduced, optimizer: Any, gradients: Any) -> bool:
         return self._stays

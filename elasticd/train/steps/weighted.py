@@ -1,0 +1,95 @@
+"""What a loss function may return: a mean, or a mean with its weight and figures to show."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+
+from elasticd.errors import UsageError
+
+_NO_METRICS: Mapping[str, Any] = MappingProxyType({})
+
+
+class Weighted(NamedTuple):
+    """What a loss returns where samples don't weigh the same, or where it has figures to show.
+
+    ``mean`` is the mean over the batch, and what is differentiated. ``weight`` says how much the
+    batch counts beside the others: the number of its tokens, say. ``metrics`` are further means
+    over the same batch, by name. They come back as ``step.metrics``, over the global batch.
+    """
+
+    mean: Any
+    weight: Any
+    metrics: Mapping[str, Any] = _NO_METRICS
+
+
+@dataclass(frozen=True)
+class GrainLoss:
+    """What one grain came to: scalars. ``counted``: its weight is the number of its samples."""
+
+    mean: mx.array
+    weight: mx.array
+    counted: bool
+    metrics: Mapping[str, mx.array]
+
+
+def loss_of(given: Any, samples: int, weight: Any, metrics: Mapping[str, Any] | None) -> GrainLoss:
+    """The loss that a script gave for a batch of ``samples``; ``weight`` and ``metrics`` as given
+    beside it, or None.
+
+    Raises:
+        UsageError: it is neither a mean nor a :class:`Weighted`.
+    """
+    if isinstance(given, Weighted):
+        if weight is not None or metrics is not None:
+            raise UsageError("weight= and metrics= are for a loss that is no elasticd.Weighted")
+        given, weight, metrics = given
+    elif isinstance(given, (tuple, list)):
+        # It could be (mean, weight) or (loss, accuracy): taken for the other it would mistrain.
+        raise UsageError(
+            f"the loss is a {type(given).__name__} of {len(given)} values; return the mean alone, "
+            "or elasticd.Weighted(mean, weight, metrics={'name': value}) where samples don't weigh "
+            "the same or there is more to show"
+        )
+    shown = {str(name): _scalar(f"metric {name!r}", value) for name, value in _items(metrics)}
+    counted = weight is None
+    heavy = _scalar("weight", samples if weight is None else weight)
+    return GrainLoss(_scalar("loss", given), heavy, counted, shown)
+
+
+def spread_lengths(loss: Callable[..., Any]) -> range:
+    """The lengths of a tuple with which ``loss(model, *batch)`` is meant: it asks for several
+    arguments behind the model, and so many fit."""
+    try:
+        parameters = list(inspect.signature(loss).parameters.values())[1:]
+    except (TypeError, ValueError):
+        return range(0)
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return range(sys.maxsize)
+    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    needed = sum(p.default is p.empty for p in places)
+    return range(needed, len(places) + 1) if needed > 1 else range(0)
+
+
+def _items(metrics: Any) -> list[tuple[Any, Any]]:
+    if metrics is None:
+        return []
+    if not isinstance(metrics, Mapping):
+        raise UsageError(f"the metrics of a loss are a {type(metrics).__name__}, not a dict")
+    return sorted(metrics.items())
+
+
+def _scalar(what: str, value: Any) -> mx.array:
+    try:
+        array = value if isinstance(value, mx.array) else mx.array(value)
+    except (TypeError, ValueError):
+        raise UsageError(f"the {what} is a {type(value).__name__}; it must be one number") from None
+    if array.size != 1:
+        raise UsageError(f"the {what} has shape {array.shape}; it must be one number")
+    return array.astype(mx.float32).reshape(())
