@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from elasticd.core.words.children import TrainerSkipped, TrainerWrote, WrittenShard
 from elasticd.train.world import TrainerWorld
@@ -80,11 +80,7 @@ class Writer:
         digest = state_digest(point.step, spoilt)
         trainer.say(
             TrainerWrote(
-                generation=task.world.generation,
-                lineage=point.lineage,
-                step=point.step,
-                stamp=point.stamp,
-                count=task.count,
+                **_named(task),
                 shards=tuple(WrittenShard(*row) for row in rows),
                 digest=digest if task.must or 0 in indices else "",
                 check=digest,
@@ -94,15 +90,16 @@ class Writer:
         )
 
     def _skip(self, task: Task, reason: str, *, refused: bool) -> None:
-        point = task.point
-        self._trainer.say(
-            TrainerSkipped(
-                generation=task.world.generation,
-                lineage=point.lineage,
-                step=point.step,
-                stamp=point.stamp,
-                count=task.count,
-                reason=reason,
-                refused=refused,
-            )
-        )
+        self._trainer.say(TrainerSkipped(**_named(task), reason=reason, refused=refused))
+
+
+def _named(task: Task) -> dict[str, Any]:
+    """Which checkpoint of which world it is."""
+    point = task.point
+    return {
+        "generation": task.world.generation,
+        "lineage": point.lineage,
+        "step": point.step,
+        "stamp": point.stamp,
+        "count": task.count,
+    }
