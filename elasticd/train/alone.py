@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from elasticd.errors import UsageError
 from elasticd.ipc.plan import ChunkPlan
+from elasticd.recovery.exactness import FAST, NO_REPEAT, refusal
 from elasticd.settings.job import JobSpec, load
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
@@ -159,6 +160,11 @@ class AloneSeat:
 
     def agree(self, result: ProbeResult) -> None:
         self.probe = result
+        fast = self.spec.world.reduction != "exact"
+        if reason := FAST if fast else "" if result.repeats else NO_REPEAT:
+            if self.spec.world.require_exact:
+                raise UsageError(refusal(reason))
+            print(f"elasticd: exact: false: {reason}", file=sys.stderr)
 
     def checkpoint(self, world: TrainerWorld, snapshot: Snapshot, stall_seconds: float) -> None:
         pass

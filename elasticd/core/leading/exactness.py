@@ -9,9 +9,13 @@ from typing import Any
 from elasticd.core.context import Context
 from elasticd.core.words.records import World
 from elasticd.core.words.worlds import MemberStatus, Verdict
-from elasticd.types import NodeId
+from elasticd.recovery.exactness import FAST, NO_REPEAT, refusal
+from elasticd.types import JobId, NodeId
 
 Probes = list[tuple[NodeId, dict[str, Any]]]
+
+
+_UNTOLD = "a world of an earlier leader was not exact; no record says why"
 
 
 @dataclass(slots=True)
@@ -22,14 +26,44 @@ class Exactness:
     """
 
     ctx: Context
+    job: JobId
     fast: bool
-    kept: bool = True
+    required: bool
+    """The job is to fail where it is lost."""
+    lost: str = ""
+    """Why; the node writes it into the job's record."""
     judged: set[NodeId] = field(default_factory=set)
     """Members whose fresh processes were told the verdict."""
 
-    def lose(self) -> None:
+    @property
+    def kept(self) -> bool:
+        """Whether all that was computed so far has the bits that were promised."""
+        return not self.lost
+
+    @property
+    def reason(self) -> str:
+        """What people see of why it is not there; empty while it is."""
+        return FAST if self.fast else self.lost
+
+    @property
+    def forbids(self) -> str:
+        """Why the job has to fail, if it has to."""
+        if not (self.required and self.reason):
+            return ""
+        return refusal(self.reason)
+
+    def lose(self, why: str) -> None:
         """Sums are rounded in another way from now on, or states differ and nobody knows why."""
-        self.kept = False
+        if self.lost:
+            return
+        self.lost = why
+        if not self.fast:
+            self.ctx.emit("exact_lost", why, self.job)
+
+    def adopt(self, world: World) -> None:
+        """What an earlier leader knew, if its job's record doesn't tell."""
+        if not world.exact:
+            self.lost = self.lost or _UNTOLD
 
     def judge(self, world: World, statuses: Mapping[NodeId, MemberStatus]) -> None:
         """Tell the members whether their probes agree, before the first step of fresh processes."""
@@ -45,10 +79,11 @@ class Exactness:
             fresh.append((node, status.trainer.probe))
         if not fresh:
             return
-        same, reason = verdict(fresh)
-        if self.fast:
-            same, reason = False, 'reduction is "fast"'
-        self.kept = self.kept and same
+        same, reason = (False, FAST) if self.fast else verdict(fresh)
+        if not same:
+            self.lose(reason)
+        if self.forbids:
+            return
         for node, _ in fresh:
             self.judged.add(node)
             self.ctx.send(node, Verdict(world.job, world.generation, same, reason))
@@ -61,7 +96,7 @@ def verdict(probes: Probes) -> tuple[bool, str]:
     """
     for node, probe in probes:
         if not probe["repeats"]:
-            return False, f"on {node} one grain computed twice gave different bits"
+            return False, f"on {node} {NO_REPEAT}"
     firsts: dict[str, tuple[NodeId, dict[str, Any]]] = {}
     for node, probe in probes:
         first_node, first = firsts.setdefault(probe["state"], (node, probe))

@@ -67,7 +67,7 @@ class Office:
             Halting(ctx, job),
             Balance(ctx, job, spec, account, trust),
             Relief(ctx, job, spec.batch, record.relief),
-            Exactness(ctx, fast=spec.world.reduction != "exact"),
+            _exactness(ctx, record, spec),
             Histories(ctx, job, record.left, record.ran),
             Tries(ctx),
         )
@@ -166,7 +166,7 @@ class Office:
         self.checkpoints.enter(world)
         self.account.adopt(world)
         self.trust.adopt(world)
-        self.exactness.kept = world.exact
+        self.exactness.adopt(world)
         self.relief.level = max(self.relief.level, world.relief)
         self.growth.enter(world)
 
@@ -184,3 +184,8 @@ class Office:
         if world is not None and (self.course.committed > world.step or self.all_committed):
             self.account.close(world, self.course.committed)
             self.growth.entered(world)
+
+
+def _exactness(ctx: Context, record: JobRecord, spec: JobSpec) -> Exactness:
+    fast, required = spec.world.reduction != "exact", spec.world.require_exact
+    return Exactness(ctx, record.id, fast, required, record.inexact)

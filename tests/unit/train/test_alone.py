@@ -59,6 +59,30 @@ def test_a_script_runs_alone_and_repeats(tmp_path: Path) -> None:
     assert len(digests) == 1
 
 
+UNREPEATED = SCRIPT.replace(
+    "return model(batch[0]).square().mean()",
+    "import time; return model(batch[0]).square().mean() * (time.perf_counter_ns() % 1000 / 1e6)",
+)
+
+
+def test_what_does_not_repeat_is_said_or_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(UNREPEATED)
+    (tmp_path / "job.toml").write_text(JOB)
+    done = python(tmp_path)
+    why = "one grain computed twice gave different bits"
+    assert (done.returncode, done.stderr) == (0, f"elasticd: exact: false: {why}\n")
+    (tmp_path / "job.toml").write_text(JOB + "[world]\nrequire_exact = true\n")
+    done = python(tmp_path)
+    assert (done.returncode, done.stdout) == (1, ""), "no step was made"
+    assert f"its bits can't be promised: {why}" in done.stderr
+
+
+def test_a_sum_in_another_order_is_no_promise(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "job.toml").write_text(JOB + '[world]\nreduction = "fast"\n')
+    assert "exact: false: reduction" in python(tmp_path).stderr
+
+
 def test_the_job_may_be_named(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     done = python(tmp_path)
