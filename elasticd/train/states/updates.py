@@ -52,7 +52,8 @@ class Update:
         if not skips:
             if not _plain(gradients):
                 return None
-            flat: list[tuple[str, mx.array]] = list(tree_flatten(gradients))  # type: ignore[arg-type]
+            named = _named(gradients)
+            flat: list[tuple[str, mx.array]] = list(tree_flatten(named))  # type: ignore[arg-type]
             tensors = {_STATE + path: array for path, array in state.items()}
             tensors |= {_GRADIENT + path: array for path, array in flat}
             mx.eval(tensors)
@@ -72,7 +73,7 @@ class Update:
         """The gradient, in its tree."""
         size = len(_GRADIENT)
         leaves = [(n[size:], a) for n, a in self.tensors.items() if n.startswith(_GRADIENT)]
-        return tree_unflatten(leaves)
+        return _unnamed(tree_unflatten(leaves))
 
     def follows(self, point: Point) -> bool:
         """Whether it leads on from ``point``, and is what it says it is."""
@@ -83,10 +84,38 @@ class Update:
 def _plain(tree: Any) -> bool:
     """Whether a path names one place: no dots in keys, nothing but dicts and lists."""
     if isinstance(tree, dict):
-        return all(isinstance(k, str) and "." not in k and _plain(v) for k, v in tree.items())
+        return all(_is_name(key) and _plain(value) for key, value in tree.items())
     if isinstance(tree, list):
         return all(_plain(item) for item in tree)
     return isinstance(tree, mx.array)
+
+
+_DIGITS = "'"
+"""Stands before a key that would be taken for a place in a list."""
+
+
+def _is_name(key: Any) -> bool:
+    return isinstance(key, str) and "." not in key and not key.startswith(_DIGITS)
+
+
+def _is_number(key: str) -> bool:
+    try:
+        int(key)
+    except ValueError:
+        return False
+    return True
+
+
+def _named(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {(_DIGITS + k if _is_number(k) else k): _named(v) for k, v in tree.items()}
+    return [_named(item) for item in tree] if isinstance(tree, list) else tree
+
+
+def _unnamed(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key.removeprefix(_DIGITS): _unnamed(value) for key, value in tree.items()}
+    return [_unnamed(item) for item in tree] if isinstance(tree, list) else tree
 
 
 def packed(updates: Sequence[Update]) -> tuple[dict[str, mx.array], dict[str, str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import mlx.core as mx
 import pytest
 
@@ -57,6 +59,21 @@ def test_updates_come_back_from_a_file_as_they_were() -> None:
             mine.gradients["layers"][0]["weight"], theirs.gradients["layers"][0]["weight"]
         )
         assert list(theirs.state) == ["norm.mean"]
+
+
+@pytest.mark.parametrize(
+    "gradients",
+    [
+        {"0": {"weight": mx.ones((2,))}},
+        {"blocks": {"10": [{}, {"w": mx.ones((1,))}], "a": {"-1": mx.zeros((3,))}}},
+    ],
+)
+def test_keys_of_digits_stay_keys(gradients: Any) -> None:
+    made = Update.of(START, WORLD, False, {}, gradients)
+    assert made is not None
+    found = unpacked(*packed([made]))
+    assert found is not None
+    assert str(found[0].gradients) == str(gradients)
 
 
 def test_a_whole_state_is_no_update() -> None:
