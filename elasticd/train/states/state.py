@@ -18,6 +18,9 @@ from mlx.nn.layers.base import Module
 
 from elasticd.checkpoints.codec import METADATA_KEY, Pace, model_check, model_digest, unpaced
 from elasticd.errors import MismatchError, UsageError
+from elasticd.train.states import containers
+from elasticd.train.states.attributes import Attributes
+from elasticd.train.states.containers import Beginning
 from elasticd.train.states.trees import (
     array_slots,
     arrays,
@@ -176,16 +179,20 @@ class TrainingState:
         self._waiting_optimizer: tuple[dict[str, mx.array], dict[str, Any]] | None = None
         self._waiting_user: dict[str, tuple[Any, dict[str, mx.array]]] = {}
         self._paths: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]] = ((), (), ())
+        self.attributes = Attributes()
+        self.attributes.watch("model", model)
+        self._beginning: Beginning | None = None
         if optimizer is not None:
-            self.attach(optimizer)
+            self.attach(optimizer, late=False)
 
     @property
     def tracks(self) -> bool:
         """Whether there is state that the script's own code may change between steps."""
         return bool(self._tracked)
 
-    def attach(self, optimizer: optim.Optimizer) -> None:
-        """Make ``optimizer`` part of the state; what was loaded for it is installed.
+    def attach(self, optimizer: optim.Optimizer, *, late: bool = True) -> None:
+        """Make ``optimizer`` part of the state; what was loaded for it is installed. ``late``:
+        there are states of this run without it.
 
         Raises:
             UsageError: another one is part of it already.
@@ -199,6 +206,8 @@ class TrainingState:
             raise UsageError(f"optimizer= is a {type(optimizer).__name__}")
         optimizer.init(model_tree(self.model, trainable=True))
         self.optimizer = optimizer
+        self._beginning = Beginning.of(optimizer, self._optimizer_slots(), late)
+        self.attributes.watch("optimizer", optimizer)
         if self._waiting_optimizer is not None:
             saved, self._waiting_optimizer = self._waiting_optimizer, None
             self._put_optimizer(*saved)
@@ -215,6 +224,7 @@ class TrainingState:
         if name in self._waiting_user:
             tracked.put(from_plain(*self._waiting_user.pop(name)))
         self._tracked[name] = tracked
+        self.attributes.watch(USER + name, thing)
 
     def model_slots(self) -> dict[str, Any]:
         """The places of the model's arrays, hidden ones included, by path."""
@@ -249,8 +259,9 @@ class TrainingState:
                 else:
                     plain["optimizer"][path] = to_plain(value, OPTIMIZER + path, tensors)
         plain["tracked"] = self._capture_user(tensors)
-        mx.eval(tensors)
         parameters, trainable = self._parameter_paths(tuple(model))
+        plain["attributes"] = self.attributes.capture(tensors)
+        mx.eval(tensors)
         return Snapshot(point, seed, samples, tensors, plain, parameters, trainable)
 
     def _capture_user(self, tensors: dict[str, mx.array]) -> dict[str, Any]:
@@ -272,6 +283,7 @@ class TrainingState:
                 for tree in (model_tree(self.model), model_tree(self.model, trainable=True))
             )
             self._paths = (model_paths, parameters, trainable)
+            self.attributes.renew()
         return self._paths[1], self._paths[2]
 
     def install(self, loaded: Loaded) -> None:
@@ -286,6 +298,8 @@ class TrainingState:
         optimizer = loaded.part(OPTIMIZER)
         if "optimizer" in loaded.plain:
             self._put_optimizer(optimizer, loaded.plain["optimizer"])
+        elif self._beginning is not None:
+            self._beginning.put_back()
         for path, slot in places.items():
             slot.put(model[path])
         self._waiting_user.clear()
@@ -296,6 +310,7 @@ class TrainingState:
                 prefix = f"{USER}{name}/"
                 held = {n: a for n, a in loaded.tensors.items() if n.startswith(prefix)}
                 self._waiting_user[name] = (plain, held)
+        self.attributes.install(loaded.plain.get("attributes", []), loaded.tensors)
 
     def load_parameters(self, given: Mapping[str, mx.array], where: str) -> None:
         """Put plain parameters, named as in ``model.parameters()``, in place of the model's.
@@ -314,6 +329,10 @@ class TrainingState:
             return
         places = self._optimizer_slots()
         mine = {path: s.value for path, s in places.items() if isinstance(s.value, mx.array)}
+        if mine.keys() != saved.keys() and self._fits(places, {*saved, *plain}):
+            places = self._optimizer_slots()
+            new = {path: saved[path] for path in saved.keys() & places.keys() - mine.keys()}
+            mine = {path: array for path, array in mine.items() if path in places} | new
         check_alike("optimizer:", mine, saved)
         for path, array in saved.items():
             places[path].put(array)
@@ -321,16 +340,26 @@ class TrainingState:
             if path in places:
                 places[path].put(from_plain(value, {}))
 
+    def _fits(self, places: dict[str, Any], saved: set[str]) -> bool:
+        assert self.optimizer is not None and self._beginning is not None
+        if not containers.makes_leaves(self.optimizer):
+            return False
+        return containers.fit(self.optimizer.state, places, self._beginning.leaves, saved)
+
     def _optimizer_slots(self) -> dict[str, Any]:
         return {} if self.optimizer is None else slots(self.optimizer.state)
 
     def copy(self) -> Callable[[], None]:
         """Remember model and optimizer by reference; the result puts them back."""
-        places = [*self.model_slots().values(), *self._optimizer_slots().values()]
+        places = list(self.model_slots().values())
         values = [slot.value for slot in places]
+        attributes = self.attributes.look()
+        put_back = containers.remember(self.optimizer.state if self.optimizer else [])
 
         def restore() -> None:
             for slot, value in zip(places, values, strict=True):
                 slot.put(value)
+            put_back()
+            self.attributes.put_back(attributes)
 
         return restore

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -241,6 +242,39 @@ def test_what_a_loss_may_not_return_is_told_before_it_mistrains(
                 assert step.number < 2
 
     assert outcome(script) is None
+
+
+class Odd(optim.SGD):
+    """Whose updates keep something that can't be kept alike."""
+
+    def __init__(self, keep: Callable[[Any], None]) -> None:
+        super().__init__(0.1)
+        self.last, self.log, self.names = 0.0, [], set()  # type: ignore[var-annotated]
+        self._keep = keep
+
+    def apply_gradients(self, gradients: Any, parameters: Any) -> Any:
+        self._keep(self)
+        return super().apply_gradients(gradients, parameters)
+
+
+@pytest.mark.parametrize(
+    ("keep", "says"),
+    [
+        (lambda o: setattr(o, "last", time.perf_counter()), r"optimizer\.last: the same update"),
+        (lambda o: o.names.add(len(o.names)), r"optimizer\.names is a set that changes"),
+    ],
+)
+def test_what_an_optimizer_can_not_keep_is_refused_before_step_1(
+    keep: Callable[[Any], None], says: str
+) -> None:
+    def script(seat: Any) -> None:
+        for _ in elasticd.Run(model=Model(), optimizer=Odd(keep), loss=loss, data=DATA):
+            raise AssertionError("a step was made")
+
+    error = outcome(script)
+    assert isinstance(error, UsageError)
+    with pytest.raises(UsageError, match=says):
+        raise error
 
 
 def test_evaluation_leaves_the_model_as_it_was() -> None:

@@ -34,6 +34,7 @@ SCRIPTS = {
     "low": models.low_level(compiled=False),
     "compiled": models.low_level(compiled=True),
     "noisy": models.noisy,
+    "counting": models.counting,
 }
 
 
@@ -57,7 +58,7 @@ def test_both_forms_are_one() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("name", ["high", "low", "noisy"])
+@pytest.mark.parametrize("name", ["high", "low", "noisy", "counting"])
 def test_deaths_change_no_bit(name: str, seed: int) -> None:
     (alone,) = values(run(SCRIPTS[name], "a"))
     dice = random.Random(seed)
@@ -75,12 +76,13 @@ def test_deaths_change_no_bit(name: str, seed: int) -> None:
     assert cohort.committed == 4
 
 
-def test_who_missed_a_step_s_end_applies_its_gradient() -> None:
+@pytest.mark.parametrize("script", ["high", "counting"])
+def test_who_missed_a_step_s_end_applies_its_gradient(script: str) -> None:
     """Whichever call of the dying rank is its last, over one whole step and more."""
-    (alone,) = values(run(SCRIPTS["high"], "a"))
+    (alone,) = values(run(SCRIPTS[script], "a"))
     replays = 0
     for last_call in range(14, 40):
-        cohort = Cohort(spec(), SCRIPTS["high"], random.Random(last_call))
+        cohort = Cohort(spec(), SCRIPTS[script], random.Random(last_call))
         cohort.kills = {"a": last_call}
         results = cohort.run(list("abc"))
         replays += cohort.replays
