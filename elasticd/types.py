@@ -43,6 +43,10 @@ FaultKind = Literal[
     "worker_exit", "reducer_lost", "oom", "link_lost", "hang", "peer_lost", "divergence", "slow"
 ]
 """What people are told (docs/faults.md)."""
+Role = Literal["trainer", "reducer"]
+"""Of a daemon's child."""
+Partition = Literal["available", "strict"]
+"""What the sides of a cut cluster do: each goes on, or one at most."""
 Confidence = Literal["", "certain", "likely", "possible"]
 """How sure a fault is; empty: as its kind says."""
 TrainerPhase = Literal["starting", "waiting", "ready", "active", "finished", "released", "done"]

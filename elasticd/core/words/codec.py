@@ -78,7 +78,7 @@ class Words(Generic[W]):
 
     def __init__(self, union: Any, rows: bool = False, key: str = "t", terse: bool = False) -> None:
         self.key = key
-        self.kinds: tuple[type[W], ...] = typing.get_args(union)
+        self.kinds: tuple[type[W], ...] = typing.get_args(union) or (union,)
         self.named: dict[str, list[type[W]]] = {}
         for each in self.kinds:
             self.named.setdefault(_kind(each), []).append(each)
@@ -91,6 +91,11 @@ class Words(Generic[W]):
             unsaid = _nones(cast(type, type(word)))
             plain = {k: v for k, v in plain.items() if v is not None or k not in unsaid}
         return {self.key: _kind(type(word)), **plain}
+
+    def knows(self, plain: dict[str, Plain]) -> bool:
+        """Whether a word of this conversation has that name."""
+        kind = plain.get(self.key)
+        return isinstance(kind, str) and kind in self.named
 
     def decode(self, plain: dict[str, Plain]) -> W:
         """Inverse of :meth:`encode`.
