@@ -73,7 +73,8 @@ class Words(Generic[W]):
     """The words of one conversation: frozen dataclasses, told apart by the key ``t`` or another.
 
     A word's name there is its ``kind``, else its class's name. Words may share a name whose fields
-    can't fit the same map. A ``terse`` conversation doesn't say a None that is a field's default.
+    can't fit the same map; without a ``key`` all do, and the first that fits counts. A ``terse``
+    conversation doesn't say a None that is a field's default.
     """
 
     def __init__(self, union: Any, rows: bool = False, key: str = "t", terse: bool = False) -> None:
@@ -81,7 +82,7 @@ class Words(Generic[W]):
         self.kinds: tuple[type[W], ...] = typing.get_args(union) or (union,)
         self.named: dict[str, list[type[W]]] = {}
         for each in self.kinds:
-            self.named.setdefault(_kind(each), []).append(each)
+            self.named.setdefault(_kind(each) if key else "", []).append(each)
         self._rows, self._terse = rows, terse
 
     def encode(self, word: W) -> dict[str, Plain]:
@@ -90,12 +91,15 @@ class Words(Generic[W]):
         if self._terse:
             unsaid = _nones(cast(type, type(word)))
             plain = {k: v for k, v in plain.items() if v is not None or k not in unsaid}
-        return {self.key: _kind(type(word)), **plain}
+        return {self.key: _kind(type(word)), **plain} if self.key else cast(dict[str, Plain], plain)
 
     def knows(self, plain: dict[str, Plain]) -> bool:
         """Whether a word of this conversation has that name."""
-        kind = plain.get(self.key)
+        kind = self._name(plain)
         return isinstance(kind, str) and kind in self.named
+
+    def _name(self, plain: dict[str, Plain]) -> Plain:
+        return plain.get(self.key) if self.key else ""
 
     def decode(self, plain: dict[str, Plain]) -> W:
         """Inverse of :meth:`encode`.
@@ -103,7 +107,7 @@ class Words(Generic[W]):
         Raises:
             ProtocolError: no word of this conversation, or a field that doesn't fit.
         """
-        kind = plain.get(self.key)
+        kind = self._name(plain)
         found = self.named.get(kind) if isinstance(kind, str) else None
         if found is None:
             raise ProtocolError(f"unknown message {str(kind)[:80]!r}")
