@@ -106,7 +106,7 @@ def _matches(pattern: str, line: str) -> bool:
     return True
 
 
-def classify(status: int, tail: str, memory: LastMemory | None = None) -> Cause:
+def cause_of_exit(status: int, tail: str, memory: LastMemory | None = None) -> Cause:
     """Why a process ended.
 
     Args:
