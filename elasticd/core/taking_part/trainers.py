@@ -86,7 +86,7 @@ def _ending(trainer: Trainer, exited: ChildExited) -> Ending:
         text = f"trainer ended while {trainer.phase}, how is not known: its daemon was restarted"
         return Ending("worker_exit", text, confidence="likely")
     status = status or 0
-    finding = signatures.classify(status, tail, memory)
+    finding = signatures.cause_of_exit(status, tail, memory)
     evidence = f"trainer ended with {finding.text} while {trainer.phase}"
     if trainer.hung:
         return Ending("hang", trainer.hung + _stack(tail), confidence="likely")

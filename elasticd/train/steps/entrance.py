@@ -17,7 +17,7 @@ from elasticd.train.states.state import Loaded
 from elasticd.train.states.updates import Update, check_follow, unpacked
 from elasticd.train.steps import randomness
 from elasticd.train.steps.grains import Grains
-from elasticd.train.steps.relief import Relief
+from elasticd.train.steps.relief import TrainerRelief
 from elasticd.train.steps.seat import Delivery, Files
 from elasticd.train.steps.standing import Standing
 from elasticd.train.world import TrainerWorld
@@ -39,7 +39,7 @@ class Entrance:
     def __init__(self, standing: Standing, grains: Grains) -> None:
         self._standing, self._grains = standing, grains
         self._seat, self._state = standing.seat, standing.state
-        self._relief = Relief(standing.state.model)
+        self._relief = TrainerRelief(standing.state.model)
         self.rehearse: Callable[[Iterator[int]], None] | None = None
         """Computes grains before there is a world; None: only the script's own code can."""
 

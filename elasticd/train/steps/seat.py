@@ -1,8 +1,8 @@
 """A process's place in its job, as the training thread sees it.
 
-Two things implement it: the session with a daemon, and the world of one that has none. Every method
-may raise :class:`~elasticd.errors.GenerationLost` where it says so; the caller then takes the next
-world with :meth:`Seat.take`.
+Two things implement it: train/link/daemonseat.py, where there is a daemon, and train/alone.py, a
+world of one without. Every method may raise :class:`~elasticd.errors.GenerationLost` where it says
+so; the caller then takes the next world with :meth:`Seat.take`.
 """
 
 from __future__ import annotations

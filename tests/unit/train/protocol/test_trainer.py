@@ -8,7 +8,7 @@ import pytest
 
 from elasticd.core.words import children as w
 from elasticd.errors import GenerationLost, ProtocolError
-from elasticd.train.protocol.effects import Drop, Export, Leave, Report, Say
+from elasticd.train.protocol.effects import Drop, Export, LeaveWorld, Say, TellProgress
 from elasticd.types import Lineage, Point, Stamp
 
 from .worlds import (
@@ -32,7 +32,7 @@ def test_a_freeze_that_comes_before_the_update_drops_the_gradient() -> None:
     protocol = Protocol()
     enter(protocol, world(1))
     protocol.hear(w.FreezeTrainer(4))
-    assert protocol.effects() == [Leave(), Say(w.TrainerHolds(4, START, None))]
+    assert protocol.effects() == [LeaveWorld(), Say(w.TrainerHolds(4, START, None))]
     with pytest.raises(GenerationLost):
         protocol.begin_update()
     assert protocol.held.point == START
@@ -84,7 +84,7 @@ def test_a_newer_world_ends_the_one_that_the_trainer_is_in() -> None:
     protocol = Protocol()
     enter(protocol, world(1))
     protocol.hear(world(2), "new")
-    assert protocol.effects() == [Leave()]
+    assert protocol.effects() == [LeaveWorld()]
     with pytest.raises(GenerationLost):
         protocol.current()
     assert protocol.is_called
@@ -203,10 +203,10 @@ def test_what_changes_the_progress_is_reported() -> None:
     protocol.take()
     protocol.adopt(START)
     protocol.begin_update()
-    assert done(protocol) == [Report()]
+    assert done(protocol) == [TellProgress()]
     protocol.end_update(after(START, tag(1))[0], None)
     protocol.commit(1)
-    assert done(protocol) == [Report(), Report()]
+    assert done(protocol) == [TellProgress(), TellProgress()]
 
 
 # --- states for others, and from others -----------------------------------------------------------

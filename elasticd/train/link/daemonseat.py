@@ -16,7 +16,7 @@ from elasticd.errors import GenerationLost
 from elasticd.ipc.child import DaemonLink
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.settings.job import JobSpec
-from elasticd.train.link.driver import Driver
+from elasticd.train.link.driver import ProtocolDriver
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
 from elasticd.train.steps.relief import allocate
@@ -25,12 +25,12 @@ from elasticd.train.world import TrainerWorld
 from elasticd.types import Point, WorkPhase
 
 
-class Session:
+class DaemonSeat:
     """Implements :class:`elasticd.train.steps.seat.Seat` over a connection to a daemon."""
 
     def __init__(self, link: DaemonLink, spec: JobSpec, output_dir: Path) -> None:
         self.spec, self.output_dir = spec, output_dir
-        self._link, self.driver = link, Driver(link, spec)
+        self._link, self.driver = link, ProtocolDriver(link, spec)
         self._reducer = self.driver.reducer
 
     def start(self) -> None:
