@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from elasticd.core.words.codec import Words
 from elasticd.types import (
+    JobId,
     Lineage,
     NodeId,
     Point,
@@ -417,7 +418,7 @@ class GiveWorld:
 
     kind: ClassVar = "world"
     generation: Tag
-    job: str
+    job: JobId
     rank: int
     size: int
     members: tuple[NodeId, ...]

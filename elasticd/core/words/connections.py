@@ -56,7 +56,7 @@ class Pong:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetch:
+class OpenFetch:
     """In place of a hello: the sender only wants something (bulk.py), whose fields are beside."""
 
     kind: ClassVar = "fetch"
@@ -117,6 +117,6 @@ OfFetch = FetchRefused | FetchChallenge | FetchSize
 Aside = NodeInfo | HaveEvents | TakeEvents
 
 CONNECTION: Words[OfConnection] = Words(OfConnection, terse=True)
-FETCH: Words[Fetch] = Words(Fetch)
+FETCH: Words[OpenFetch] = Words(OpenFetch)
 OF_FETCH: Words[OfFetch] = Words(OfFetch, key="")
 ASIDE: Words[Aside] = Words(Aside)

@@ -20,11 +20,11 @@ from elasticd.checkpoints.sequential import write_all
 from elasticd.core.words.connections import (
     CONNECTION,
     OF_FETCH,
-    Fetch,
     FetchChallenge,
     FetchRefused,
     FetchSize,
     OfFetch,
+    OpenFetch,
     Proof,
 )
 from elasticd.errors import ElasticdError, OperationError, ProtocolError
@@ -177,7 +177,7 @@ async def _asked(
             transport, _ = await loop.create_connection(lambda: head, host, port)
         try:
             tune(transport)
-            transport.write(encode({**request, "t": Fetch.kind}))
+            transport.write(encode({**request, "t": OpenFetch.kind}))
             size, first = await head.received()
             yield size, first, transport.get_extra_info("socket")
         finally:

@@ -138,7 +138,7 @@ class TrainerProtocol(Generic[S, U]):
             case w.FreezeTrainer(serial):
                 self._freeze(serial)
             case w.GiveWorld():
-                self._offer(TrainerWorld.of(word), cargo)
+                self._offer(TrainerWorld.as_given(word), cargo)
             case w.LoadState():
                 self._voice.drop(self.arrivals.bring(word, cargo))
             case w.TakeState():

@@ -40,7 +40,7 @@ from elasticd.settings.job import JobSpec
 from elasticd.train.link.daemonseat import DaemonSeat
 from elasticd.train.steps.seat import Delivery, Files
 from elasticd.train.world import TrainerWorld
-from elasticd.types import Lineage, NodeId, Point, Stamp, Tag
+from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
 
 WAIT_SECONDS = 20
 POINT = Point(Lineage("l"), 0, Stamp("s"))
@@ -58,7 +58,7 @@ def world(generation: Tag, size: int = 2) -> GiveWorld:
     nothing = ((),) * size
     members = tuple(NodeId(f"n{rank}") for rank in range(size))
     return GiveWorld(
-        generation, "j", 0, size, members, POINT.lineage, POINT.step, POINT.stamp, "init",
+        generation, JobId("j"), 0, size, members, POINT.lineage, POINT.step, POINT.stamp, "init",
         nothing, nothing, "exact", -1, "nowhere", WritePlan(1, 1, 1),
     )  # fmt: skip
 
