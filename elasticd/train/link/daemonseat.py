@@ -22,7 +22,7 @@ from elasticd.train.states.updates import Update
 from elasticd.train.steps.relief import allocate
 from elasticd.train.steps.seat import Delivery, Files, Parts, ProbeResult
 from elasticd.train.world import TrainerWorld
-from elasticd.types import Point, WorkPhase
+from elasticd.types import NanCure, Point, WorkPhase
 
 
 class DaemonSeat:
@@ -93,7 +93,7 @@ class DaemonSeat:
         self._reducer.close()
         return True
 
-    def not_finite(self, step: int, loss: float, policy: str) -> None:
+    def not_finite(self, step: int, loss: float, policy: NanCure) -> None:
         with self.driver.turn() as protocol:
             protocol.not_finite(step, loss, policy)
 

@@ -49,7 +49,7 @@ from elasticd.train.protocol.lending import Request, S, U
 from elasticd.train.protocol.sharing import Sharing, StateInPlace
 from elasticd.train.protocol.voice import Voice
 from elasticd.train.world import TrainerWorld
-from elasticd.types import Point, Tag, WorkPhase
+from elasticd.types import NanCure, Point, Tag, WorkPhase
 
 _LEFT = "this world has ended"
 
@@ -276,7 +276,7 @@ class TrainerProtocol(Generic[S, U]):
         if (world := self._leave()) is not None:
             self.say(w.TrainerLostReducer(world.generation, evidence))
 
-    def not_finite(self, step: int, loss: float, policy: str) -> None:
+    def not_finite(self, step: int, loss: float, policy: NanCure) -> None:
         """Raises GenerationLost where the policy is to restore, or the world has ended."""
         if policy != "restore":
             generation = self.current().generation

@@ -9,7 +9,7 @@ import pytest
 from elasticd.core.words import children as w
 from elasticd.errors import GenerationLost, ProtocolError
 from elasticd.train.protocol.effects import Drop, Export, LeaveWorld, Say, TellProgress
-from elasticd.types import Lineage, Point, Stamp
+from elasticd.types import Lineage, NanCure, Point, Stamp
 
 from .worlds import (
     FIGURES,
@@ -152,7 +152,7 @@ def test_a_refusal_is_told_wherever_the_trainer_is() -> None:
 
 
 @pytest.mark.parametrize("policy", ["skip", "restore"])
-def test_a_loss_that_is_not_finite_ends_the_world_where_that_is_the_policy(policy: str) -> None:
+def test_a_loss_that_is_not_finite_ends_the_world_where_that_is_the_policy(policy: NanCure) -> None:
     protocol = Protocol()
     enter(protocol, world(1))
     if policy == "skip":
