@@ -6,6 +6,9 @@ What arrives from another process is only as good as this check. The rules:
 - a field that is missing takes its default; without one that is an error too. So a field that is
   added later has a default, and what an older version wrote is read;
 - a field that is not known is passed over: a later version may say more;
+- what is none of a closed set (a Literal) is an error, also where a later version has added it:
+  nobody here knows what to do instead. Such a version says it only to those who know it
+  (docs/protocols.md);
 - texts, bytes, lists and maps have limits, and so have whole numbers: those of 53 bits, or those
   that the field's annotation names (:class:`elasticd.types.Within`).
 """
