@@ -19,6 +19,7 @@ from typing import Any, assert_never, cast
 from elasticd.checkpoints.sequential import write_all
 from elasticd.core.words.connections import (
     CONNECTION,
+    FETCH,
     OF_FETCH,
     FetchChallenge,
     FetchRefused,
@@ -177,7 +178,7 @@ async def _asked(
             transport, _ = await loop.create_connection(lambda: head, host, port)
         try:
             tune(transport)
-            transport.write(encode({**request, "t": OpenFetch.kind}))
+            transport.write(encode({**FETCH.encode(OpenFetch()), **request}))
             size, first = await head.received()
             yield size, first, transport.get_extra_info("socket")
         finally:
