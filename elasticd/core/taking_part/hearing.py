@@ -98,7 +98,7 @@ def _says(us: Listener, trainer: Trainer, word: FromChild) -> None:
             text = f"step {word.step} was not written here: {word.reason}"
             counter = word.generation.counter
             us.ctx.emit("checkpoint_skipped", text, job, counter, step=word.step)
-            us.reports.tell(failed_of(job, word))
+            us.reports.skips(failed_of(job, word))
         case (
             TrainerLoaded() | TrainerLends() | TrainerSpoilt() | TrainerUnloaded()
             | TrainerProgress() | TrainerLostReducer() | TrainerOutOfMemory()
