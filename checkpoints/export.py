@@ -59,7 +59,7 @@ class Exported:
 
 
 @dataclass
-class OpenCheckpoint:
+class CheckpointReader:
     """The shards of one checkpoint, open for reading; a context."""
 
     model: dict[str, Tensor] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class OpenCheckpoint:
     _files: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @classmethod
-    def open(cls, shards: Sequence[tuple[Path, str]]) -> OpenCheckpoint:
+    def open(cls, shards: Sequence[tuple[Path, str]]) -> CheckpointReader:
         """Open shards, given as (path, digest).
 
         Raises:
@@ -83,7 +83,7 @@ class OpenCheckpoint:
             raise
         return source
 
-    def __enter__(self) -> OpenCheckpoint:
+    def __enter__(self) -> CheckpointReader:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -152,7 +152,7 @@ def _verify_whole(fd: int, size: int, digest: str, where: str) -> None:
 
 
 def export(
-    source: OpenCheckpoint,
+    source: CheckpointReader,
     out: Path,
     *,
     optimizer: bool = False,
@@ -188,7 +188,7 @@ def export(
 
 
 def _export_set(
-    source: OpenCheckpoint,
+    source: CheckpointReader,
     out: Path,
     shard_bytes: int,
     optimizer: bool,
@@ -218,7 +218,7 @@ def _export_set(
 
 
 def _write_set(
-    source: OpenCheckpoint,
+    source: CheckpointReader,
     folder: Path,
     limit: int,
     optimizer: bool,
@@ -259,7 +259,7 @@ def cut(sizes: Mapping[str, int], limit: int) -> list[list[str]]:
     return parts
 
 
-def _optimizer_metadata(source: OpenCheckpoint) -> dict[str, str]:
+def _optimizer_metadata(source: CheckpointReader) -> dict[str, str]:
     return {**FORMAT, STATE_KEY: json.dumps(source.plain_optimizer, sort_keys=True)}
 
 

@@ -93,7 +93,7 @@ class PeerStore:
 
     def _fetch(self, wanted: Question | WantShard) -> BinaryIO:
         with refusing(Path(tempfile.gettempdir())):
-            file = nameless_file()
+            file = _answer_file()
             try:
                 self._call(wanted, file.fileno())
                 file.seek(0)
@@ -139,7 +139,7 @@ def _answer(store: Store, question: Question) -> dict[str, Any]:
             assert_never(question)
 
 
-def nameless_file() -> BinaryIO:
+def _answer_file() -> BinaryIO:
     """A file without a name: memory on Linux, an unlinked file elsewhere."""
     if sys.platform == "linux" and hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("elasticd-answer", os.MFD_CLOEXEC), "w+b", buffering=0)

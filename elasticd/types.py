@@ -43,6 +43,21 @@ FaultKind = Literal[
     "worker_exit", "reducer_lost", "oom", "link_lost", "hang", "peer_lost", "divergence", "slow"
 ]
 """What people are told (docs/faults.md)."""
+Role = Literal["trainer", "reducer"]
+"""Of a daemon's child."""
+Partition = Literal["available", "strict"]
+"""What the sides of a cut cluster do: each goes on, or one at most."""
+JobMode = Literal["elastic"]
+SpareKind = Literal["script", "interpreter", "none"]
+"""How far a trainer that waits has come."""
+NanPolicy = Literal["stop", "skip", "restore"]
+"""What a job wants of a loss that is NaN or infinite."""
+NanCure = Literal["skip", "restore"]
+"""What a trainer does about one: the step counts without its update, or the world is left."""
+SnapshotMode = Literal["reference", "slices"]
+"""How a state is held while it is written: training goes on, or an update waits for it."""
+SnapshotModeIfAny = Literal["", SnapshotMode]
+SnapshotWish = Literal["auto", SnapshotMode]
 Confidence = Literal["", "certain", "likely", "possible"]
 """How sure a fault is; empty: as its kind says."""
 TrainerPhase = Literal["starting", "waiting", "ready", "active", "finished", "released", "done"]

@@ -10,7 +10,7 @@ from elasticd.types import NodeId
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Divergence:
     """``odd`` is to take the state of the others; with no majority nobody is to be trusted."""
 
     odd: tuple[NodeId, ...]
@@ -18,7 +18,7 @@ class Verdict:
     reason: str
 
 
-def compare(digests: Mapping[NodeId, str], step: int) -> Verdict | None:
+def compare(digests: Mapping[NodeId, str], step: int) -> Divergence | None:
     """None if all agree.
 
     Raises:
@@ -32,6 +32,6 @@ def compare(digests: Mapping[NodeId, str], step: int) -> Verdict | None:
     (most, votes), *_ = counts.most_common()
     text = ", ".join(f"{node} {digests[node][:12]}" for node in sorted(digests))
     if 2 * votes <= len(digests):
-        return Verdict((), False, f"parameters differ after step {step}, no majority: {text}")
+        return Divergence((), False, f"parameters differ after step {step}, no majority: {text}")
     odd = tuple(node for node in sorted(digests) if digests[node] != most)
-    return Verdict(odd, True, f"parameters differ from the majority's after step {step}: {text}")
+    return Divergence(odd, True, f"parameters differ from the majority's after step {step}: {text}")

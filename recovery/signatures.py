@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from elasticd.types import Confidence
+from elasticd.types import Confidence, Sign
 
 SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV = 6, (7, 10), 8, 4, 9, 11
 FATAL_SIGNALS = (SIGILL, SIGABRT, SIGFPE, *SIGBUS, SIGSEGV)
@@ -26,7 +26,7 @@ class Signature:
 
     text: str
     """Looked for in lower case; ``*`` stands for anything inside one line."""
-    fault: str
+    fault: Sign
     where: str
     """What prints it."""
 
@@ -81,12 +81,12 @@ NO_MEMORY = LastMemory()
 class Cause:
     """The cause of an end, with what speaks for it in one sentence."""
 
-    fault: str
+    fault: Sign
     text: str
     confidence: Confidence
 
 
-def of_text(text: str) -> tuple[str, str] | None:
+def of_text(text: str) -> tuple[Sign, str] | None:
     """(fault, line) of the last line in which a signature is found; None if there is none."""
     for line in reversed(text.splitlines()[-_LAST_LINES:]):
         lower = line.lower()
@@ -106,7 +106,7 @@ def _matches(pattern: str, line: str) -> bool:
     return True
 
 
-def classify(status: int, tail: str, memory: LastMemory | None = None) -> Cause:
+def cause_of_exit(status: int, tail: str, memory: LastMemory | None = None) -> Cause:
     """Why a process ended.
 
     Args:

@@ -12,11 +12,14 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any, get_args
 
 import psutil
+
+from elasticd.types import Role
 
 CREATE_TIME_TOLERANCE_SECONDS = 2.0
 """Start times are counted from the boot time, which Linux rounds to a second each time it is asked.
@@ -38,7 +41,7 @@ class ChildEntry:
 
     pid: int
     create_time: float
-    role: str
+    role: Role
     nonce: str = ""
     job: str = ""
     spare: bool = False
@@ -98,16 +101,18 @@ class ChildRoster:
         # Whatever is no list of entries was not written by us: nothing can be killed by it.
         try:
             items = json.loads(self._path.read_bytes())
-            return [
-                ChildEntry(
-                    int(item["pid"]), float(item["create_time"]), str(item["role"]),
-                    str(item.get("nonce", "")), str(item.get("job", "")),
-                    bool(item.get("spare", False)), str(item.get("log", "")),
-                )
-                for item in items
-            ]  # fmt: skip
+            return [_entry(item) for item in items]
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return []
+
+
+def _entry(item: Mapping[str, Any]) -> ChildEntry:
+    entry = ChildEntry(
+        int(item["pid"]), float(item["create_time"]), item["role"], str(item.get("nonce", "")),
+        str(item.get("job", "")), bool(item.get("spare", False)), str(item.get("log", "")),
+    )  # fmt: skip
+    # What another version has started for something else can't be taken over, only ended.
+    return entry if entry.role in get_args(Role) else replace(entry, role="trainer", nonce="")
 
 
 def kill_group(pid: int) -> None:

@@ -153,7 +153,7 @@ def export_(
         ready = _until_ready(connection)
         shards = [(Path(path), str(digest)) for path, digest in ready["files"]]
         with (
-            export.OpenCheckpoint.open(shards) as source,
+            export.CheckpointReader.open(shards) as source,
             Bar("exporting", shown=not options.json, unit_bytes=True) as bar,
         ):
             bar.total(source.model_bytes + (source.optimizer_bytes if optimizer else 0))
@@ -213,8 +213,8 @@ def prune(
 ) -> None:
     """Remove checkpoints on all nodes.
 
-    Without options, those go that the job's own settings don't keep. The newest consistent
-    checkpoint of each line always stays.
+    Without options it removes what the job's own settings don't keep. The newest consistent
+    checkpoint of each lineage always stays.
 
     \b
     Example:

@@ -27,7 +27,7 @@ from rich.console import Console
 from elasticd.cli import demo_faults as faults
 from elasticd.cli import local as cluster
 from elasticd.cli import submit
-from elasticd.cli.demo_faults import Figures, Kind
+from elasticd.cli.demo_faults import Kind, StrikeCost
 from elasticd.cli.demo_screen import Screen
 from elasticd.cli.demo_watch import Watch, time_recovery
 from elasticd.cli.output import event_line, print_json
@@ -69,7 +69,7 @@ class DemoResult:
     jobs: list[str] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
-    figures: list[Figures] = field(default_factory=list)
+    figures: list[StrikeCost] = field(default_factory=list)
     returned: dict[str, Any] | None = None
     train_seconds: list[float] = field(default_factory=list)
 

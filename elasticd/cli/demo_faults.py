@@ -52,7 +52,7 @@ class Strike:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class StrikeCost:
     """What one strike cost. Seconds are counted from the SIGKILL; None: no event tells."""
 
     fault: Kind
@@ -157,7 +157,7 @@ def finished(struck: Strike, events: Iterable[Event]) -> Event | None:
     return None
 
 
-def measure(struck: Strike, events: Sequence[Event], seen_at: float) -> Figures:
+def measure(struck: Strike, events: Sequence[Event], seen_at: float) -> StrikeCost:
     """Put together what a strike cost.
 
     Args:
@@ -172,7 +172,7 @@ def measure(struck: Strike, events: Sequence[Event], seen_at: float) -> Figures:
     ended_at = seen_at if end is None else float(end["time"])
     lost = max(0, struck.step - resume_step, 0 if end is None else int(end["lost_steps"]))
     target = struck.target
-    return Figures(
+    return StrikeCost(
         fault=target.kind,
         node=target.node,
         rank=target.rank,

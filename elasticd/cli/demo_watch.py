@@ -155,7 +155,7 @@ class Watch:
             self.look(poll_seconds)
 
 
-def time_recovery(watch: Watch, struck: faults.Strike, seconds: float) -> faults.Figures:
+def time_recovery(watch: Watch, struck: faults.Strike, seconds: float) -> faults.StrikeCost:
     """Look until a step is committed in a new world after a strike.
 
     Raises:

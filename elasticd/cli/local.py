@@ -34,6 +34,7 @@ from elasticd.settings.config import NodeConfig
 from elasticd.shell.chaos.firewall import firewall
 from elasticd.shell.storage.durable import write_whole
 from elasticd.supervision.roster import ChildRoster, kill_group
+from elasticd.types import Partition
 
 DEFAULT_NODES = 3
 MAX_LOCAL_NODES = 64
@@ -90,7 +91,7 @@ def up(
         OperationError: a daemon failed or the view didn't form; what was started is ended.
     """
     with _locked(home):
-        nodes = _prepare(home, count, partition)
+        nodes = _prepare(home, count, _partition(partition))
         keep = end_keeper(home) or keep  # two that start the same daemon would be one too many
         idle = [node for node in nodes if find_daemon(node.home) is None]
         started = {node.name: start_daemon(node.home, program) for node in idle}
@@ -140,9 +141,14 @@ def _locked(home: Path) -> Iterator[None]:
 # --- configuration ------------------------------------------------------------------------------
 
 
-def _prepare(home: Path, count: int | None, partition: str | None) -> list[LocalNode]:
-    if partition not in (None, *config.PARTITIONS):
-        raise UsageError(f"--partition must be {' or '.join(config.PARTITIONS)}, not {partition}")
+def _partition(asked: str | None) -> Partition | None:
+    for known in (None, *config.PARTITIONS):
+        if asked == known:
+            return known
+    raise UsageError(f"--partition must be {' or '.join(config.PARTITIONS)}, not {asked}")
+
+
+def _prepare(home: Path, count: int | None, partition: Partition | None) -> list[LocalNode]:
     existing = [LocalNode(folder, config.load(folder)) for folder in node_homes(home)]
     total = count or len(existing) or DEFAULT_NODES
     if total < len(existing):
@@ -165,7 +171,7 @@ def _prepare(home: Path, count: int | None, partition: str | None) -> list[Local
 
 
 def _configure(
-    home: Path, existing: Sequence[LocalNode], total: int, partition: str | None
+    home: Path, existing: Sequence[LocalNode], total: int, partition: Partition | None
 ) -> list[LocalNode]:
     """Write what is missing or has become impossible; nothing runs now."""
     kept = {folder.home: folder.config for folder in existing}

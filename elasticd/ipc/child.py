@@ -17,8 +17,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from elasticd.core.words.codec import from_plain
+from elasticd.core.words.processes import FROM_ANY_CHILD, TO_ANY_CHILD, ChildBye, ChildHello
 from elasticd.errors import ProtocolError
 from elasticd.ipc.frames import CutFrame, FrameSocket
+from elasticd.types import Role
 
 CHILD_VARIABLE = "ELASTICD_CHILD"
 DUMP_SIGNAL = signal.SIGUSR2
@@ -35,7 +38,7 @@ class ChildSettings:
 
     socket: str
     nonce: str
-    role: str
+    role: Role
     grace_seconds: float
     extra: Mapping[str, Any]
 
@@ -51,11 +54,11 @@ class ChildSettings:
             return cls(
                 socket=str(extra.pop("socket")),
                 nonce=str(extra.pop("nonce")),
-                role=str(extra.pop("role")),
+                role=from_plain(Role, extra.pop("role")),
                 grace_seconds=float(extra.pop("grace_seconds")),
                 extra=extra,
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, ProtocolError) as error:
             raise ProtocolError(
                 f"{CHILD_VARIABLE} is not set as a child needs it: {error!r}"
             ) from error
@@ -103,12 +106,8 @@ class DaemonLink:
         return link
 
     def _hello(self) -> dict[str, Any]:
-        return {
-            "t": "hello",
-            "nonce": self.settings.nonce,
-            "pid": os.getpid(),
-            "role": self.settings.role,
-        }
+        own = self.settings
+        return FROM_ANY_CHILD.encode(ChildHello(own.nonce, os.getpid(), own.role))
 
     def _arm(self) -> None:
         signal.setitimer(signal.ITIMER_REAL, self.settings.grace_seconds)
@@ -143,7 +142,7 @@ class DaemonLink:
                 continue
             if not self._closed.is_set():
                 self._arm()
-            if received[0].get("t") != "alive":
+            if not TO_ANY_CHILD.knows(received[0]):
                 yield received
 
     def _find_successor(self) -> bool:
@@ -171,7 +170,7 @@ class DaemonLink:
         start it can't learn that otherwise. While there is none, this waits for its successor, as
         long as the dead-man allows.
         """
-        while not self.send({"t": "bye", "status": status}):
+        while not self.send(FROM_ANY_CHILD.encode(ChildBye(status))):
             if self._closed.wait(_LOOK_SECONDS):
                 return
 

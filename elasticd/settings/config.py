@@ -10,9 +10,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import get_args
 
-from elasticd.settings.rules import Rule, Wrong, choice, integer, list_of, rule, show, text
+from elasticd.settings.rules import Rule, Wrong, integer, list_of, one_of, rule, show, text
 from elasticd.settings.toml import Document
+from elasticd.types import Partition
 
 FILE_NAME = "elasticd.toml"
 LOCAL_LOCK_NAME = ".local.lock"
@@ -20,7 +22,7 @@ HOME_MARKS = (FILE_NAME, "control.sock", "daemon.json", LOCAL_LOCK_NAME)
 """A folder that holds one of these is a daemon's home, or a local cluster's."""
 DEFAULT_LISTEN = "127.0.0.1:7070"
 DEFAULT_DASHBOARD_PORT = 8050
-PARTITIONS = ("available", "strict")
+PARTITIONS: tuple[Partition, ...] = get_args(Partition)
 
 _NODE_ID = "[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 _name: Rule = text(_NODE_ID, "1 to 63 letters, digits, '.', '_' and '-'")
@@ -65,7 +67,7 @@ class NodeConfig:
     """Addresses that other nodes use, best first; empty: ``listen``."""
     peers: tuple[str, ...] = field(default=(), metadata=rule(list_of(_address, 1024)))
     dashboard_port: int = field(default=DEFAULT_DASHBOARD_PORT, metadata=rule(integer(0, 65535)))
-    partition: str = field(default="available", metadata=rule(choice(*PARTITIONS)))
+    partition: Partition = field(default="available", metadata=rule(one_of(Partition)))
     """What the sides of a cut cluster do: ``available``: each goes on; ``strict``: one at most."""
     failure_domain: str = field(default="", metadata=rule(text()))
     quota_bytes: int = field(default=0, metadata=rule(integer(0, 2**62)))

@@ -9,15 +9,15 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 from elasticd.settings.rules import (
     Wrong,
     boolean,
-    choice,
     integer,
     list_of,
     meant,
+    one_of,
     positive_number,
     rule,
     show,
@@ -25,7 +25,7 @@ from elasticd.settings.rules import (
     text,
 )
 from elasticd.settings.toml import Document
-from elasticd.types import Backend, Reduction
+from elasticd.types import Backend, JobMode, NanPolicy, Reduction, SnapshotWish, SpareKind
 
 UNMEASURED_INTERVAL_STEPS = 10
 """Steps between checkpoints for ``every_steps = "auto"`` until their cost has been measured."""
@@ -34,6 +34,7 @@ MAX_STEPS = 2**53
 MAX_NODES = 1024
 
 _RESERVED_VARIABLES = ("ELASTICD_CHILD", "MLX_HOSTFILE", "MLX_RANK", "PYTHONHASHSEED", "TMPDIR")
+Best = Literal["lowest", "highest"]
 _count = integer(1, 2**31 - 1)
 
 
@@ -81,7 +82,7 @@ class JobSettings:
         )
     )
     entrypoint: str = field(metadata=rule(_entrypoint))
-    mode: str = field(default="elastic", metadata=rule(choice("elastic", later=("plain",))))
+    mode: JobMode = field(default="elastic", metadata=rule(one_of(JobMode, later=("plain",))))
     priority: int = field(default=0, metadata=rule(integer(-1000, 1000)))
     """Of the queue: higher first, then in the order of submission. Nobody is interrupted for it."""
     args: tuple[str, ...] = field(default=(), metadata=rule(list_of(text(), 1000)))
@@ -95,8 +96,8 @@ class JobSettings:
 class WorldSettings:
     min: int = field(default=1, metadata=rule(integer(1, MAX_NODES)))
     max: int = field(default=0, metadata=rule(integer(0, MAX_NODES)))
-    backend: Backend = field(default="ring", metadata=rule(choice("ring", later=("jaccl", "mpi"))))
-    reduction: Reduction = field(default="exact", metadata=rule(choice("exact", "fast")))
+    backend: Backend = field(default="ring", metadata=rule(one_of(Backend, later=("jaccl", "mpi"))))
+    reduction: Reduction = field(default="exact", metadata=rule(one_of(Reduction)))
     require_exact: bool = field(default=False, metadata=rule(boolean))
     """The job fails, with the reason, where its bits can't be promised."""
 
@@ -126,8 +127,8 @@ class CheckpointSettings:
     """Besides, one of each so many hours; 0: none."""
     keep_best: str = field(default="", metadata=rule(text()))
     """Besides, the best one by this figure of ``run.log``, or by "loss"; "": none."""
-    best: str = field(default="lowest", metadata=rule(choice("lowest", "highest")))
-    snapshot: str = field(default="auto", metadata=rule(choice("auto", "reference", "slices")))
+    best: Best = field(default="lowest", metadata=rule(one_of(Best)))
+    snapshot: SnapshotWish = field(default="auto", metadata=rule(one_of(SnapshotWish)))
     """reference: training goes on while a state is written; slices: an update waits for it, which
     takes no memory; auto: slices where memory is short."""
 
@@ -141,10 +142,10 @@ class CheckpointSettings:
 
 @dataclass(frozen=True)
 class RecoverySettings:
-    spare: str = field(default="script", metadata=rule(choice("script", "interpreter", "none")))
+    spare: SpareKind = field(default="script", metadata=rule(one_of(SpareKind)))
     verify_every: int = field(default=50, metadata=rule(integer(0, MAX_STEPS)))
     recheck_every: int = field(default=0, metadata=rule(integer(0, MAX_STEPS)))
-    on_nan: str = field(default="stop", metadata=rule(choice("stop", "skip", "restore")))
+    on_nan: NanPolicy = field(default="stop", metadata=rule(one_of(NanPolicy)))
     user_code_seconds: float = field(default=600.0, metadata=rule(positive_number(1e9)))
     drop_slow: bool = field(default=False, metadata=rule(boolean))
 

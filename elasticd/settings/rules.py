@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, get_args
 
 Rule = Callable[[object], object]
 MAX_TEXT_LENGTH = 4096
@@ -91,6 +92,11 @@ def choice(*names: str, later: Sequence[str] = ()) -> Rule:
         raise Wrong(f"must be {_either((*names, *later))}, not {show(value)}{near}")
 
     return check
+
+
+def one_of(names: Any, later: Sequence[str] = ()) -> Rule:
+    """One of those that a Literal names, as :func:`choice`."""
+    return choice(*get_args(names), later=later)
 
 
 def list_of(check_item: Rule, most: int) -> Rule:

@@ -21,7 +21,7 @@ from elasticd.train.states.updates import Update
 from elasticd.train.steps import randomness
 from elasticd.train.steps.seat import Delivery, Files, Parts, ProbeResult
 from elasticd.train.world import TrainerWorld, Writes
-from elasticd.types import JobId, Lineage, NodeId, Point, Tag, first_stamp
+from elasticd.types import JobId, Lineage, NanCure, NodeId, Point, Tag, first_stamp
 
 JOB_VARIABLE = "ELASTICD_JOB"
 JOB_FILE = "job.toml"
@@ -178,7 +178,7 @@ class AloneSeat:
     def out_of_memory(self, evidence: str) -> bool:
         return False
 
-    def not_finite(self, step: int, loss: float, policy: str) -> None:
+    def not_finite(self, step: int, loss: float, policy: NanCure) -> None:
         if policy == "restore":
             raise UsageError(
                 f"the loss of step {step} is {loss}, and without a daemon there is no checkpoint to"

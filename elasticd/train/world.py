@@ -8,8 +8,9 @@ from typing import Literal
 
 from elasticd.checkpoints.layout import due, writes
 from elasticd.core.words.children import GiveWorld
+from elasticd.core.words.rewording import reworded
 from elasticd.errors import ProtocolError
-from elasticd.types import JobId, NodeId, Point, Range, Reduction, Tag
+from elasticd.types import JobId, NodeId, Point, Range, Reduction, ShardCount, Tag
 
 Share = tuple[Range, ...]
 
@@ -19,7 +20,7 @@ class Writes:
     """When a checkpoint is due and who writes what of it."""
 
     every: int
-    count: int
+    count: ShardCount
     replicas: int
     writers: tuple[tuple[int, ...], ...] = ()
     """Per shard the ranks that write it; empty: as :func:`layout.writes` says."""
@@ -63,29 +64,18 @@ class TrainerWorld:
     """What is given up for want of memory: elasticd.recovery.relief."""
 
     @classmethod
-    def of(cls, word: GiveWorld) -> TrainerWorld:
-        """What a daemon gives.
+    def as_given(cls, word: GiveWorld) -> TrainerWorld:
+        """The same with a state and a folder, once it makes sense.
 
         Raises:
-            ProtocolError: it makes no sense.
+            ProtocolError: it makes none.
         """
-        plan = word.writes
-        world = cls(
-            generation=word.generation,
-            job=JobId(word.job),
-            rank=word.rank,
-            size=word.size,
-            members=word.members,
+        world = reworded(
+            cls,
+            word,
             point=Point(word.lineage, word.step, word.stamp),
-            state=word.state,
-            shares_now=word.shares_now,
-            shares=word.shares,
-            reduction=word.reduction,
-            checkpointed=word.checkpointed,
             checkpoint_folder=Path(word.checkpoint_folder),
-            writes=Writes(plan.every, plan.count, plan.replicas, plan.writers),
-            micro=word.micro,
-            relief=word.relief,
+            writes=reworded(Writes, word.writes),
         )
         if (
             not 0 <= world.rank < world.size == len(world.shares_now) == len(world.shares)

@@ -24,7 +24,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -38,7 +38,7 @@ from elasticd.core.words.children import FromTrainer
 from elasticd.train.states.state import Snapshot, TrainingState
 from elasticd.train.states.writer import CheckpointWriter, Task
 from elasticd.train.world import TrainerWorld, Writes
-from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
+from elasticd.types import JobId, Lineage, NodeId, Point, SnapshotMode, Stamp, Tag
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -99,7 +99,7 @@ class Ours:
         self.done.put(word)
 
     def checkpoint(
-        self, training: Training, mode: str = "reference", *, must: bool = False
+        self, training: Training, mode: SnapshotMode = "reference", *, must: bool = False
     ) -> float:
         """Seconds for which training stood still."""
         began = perf_counter()
@@ -281,9 +281,13 @@ def _memory(megabytes: int) -> None:
 def _print_peaks(folder: Path, megabytes: int) -> None:
     training, ours = Training(megabytes * MB), Ours(folder / "memory")
     mx.set_cache_limit(0)
-    peaks: dict[str, list[int]] = {"none": [], "reference": [], "slices": []}
+    peaks: dict[Literal["none", SnapshotMode], list[int]] = {
+        "none": [],
+        "reference": [],
+        "slices": [],
+    }
 
-    def work(mode: str) -> None:
+    def work(mode: Literal["none", SnapshotMode]) -> None:
         # The worst that can be: a state that is held until after the last update.
         held = training.capture() if mode == "reference" else None
         if mode != "none":

@@ -34,7 +34,7 @@ LIMIT_SECONDS = 6.0
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ScaleFigures:
     """Of one size. Seconds are simulated: from the death to the first that is silent for too long,
     and from there until every living node follows a view without it."""
 
@@ -127,7 +127,7 @@ class Mesh:
         return all(views.epoch == first.epoch for views in living)
 
 
-def measure(size: int) -> Figures:
+def measure(size: int) -> ScaleFigures:
     began = process_time()
     mesh = Mesh(size)
     mesh.run(mesh.now + IDLE_SECONDS)
@@ -135,7 +135,7 @@ def measure(size: int) -> Figures:
     detect, agree, messages = kill(mesh, mesh.names[-1])
     leader = kill(mesh, mesh.names[0])[1] if size > 2 else 0.0
     spent = process_time() - began
-    return Figures(size, round(idle, 1), round(detect, 3), round(agree, 3), round(messages, 1),
+    return ScaleFigures(size, round(idle, 1), round(detect, 3), round(agree, 3), round(messages, 1),
                    round(leader, 3), round(spent, 1))  # fmt: skip
 
 
@@ -152,7 +152,7 @@ def kill(mesh: Mesh, victim: NodeId) -> tuple[float, float, float]:
     return mesh.silent_at - died, mesh.now - mesh.silent_at, messages
 
 
-def draw(found: Sequence[Figures]) -> str:
+def draw(found: Sequence[ScaleFigures]) -> str:
     """Two curves over the number of nodes, all axes logarithmic."""
     width, height, left, bottom = 640, 360, 60, 40
     span = log10(found[-1].nodes) - log10(found[0].nodes) or 1.0
@@ -198,7 +198,7 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true", help="one object a line, no table")
     given = parser.parse_args()
-    found: list[Figures] = []
+    found: list[ScaleFigures] = []
     for size in (int(text) for text in given.nodes.split(",")):
         figures = measure(size)
         found.append(figures)

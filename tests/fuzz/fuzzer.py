@@ -22,6 +22,10 @@ import psutil
 
 from elasticd.core.words.bulk import CHANGING, WANTS
 from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER
+from elasticd.core.words.codec import Words
+from elasticd.core.words.connections import ASIDE, CONNECTION, FETCH, Proof
+from elasticd.core.words.messages import DAEMONS
+from elasticd.core.words.processes import FROM_ANY_CHILD, ChildHello
 from elasticd.core.words.requests import REQUESTS, ShutDown
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.settings.config import load as load_config
@@ -144,8 +148,8 @@ class Fuzzer:
         hellos = [{name: hello[name] for name in names} for hello in hellos]
         mine = greeting(settings.listen)
         stranger = {**mine, "node": "mallory", "boot": "0", "address": "127.0.0.1:9"}
-        peers = [*hellos, stranger]
-        proof = {"t": "proof", "challenge": mine["challenge"]}
+        peers = [*hellos, stranger, *PEERS_SAY]
+        proof = CONNECTION.encode(Proof(mine["challenge"]))
         beat = {"t": "Heartbeat", "epoch": [1, "node-0", "x"], "counter": 10**9}
         replays = [encode(hello) + encode(proof) + encode(beat) for hello in hellos]
         replays += [encode(hello) for hello in hellos]
@@ -176,13 +180,14 @@ class Fuzzer:
         for entry in json.loads((self.home / "children.json").read_bytes()):
             with contextlib.suppress(psutil.Error, KeyError, ValueError):
                 told = json.loads(psutil.Process(entry["pid"]).environ()["ELASTICD_CHILD"])
-                hello = {"t": "hello", "nonce": told["nonce"], "pid": entry["pid"]}
-                found.append(encode({**hello, "role": told["role"]}))
+                hello = ChildHello(told["nonce"], entry["pid"], told["role"])
+                found.append(encode(FROM_ANY_CHILD.encode(hello)))
         return found
 
 
 _RELAYED = {"what": "relay", "node": NAMES[NodeId]}
 FETCHES = (
+    *frames(FETCH),
     *frames(WANTS),
     {**_RELAYED, "request": {"what": "stored_jobs"}},
     {**_RELAYED, "request": {**_RELAYED, "request": {}}},
@@ -190,11 +195,18 @@ FETCHES = (
 HARMFUL = (ShutDown,)
 """Requests that do something whatever they name."""
 ASKED = frames(REQUESTS, without=HARMFUL)
+PEERS_SAY = (*frames(CONNECTION), *frames(ASIDE), *frames(DAEMONS))
 CHILD_HELLOS = (
     {"t": "hello", "nonce": "00" * 16, "pid": 1, "role": "trainer"},
     {"t": "hello", "nonce": "ff" * 16, "pid": 1, "role": "reducer"},
 )
-CHILDREN_SAY = (*CHILD_HELLOS, *frames(FROM_TRAINER), *frames(FROM_REDUCER))
+CHILDREN_SAY = (
+    *CHILD_HELLOS, *frames(FROM_ANY_CHILD), *frames(FROM_TRAINER), *frames(FROM_REDUCER),
+)  # fmt: skip
+SENT: tuple[Words[Any], ...] = (
+    FETCH, WANTS, CONNECTION, ASIDE, DAEMONS, FROM_ANY_CHILD, FROM_TRAINER, FROM_REDUCER, REQUESTS,
+)  # fmt: skip
+"""What a daemon is told: every conversation in which it listens to somebody who has connected."""
 
 
 def greeting(address: str) -> dict[str, Any]:

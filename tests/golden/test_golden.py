@@ -118,7 +118,7 @@ def test_a_trainer_reads_its_world(version: str) -> None:
     for message in worlds:
         word = TO_TRAINER.decode(message)
         assert isinstance(word, GiveWorld)
-        world = TrainerWorld.of(word)
+        world = TrainerWorld.as_given(word)
         assert to_plain(world.shares) == message["shares"]
 
 

@@ -14,7 +14,7 @@ from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER, FromChild
 from elasticd.core.words.codec import Words, to_plain
 from elasticd.core.words.records import World
 from elasticd.core.words.stable import Found
-from elasticd.types import NodeId
+from elasticd.types import NodeId, Role
 
 from .clock import Clock
 from .cluster import Cluster, Violation
@@ -122,7 +122,7 @@ class Host:
             trainer = isinstance(child, Trainer)
             job = child.job if isinstance(child, Trainer) else None
             spare = isinstance(child, Trainer) and child.spare
-            role: e.Role = "trainer" if trainer else "reducer"
+            role: Role = "trainer" if trainer else "reducer"
             found.append(e.Leftover(number, role, job, spare, 1000 + number))
         return tuple(found)
 

@@ -30,7 +30,7 @@ class Pipe:
 
 
 @dataclass(slots=True)
-class Session:
+class SimulatedSession:
     """A pair of connections between two incarnations of daemons."""
 
     number: int
@@ -49,7 +49,7 @@ class Network:
         """What befell single messages."""
         self.rough = False
         """Whether messages meet with mishaps now."""
-        self._sessions: dict[Way, Session] = {}
+        self._sessions: dict[Way, SimulatedSession] = {}
         self._cut: Counter[Way] = Counter()
         """How many cuts each way is under."""
         self._slow: dict[Way, float] = {}
@@ -182,12 +182,12 @@ class Network:
         boots = {host.name: host.boot for host in (a, b)}
         ways = zip(pair, pair[::-1], strict=True)
         pipes = {way[0]: Pipe(self.cluster.chances.of("link", *way)) for way in ways}
-        session = Session(self._numbers, boots, pipes)
+        session = SimulatedSession(self._numbers, boots, pipes)
         self._sessions[pair] = session
         for node, other in (pair, pair[::-1]):
             self._announce(session, node, other)
 
-    def _announce(self, session: Session, node: NodeId, other: NodeId) -> None:
+    def _announce(self, session: SimulatedSession, node: NodeId, other: NodeId) -> None:
         def up() -> None:
             if self._sessions.get(_pair(node, other)) is session:
                 session.pipes[node].up = True
@@ -207,7 +207,9 @@ class Network:
             if session.pipes[node].up:
                 self._tell_closed(session, node, other, reason)
 
-    def _tell_closed(self, session: Session, node: NodeId, other: NodeId, reason: str) -> None:
+    def _tell_closed(
+        self, session: SimulatedSession, node: NodeId, other: NodeId, reason: str
+    ) -> None:
         boot = session.boots[node]
         delay = max(session.pipes[other].last, self.cluster.now) - self.cluster.now
         delay += self._connecting(node).uniform(*self.cluster.setup.message_seconds)
@@ -221,7 +223,7 @@ class Network:
 
     def _carry(
         self,
-        session: Session,
+        session: SimulatedSession,
         sender: NodeId,
         to: NodeId,
         action: Callable[[], None],
@@ -250,7 +252,7 @@ class Network:
         self.cluster.after(pipe.last - self.cluster.now, arrive)
 
     def _overtaken(
-        self, session: Session, to: NodeId, arrive: Callable[[], None], seconds: float
+        self, session: SimulatedSession, to: NodeId, arrive: Callable[[], None], seconds: float
     ) -> None:
         """A frame that keeps no order, and comes even over a connection that has ended."""
         boot = session.boots[to]

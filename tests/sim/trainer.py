@@ -95,14 +95,14 @@ class Trainer(Process):
             case e.Say(word):
                 if not isinstance(word, TrainerNotExported):  # the daemon's shell wants to know
                     self.tell_daemon(word)
-            case e.Leave():
+            case e.LeaveWorld():
                 self._thread.fall_out("interrupted")
             case e.Drop(cargo):
                 if isinstance(cargo, Place) and cargo.reducer is not None:
                     cargo.reducer.close_data()
             case e.Export(_, given):
                 self._export(given)
-            case e.Report():
+            case e.TellProgress():
                 self._to_report = True
                 self._report()
             case _:

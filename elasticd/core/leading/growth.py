@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from elasticd.core.context import Context
 from elasticd.core.words.records import Wanted, World
@@ -34,8 +35,8 @@ _ROUNDS = 12
 
 @dataclass(slots=True)
 class Newcomer:
-    stage: str = "waits"
-    """waits, lent (for the state), fetching, follows, or plain: the world has to stop for it."""
+    stage: Literal["waits", "lent", "fetching", "follows", "plain"] = "waits"
+    """lent: a state is, for it; plain: the world has to stop for it."""
     since: float = 0.0
     point: Point | None = None
     tries: int = 0

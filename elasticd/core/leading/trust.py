@@ -71,7 +71,7 @@ class Trust:
                 return f"{fault.evidence}, again after a restore: the same data does it"
         return ""
 
-    def compare(self, node: NodeId, told: Digest, world: World) -> divergence.Verdict | None:
+    def compare(self, node: NodeId, told: Digest, world: World) -> divergence.Divergence | None:
         """Whom the parameters speak against, once all members have told of the same step."""
         same = self.digests.setdefault(told.stamp, {})
         if node in same:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from elasticd.core.words.shards import ShardsWritten
-from elasticd.types import NodeId
+from elasticd.types import NodeId, SnapshotModeIfAny
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Measured:
     write_seconds: float = 0.0
     cost_seconds: float = 0.0
     step_seconds: float = 0.0
-    mode: str = ""
+    mode: SnapshotModeIfAny = ""
     """How the state was held meanwhile."""
     metric: float | None = None
 

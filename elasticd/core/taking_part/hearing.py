@@ -9,7 +9,12 @@ from elasticd.core.taking_part.answers import Answers
 from elasticd.core.taking_part.crew import Crew
 from elasticd.core.taking_part.place import Place
 from elasticd.core.taking_part.reports import Reports
-from elasticd.core.taking_part.trainers import Trainer, failed_of, progress_of, shards_of
+from elasticd.core.taking_part.retelling import (
+    failure_for_leader,
+    progress_for_leader,
+    shards_for_leader,
+)
+from elasticd.core.taking_part.trainers import Trainer
 from elasticd.core.words.children import (
     FromChild,
     OfWorld,
@@ -93,12 +98,12 @@ def _says(us: Listener, trainer: Trainer, word: FromChild) -> None:
             trainer.judged = False
             us.reports.report()
         case TrainerWrote():
-            us.reports.wrote(shards_of(job, word))
+            us.reports.wrote(shards_for_leader(job, word))
         case TrainerSkipped():
             text = f"step {word.step} was not written here: {word.reason}"
             counter = word.generation.counter
             us.ctx.emit("checkpoint_skipped", text, job, counter, step=word.step)
-            us.reports.tell(failed_of(job, word))
+            us.reports.skips(failure_for_leader(job, word))
         case (
             TrainerLoaded() | TrainerLends() | TrainerSpoilt() | TrainerUnloaded()
             | TrainerProgress() | TrainerLostReducer() | TrainerOutOfMemory()
@@ -158,7 +163,7 @@ def _says_of_world(us: Listener, trainer: Trainer, word: OfWorld, world: World) 
 
 
 def _trains(us: Listener, said: TrainerProgress) -> None:
-    progress, place = progress_of(us.reports.job, said), us.place
+    progress, place = progress_for_leader(us.reports.job, said), us.place
     us.reports.trains(progress)
     if place is not None and not place.settled and progress.committed > place.world.step:
         place.settled = True

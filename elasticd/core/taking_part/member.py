@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import Literal
 
 from elasticd.core.context import Context
 from elasticd.core.engines.spares import SpareReducers
@@ -35,8 +36,8 @@ class Member:
     reducers: SpareReducers
     reports: Reports = field(init=False)
     part: Part = field(init=False)
-    archive: str = "wanted"
-    """The job's files here: wanted, asked, ready or failed."""
+    archive: Literal["wanted", "asked", "ready", "failed"] = "wanted"
+    """The job's files here."""
     archive_at: float = 0.0
     no_archive: str = ""
     """Why the job's files are not here."""

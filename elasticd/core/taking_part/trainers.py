@@ -7,13 +7,10 @@ from typing import Any
 
 from elasticd.core.context import Context
 from elasticd.core.taking_part.adoption import AdoptedTrainer
-from elasticd.core.words.children import TrainerProgress, TrainerSkipped, TrainerWrote
 from elasticd.core.words.effects import ChildExited, KillChild
 from elasticd.core.words.records import TrainerStatus
-from elasticd.core.words.shards import ShardsFailed, ShardsWritten
-from elasticd.core.words.worlds import Progress
 from elasticd.recovery import signatures
-from elasticd.types import Confidence, JobId, Sign, Tag, TrainerPhase
+from elasticd.types import Confidence, Sign, Tag, TrainerPhase
 
 
 @dataclass(slots=True)
@@ -86,7 +83,7 @@ def _ending(trainer: Trainer, exited: ChildExited) -> Ending:
         text = f"trainer ended while {trainer.phase}, how is not known: its daemon was restarted"
         return Ending("worker_exit", text, confidence="likely")
     status = status or 0
-    finding = signatures.classify(status, tail, memory)
+    finding = signatures.cause_of_exit(status, tail, memory)
     evidence = f"trainer ended with {finding.text} while {trainer.phase}"
     if trainer.hung:
         return Ending("hang", trainer.hung + _stack(tail), confidence="likely")
@@ -94,54 +91,6 @@ def _ending(trainer: Trainer, exited: ChildExited) -> Ending:
         return Ending("worker_exit", evidence, _fatal(trainer.phase, status, tail))
     fault: Sign = "oom" if finding.fault == "oom" else "worker_exit"
     return Ending(fault, evidence, confidence=finding.confidence)
-
-
-def progress_of(job: JobId, said: TrainerProgress) -> Progress:
-    """What the leader gets of it."""
-    return Progress(
-        job=job,
-        generation=said.generation,
-        step=said.step,
-        stamp=said.stamp,
-        committed=said.committed or 0,
-        loss=said.loss,
-        phase=said.phase,
-        steps_per_second=said.steps_per_second or 0.0,
-        memory_bytes=said.memory_bytes,
-        metrics=said.metrics,
-        grain_seconds=said.grain_seconds,
-        update_seconds=said.update_seconds,
-    )
-
-
-def shards_of(job: JobId, said: TrainerWrote) -> ShardsWritten:
-    """What the leader gets of it."""
-    return ShardsWritten(
-        job=job,
-        generation=said.generation,
-        lineage=said.lineage,
-        step=said.step,
-        stamp=said.stamp,
-        count=said.count,
-        shards=tuple((shard.index, shard.bytes, shard.digest) for shard in said.shards),
-        digest=said.digest,
-        stall_seconds=said.stall_seconds,
-        write_seconds=said.write_seconds,
-        mode=said.mode,
-        cost_seconds=said.cost_seconds,
-        step_seconds=said.step_seconds,
-        metric=said.metric,
-        tensors=tuple(tuple(shard.tensors.items()) for shard in said.shards),
-        check=said.check,
-    )
-
-
-def failed_of(job: JobId, said: TrainerSkipped) -> ShardsFailed:
-    """What the leader gets of it."""
-    return ShardsFailed(
-        job, said.generation, said.lineage, said.step, said.stamp, said.count, said.reason,
-        said.refused,
-    )  # fmt: skip
 
 
 def _stack(tail: str) -> str:

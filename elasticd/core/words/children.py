@@ -14,12 +14,15 @@ from typing import Any, ClassVar, Literal
 
 from elasticd.core.words.codec import Words
 from elasticd.types import (
+    JobId,
     Lineage,
+    NanCure,
     NodeId,
     Point,
     Range,
     Reduction,
     ShardCount,
+    SnapshotModeIfAny,
     Stamp,
     Tag,
     WorkPhase,
@@ -213,7 +216,7 @@ class TrainerNotFinite:
     generation: Tag
     step: int
     loss: str
-    policy: str
+    policy: NanCure
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +267,7 @@ class TrainerWrote:
     """Of the model, to be compared with the others'."""
     stall_seconds: float
     write_seconds: float
-    mode: str = ""
+    mode: SnapshotModeIfAny = ""
     metric: float | None = None
     cost_seconds: float = 0.0
     step_seconds: float = 0.0
@@ -417,7 +420,7 @@ class GiveWorld:
 
     kind: ClassVar = "world"
     generation: Tag
-    job: str
+    job: JobId
     rank: int
     size: int
     members: tuple[NodeId, ...]

@@ -6,6 +6,9 @@ What arrives from another process is only as good as this check. The rules:
 - a field that is missing takes its default; without one that is an error too. So a field that is
   added later has a default, and what an older version wrote is read;
 - a field that is not known is passed over: a later version may say more;
+- what is none of a closed set (a Literal) is an error, also where a later version has added it:
+  nobody here knows what to do instead. Such a version says it only to those who know it
+  (docs/protocols.md);
 - texts, bytes, lists and maps have limits, and so have whole numbers: those of 53 bits, or those
   that the field's annotation names (:class:`elasticd.types.Within`).
 """
@@ -73,15 +76,16 @@ class Words(Generic[W]):
     """The words of one conversation: frozen dataclasses, told apart by the key ``t`` or another.
 
     A word's name there is its ``kind``, else its class's name. Words may share a name whose fields
-    can't fit the same map. A ``terse`` conversation doesn't say a None that is a field's default.
+    can't fit the same map; without a ``key`` all do, and the first that fits counts. A ``terse``
+    conversation doesn't say a None that is a field's default.
     """
 
     def __init__(self, union: Any, rows: bool = False, key: str = "t", terse: bool = False) -> None:
         self.key = key
-        self.kinds: tuple[type[W], ...] = typing.get_args(union)
+        self.kinds: tuple[type[W], ...] = typing.get_args(union) or (union,)
         self.named: dict[str, list[type[W]]] = {}
         for each in self.kinds:
-            self.named.setdefault(_kind(each), []).append(each)
+            self.named.setdefault(_kind(each) if key else "", []).append(each)
         self._rows, self._terse = rows, terse
 
     def encode(self, word: W) -> dict[str, Plain]:
@@ -90,7 +94,15 @@ class Words(Generic[W]):
         if self._terse:
             unsaid = _nones(cast(type, type(word)))
             plain = {k: v for k, v in plain.items() if v is not None or k not in unsaid}
-        return {self.key: _kind(type(word)), **plain}
+        return {self.key: _kind(type(word)), **plain} if self.key else cast(dict[str, Plain], plain)
+
+    def knows(self, plain: dict[str, Plain]) -> bool:
+        """Whether a word of this conversation has that name."""
+        kind = self._name(plain)
+        return isinstance(kind, str) and kind in self.named
+
+    def _name(self, plain: dict[str, Plain]) -> Plain:
+        return plain.get(self.key) if self.key else ""
 
     def decode(self, plain: dict[str, Plain]) -> W:
         """Inverse of :meth:`encode`.
@@ -98,7 +110,7 @@ class Words(Generic[W]):
         Raises:
             ProtocolError: no word of this conversation, or a field that doesn't fit.
         """
-        kind = plain.get(self.key)
+        kind = self._name(plain)
         found = self.named.get(kind) if isinstance(kind, str) else None
         if found is None:
             raise ProtocolError(f"unknown message {str(kind)[:80]!r}")

@@ -21,10 +21,9 @@ from elasticd.core.words.records import JobRecord, Path, Wanted, World
 from elasticd.core.words.requests import Outcome
 from elasticd.core.words.shards import ShardsWritten
 from elasticd.recovery.signatures import LastMemory
-from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag
+from elasticd.types import JobId, Lineage, NodeId, Role, Stamp, Tag
 
 ChildId = int
-Role = Literal["trainer", "reducer"]
 
 # --- effects ------------------------------------------------------------------------------------
 

@@ -10,6 +10,8 @@ from elasticd.core.words.messages import Message, decode, encode
 from elasticd.errors import ProtocolError
 
 VERSION = 1
+KIND = "frame"
+"""The name of a frame among what else two daemons say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class Frame:
 def encode_frame(frame: Frame) -> dict[str, Plain]:
     """The map that msgpack carries: ``{"t": "frame", "v": VERSION, …}``."""
     return {
-        "t": "frame",
+        "t": KIND,
         "v": VERSION,
         "boots": list(frame.boots),
         "place": [
@@ -52,6 +54,10 @@ def encode_frame(frame: Frame) -> dict[str, Plain]:
         ],
         "message": encode(frame.message) if frame.message is not None else None,
     }
+
+
+def is_frame(plain: dict[str, Any]) -> bool:
+    return plain.get("t") == KIND
 
 
 def decode_frame(plain: dict[str, Any]) -> Frame:

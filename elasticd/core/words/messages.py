@@ -16,13 +16,13 @@ Message = OfLinks | OfViews | OfTables | ToLeader | ToMember
 UNNUMBERED = (Heartbeat, Probe, Vouch, Carry)
 """What is outside of a session's order: of no use once it is late, or ordered within."""
 
-_DAEMONS: Words[Message] = Words(Message)
+DAEMONS: Words[Message] = Words(Message)
 
 
 def encode(message: Message) -> dict[str, Plain]:
-    return _DAEMONS.encode(message)
+    return DAEMONS.encode(message)
 
 
 def decode(plain: dict[str, Plain]) -> Message:
     """Raises ProtocolError for an unknown type or a field that doesn't fit."""
-    return _DAEMONS.decode(plain)
+    return DAEMONS.decode(plain)

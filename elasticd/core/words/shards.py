@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elasticd.checkpoints.manifest import Manifest
-from elasticd.types import JobId, Lineage, NodeId, ShardCount, Stamp, Tag
+from elasticd.types import JobId, Lineage, NodeId, ShardCount, SnapshotModeIfAny, Stamp, Tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class ShardsWritten:
     """The model's, from those who have the first shard at least; else empty."""
     stall_seconds: float
     write_seconds: float
-    mode: str = ""
-    """How the state was held meanwhile: reference or slices."""
+    mode: SnapshotModeIfAny = ""
+    """How the state was held meanwhile."""
     cost_seconds: float = 0.0
     """By how much the steps beside the writing were longer than others, in all."""
     metric: float | None = None

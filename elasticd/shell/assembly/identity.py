@@ -6,10 +6,10 @@ import json
 import os
 import platform
 from pathlib import Path
-from typing import Any
 
 import psutil
 
+from elasticd.core.words.connections import NodeInfo
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.network.hello import Identity
 from elasticd.shell.storage.durable import write_durable
@@ -26,13 +26,9 @@ def to_peers(home: Path, settings: NodeConfig, boot: str) -> Identity:
     return Identity(cluster_id, settings.cluster, node, boot, own[0], settings.partition, own)
 
 
-def in_lists(settings: NodeConfig) -> dict[str, Any]:
-    return {
-        "address": settings.addresses[0],
-        "pid": os.getpid(),
-        "chip": platform.processor() or platform.machine(),
-        "memory_bytes": psutil.virtual_memory().total,
-    }
+def in_lists(settings: NodeConfig) -> NodeInfo:
+    chip = platform.processor() or platform.machine()
+    return NodeInfo(settings.addresses[0], os.getpid(), chip, psutil.virtual_memory().total)
 
 
 def write(home: Path, settings: NodeConfig) -> None:

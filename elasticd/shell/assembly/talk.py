@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, assert_never
 
 import structlog
 
 from elasticd.core.words import effects as e
-from elasticd.core.words.frames import decode_frame, encode_frame
-from elasticd.errors import ProtocolError
+from elasticd.core.words.connections import ASIDE, Aside, HaveEvents, NodeInfo, TakeEvents
+from elasticd.core.words.frames import decode_frame, encode_frame, is_frame
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.assembly import identity
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.peers import Peers
 from elasticd.shell.network.transfer import Serve
-from elasticd.shell.storage.eventlog import EventLog
+from elasticd.shell.storage.eventlog import Event, EventLog
 from elasticd.types import NodeId
 
 ASK_SECONDS = 1.0
@@ -79,7 +79,7 @@ class Talk:
         log.info("event", kind=effect.kind, reason=effect.reason, job=effect.job)
         written = self._events.write(event)
         for node in self.peers.connected():
-            self.peers.send(node, {"t": "events", "items": [written]})
+            self._tell(node, TakeEvents((written,)))
 
     async def keep_asking(self, deaf: Callable[[], Collection[NodeId]]) -> None:
         """While a link is dead, what its other end tells comes from those that both reach."""
@@ -91,7 +91,7 @@ class Talk:
                 self._compare_events(near[turn % len(near)])
 
     def _up(self, node: NodeId, boot: str, address: str) -> None:
-        self.peers.send(node, {"t": "node_info", **self.infos[self._me]})
+        self._tell(node, self.infos[self._me])
         self._compare_events(node)
         self._post(e.PeerUp(node, boot, address))
 
@@ -99,25 +99,28 @@ class Talk:
         self._post(e.PeerDown(node, boot, reason))
 
     def _said(self, node: NodeId, frame: dict[str, Any]) -> None:
-        match frame.get("t"):
-            case "node_info":
-                keys = ("address", "pid", "chip", "memory_bytes")
-                self.infos[node] = {key: frame.get(key) for key in keys}
-            case "have_events":
-                for batch in self._events.missing(frame["vector"]):
-                    self.peers.send(node, {"t": "events", "items": batch})
-            case "events":
-                self._add_events(frame["items"])
-            case "frame":
-                self._post(e.Arrived(node, decode_frame(frame)))
-            case kind:
-                raise ProtocolError(f"unknown frame {str(kind)[:80]!r}")
+        if is_frame(frame):
+            self._post(e.Arrived(node, decode_frame(frame)))
+            return
+        match ASIDE.decode(frame):
+            case NodeInfo() as info:
+                self.infos[node] = info
+            case HaveEvents(vector):
+                for batch in self._events.missing(vector):
+                    self._tell(node, TakeEvents(tuple(batch)))
+            case TakeEvents(items):
+                self._add_events(items)
+            case word:
+                assert_never(word)
 
     def _compare_events(self, node: NodeId) -> None:
         """Say which events are here, to be sent those that are not."""
-        self.peers.send(node, {"t": "have_events", "vector": self._events.vector()})
+        self._tell(node, HaveEvents(self._events.vector()))
 
-    def _add_events(self, items: list[Any]) -> None:
+    def _tell(self, node: NodeId, word: Aside) -> None:
+        self.peers.send(node, ASIDE.encode(word))
+
+    def _add_events(self, items: Sequence[Event]) -> None:
         try:
             for item in items:
                 self._events.add(item)

@@ -26,7 +26,9 @@ from elasticd.core.words.requests import (
     CutLinks,
     LinksCut,
     RankStruck,
+    StrikeKind,
     StrikeRank,
+    StruckProcess,
 )
 from elasticd.errors import OperationError, UsageError
 from elasticd.shell.chaos.cuts import Cutter, LinkCut
@@ -119,8 +121,7 @@ class Chaos:
 
     def _aim(self, request: StrikeRank) -> Blow:
         job, process = request.job, request.process
-        if request.what == "oom" and process != "trainer":
-            raise UsageError("only a trainer can be made to run out of memory")
+        _require_possible(request.what, process)
         if job not in self._node.records:
             raise OperationError(f"no job {job}")
         ranks = {rank["rank"]: rank for rank in self._node.job_status(job)["ranks"]}
@@ -188,6 +189,7 @@ class Chaos:
     # --- blows ----------------------------------------------------------------------
 
     def _strike(self, blow: Blow) -> None:
+        _require_possible(blow.what, blow.process)
         log.warning("chaos", **asdict(blow))
         if blow.process == "node":
             self._run(self._strike_node(blow))
@@ -204,24 +206,33 @@ class Chaos:
                     self._run(self._wake(child, blow.seconds))
             case "slow":
                 self._run(self._slow([child], blow.seconds or SLOW_SECONDS))
-            case _:
+            case "oom":
                 if sys.platform == "linux":
                     starve(child.pid)
                 child.send(TO_TRAINER.encode(StrainMemory(_STRAIN_BYTES)))
                 self._watch.look(child, asyncio.get_running_loop().time())
+            case _:
+                assert_never(blow.what)
 
     async def _strike_node(self, blow: Blow) -> None:
         children = list(self._children.children)
-        if blow.what == "slow":
-            await self._slow(children, blow.seconds or SLOW_SECONDS)
-            return
-        await asyncio.sleep(_ANSWER_FIRST_SECONDS)
-        for child in children:
-            if blow.what == "kill":
-                kill_group(child.pid)
-            else:
-                child.kill(signal.SIGSTOP)
-        os.kill(os.getpid(), signal.SIGKILL if blow.what == "kill" else signal.SIGSTOP)
+        match blow.what:
+            case "slow":
+                await self._slow(children, blow.seconds or SLOW_SECONDS)
+            case "kill":
+                await asyncio.sleep(_ANSWER_FIRST_SECONDS)
+                for child in children:
+                    kill_group(child.pid)
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "hang":
+                await asyncio.sleep(_ANSWER_FIRST_SECONDS)
+                for child in children:
+                    child.kill(signal.SIGSTOP)
+                os.kill(os.getpid(), signal.SIGSTOP)
+            case "oom":
+                pass  # not of a node
+            case _:
+                assert_never(blow.what)
 
     async def _wake(self, child: Child, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -246,6 +257,11 @@ class Chaos:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _require_possible(what: StrikeKind, process: StruckProcess) -> None:
+    if what == "oom" and process != "trainer":
+        raise UsageError("only a trainer can be made to run out of memory")
 
 
 def _require_apart(groups: Groups) -> None:

@@ -47,7 +47,7 @@ from elasticd.shell.children.watch import ChildWatch
 from elasticd.supervision import machine
 from elasticd.supervision.endings import ending_status
 from elasticd.supervision.logs import RotatedLog
-from elasticd.types import JobId, Tag
+from elasticd.types import JobId, Role, Tag
 
 _LISTEN_POLL_SECONDS = 0.002
 _TAIL_LINES = 100
@@ -55,7 +55,7 @@ _DUMP_SECONDS = 0.3
 """What a hung trainer gets to print the stacks of its threads before it is killed."""
 _REDUCER_START_SECONDS = 60.0
 _UNKNOWN_STATUS = 1
-_FROM: dict[str, Words[Any]] = {"trainer": FROM_TRAINER, "reducer": FROM_REDUCER}
+_FROM: dict[Role, Words[Any]] = {"trainer": FROM_TRAINER, "reducer": FROM_REDUCER}
 _READINESS = (ReducerWarm, ReducerHere, TrainerWaiting, TrainerAtRun, TrainerHere)
 """The first words by which a child says that it is up."""
 
@@ -95,10 +95,9 @@ class Children:
         know of them."""
         leftovers = []
         for number, child in enumerate(children, 1):
-            role: e.Role = "reducer" if child.role == "reducer" else "trainer"
             job = JobId(child.entry.job) if child.entry.job else None
             self._enlist(running(number, child, job, 0))
-            leftovers.append(e.Leftover(number, role, job, child.entry.spare, child.pid))
+            leftovers.append(e.Leftover(number, child.role, job, child.entry.spare, child.pid))
             log.info("child adopted", child=repr(child), job=job)
         return tuple(leftovers)
 

@@ -22,7 +22,8 @@ from typing import Any
 
 import structlog
 
-from elasticd.core.words.children import TO_TRAINER, Alive
+from elasticd.core.words.children import Alive
+from elasticd.core.words.processes import FROM_ANY_CHILD, TO_ANY_CHILD, ChildBye, ChildHello
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.ipc.frames import encode
 from elasticd.shell.children.channel import MAX_QUEUED_BYTES, Channel, Message, QueueFull
@@ -32,6 +33,7 @@ from elasticd.supervision.exits import watch_exit
 from elasticd.supervision.logs import RotatedLog
 from elasticd.supervision.process import AdoptedProcess, OwnProcess
 from elasticd.supervision.roster import ChildEntry, ChildRoster
+from elasticd.types import Role
 
 SOCKET_NAME = "children.sock"
 ROSTER_NAME = "children.json"
@@ -51,7 +53,6 @@ class Launch:
     """What to start.
 
     Attributes:
-        role: ``trainer`` or ``reducer``.
         command: absolute interpreter and arguments.
         folder: working folder of the process.
         log: its stdout and stderr, appended to.
@@ -60,7 +61,7 @@ class Launch:
         job, spare: of a trainer.
     """
 
-    role: str
+    role: Role
     command: Sequence[str]
     folder: Path
     log: Path
@@ -145,10 +146,6 @@ class Child:
         for message, fds in early:
             self.send(message, fds)
             _close_all(fds)
-
-    def _said_goodbye(self, status: object) -> None:
-        if type(status) is int:
-            self.status = status
 
     def _reap(self) -> None:
         status = self._process.reap()
@@ -290,7 +287,7 @@ class ChildServer:
                 self._deliver(known[0], message, fds)
                 return
             _close_all(fds)
-            child = self._children.get(_nonce(message))
+            child = self._children.get(_hello(message).nonce)
             if child is None or child._channel is not None:
                 raise ProtocolError("hello of no child that waits for one")
             known.append(child)
@@ -311,13 +308,15 @@ class ChildServer:
         )
 
     def _deliver(self, child: Child, message: Message, fds: list[int]) -> None:
-        if message.get("t") == "bye":
-            child._said_goodbye(message.get("status"))
-            _close_all(fds)
-        elif not child.ended:
+        if not FROM_ANY_CHILD.knows(message) and not child.ended:
             self._on_message(child, message, fds)
-        else:
-            _close_all(fds)
+            return
+        _close_all(fds)
+        if FROM_ANY_CHILD.knows(message):
+            word = FROM_ANY_CHILD.decode(message)
+            if not isinstance(word, ChildBye):
+                raise ProtocolError("it said hello already")
+            child.status = word.status
 
     def _give_up(self, channel: Channel, reason: str) -> None:
         self._strangers.pop(channel).cancel()
@@ -346,7 +345,7 @@ class ChildServer:
         for child in self.children:
             # A child that has not taken the frames before gains nothing from one more.
             if child._channel is not None and child._channel.queued_bytes == 0:
-                child.send(TO_TRAINER.encode(Alive()))
+                child.send(TO_ANY_CHILD.encode(Alive()))
         loop = asyncio.get_running_loop()
         self._alive_timer = loop.call_later(self._alive_seconds, self._send_alive)
 
@@ -382,9 +381,11 @@ class ChildServer:
             (self._home / SOCKET_NAME).unlink(missing_ok=True)
 
 
-def _nonce(message: Message) -> str:
-    nonce = message.get("nonce")
-    return nonce if message.get("t") == "hello" and isinstance(nonce, str) else ""
+def _hello(message: Message) -> ChildHello:
+    word = FROM_ANY_CHILD.decode(message)
+    if not isinstance(word, ChildHello):
+        raise ProtocolError("its first frame is no hello")
+    return word
 
 
 def _start(launch: Launch, environment: dict[str, str]) -> subprocess.Popen[bytes]:

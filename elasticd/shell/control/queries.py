@@ -16,7 +16,8 @@ from elasticd.core.node import Node
 from elasticd.core.words import effects as e
 from elasticd.core.words import requests as r
 from elasticd.core.words.bulk import WantLog
-from elasticd.core.words.codec import from_plain
+from elasticd.core.words.codec import from_plain, to_plain
+from elasticd.core.words.connections import NodeInfo
 from elasticd.core.words.records import JobRecord, Path
 from elasticd.errors import ElasticdError, OperationError, ProtocolError, UsageError
 from elasticd.settings.job import JobSpec
@@ -42,7 +43,7 @@ class Queries:
         states: States,
         events: EventLog,
         neighbours: Neighbours,
-        infos: Mapping[NodeId, dict[str, Any]],
+        infos: Mapping[NodeId, NodeInfo],
         paths_of: Callable[[NodeId], Sequence[Path]],
         post: Callable[[e.Event], None],
         shut_down: Callable[[], None],
@@ -98,11 +99,7 @@ class Queries:
             "nodes": [
                 {
                     "id": name,
-                    "address": None,
-                    "pid": None,
-                    "chip": None,
-                    "memory_bytes": 0,
-                    **self._infos.get(name, {}),
+                    **_what_it_is(self._infos.get(name)),
                     "state": node.state_of(name),
                     "links": self._links_to(name),
                 }
@@ -264,6 +261,13 @@ class Queries:
         if job not in self._node.records:
             raise OperationError(f"no job {job}")
         return job
+
+
+def _what_it_is(info: NodeInfo | None) -> dict[str, Any]:
+    if info is None:
+        return {"address": None, "pid": None, "chip": None, "memory_bytes": 0}
+    shown: dict[str, Any] = to_plain(info)
+    return shown
 
 
 def _part(frame: dict[str, Any]) -> bytes:

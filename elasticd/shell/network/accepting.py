@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 
 from elasticd.core.words.bulk import CHANGING
+from elasticd.core.words.connections import CONNECTION, FETCH, OF_FETCH, FetchChallenge, Ping, Pong
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.settings.config import split_address
@@ -123,9 +124,10 @@ class Acceptor:
         self, first: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> Hello | None:
         """Who has connected, or None if it only fetches; it is live, and no recording."""
-        if first.get("t") == "fetch":
-            if first.get("what") in CHANGING and not await transfer.challenge({}, reader, writer):
-                raise ProtocolError(f"it wants to {first['what']} and did not hear our answer")
+        if FETCH.knows(first):
+            what = FETCH.decode(first).what
+            if what in CHANGING and not await transfer.challenge(_to_fetch, reader, writer):
+                raise ProtocolError(f"it wants to {what} and did not hear our answer")
             return None
         # The other side is told who we are even if we refuse it: it then knows why.
         try:
@@ -133,7 +135,7 @@ class Acceptor:
         except ProtocolError:
             writer.write(encode(self.gate.me.frame()))
             raise
-        if not await transfer.challenge(self.gate.me.frame(), reader, writer):
+        if not await transfer.challenge(self.gate.me.frame, reader, writer):
             raise ProtocolError(f"it says it is {hello.node[:80]!r} and did not hear our answer")
         return hello
 
@@ -167,8 +169,8 @@ class Acceptor:
         decoder = Decoder()
         while data := await reader.read(READ_BYTES):
             for frame in decoder.feed(data):
-                if frame.get("t") == "ping":
-                    writer.write(encode({"t": "pong", "n": frame.get("n")}))
+                if CONNECTION.knows(frame):
+                    writer.write(encode(CONNECTION.encode(_answer(frame))))
                     continue
                 # It sends once it has seen both connections; we may see ours a moment later.
                 await peer.known.wait()
@@ -177,3 +179,14 @@ class Acceptor:
                 self.table.call.message(peer.node, frame)
         if decoder.pending_bytes:
             raise ProtocolError("its connection ended inside a frame")
+
+
+def _to_fetch(challenge: str) -> dict[str, Any]:
+    return OF_FETCH.encode(FetchChallenge(challenge))
+
+
+def _answer(frame: dict[str, Any]) -> Pong:
+    word = CONNECTION.decode(frame)
+    if not isinstance(word, Ping):
+        raise ProtocolError(f"{word.kind} on a connection that is open already")
+    return Pong(word.n)

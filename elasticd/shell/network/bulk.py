@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elasticd.core.words.bulk import WANTS, Relay
+from elasticd.core.words.connections import FETCH
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.shell.network import transfer
 from elasticd.shell.network.gate import Gate
@@ -49,9 +50,10 @@ class Bulk:
             ProtocolError: it wants what makes no sense.
             OSError: as transfer.answer.
         """
-        if request.get("cluster") != self.gate.me.cluster_name:
+        asked = FETCH.decode(request)
+        if asked.cluster != self.gate.me.cluster_name:
             await transfer.refuse(writer, OperationError("this daemon is of another cluster"))
-        elif request.get("what") == Relay.kind:
+        elif asked.what == Relay.kind:
             await self._relay(request, writer)
         else:
             await transfer.answer(request, writer, self.serve)

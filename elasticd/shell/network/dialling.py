@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import structlog
 import tenacity
 
+from elasticd.core.words.connections import CONNECTION, Pong
 from elasticd.errors import ProtocolError
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.settings.config import split_address
@@ -151,7 +152,7 @@ class Dialler:
             hello = self.gate.check(first)
             if hello.node != self.gate.me.node:
                 self.learn(hello)
-            writer.write(transfer.proof(first.get("challenge")))
+            writer.write(transfer.proof(hello.challenge))
         except BaseException as error:
             writer.transport.abort()
             if isinstance(error, ProtocolError):
@@ -191,9 +192,10 @@ async def _read_pongs(wire: Wire, reader: asyncio.StreamReader) -> None:
     loop = asyncio.get_running_loop()
     while data := await reader.read(READ_BYTES):
         for frame in decoder.feed(data):
-            if frame.get("t") != "pong" or type(frame.get("n")) is not int:
+            word = CONNECTION.decode(frame)
+            if not isinstance(word, Pong):
                 raise ProtocolError("no pong")
-            wire.pong(loop.time(), frame["n"])
+            wire.pong(loop.time(), word.n)
 
 
 async def _last_words(peer: PeerRun) -> None:

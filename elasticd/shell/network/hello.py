@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from elasticd.core.words.connections import CONNECTION, PeerHello
 from elasticd.errors import ProtocolError
-from elasticd.types import NodeId
+from elasticd.types import NodeId, Partition
 
 VERSION = 3
 HELLO_BYTES = 64 * 1024
@@ -25,12 +25,14 @@ class Refused(ProtocolError):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What another daemon said of itself."""
+    """What another daemon said of itself, and may be believed."""
 
     node: NodeId
     boot: str
     address: str
     addresses: tuple[str, ...]
+    challenge: str = ""
+    """What it wants to hear back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Identity:
     node: NodeId
     boot: str
     address: str
-    partition: str = "available"
+    partition: Partition = "available"
     addresses: tuple[str, ...] = ()
     """All that others may use, best first; empty: ``address`` only."""
 
@@ -51,44 +53,49 @@ class Identity:
         """What two daemons must share to be peers."""
         return f"{self.cluster}/{self.cluster_id}"
 
-    def frame(self) -> dict[str, Any]:
-        return {
-            "t": "hello",
-            "version": VERSION,
-            "cluster": self.cluster_name,
-            "node": self.node,
-            "boot": self.boot,
-            "address": self.address,
-            "partition": self.partition,
-            "addresses": list(self.addresses or (self.address,)),
-        }
+    def frame(self, challenge: str | None = None) -> dict[str, Any]:
+        every = self.addresses or (self.address,)
+        said = PeerHello(
+            self.node, self.boot, self.address, VERSION, self.cluster_name, self.partition, every,
+            challenge,
+        )  # fmt: skip
+        return CONNECTION.encode(said)
 
-    def check(self, frame: Mapping[str, Any]) -> Hello:
+    def check(self, frame: dict[str, Any]) -> Hello:
         """What a daemon says that may be this one's peer.
 
         Raises:
             Refused: it is of another version or cluster, or has another rule for partitions.
             ProtocolError: it is no hello.
         """
-        names = ("node", "boot", "address")
-        if frame.get("t") != "hello" or not all(isinstance(frame.get(name), str) for name in names):
-            raise ProtocolError("its first frame is no hello")
-        for key, mine in (("version", VERSION), ("cluster", self.cluster_name)):
-            if frame.get(key) != mine:
-                raise Refused(f"it is of another {key}: {_shown(frame.get(key))}")
-        if (theirs := frame.get("partition")) != self.partition:
+        said = _read(frame)
+        for key, theirs, mine in (
+            ("version", said.version, VERSION),
+            ("cluster", said.cluster, self.cluster_name),
+        ):
+            if theirs != mine:
+                raise Refused(f"it is of another {key}: {_shown(theirs)}")
+        if said.partition != self.partition:
             # Which of two rules holds must not depend on who leads.
             raise Refused(
-                f"{frame['node']} has partition = {_shown(theirs)} in its elasticd.toml and"
+                f"{said.node} has partition = {_shown(said.partition)} in its elasticd.toml and"
                 f" this node {self.partition!r}: all nodes of a cluster must agree"
             )
-        addresses = frame.get("addresses", [frame["address"]])
-        if not isinstance(addresses, list) or not 1 <= len(addresses) <= ADDRESSES_OF_ONE:
+        addresses = (said.address,) if said.addresses is None else said.addresses
+        if not 1 <= len(addresses) <= ADDRESSES_OF_ONE:
             raise ProtocolError("it gives no list of addresses")
-        if not all(isinstance(address, str) for address in addresses):
-            raise ProtocolError("it gives an address that is no text")
-        every = tuple(dict.fromkeys((*addresses, frame["address"])))
-        return Hello(NodeId(frame["node"]), frame["boot"], frame["address"], every)
+        every = tuple(dict.fromkeys((*addresses, said.address)))
+        return Hello(said.node, said.boot, said.address, every, said.challenge or "")
+
+
+def _read(frame: dict[str, Any]) -> PeerHello:
+    try:
+        word = CONNECTION.decode(frame)
+    except ProtocolError as error:
+        raise ProtocolError(f"its first frame is no hello: {error}") from None
+    if not isinstance(word, PeerHello):
+        raise ProtocolError("its first frame is no hello")
+    return word
 
 
 def _shown(value: object) -> str:

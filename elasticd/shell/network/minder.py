@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 
 from elasticd.core.words.bulk import WANTS, WantBlank
+from elasticd.core.words.connections import CONNECTION, Ping
 from elasticd.errors import OperationError
 from elasticd.ipc.frames import encode
 from elasticd.shell.network.bulk import BLANK_BYTES
@@ -47,7 +48,7 @@ def _judge(peer: PeerRun, now: float, late: bool) -> None:
         elif len(peer.wires) > 1:
             wire.judge(now)
         if peer.announced and wire.due(now, every):
-            wire.writer.write(encode({"t": "ping", "n": wire.ping(now)}))
+            wire.writer.write(encode(CONNECTION.encode(Ping(wire.ping(now)))))
 
 
 async def measure(peer: PeerRun, fetch: Fetch) -> None:

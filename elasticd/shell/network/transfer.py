@@ -14,9 +14,20 @@ import secrets
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, cast
+from typing import Any, assert_never, cast
 
 from elasticd.checkpoints.sequential import write_all
+from elasticd.core.words.connections import (
+    CONNECTION,
+    FETCH,
+    OF_FETCH,
+    FetchChallenge,
+    FetchRefused,
+    FetchSize,
+    OfFetch,
+    OpenFetch,
+    Proof,
+)
 from elasticd.errors import ElasticdError, OperationError, ProtocolError
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.settings.config import split_address
@@ -107,15 +118,17 @@ async def read_frame(reader: asyncio.StreamReader, limit_bytes: int) -> dict[str
     return frame
 
 
-def proof(challenge: object) -> bytes:
+def proof(challenge: str) -> bytes:
     """The frame by which one end shows that it hears the other."""
-    return encode({"t": "proof", "challenge": str(challenge)[:_CHALLENGE_CHARS]})
+    return encode(CONNECTION.encode(Proof(challenge[:_CHALLENGE_CHARS])))
 
 
 async def challenge(
-    greeting: Mapping[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    greeting: Callable[[str], Mapping[str, Any]],
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
 ) -> bool:
-    """Send ``greeting`` with a challenge; whether the other end repeats it.
+    """Send the ``greeting`` that has a challenge; whether the other end repeats that.
 
     Only somebody who reads our answer can, so a recording of another connection can't.
 
@@ -123,8 +136,9 @@ async def challenge(
         ProtocolError: it sent no frame, or closed the connection.
     """
     token = secrets.token_hex(_CHALLENGE_CHARS // 2)
-    writer.write(encode({**greeting, "challenge": token}))
-    return await read_frame(reader, ANSWER_BYTES) == {"t": "proof", "challenge": token}
+    writer.write(encode(greeting(token)))
+    frame = await read_frame(reader, ANSWER_BYTES)
+    return CONNECTION.knows(frame) and CONNECTION.decode(frame) == Proof(token)
 
 
 async def fetch(
@@ -164,7 +178,7 @@ async def _asked(
             transport, _ = await loop.create_connection(lambda: head, host, port)
         try:
             tune(transport)
-            transport.write(encode({**request, "t": "fetch"}))
+            transport.write(encode({**FETCH.encode(OpenFetch()), **request}))
             size, first = await head.received()
             yield size, first, transport.get_extra_info("socket")
         finally:
@@ -221,20 +235,25 @@ class _AnswerHead(asyncio.BufferedProtocol):
             return
         (answer,) = Decoder().feed(bytes(self._head[:end]))
         assert self._transport is not None
-        if "error" in answer:
-            raise ProtocolError(str(answer["error"]))
-        if "challenge" in answer:
-            self._head.clear()
-            self._transport.write(proof(answer["challenge"]))
-            return
-        size, first = answer.get("bytes"), bytes(self._head[end:])
-        if type(size) is not int or size < 0:
+        match _answer(answer):
+            case FetchRefused(error):
+                raise ProtocolError(error)
+            case FetchChallenge(challenge):
+                self._head.clear()
+                self._transport.write(proof(challenge))
+            case FetchSize(size):
+                self._begin(size, bytes(self._head[end:]), self._transport)
+            case word:
+                assert_never(word)
+
+    def _begin(self, size: int, first: bytes, transport: asyncio.Transport) -> None:
+        if size < 0:
             raise ProtocolError("its answer has no size")
         if self._limit is not None and size > self._limit:
             raise ProtocolError(f"it has {size} bytes, more than {self._limit}")
         if len(first) > size:
             raise ProtocolError(f"it sent more than the {size} bytes that it had")
-        self._transport.pause_reading()
+        transport.pause_reading()
         self._done.set_result((size, first))
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -243,6 +262,13 @@ class _AnswerHead(asyncio.BufferedProtocol):
         self._done.set_exception(error or ProtocolError("it hung up"))
         # Whoever waited may have been cancelled.
         self._done.exception()
+
+
+def _answer(frame: dict[str, Any]) -> OfFetch:
+    try:
+        return OF_FETCH.decode(frame)
+    except ProtocolError as error:
+        raise ProtocolError(f"its answer has no size: {error}") from None
 
 
 async def answer(request: dict[str, Any], writer: asyncio.StreamWriter, serve: Serve) -> None:
@@ -288,13 +314,13 @@ async def relay(address: str, request: Mapping[str, Any], writer: asyncio.Stream
 
 async def refuse(writer: asyncio.StreamWriter, error: Exception) -> None:
     """Answer a fetch with why there is nothing."""
-    writer.write(encode({"error": str(error)[: ANSWER_BYTES // 8]}))
+    writer.write(encode(OF_FETCH.encode(FetchRefused(str(error)[: ANSWER_BYTES // 8]))))
     await writer.drain()
 
 
 async def _begin(writer: asyncio.StreamWriter, size: int, first: bytes = b"") -> None:
     """Send the answer's frame to its last byte: what follows goes past the transport."""
     writer.transport.set_write_buffer_limits(0)
-    writer.write(encode({"bytes": size}) + first)
+    writer.write(encode(OF_FETCH.encode(FetchSize(size))) + first)
     async with asyncio.timeout(IDLE_SECONDS):
         await writer.drain()

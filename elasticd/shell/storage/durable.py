@@ -12,6 +12,8 @@ import os
 import sys
 from pathlib import Path
 
+from elasticd.checkpoints.sequential import write_all
+
 _PROBE_BYTES = 64 * 1024
 PARTIAL_SUFFIX = ".partial"
 """Ends the name of a file that is still being written; a restart may remove every such file."""
@@ -38,13 +40,6 @@ def sync_folder(folder: Path) -> None:
         sync_file(fd)
     finally:
         os.close(fd)
-
-
-def write_all(fd: int, data: bytes) -> None:
-    """Write every byte: a single ``os.write`` may stop short, on a nearly full disk for example."""
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(fd, rest) :]
 
 
 def write_durable(path: Path, data: bytes, mode: int = 0o600) -> None:

@@ -18,8 +18,9 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from elasticd.checkpoints.sequential import write_all
 from elasticd.errors import OperationError
-from elasticd.shell.storage.durable import PARTIAL_SUFFIX, write_all, write_whole
+from elasticd.shell.storage.durable import PARTIAL_SUFFIX, write_whole
 from elasticd.shell.storage.journal import frame, salvage, scan
 from elasticd.types import JobId
 

@@ -21,12 +21,12 @@ from typing import Any
 
 import msgpack
 
+from elasticd.checkpoints.sequential import write_all
 from elasticd.errors import OperationError, StateError
 from elasticd.shell.storage.durable import (
     PARTIAL_SUFFIX,
     sync_file,
     sync_folder,
-    write_all,
     write_durable,
 )
 

@@ -26,14 +26,14 @@ from elasticd.train.protocol import effects as e
 from elasticd.train.protocol.trainer import TrainerProtocol
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
-from elasticd.train.steps.progress import Report, Reporter
+from elasticd.train.steps.progress import Reporter, WorkReport
 from elasticd.train.steps.relief import trim
 from elasticd.types import WorkPhase
 
 Protocol = TrainerProtocol[Snapshot, Update]
 
 
-class Driver:
+class ProtocolDriver:
     """What the control thread and the training thread share."""
 
     def __init__(self, link: DaemonLink, spec: JobSpec) -> None:
@@ -43,7 +43,7 @@ class Driver:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._reporter = Reporter(self._lock, self.send_progress)
-        self.report = Report()
+        self.report = WorkReport()
         self.reducer = ReducerPath()
         self.background = Background(spec, self.say, self._outbox.send_file, self.log)
         self.strain_bytes = 0
@@ -80,7 +80,7 @@ class Driver:
         match effect:
             case e.Say(word):
                 self._outbox.put(word)
-            case e.Leave():
+            case e.LeaveWorld():
                 self.report.pace.pause()
                 self.background.writer.interrupt()
                 self.reducer.wake()
@@ -89,7 +89,7 @@ class Driver:
                     os.close(fd)
             case e.Export(serial, given):
                 self.background.export(serial, given)
-            case e.Report():
+            case e.TellProgress():
                 self._reporter.touch(urgent=True)
             case _:
                 assert_never(effect)

@@ -24,20 +24,20 @@ def main() -> NoReturn:
     link = DaemonLink.connect()
     faulthandler.register(DUMP_SIGNAL, all_threads=True)
     # Only now: MLX takes a while to load, and the daemon should know this process by then.
-    from elasticd.train.link.session import Session
+    from elasticd.train.link.daemonseat import DaemonSeat
     from elasticd.train.steps import randomness
     from elasticd.train.steps.seat import HOST
 
     extra = link.settings.extra
-    session = Session(link, JobSpec.from_dict(extra["spec"]), Path(extra["output_dir"]))
-    session.start()
+    seat = DaemonSeat(link, JobSpec.from_dict(extra["spec"]), Path(extra["output_dir"]))
+    seat.start()
     if extra.get("spare") == "interpreter":
-        session.await_run()
-    HOST.prepare(session)
-    randomness.seed_script(session.spec.train.seed)
+        seat.await_run()
+    HOST.prepare(seat)
+    randomness.seed_script(seat.spec.train.seed)
     code = run_script(Path(extra["script"]), [str(word) for word in extra.get("args", ())])
     _finish_interpreter()
-    session.close(code)
+    seat.close(code)
     # Not sys.exit: our threads may be inside MLX, which aborts a process that takes itself down.
     os._exit(code)
 

@@ -1,6 +1,6 @@
 """Carries a trainer's words to its daemon, in the order in which they were decided.
 
-They are put here under the session's lock and sent outside of it: a daemon that stands still must
+They are put here under the protocol's lock and sent outside of it: a daemon that stands still must
 not keep the training thread from its work.
 """
 
@@ -31,7 +31,7 @@ class Outbox:
         self._words: deque[FromTrainer] = deque()
 
     def put(self, word: FromTrainer) -> None:
-        """The caller holds the session's lock."""
+        """The caller holds the protocol's lock."""
         self._words.append(word)
 
     def flush(self) -> None:
@@ -58,6 +58,6 @@ class Outbox:
         resume([FROM_TRAINER.encode(word) for word in words])
 
     def clear(self) -> None:
-        """A restarted daemon is told all that matters anyway. The caller holds the session's
+        """A restarted daemon is told all that matters anyway. The caller holds the protocol's
         lock."""
         self._words.clear()

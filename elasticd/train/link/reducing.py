@@ -28,7 +28,7 @@ class ReducerPath:
         os.write(self._wake_write_fd, b"x")
 
     def rest(self) -> None:
-        """Forget who was woken. The caller holds the session's lock."""
+        """Forget who was woken. The caller holds the protocol's lock."""
         try:
             while os.read(self._wake_fd, 4096):
                 pass

@@ -20,7 +20,7 @@ class Say:
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class LeaveWorld:
     """The world was left: whoever waits for its reducer gives up."""
 
 
@@ -40,8 +40,8 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class TellProgress:
     """The progress has changed: say it now."""
 
 
-Effect = Say | Leave | Drop | Export | Report
+Effect = Say | LeaveWorld | Drop | Export | TellProgress

@@ -14,7 +14,7 @@ from elasticd.types import Point, Stamp
 
 
 @dataclass(slots=True)
-class Held(Generic[S]):
+class StateInPlace(Generic[S]):
     """The state in place; ``readable`` while nothing changes it."""
 
     point: Point | None = None
@@ -35,7 +35,7 @@ class Held(Generic[S]):
 class Sharing(Generic[S, U]):
     """What a trainer gives of what it holds."""
 
-    def __init__(self, voice: Voice, held: Held[S]) -> None:
+    def __init__(self, voice: Voice, held: StateInPlace[S]) -> None:
         self.lending: Lending[S, U] = Lending()
         self._voice, self._held = voice, held
         self._requests: list[Request] = []

@@ -8,9 +8,9 @@ simulator drives the very same object.
 
 The states that matter, and what leads from one to another::
 
-                    take                       Leave: freeze, a newer world,
-    outside a world ────► in a world           a lost reducer, oom, refuse …
-          ▲                    │
+                    take
+    outside a world ────► in a world           LeaveWorld: freeze, a newer world,
+          ▲                    │               a lost reducer, oom, refuse …
           └────────────────────┘
 
                begin_update, begin_preparing
@@ -42,14 +42,14 @@ from elasticd.train.protocol.arrivals import Arrivals
 from elasticd.train.protocol.effects import (
     Cargo,
     Effect,
-    Leave,
-    Report,
+    LeaveWorld,
+    TellProgress,
 )
 from elasticd.train.protocol.lending import Request, S, U
-from elasticd.train.protocol.sharing import Held, Sharing
+from elasticd.train.protocol.sharing import Sharing, StateInPlace
 from elasticd.train.protocol.voice import Voice
 from elasticd.train.world import TrainerWorld
-from elasticd.types import Point, Tag, WorkPhase
+from elasticd.types import NanCure, Point, Tag, WorkPhase
 
 _LEFT = "this world has ended"
 
@@ -84,7 +84,7 @@ class Figures:
 
 
 @dataclass(slots=True)
-class Halting:
+class HaltOrder:
     """``step`` is the one to go no further than; -1: none."""
 
     step: int = -1
@@ -110,10 +110,10 @@ class TrainerProtocol(Generic[S, U]):
     """``S`` is what the driver has as a state, ``U`` as an update."""
 
     def __init__(self) -> None:
-        self.held: Held[S] = Held()
+        self.held: StateInPlace[S] = StateInPlace()
         self.arrivals = Arrivals()
         self.may_run = self.released = False
-        self.halting = Halting()
+        self.halting = HaltOrder()
         self._visit: Visit | None = None
         self._voice = Voice()
         self._sharing: Sharing[S, U] = Sharing(self._voice, self.held)
@@ -138,7 +138,7 @@ class TrainerProtocol(Generic[S, U]):
             case w.FreezeTrainer(serial):
                 self._freeze(serial)
             case w.GiveWorld():
-                self._offer(TrainerWorld.of(word), cargo)
+                self._offer(TrainerWorld.as_given(word), cargo)
             case w.LoadState():
                 self._voice.drop(self.arrivals.bring(word, cargo))
             case w.TakeState():
@@ -229,7 +229,7 @@ class TrainerProtocol(Generic[S, U]):
         visit, self._visit = self._visit, None
         if visit is None:
             return None
-        self._voice.do(Leave())
+        self._voice.do(LeaveWorld())
         return visit.world
 
     @property
@@ -243,7 +243,7 @@ class TrainerProtocol(Generic[S, U]):
         taken = self.arrivals.take_world()
         if taken is None:
             return self.arrivals.take_delivery()
-        self._visit, self.halting = Visit(taken[0]), Halting()
+        self._visit, self.halting = Visit(taken[0]), HaltOrder()
         self._short = taken[0].relief > 0
         return taken
 
@@ -276,7 +276,7 @@ class TrainerProtocol(Generic[S, U]):
         if (world := self._leave()) is not None:
             self.say(w.TrainerLostReducer(world.generation, evidence))
 
-    def not_finite(self, step: int, loss: float, policy: str) -> None:
+    def not_finite(self, step: int, loss: float, policy: NanCure) -> None:
         """Raises GenerationLost where the policy is to restore, or the world has ended."""
         if policy != "restore":
             generation = self.current().generation
@@ -298,7 +298,7 @@ class TrainerProtocol(Generic[S, U]):
     def _settle(self) -> None:
         if self._visit is not None:
             self._visit.settled = True
-        self._voice.do(Report())
+        self._voice.do(TellProgress())
 
     def hold(self, readable: S, *, loaded: bool = False) -> None:
         """The state in place can be read; ``loaded``: it is the one that the world starts from."""
@@ -372,7 +372,7 @@ class TrainerProtocol(Generic[S, U]):
         """Every member has applied it; or GenerationLost."""
         self._sharing.lending.committed(self.current().generation)
         self.held.committed = step
-        self._voice.do(Report())
+        self._voice.do(TellProgress())
 
     def is_halted(self, step: int) -> bool:
         """Whether to go no further than this step, for now."""

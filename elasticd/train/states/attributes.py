@@ -17,7 +17,7 @@ import mlx.core as mx
 import numpy as np
 
 from elasticd.train.states.holders import MOST_LEAVES, Holder, holders_of
-from elasticd.train.states.trees import from_plain, same_bits, share, to_plain
+from elasticd.train.states.trees import put_together, same_bits, share, take_apart
 
 ATTRIBUTES = "attributes/"
 """How the names of their arrays begin."""
@@ -90,12 +90,14 @@ class Attributes:
         found = {**self._waiting, **self._values(self._changed - self._passing)}
         stored = []
         for path in sorted(found):
-            stored.append([path, to_plain(_remember(found[path]), f"{ATTRIBUTES}{path}/", tensors)])
+            stored.append(
+                [path, take_apart(_remember(found[path]), f"{ATTRIBUTES}{path}/", tensors)]
+            )
         return stored
 
     def install(self, stored: list[Any], tensors: Mapping[str, mx.array]) -> None:
         """Put captured values in place; all others are as they were first."""
-        loaded = {path: from_plain(plain, tensors) for path, plain in stored}
+        loaded = {path: put_together(plain, tensors) for path, plain in stored}
         for path in sorted(self._changed - self._passing - loaded.keys()):
             self._put(path, _of(self._first, path))
         here = {path for path in loaded if path.partition(":")[0] in self._holders}

@@ -25,9 +25,9 @@ from elasticd.train.states.trees import (
     array_slots,
     arrays,
     check_alike,
-    from_plain,
+    put_together,
     slots,
-    to_plain,
+    take_apart,
 )
 from elasticd.types import Lineage, Point, Stamp
 
@@ -222,7 +222,7 @@ class TrainingState:
             raise UsageError(f"run.track: {name!r} is taken, empty, or has a slash")
         tracked = Tracked.of(name, thing)
         if name in self._waiting_user:
-            tracked.put(from_plain(*self._waiting_user.pop(name)))
+            tracked.put(put_together(*self._waiting_user.pop(name)))
         self._tracked[name] = tracked
         self.attributes.watch(USER + name, thing)
 
@@ -257,7 +257,7 @@ class TrainingState:
                 if isinstance(value, mx.array):
                     tensors[OPTIMIZER + path] = value
                 else:
-                    plain["optimizer"][path] = to_plain(value, OPTIMIZER + path, tensors)
+                    plain["optimizer"][path] = take_apart(value, OPTIMIZER + path, tensors)
         plain["tracked"] = self._capture_user(tensors)
         parameters, trainable = self._parameter_paths(tuple(model))
         plain["attributes"] = self.attributes.capture(tensors)
@@ -268,7 +268,7 @@ class TrainingState:
         plain = {}
         for name in sorted({*self._tracked, *self._waiting_user}):
             if name in self._tracked:
-                plain[name] = to_plain(self._tracked[name].get(), f"{USER}{name}/", tensors)
+                plain[name] = take_apart(self._tracked[name].get(), f"{USER}{name}/", tensors)
             else:
                 plain[name], held = self._waiting_user[name]
                 tensors |= held
@@ -305,7 +305,7 @@ class TrainingState:
         self._waiting_user.clear()
         for name, plain in loaded.plain["tracked"].items():
             if name in self._tracked:
-                self._tracked[name].put(from_plain(plain, loaded.tensors))
+                self._tracked[name].put(put_together(plain, loaded.tensors))
             else:
                 prefix = f"{USER}{name}/"
                 held = {n: a for n, a in loaded.tensors.items() if n.startswith(prefix)}
@@ -338,7 +338,7 @@ class TrainingState:
             places[path].put(array)
         for path, value in plain.items():
             if path in places:
-                places[path].put(from_plain(value, {}))
+                places[path].put(put_together(value, {}))
 
     def _fits(self, places: dict[str, Any], saved: set[str]) -> bool:
         assert self.optimizer is not None and self._beginning is not None

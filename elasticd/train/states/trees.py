@@ -108,7 +108,7 @@ def share(array: mx.array) -> mx.array:
     return mx.stop_gradient(array)
 
 
-def to_plain(value: Any, path: str, tensors: dict[str, mx.array]) -> Any:
+def take_apart(value: Any, path: str, tensors: dict[str, mx.array]) -> Any:
     """``value`` as JSON; its arrays are put into ``tensors`` by names that begin with ``path``.
 
     Raises:
@@ -118,13 +118,13 @@ def to_plain(value: Any, path: str, tensors: dict[str, mx.array]) -> Any:
         return value
     if isinstance(value, dict):
         pairs = [
-            [_plain_key(key, path), to_plain(item, _join(path, key), tensors)]
+            [_plain_key(key, path), take_apart(item, _join(path, key), tensors)]
             for key, item in value.items()
         ]
         return {"dict": pairs}
     if isinstance(value, (list, tuple)):
         kind = "list" if isinstance(value, list) else "tuple"
-        return {kind: [to_plain(item, _join(path, i), tensors) for i, item in enumerate(value)]}
+        return {kind: [take_apart(item, _join(path, i), tensors) for i, item in enumerate(value)]}
     while path in tensors:  # {"a.b": …} beside {"a": {"b": …}}
         path += "'"
     if isinstance(value, mx.array):
@@ -148,18 +148,18 @@ def _plain_key(key: Any, path: str) -> Any:
     raise UsageError(f"{path} has a key of type {type(key).__name__}, which can't be stored")
 
 
-def from_plain(plain: Any, tensors: Mapping[str, mx.array]) -> Any:
-    """The inverse of :func:`to_plain`."""
+def put_together(plain: Any, tensors: Mapping[str, mx.array]) -> Any:
+    """The inverse of :func:`take_apart`."""
     if not isinstance(plain, dict):
         return plain
     kind, content = next(iter(plain.items()))
     match kind:
         case "dict":
-            return {key: from_plain(item, tensors) for key, item in content}
+            return {key: put_together(item, tensors) for key, item in content}
         case "list":
-            return [from_plain(item, tensors) for item in content]
+            return [put_together(item, tensors) for item in content]
         case "tuple":
-            return tuple(from_plain(item, tensors) for item in content)
+            return tuple(put_together(item, tensors) for item in content)
         case "array":
             return tensors[content]
         case "numpy" | "scalar":

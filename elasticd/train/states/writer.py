@@ -24,6 +24,7 @@ from elasticd.train import threads
 from elasticd.train.states.manners import Manners
 from elasticd.train.states.state import Snapshot
 from elasticd.train.world import TrainerWorld
+from elasticd.types import SnapshotMode, SnapshotWish
 
 MAX_STALL_SECONDS = 10.0
 """An update waits no longer for a state that is written in slices; the checkpoint is given up."""
@@ -42,8 +43,8 @@ class Abandoned(Exception):
     """Training needs the memory that the state takes."""
 
 
-def mode_of(wanted: str, state_bytes: int, available_bytes: int) -> str:
-    """``reference`` or ``slices``, for ``[checkpoint] snapshot``."""
+def mode_of(wanted: SnapshotWish, state_bytes: int, available_bytes: int) -> SnapshotMode:
+    """For ``[checkpoint] snapshot``."""
     if wanted != "auto":
         return wanted
     return "slices" if available_bytes < state_bytes else "reference"
@@ -56,7 +57,7 @@ class Task:
     world: TrainerWorld
     snapshot: Snapshot
     stall_seconds: float
-    mode: str = "reference"
+    mode: SnapshotMode = "reference"
     must: bool = False
     metric: float | None = None
     abandoned: threading.Event = field(default_factory=threading.Event)

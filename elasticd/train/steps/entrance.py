@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, assert_never
 
 import mlx.core as mx
 
@@ -17,7 +17,7 @@ from elasticd.train.states.state import Loaded
 from elasticd.train.states.updates import Update, check_follow, unpacked
 from elasticd.train.steps import randomness
 from elasticd.train.steps.grains import Grains
-from elasticd.train.steps.relief import Relief
+from elasticd.train.steps.relief import TrainerRelief
 from elasticd.train.steps.seat import Delivery, Files
 from elasticd.train.steps.standing import Standing
 from elasticd.train.world import TrainerWorld
@@ -39,7 +39,7 @@ class Entrance:
     def __init__(self, standing: Standing, grains: Grains) -> None:
         self._standing, self._grains = standing, grains
         self._seat, self._state = standing.seat, standing.state
-        self._relief = Relief(standing.state.model)
+        self._relief = TrainerRelief(standing.state.model)
         self.rehearse: Callable[[Iterator[int]], None] | None = None
         """Computes grains before there is a world; None: only the script's own code can."""
 
@@ -56,8 +56,10 @@ class Entrance:
                 self._initialise(world)
             case "load":
                 self._load(world)
-            case _:
+            case "keep":
                 self._keep(world)
+            case _:
+                assert_never(world.state)
         self._grains.aim(world, world.point.step + 1)
 
     def _initialise(self, world: TrainerWorld) -> None:

@@ -13,7 +13,7 @@ from elasticd.recovery.recheck import Check, choose
 from elasticd.train.steps.accumulate import GrainSums
 from elasticd.train.steps.forward import Forward
 from elasticd.train.steps.layout import Layout, Vector
-from elasticd.train.steps.probe import RUNS, Probe
+from elasticd.train.steps.probe import RUNS, GrainProbe
 from elasticd.train.steps.progress import Lately
 from elasticd.train.steps.seat import Delivery
 from elasticd.train.steps.standing import Standing
@@ -51,7 +51,7 @@ class Grains:
         """The newest that was entered; it may have ended."""
         self.sums = GrainSums(self.count)
         self.times = Lately()
-        self.probe = Probe()
+        self.probe = GrainProbe()
         self.layout: Layout | None = None
         self._forward = Forward(standing.state)
         self._rechecks = _Rechecks()

@@ -16,7 +16,7 @@ RUNS = 2
 
 
 @dataclass
-class Probe:
+class GrainProbe:
     """The runs of grain 0 so far."""
 
     runs: list[Vector] = field(default_factory=list)

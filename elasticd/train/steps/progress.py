@@ -114,7 +114,7 @@ class Memory:
 
 
 @dataclass
-class Report:
+class WorkReport:
     """What a trainer shows of its work."""
 
     phase: WorkPhase = "idle"

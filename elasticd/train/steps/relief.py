@@ -15,7 +15,7 @@ _CACHE_BYTES = 64 << 20
 """What MLX may keep of freed memory once memory was short."""
 
 
-class Relief:
+class TrainerRelief:
     """Levels of :mod:`elasticd.recovery.relief`; the halving of grains is the engine's."""
 
     def __init__(self, model: Module) -> None:

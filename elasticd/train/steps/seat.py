@@ -1,8 +1,8 @@
 """A process's place in its job, as the training thread sees it.
 
-Two things implement it: the session with a daemon, and the world of one that has none. Every method
-may raise :class:`~elasticd.errors.GenerationLost` where it says so; the caller then takes the next
-world with :meth:`Seat.take`.
+Two things implement it: train/link/daemonseat.py, where there is a daemon, and train/alone.py, a
+world of one without. Every method may raise :class:`~elasticd.errors.GenerationLost` where it says
+so; the caller then takes the next world with :meth:`Seat.take`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from elasticd.settings.job import JobSpec
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
 from elasticd.train.world import TrainerWorld
-from elasticd.types import Point, Range, WorkPhase
+from elasticd.types import NanCure, Point, Range, WorkPhase
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Seat(Protocol):
         """An allocation failed: leave the world. True if another will come with relief, and False
         if nobody can help."""
 
-    def not_finite(self, step: int, loss: float, policy: str) -> None:
+    def not_finite(self, step: int, loss: float, policy: NanCure) -> None:
         """The reduced loss of ``step`` is not finite; ``policy`` is ``skip``, or ``restore``, which
         leaves the world and raises GenerationLost."""
 

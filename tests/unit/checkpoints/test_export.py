@@ -52,7 +52,7 @@ def assert_same(found: Mapping[str, mx.array], wanted: Mapping[str, mx.array]) -
 def test_one_file_has_the_parameters_alone(tmp_path: Path, hidden: object) -> None:
     out = tmp_path / "model.safetensors"
     copied: list[int] = []
-    with export.OpenCheckpoint.open(shards(tmp_path, hidden)) as source:
+    with export.CheckpointReader.open(shards(tmp_path, hidden)) as source:
         done = export.export(source, out, progress=copied.append)
         assert sum(copied) == source.model_bytes == done.bytes == 52
     found, metadata = load(out)
@@ -72,13 +72,13 @@ def test_a_model_loads_its_export(tmp_path: Path) -> None:
     metadata = {METADATA_KEY: json.dumps({"user": {}, "hidden": []})}
     path = tmp_path / "shard"
     digest = write_shard(path, state, metadata).digest
-    with export.OpenCheckpoint.open([(path, digest)]) as source:
+    with export.CheckpointReader.open([(path, digest)]) as source:
         export.export(source, tmp_path / "out.safetensors")
     nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4)).load_weights(str(tmp_path / "out.safetensors"))
 
 
 def test_the_optimizer_is_a_second_file(tmp_path: Path) -> None:
-    with export.OpenCheckpoint.open(shards(tmp_path)) as source:
+    with export.CheckpointReader.open(shards(tmp_path)) as source:
         done = export.export(source, tmp_path, optimizer=True)
     assert [path.name for path in done.files] == [
         "model.safetensors", "model.optimizer.safetensors"
@@ -90,7 +90,7 @@ def test_the_optimizer_is_a_second_file(tmp_path: Path) -> None:
 
 def test_a_sharded_set_has_an_index(tmp_path: Path) -> None:
     out = tmp_path / "set"
-    with export.OpenCheckpoint.open(shards(tmp_path)) as source:
+    with export.CheckpointReader.open(shards(tmp_path)) as source:
         done = export.export(source, out, shard_bytes=48, optimizer=True)
     index = json.loads((out / export.INDEX_NAME).read_text())
     assert index["metadata"]["total_size"] == 52
@@ -102,7 +102,7 @@ def test_a_sharded_set_has_an_index(tmp_path: Path) -> None:
     assert {path.parent for path in done.files} == {out}
     assert_same(load(out / "optimizer.safetensors")[0], OPTIMIZER)
     with (
-        export.OpenCheckpoint.open(shards(tmp_path)) as source,
+        export.CheckpointReader.open(shards(tmp_path)) as source,
         pytest.raises(UsageError, match="already"),
     ):
         export.export(source, out, shard_bytes=48)
@@ -122,23 +122,23 @@ def test_rot_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out.safetensors"
     before = sorted(tmp_path.iterdir())
     with (
-        export.OpenCheckpoint.open(files) as source,
+        export.CheckpointReader.open(files) as source,
         pytest.raises(StateError, match="not what was"),
     ):
         export.export(source, out, optimizer=True)
     assert sorted(tmp_path.iterdir()) == before
     with (
-        export.OpenCheckpoint.open(files) as source,
+        export.CheckpointReader.open(files) as source,
         pytest.raises(StateError, match="not what was"),
     ):
         export.export(source, tmp_path / "set", shard_bytes=10)
     assert sorted(tmp_path.iterdir()) == before
     with pytest.raises(StateError, match="head"):
-        export.OpenCheckpoint.open([(files[0][0], files[1][1])])
+        export.CheckpointReader.open([(files[0][0], files[1][1])])
 
 
 def test_what_is_in_the_way_is_named(tmp_path: Path) -> None:
-    with export.OpenCheckpoint.open(shards(tmp_path)) as source:
+    with export.CheckpointReader.open(shards(tmp_path)) as source:
         with pytest.raises(UsageError, match="no such folder"):
             export.export(source, tmp_path / "not" / "there.safetensors")
         with pytest.raises(UsageError, match="no such folder"):

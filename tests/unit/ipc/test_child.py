@@ -26,7 +26,17 @@ def test_settings_come_from_the_environment() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [None, "", "no json", "[]", "3", json.dumps({**CHILD, "grace_seconds": "soon"}), "{}"]
+    "text",
+    [
+        None,
+        "",
+        "no json",
+        "[]",
+        "3",
+        json.dumps({**CHILD, "grace_seconds": "soon"}),
+        json.dumps({**CHILD, "role": "cook"}),
+        "{}",
+    ],
 )
 def test_another_environment_is_refused(text: str | None) -> None:
     with pytest.raises(ProtocolError, match=CHILD_VARIABLE):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.recovery.signatures import SIGNATURES, LastMemory, classify, of_text
+from elasticd.recovery.signatures import SIGNATURES, LastMemory, cause_of_exit, of_text
 
 GIB = 1 << 30
 
@@ -37,16 +37,16 @@ GIB = 1 << 30
     ],
 )
 def test_last_words(status: int, tail: str, fault: str) -> None:
-    found = classify(status, tail)
+    found = cause_of_exit(status, tail)
     assert found.fault == fault
     assert str(abs(status)) in found.text
 
 
 def test_a_killed_process_needs_a_sign_of_short_memory() -> None:
     roomy = LastMemory(available_bytes=8 * GIB, total_bytes=16 * GIB)
-    assert classify(-9, "", roomy).fault == "worker_exit"
+    assert cause_of_exit(-9, "", roomy).fault == "worker_exit"
     tight = LastMemory(available_bytes=GIB // 4, total_bytes=16 * GIB)
-    found = classify(-9, "", tight)
+    found = cause_of_exit(-9, "", tight)
     assert (found.fault, found.confidence) == ("oom", "possible")
     assert "256 of the machine's 16384 MiB" in found.text
 
@@ -54,18 +54,18 @@ def test_a_killed_process_needs_a_sign_of_short_memory() -> None:
 @pytest.mark.parametrize("status", [-11, 139])
 def test_a_segmentation_fault_at_the_limit(status: int) -> None:
     memory = LastMemory(virtual_bytes=GIB, address_space_limit_bytes=GIB + 100)
-    found = classify(status, "", memory)
+    found = cause_of_exit(status, "", memory)
     assert (found.fault, found.confidence) == ("oom", "likely")
     assert "1024 of 1024 MiB of address space" in found.text
     far = LastMemory(virtual_bytes=GIB, address_space_limit_bytes=4 * GIB)
-    assert classify(status, "", far).fault == "worker_exit"
+    assert cause_of_exit(status, "", far).fault == "worker_exit"
 
 
 def test_the_kernels_own_word_is_certain() -> None:
     memory = LastMemory(group_kills=1, group_limit_bytes=GIB, group_used_bytes=GIB)
-    found = classify(-9, "", memory)
+    found = cause_of_exit(-9, "", memory)
     assert (found.fault, found.confidence) == ("oom", "certain")
-    assert classify(-15, "", memory).fault == "worker_exit"
+    assert cause_of_exit(-15, "", memory).fault == "worker_exit"
 
 
 def test_the_newest_line_counts() -> None:

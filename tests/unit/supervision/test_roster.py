@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import psutil
@@ -53,6 +54,18 @@ def test_a_process_that_leads_no_group_is_killed_alone(tmp_path: Path) -> None:
     ChildRoster(tmp_path / "children.json").add(entry)
     assert ChildRoster(tmp_path / "children.json").end_leftovers() == [entry]
     process.wait(10)
+
+
+def test_a_process_of_a_role_that_another_version_has_is_ended(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    """Nobody here can talk to it."""
+    told = {**asdict(entry_of(sleeper.pid)), "nonce": "ab"}
+    (tmp_path / "children.json").write_text(json.dumps([told]))
+    assert [one.nonce for one in ChildRoster(tmp_path / "children.json").take_over()] == ["ab"]
+    (tmp_path / "children.json").write_text(json.dumps([{**told, "role": "cook"}]))
+    assert ChildRoster(tmp_path / "children.json").take_over() == []
+    sleeper.wait(10)
 
 
 def test_removed_entries_are_forgotten(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:

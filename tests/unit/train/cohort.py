@@ -28,7 +28,7 @@ from elasticd.train.states.updates import Update
 from elasticd.train.steps.layout import vector_digest
 from elasticd.train.steps.seat import HOST, Delivery, Files, Parts, ProbeResult
 from elasticd.train.world import Share, TrainerWorld, Writes
-from elasticd.types import JobId, Lineage, NodeId, Point, Tag, first_stamp
+from elasticd.types import JobId, Lineage, NanCure, NodeId, Point, Tag, first_stamp
 
 WAIT_SECONDS = 60
 JOB, LINEAGE = JobId("job"), Lineage("lineage")
@@ -332,7 +332,7 @@ class Seat:
     def out_of_memory(self, evidence: str) -> bool:
         return False
 
-    def not_finite(self, step: int, loss: float, policy: str) -> None:
+    def not_finite(self, step: int, loss: float, policy: NanCure) -> None:
         pass
 
     def verify(self, world: TrainerWorld, snapshot: Snapshot) -> None:

@@ -20,7 +20,6 @@ from elasticd.core.words.bulk import (
 )
 from elasticd.errors import ProtocolError
 from elasticd.types import JobId, NodeId, Stamp
-from tests.unit.core.words.drawn import is_read_or_refused, survives_the_wire
 
 JOB, STAMP = JobId("j"), Stamp("s")
 A, B = NodeId("a"), NodeId("b")
@@ -89,13 +88,3 @@ def test_what_nobody_can_want_is_refused(frame: dict[str, Any], what: str) -> No
 
 def test_a_recording_changes_nothing() -> None:
     assert sorted(CHANGING) == ["chaos", "relay", "remove"]
-
-
-@pytest.mark.parametrize("kind", WANTS.kinds)
-def test_a_want_survives_the_wire(kind: type[Any]) -> None:
-    survives_the_wire(WANTS, kind)
-
-
-@pytest.mark.parametrize("kind", WANTS.kinds)
-def test_a_want_with_anything_in_a_field_is_read_or_refused(kind: type[Any]) -> None:
-    is_read_or_refused(WANTS, kind)

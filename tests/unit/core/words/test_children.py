@@ -7,20 +7,15 @@ from typing import Any
 import pytest
 
 from elasticd.core.words.children import (
-    FROM_REDUCER,
     FROM_TRAINER,
-    TO_REDUCER,
-    TO_TRAINER,
     TrainerPrepared,
     TrainerProgress,
     TrainerWaiting,
     TrainerWrote,
     WrittenShard,
 )
-from elasticd.core.words.codec import Words
 from elasticd.errors import ProtocolError
 from elasticd.types import NodeId, Tag
-from tests.unit.core.words.drawn import is_read_or_refused, survives_the_wire
 
 PROGRESS: dict[str, Any] = {
     "t": "progress", "generation": [1, "a", "x"], "step": 3, "stamp": "s", "committed": None,
@@ -31,17 +26,6 @@ SHARDS: dict[str, Any] = {
     "shards": [{"index": 0, "bytes": 9, "digest": "d", "tensors": {"w": "e"}}], "digest": "d",
     "check": "c", "stall_seconds": 0.0, "write_seconds": 1,
 }  # fmt: skip
-CONVERSATIONS: dict[str, Words[Any]] = {
-    "from trainer": FROM_TRAINER,
-    "from reducer": FROM_REDUCER,
-    "to trainer": TO_TRAINER,
-    "to reducer": TO_REDUCER,
-}
-WORDS = [
-    pytest.param(words, kind, id=f"{name} {kind.__name__}")
-    for name, words in CONVERSATIONS.items()
-    for kind in words.kinds
-]
 
 
 def test_what_children_say_is_read() -> None:
@@ -80,19 +64,6 @@ def test_what_no_child_says_is_refused(message: dict[str, Any], what: str) -> No
 def test_a_child_says_only_what_its_role_says() -> None:
     with pytest.raises(ProtocolError, match="unknown message 'formed'"):
         FROM_TRAINER.decode({"t": "formed", "generation": [1, "a", "x"]})
-
-
-@pytest.mark.parametrize(("words", "kind"), WORDS)
-def test_a_word_survives_the_wire(words: Words[Any], kind: type[Any]) -> None:
-    survives_the_wire(words, kind)
-
-
-@pytest.mark.parametrize(("words", "kind"), WORDS)
-def test_a_word_with_anything_in_a_field_is_read_or_refused(
-    words: Words[Any], kind: type[Any]
-) -> None:
-    """Whatever a broken child says; each kind and each of its fields."""
-    is_read_or_refused(words, kind)
 
 
 def test_a_row_is_as_children_have_it() -> None:

@@ -7,31 +7,17 @@ import dataclasses
 import typing
 from typing import Any
 
-import msgpack
 import pytest
 from hypothesis import given, settings
 
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.words.codec import MAX_DEPTH, MAX_LENGTH, from_plain, to_plain
-from elasticd.core.words.messages import Message, decode, encode
+from elasticd.core.words.messages import decode, encode
 from elasticd.core.words.records import Heard, JobRecord, NodeRecord, View, World
 from elasticd.core.words.views import Obituary
 from elasticd.errors import ProtocolError
 from elasticd.types import NO_TAG, NodeId, Tag
 from tests.unit.core.words.drawn import PLAIN, values
-
-KINDS: list[type[Any]] = list(typing.get_args(Message))
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_a_message_survives_the_wire(kind: type[Any]) -> None:
-    @settings(max_examples=15)
-    @given(values(kind))
-    def survives(message: Message) -> None:
-        carried = msgpack.unpackb(msgpack.packb(encode(message)), strict_map_key=False)
-        assert decode(carried) == message
-
-    survives()
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from elasticd.core.words.requests import (
 )
 from elasticd.errors import ProtocolError
 from elasticd.types import JobId, NodeId
-from tests.unit.core.words.drawn import is_read_or_refused, survives_the_wire, values
+from tests.unit.core.words.drawn import values
 
 JOB = JobId("j")
 A, B = NodeId("a"), NodeId("b")
@@ -87,16 +87,6 @@ def test_what_is_not_said_is_none() -> None:
 def test_what_is_no_request_is_refused(frame: dict[str, Any], what: str) -> None:
     with pytest.raises(ProtocolError, match=what):
         REQUESTS.decode(frame)
-
-
-@pytest.mark.parametrize("kind", REQUESTS.kinds)
-def test_a_request_survives_the_wire(kind: type[Any]) -> None:
-    survives_the_wire(REQUESTS, kind)
-
-
-@pytest.mark.parametrize("kind", REQUESTS.kinds)
-def test_a_request_with_anything_in_a_field_is_read_or_refused(kind: type[Any]) -> None:
-    is_read_or_refused(REQUESTS, kind)
 
 
 @given(values(Answer) | values(ArchivePart))

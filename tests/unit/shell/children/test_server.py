@@ -214,7 +214,9 @@ for _ in range(3):
         'link._socket.sendall(b"\\xff" * 64)',
         'link._socket.sendall(b"\\0\\0\\0\\1\\x01")',
         'link.send({"t": "x"}); link._socket.sendall(encode({"t": "y", "fds": 2}))',
-        'link.send({"t": "hello"}, [0] * 60); link._socket.sendall(b"\\0\\0\\0\\1\\xc1")',
+        'link.send({"t": "x"}, [0] * 60); link._socket.sendall(b"\\0\\0\\0\\1\\xc1")',
+        'link.send({"t": "hello", "nonce": me["nonce"], "pid": 1, "role": "trainer"}, [0] * 60)',
+        'link.send({"t": "bye", "status": "well"}, [0] * 60)',
     ],
 )
 def test_a_child_that_breaks_the_protocol_is_killed(tmp_path: Path, run: Run, lie: str) -> None:
@@ -271,6 +273,8 @@ def test_strangers_are_turned_away(tmp_path: Path, run: Run) -> None:
                 encode({"t": "hello", "nonce": "guess", "pid": 1, "role": "trainer"}),
                 encode({"t": "hello", "nonce": child.nonce, "pid": 1, "role": "trainer"}),
                 encode({"t": "hello", "nonce": ["x"]}),
+                encode({"t": "hello", "nonce": child.nonce, "pid": 1, "role": "cook"}),
+                encode({"t": "bye", "status": 0}),
                 b"\xff" * 100,
             ):
                 reader, writer = await asyncio.open_unix_connection(tmp_path / "children.sock")

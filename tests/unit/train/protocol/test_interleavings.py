@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from elasticd.core.words import children as w
 from elasticd.errors import GenerationLost
-from elasticd.train.protocol.effects import Drop, Export, Leave, Report, Say
+from elasticd.train.protocol.effects import Drop, Export, LeaveWorld, Say, TellProgress
 from elasticd.train.world import TrainerWorld
 from elasticd.types import Point, Tag
 
@@ -196,7 +196,7 @@ class Interleaved(RuleBasedStateMachine):
                     assert loaded.generation == tag(self.counter)
                 case Drop(cargo):
                     self.dropped.append(cargo)
-                case Say() | Leave() | Report() | Export():
+                case Say() | LeaveWorld() | TellProgress() | Export():
                     pass
 
     @invariant()

@@ -8,8 +8,8 @@ import pytest
 
 from elasticd.core.words import children as w
 from elasticd.errors import GenerationLost, ProtocolError
-from elasticd.train.protocol.effects import Drop, Export, Leave, Report, Say
-from elasticd.types import Lineage, Point, Stamp
+from elasticd.train.protocol.effects import Drop, Export, LeaveWorld, Say, TellProgress
+from elasticd.types import Lineage, NanCure, Point, Stamp
 
 from .worlds import (
     FIGURES,
@@ -32,7 +32,7 @@ def test_a_freeze_that_comes_before_the_update_drops_the_gradient() -> None:
     protocol = Protocol()
     enter(protocol, world(1))
     protocol.hear(w.FreezeTrainer(4))
-    assert protocol.effects() == [Leave(), Say(w.TrainerHolds(4, START, None))]
+    assert protocol.effects() == [LeaveWorld(), Say(w.TrainerHolds(4, START, None))]
     with pytest.raises(GenerationLost):
         protocol.begin_update()
     assert protocol.held.point == START
@@ -84,7 +84,7 @@ def test_a_newer_world_ends_the_one_that_the_trainer_is_in() -> None:
     protocol = Protocol()
     enter(protocol, world(1))
     protocol.hear(world(2), "new")
-    assert protocol.effects() == [Leave()]
+    assert protocol.effects() == [LeaveWorld()]
     with pytest.raises(GenerationLost):
         protocol.current()
     assert protocol.is_called
@@ -152,7 +152,7 @@ def test_a_refusal_is_told_wherever_the_trainer_is() -> None:
 
 
 @pytest.mark.parametrize("policy", ["skip", "restore"])
-def test_a_loss_that_is_not_finite_ends_the_world_where_that_is_the_policy(policy: str) -> None:
+def test_a_loss_that_is_not_finite_ends_the_world_where_that_is_the_policy(policy: NanCure) -> None:
     protocol = Protocol()
     enter(protocol, world(1))
     if policy == "skip":
@@ -203,10 +203,10 @@ def test_what_changes_the_progress_is_reported() -> None:
     protocol.take()
     protocol.adopt(START)
     protocol.begin_update()
-    assert done(protocol) == [Report()]
+    assert done(protocol) == [TellProgress()]
     protocol.end_update(after(START, tag(1))[0], None)
     protocol.commit(1)
-    assert done(protocol) == [Report(), Report()]
+    assert done(protocol) == [TellProgress(), TellProgress()]
 
 
 # --- states for others, and from others -----------------------------------------------------------
@@ -422,3 +422,19 @@ def test_of_shards_the_last_four_reports_are_told_again() -> None:
     for report in reports:
         protocol.say(report)
     assert protocol.introduce(FIGURES)[1:] == reports[2:]
+
+
+def test_shards_that_were_not_written_are_told_of_again_until_they_are() -> None:
+    protocol = Protocol()
+    enter(protocol, world(1))
+    named = (tag(1), START.lineage, 5, Stamp("s"), 1)
+    other = w.TrainerSkipped(tag(1), START.lineage, 4, Stamp("r"), 1, "late", False)
+    full = w.TrainerSkipped(*named, "no room", True)
+    wrote = w.TrainerWrote(*named, (), "", "", 0.0, 0.0)
+    protocol.say(other)
+    protocol.say(full)
+    assert protocol.introduce(FIGURES)[2:] == [other, full]
+    protocol.say(wrote)
+    assert protocol.introduce(FIGURES)[2:] == [other, wrote]
+    enter(protocol, world(2))
+    assert other not in protocol.introduce(FIGURES)

@@ -15,7 +15,7 @@ from mlx.utils import tree_map
 
 from elasticd.errors import MismatchError, UsageError
 from elasticd.train.states.state import Loaded, TrainingState
-from elasticd.train.states.trees import from_plain, same_bits, to_plain
+from elasticd.train.states.trees import put_together, same_bits, take_apart
 from elasticd.train.steps import randomness
 from elasticd.train.steps.trial import trial_update
 from elasticd.types import Lineage, Point, Stamp
@@ -280,13 +280,13 @@ def test_what_can_not_be_tracked(thing: Any) -> None:
 @pytest.mark.parametrize("value", [{"a": object()}, [{1, 2}], {(1, 2): 3}])
 def test_what_can_not_be_stored_is_named(value: Any) -> None:
     with pytest.raises(UsageError, match="root"):
-        to_plain(value, "root", {})
+        take_apart(value, "root", {})
 
 
 def test_plain_data_comes_back() -> None:
     value = {"a": [1, (2.5, "x", None)], "b": {}, "c": [], "d": False}
     tensors: dict[str, mx.array] = {}
-    assert from_plain(to_plain(value, "root", tensors), tensors) == value
+    assert put_together(take_apart(value, "root", tensors), tensors) == value
 
 
 def test_random_numbers_depend_on_where_we_are_only() -> None:

@@ -20,7 +20,7 @@ from elasticd.train.states import writer as writing
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.writer import CheckpointWriter, Task, mode_of
 from elasticd.train.world import TrainerWorld, Writes
-from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
+from elasticd.types import JobId, Lineage, NodeId, Point, SnapshotMode, Stamp, Tag
 
 WAIT = 20.0
 
@@ -155,7 +155,7 @@ def test_one_that_must_be_is_tried_again_until_the_disk_takes_it(
     heard: Heard,
     writer: CheckpointWriter,
     monkeypatch: pytest.MonkeyPatch,
-    mode: str,
+    mode: SnapshotMode,
 ) -> None:
     monkeypatch.setattr(writing, "RETRY_SECONDS", 0.001)
     (tmp_path / "file").touch()

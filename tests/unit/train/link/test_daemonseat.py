@@ -1,4 +1,4 @@
-"""The session with a daemon: descriptors that are void are closed, threads are woken, what is said
+"""The seat with a daemon: descriptors that are void are closed, threads are woken, what is said
 goes out in order."""
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from elasticd.errors import GenerationLost, ProtocolError
 from elasticd.ipc.child import DaemonLink
 from elasticd.ipc.chunks import create_memory
 from elasticd.settings.job import JobSpec
-from elasticd.train.link.session import Session
+from elasticd.train.link.daemonseat import DaemonSeat
 from elasticd.train.steps.seat import Delivery, Files
 from elasticd.train.world import TrainerWorld
-from elasticd.types import Lineage, NodeId, Point, Stamp, Tag
+from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
 
 WAIT_SECONDS = 20
 POINT = Point(Lineage("l"), 0, Stamp("s"))
@@ -58,7 +58,7 @@ def world(generation: Tag, size: int = 2) -> GiveWorld:
     nothing = ((),) * size
     members = tuple(NodeId(f"n{rank}") for rank in range(size))
     return GiveWorld(
-        generation, "j", 0, size, members, POINT.lineage, POINT.step, POINT.stamp, "init",
+        generation, JobId("j"), 0, size, members, POINT.lineage, POINT.step, POINT.stamp, "init",
         nothing, nothing, "exact", -1, "nowhere", WritePlan(1, 1, 1),
     )  # fmt: skip
 
@@ -84,12 +84,12 @@ def link() -> FakeLink:
 
 
 @pytest.fixture
-def session(link: FakeLink, tmp_path: Path) -> Session:
-    return Session(cast(DaemonLink, link), SPEC, tmp_path)
+def seat(link: FakeLink, tmp_path: Path) -> DaemonSeat:
+    return DaemonSeat(cast(DaemonLink, link), SPEC, tmp_path)
 
 
-def tell(session: Session, word: ToTrainer, *fds: int) -> None:
-    session.driver.handle(TO_TRAINER.encode(word), fds)
+def tell(seat: DaemonSeat, word: ToTrainer, *fds: int) -> None:
+    seat.driver.handle(TO_TRAINER.encode(word), fds)
 
 
 class Descriptors:
@@ -120,8 +120,8 @@ def fd(tmp_path: Path) -> Iterator[Descriptors]:
         yield made
 
 
-def taken(session: Session) -> TrainerWorld:
-    found = session.take()
+def taken(seat: DaemonSeat) -> TrainerWorld:
+    found = seat.take()
     assert isinstance(found, TrainerWorld)
     return found
 
@@ -145,131 +145,131 @@ def beside(work: Callable[[], Any]) -> Iterator[list[Any]]:
 
 
 def test_a_newer_world_and_delivery_close_the_ones_that_nobody_took(
-    session: Session, fd: Descriptors
+    seat: DaemonSeat, fd: Descriptors
 ) -> None:
     void, also_void, void_file, file = fd(), fd(), fd(), fd()
-    tell(session, world(OLD), void, also_void)
-    tell(session, TakeState(1), void_file)
-    tell(session, TakeState(2), file)
-    tell(session, world(NEW, size=1))
+    tell(seat, world(OLD), void, also_void)
+    tell(seat, TakeState(1), void_file)
+    tell(seat, TakeState(2), file)
+    tell(seat, world(NEW, size=1))
     assert [fd.is_open(one) for one in (void, also_void, void_file, file)] == [
         False, False, False, True,
     ]  # fmt: skip
-    assert taken(session).generation == NEW
-    assert session.take() == Delivery(2, (file,))
+    assert taken(seat).generation == NEW
+    assert seat.take() == Delivery(2, (file,))
     assert fd.is_open(file)
 
 
-def test_a_state_of_an_older_world_comes_too_late(session: Session, fd: Descriptors) -> None:
+def test_a_state_of_an_older_world_comes_too_late(seat: DaemonSeat, fd: Descriptors) -> None:
     first, newest, late = fd(), fd(), fd()
-    tell(session, LoadState(OLD), first)
-    tell(session, LoadState(NEW, ("digest",)), newest)
-    tell(session, LoadState(OLD), late)
+    tell(seat, LoadState(OLD), first)
+    tell(seat, LoadState(NEW, ("digest",)), newest)
+    tell(seat, LoadState(OLD), late)
     assert [fd.is_open(one) for one in (first, newest, late)] == [False, True, False]
-    tell(session, world(NEW, size=1))
-    assert session.files(taken(session)) == Files((newest,), ("digest",))
+    tell(seat, world(NEW, size=1))
+    assert seat.files(taken(seat)) == Files((newest,), ("digest",))
 
 
-def test_a_freeze_leaves_the_state_alone(session: Session, fd: Descriptors) -> None:
+def test_a_freeze_leaves_the_state_alone(seat: DaemonSeat, fd: Descriptors) -> None:
     reducer, memory, state, delivery = fd(), fd(), fd(), fd()
-    tell(session, world(OLD), memory, reducer)
-    tell(session, LoadState(NEW), state)
-    tell(session, TakeState(1), delivery)
-    tell(session, FreezeTrainer(2))
+    tell(seat, world(OLD), memory, reducer)
+    tell(seat, LoadState(NEW), state)
+    tell(seat, TakeState(1), delivery)
+    tell(seat, FreezeTrainer(2))
     assert [fd.is_open(one) for one in (memory, reducer, state, delivery)] == [
         False, False, True, False,
     ]  # fmt: skip
-    tell(session, world(NEW, size=1))
-    assert session.files(taken(session)) == Files((state,))
+    tell(seat, world(NEW, size=1))
+    assert seat.files(taken(seat)) == Files((state,))
 
 
-def test_descriptors_must_be_as_many_as_the_frame_needs(session: Session, fd: Descriptors) -> None:
+def test_descriptors_must_be_as_many_as_the_frame_needs(seat: DaemonSeat, fd: Descriptors) -> None:
     with pytest.raises(ProtocolError, match="1 descriptors came with a world of 2"):
-        tell(session, world(OLD), fd())
+        tell(seat, world(OLD), fd())
     with pytest.raises(ProtocolError, match="2 digests came with 1 files"):
-        tell(session, LoadState(OLD, ("a", "b")), fd())
+        tell(seat, LoadState(OLD, ("a", "b")), fd())
 
 
 def test_a_freeze_is_answered_while_the_training_thread_is_busy(
-    session: Session, link: FakeLink
+    seat: DaemonSeat, link: FakeLink
 ) -> None:
-    tell(session, world(OLD, size=1))
-    session.adopt(taken(session).point)
-    tell(session, FreezeTrainer(7))
+    tell(seat, world(OLD, size=1))
+    seat.adopt(taken(seat).point)
+    tell(seat, FreezeTrainer(7))
     assert link.said == [TrainerHolds(7, POINT, None)]
     with pytest.raises(GenerationLost):
-        session.begin_update()
+        seat.begin_update()
 
 
 @pytest.mark.parametrize("waits", ["files", "finish", "halt"])
-def test_a_freeze_wakes_a_thread_that_waits(session: Session, waits: str) -> None:
-    tell(session, world(OLD, size=1))
-    here = taken(session)
-    tell(session, HaltAt(OLD, 0))
-    session.adopt(POINT)
+def test_a_freeze_wakes_a_thread_that_waits(seat: DaemonSeat, waits: str) -> None:
+    tell(seat, world(OLD, size=1))
+    here = taken(seat)
+    tell(seat, HaltAt(OLD, 0))
+    seat.adopt(POINT)
     work: dict[str, Callable[[], Any]] = {
-        "files": lambda: session.files(here),
-        "finish": lambda: session.finish(POINT),
-        "halt": lambda: session.halt(POINT),
+        "files": lambda: seat.files(here),
+        "finish": lambda: seat.finish(POINT),
+        "halt": lambda: seat.halt(POINT),
     }
     with beside(work[waits]) as results:
-        tell(session, FreezeTrainer(1))
+        tell(seat, FreezeTrainer(1))
     (result,) = results
     assert isinstance(result, GenerationLost) if waits == "files" else not result
 
 
 @pytest.mark.parametrize("what", ["gone", "frozen"])
 def test_a_thread_in_a_collective_falls_out_of_it(
-    session: Session, link: FakeLink, what: str
+    seat: DaemonSeat, link: FakeLink, what: str
 ) -> None:
     """Its world is left; the daemon hears of it if it doesn't know."""
     reducer, trainer = socket.socketpair()
-    tell(session, world(OLD), create_memory(), trainer.detach())
-    session.adopt(taken(session).point)
-    with beside(lambda: session.barrier(POINT)) as results:
+    tell(seat, world(OLD), create_memory(), trainer.detach())
+    seat.adopt(taken(seat).point)
+    with beside(lambda: seat.barrier(POINT)) as results:
         if what == "frozen":
-            tell(session, FreezeTrainer(1))
+            tell(seat, FreezeTrainer(1))
         else:
             reducer.close()
     assert isinstance(results[0], GenerationLost)
     with pytest.raises(GenerationLost):
-        session.check()
+        seat.check()
     said = TrainerHolds if what == "frozen" else TrainerLostReducer
     assert [type(word) for word in link.said] == [said]
     reducer.close()
 
 
-def test_release_ends_the_wait_behind_the_last_step(session: Session) -> None:
-    tell(session, world(OLD, size=1))
-    taken(session)
-    with beside(lambda: session.finish(POINT)) as results:
-        tell(session, ReleaseTrainer())
+def test_release_ends_the_wait_behind_the_last_step(seat: DaemonSeat) -> None:
+    tell(seat, world(OLD, size=1))
+    taken(seat)
+    with beside(lambda: seat.finish(POINT)) as results:
+        tell(seat, ReleaseTrainer())
     assert results == [True]
-    assert session.take() is None
+    assert seat.take() is None
 
 
 def test_a_daemon_that_takes_nothing_does_not_stop_the_training_thread(
-    session: Session, link: FakeLink
+    seat: DaemonSeat, link: FakeLink
 ) -> None:
-    tell(session, world(OLD, size=1))
-    session.adopt(taken(session).point)
+    tell(seat, world(OLD, size=1))
+    seat.adopt(taken(seat).point)
     link.takes.clear()
     delivery = Delivery(3, ())
-    first, second = (partial(session.prepared, delivery, why) for why in ("no", "nor this"))
+    first, second = (partial(seat.prepared, delivery, why) for why in ("no", "nor this"))
     with beside(first), beside(second):
-        session.begin_update()
-        session.end_load(POINT)
-        session.check()
+        seat.begin_update()
+        seat.end_load(POINT)
+        seat.check()
         link.takes.set()
     words = [TrainerPrepared(3, None, why) for why in ("no", "nor this")]
     assert sorted(link.said, key=str) == words
 
 
-def test_a_restarted_daemon_hears_first_who_it_is(session: Session, link: FakeLink) -> None:
+def test_a_restarted_daemon_hears_first_who_it_is(seat: DaemonSeat, link: FakeLink) -> None:
     """And then only what is decided later."""
-    session.at_run({"w": "float32"})
-    tell(session, world(OLD, size=1))
-    session.adopt(taken(session).point)
+    seat.at_run({"w": "float32"})
+    tell(seat, world(OLD, size=1))
+    seat.adopt(taken(seat).point)
     told: list[Any] = []
     link.introduce(told.extend)
     here, progress = (FROM_TRAINER.decode(frame) for frame in told)
@@ -278,20 +278,20 @@ def test_a_restarted_daemon_hears_first_who_it_is(session: Session, link: FakeLi
 
 
 def test_no_progress_is_told_of_a_world_before_its_state_is_in_place(
-    session: Session, link: FakeLink
+    seat: DaemonSeat, link: FakeLink
 ) -> None:
     """A restore goes back: what was committed before it would be taken for its own."""
-    tell(session, world(OLD, size=1))
-    session.adopt(taken(session).point)
+    tell(seat, world(OLD, size=1))
+    seat.adopt(taken(seat).point)
     later = Point(POINT.lineage, 3, Stamp("later"))
-    session.end_update(later, 0.5, None)
-    session.barrier(later)
-    tell(session, FreezeTrainer(1))
-    tell(session, replace(world(NEW, size=1), state="load"))
-    taken(session)
-    session.driver.send_progress()
-    session.begin_update()
-    session.end_load(POINT)
-    session.driver.send_progress()
+    seat.end_update(later, 0.5, None)
+    seat.barrier(later)
+    tell(seat, FreezeTrainer(1))
+    tell(seat, replace(world(NEW, size=1), state="load"))
+    taken(seat)
+    seat.driver.send_progress()
+    seat.begin_update()
+    seat.end_load(POINT)
+    seat.driver.send_progress()
     told = [word for word in link.said if isinstance(word, TrainerProgress)]
     assert [(word.step, word.committed) for word in told] == [(0, None)]

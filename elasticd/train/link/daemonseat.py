@@ -16,21 +16,21 @@ from elasticd.errors import GenerationLost
 from elasticd.ipc.child import DaemonLink
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.settings.job import JobSpec
-from elasticd.train.link.driver import Driver
+from elasticd.train.link.driver import ProtocolDriver
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
 from elasticd.train.steps.relief import allocate
 from elasticd.train.steps.seat import Delivery, Files, Parts, ProbeResult
 from elasticd.train.world import TrainerWorld
-from elasticd.types import Point, WorkPhase
+from elasticd.types import NanCure, Point, WorkPhase
 
 
-class Session:
+class DaemonSeat:
     """Implements :class:`elasticd.train.steps.seat.Seat` over a connection to a daemon."""
 
     def __init__(self, link: DaemonLink, spec: JobSpec, output_dir: Path) -> None:
         self.spec, self.output_dir = spec, output_dir
-        self._link, self.driver = link, Driver(link, spec)
+        self._link, self.driver = link, ProtocolDriver(link, spec)
         self._reducer = self.driver.reducer
 
     def start(self) -> None:
@@ -93,7 +93,7 @@ class Session:
         self._reducer.close()
         return True
 
-    def not_finite(self, step: int, loss: float, policy: str) -> None:
+    def not_finite(self, step: int, loss: float, policy: NanCure) -> None:
         with self.driver.turn() as protocol:
             protocol.not_finite(step, loss, policy)
 

@@ -1,0 +1,122 @@
+"""What two daemons say beside their session (docs/protocols.md §4).
+
+A connection's own words stay on it: who opens it, whether it is live, how fast it is. Besides there
+is what nodes tell for people's sake: what they are, and what happened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from elasticd.core.words.codec import Words
+from elasticd.types import NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class PeerHello:
+    """The first frame each way. What is compared with one's own is text that may be anything:
+    whoever is refused for it is told what it was."""
+
+    kind: ClassVar = "hello"
+    node: NodeId
+    boot: str
+    """Names the run of the daemon."""
+    address: str
+    version: int = 0
+    cluster: str = ""
+    """Its name and id."""
+    partition: str = ""
+    addresses: tuple[str, ...] | None = None
+    """All that it advertises, best first; None: ``address`` only."""
+    challenge: str | None = None
+    """Of the side that accepts: to be given back in a :class:`Proof`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The sender hears what the other end says: it is no recording."""
+
+    kind: ClassVar = "proof"
+    challenge: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Measures an address; answered on the same connection."""
+
+    kind: ClassVar = "ping"
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    kind: ClassVar = "pong"
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFetch:
+    """In place of a hello: the sender only wants something (bulk.py), whose fields are beside."""
+
+    kind: ClassVar = "fetch"
+    cluster: str = ""
+    what: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRefused:
+    """To a fetch: why there is nothing. The three answers have no name on the wire."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class FetchChallenge:
+    """To a fetch that changes something: to be given back in a :class:`Proof` first."""
+
+    challenge: str
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSize:
+    """To a fetch: so many bytes follow, as they are."""
+
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """What the sender is, for the list of nodes."""
+
+    kind: ClassVar = "node_info"
+    address: str
+    pid: int
+    chip: str
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class HaveEvents:
+    """Per origin, the number up to which the sender has all events; it wants those behind."""
+
+    kind: ClassVar = "have_events"
+    vector: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TakeEvents:
+    """Events of any kind: what each must have, the log of events checks (shell/storage)."""
+
+    kind: ClassVar = "events"
+    items: tuple[dict[str, Any], ...]
+
+
+OfConnection = PeerHello | Proof | Ping | Pong
+OfFetch = FetchRefused | FetchChallenge | FetchSize
+Aside = NodeInfo | HaveEvents | TakeEvents
+
+CONNECTION: Words[OfConnection] = Words(OfConnection, terse=True)
+FETCH: Words[OpenFetch] = Words(OpenFetch)
+OF_FETCH: Words[OfFetch] = Words(OfFetch, key="")
+ASIDE: Words[Aside] = Words(Aside)
