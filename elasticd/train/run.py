@@ -99,6 +99,8 @@ class Run:
     def _join(self) -> None:
         spec = self._seat.spec
         grain0, _ = batch_of(self._source, self._collate, spec.train.seed, 1, 0)
+        if isinstance(self._source, StreamSource):
+            self._source.prove_fresh()
         self._seat.at_run(fingerprint(spec, self._state, self._source, grain0, self._clip_norm))
         if not self._runner.enter():
             raise OperationError("the job has ended")

@@ -10,6 +10,7 @@ import numpy as np
 
 from elasticd.errors import UsageError
 from elasticd.train.steps import randomness
+from elasticd.train.steps.likeness import sample_digest
 from elasticd.train.steps.sampling import Batches, indices
 
 Collate = Callable[[list[Any]], Any]
@@ -50,6 +51,13 @@ class IndexedSource:
 
     def describe(self) -> str:
         return f"{self._length} samples"
+
+
+_FRESH = (
+    "each call must return a fresh iterator that begins with the same samples, on every rank. "
+    "Open or rewind what it reads inside of it (`def stream(): yield from open_dataset()`), and "
+    "draw random numbers from Python's, NumPy's and MLX's global generators, which are seeded alike"
+)
 
 
 class StreamSource:
@@ -100,6 +108,27 @@ class StreamSource:
         iterator.load_state(saved["state"])
         self._iterator, self._position, self._kept = iterator, saved["position"], {}
         self._fresh = False
+
+    def prove_fresh(self) -> None:
+        """Call the factory once more, and see that it begins with the same samples; what comes
+        later is read from its second iterator.
+
+        Raises:
+            UsageError: it doesn't; the stream of a rank that joins, or goes back, would be another.
+        """
+        seen, before = self.samples(1, 0), self._iterator
+        self._restart()
+        if self._iterator is before:
+            raise UsageError(f"data= returned the same iterator at its second call: {_FRESH}")
+        del before
+        try:
+            again = self.samples(1, 0)
+        except UsageError:
+            raise UsageError(f"data= is a stream; its second call gave nothing: {_FRESH}") from None
+        for at, (one, other) in enumerate(zip(seen, again, strict=True)):
+            if sample_digest(one) != sample_digest(other):
+                what = f"sample {at} of its second call is another than of its first"
+                raise UsageError(f"data= is a stream; {what}: {_FRESH}")
 
     def _restart(self) -> None:
         self._position, self._kept = 0, {}
