@@ -194,6 +194,9 @@ class AloneSeat:
     ) -> None:
         pass
 
+    def sampled(self, world: TrainerWorld, step: int, position: int, digest: str) -> None:
+        pass
+
     def finish(self, point: Point) -> bool:
         return True
 

@@ -26,6 +26,7 @@ from elasticd.train.steps.sampling import Batches
 from elasticd.train.steps.seat import HOST
 from elasticd.train.steps.step import Step
 from elasticd.train.steps.weighted import spread_lengths
+from elasticd.train.steps.witness import Witness
 from elasticd.train.world import TrainerWorld
 
 T = TypeVar("T")
@@ -78,15 +79,18 @@ class Run:
         self._seat = AloneSeat.find() if seat is None else seat
         spec = self._seat.spec
         batches = Batches(spec.batch.global_, spec.batch.micro)
-        self._source = source_of(data, batches, spec.train.seed)
+        source = source_of(data, batches, spec.train.seed)
         self._collate: Collate = collate or stack
         self._model, self._optimizer, self._loss = model, optimizer, loss
         self._clip_norm = clip_norm
         self._spread = range(0) if loss is None else spread_lengths(loss)
         self._state = TrainingState(model, optimizer)
         self._runner = StepRunner(self._seat, self._state, self._cut)
-        if isinstance(self._source, StreamSource) and self._source.has_state:
-            self._state.track(STREAM, _StreamState(self._source, self._runner))
+        self._source = Witness(source, self._seat, lambda: self._runner.world)
+        if isinstance(source, StreamSource):
+            source.prove_fresh()
+            if source.has_state:
+                self._state.track(STREAM, _StreamState(source, self._runner))
         self._looping = False
         self._loss_and_grad = value_and_grad(model, loss) if loss is not None else None
         if loss is not None:
@@ -99,8 +103,6 @@ class Run:
     def _join(self) -> None:
         spec = self._seat.spec
         grain0, _ = batch_of(self._source, self._collate, spec.train.seed, 1, 0)
-        if isinstance(self._source, StreamSource):
-            self._source.prove_fresh()
         self._seat.at_run(fingerprint(spec, self._state, self._source, grain0, self._clip_norm))
         if not self._runner.enter():
             raise OperationError("the job has ended")

@@ -96,6 +96,13 @@ def test_why_bits_can_not_be_promised_is_said_or_fails_the_job(cluster: Cluster)
     assert "one grain computed twice gave different bits" in status["reason"]
 
 
+def test_a_sample_that_differs_on_one_node_is_named(cluster: Cluster) -> None:
+    job = cluster.submit("odd_data.py", train__steps=6, recovery__verify_every=1)
+    status = cluster.wait_end(job)
+    assert status["exact"] is False
+    assert "the sample at position" in status["exact_reason"]
+
+
 def test_followed_streams_end_with_the_job(cluster: Cluster) -> None:
     job = cluster.submit("high.py", train__steps=20)
     cluster.wait_step(job, 1)

@@ -8,13 +8,14 @@ from typing import Any
 
 from elasticd.core.context import Context
 from elasticd.core.words.records import World
-from elasticd.core.words.worlds import MemberStatus, Verdict
+from elasticd.core.words.worlds import MemberStatus, Sampled, Verdict
 from elasticd.recovery.exactness import FAST, NO_REPEAT, refusal
 from elasticd.types import JobId, NodeId
 
 Probes = list[tuple[NodeId, dict[str, Any]]]
 
 
+_POSITIONS = 16
 _UNTOLD = "a world of an earlier leader was not exact; no record says why"
 
 
@@ -32,6 +33,8 @@ class Exactness:
     """The job is to fail where it is lost."""
     lost: str = ""
     """Why; the node writes it into the job's record."""
+    samples: dict[int, tuple[NodeId, str]] = field(default_factory=dict)
+    """Per position of the data who told first what is there; of the newest positions only."""
     judged: set[NodeId] = field(default_factory=set)
     """Members whose fresh processes were told the verdict."""
 
@@ -87,6 +90,17 @@ class Exactness:
         for node, _ in fresh:
             self.judged.add(node)
             self.ctx.send(node, Verdict(world.job, world.generation, same, reason))
+
+    def sampled(self, node: NodeId, told: Sampled) -> None:
+        """A member shows a sample: whoever has it in its share must have the same."""
+        first, digest = self.samples.setdefault(told.position, (node, told.digest))
+        if len(self.samples) > _POSITIONS:
+            del self.samples[min(self.samples)]
+        if digest != told.digest:
+            self.lose(
+                f"the sample at position {told.position} of the data (step {told.step}) is another "
+                f"on {node} than on {first}: data= must give every node the same samples"
+            )
 
 
 def verdict(probes: Probes) -> tuple[bool, str]:

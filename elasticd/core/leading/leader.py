@@ -37,6 +37,7 @@ from elasticd.core.words.worlds import (
     Progress,
     Ready,
     Rechecked,
+    Sampled,
     ToLeader,
 )
 from elasticd.recovery.relief import Cut
@@ -136,6 +137,9 @@ class Driver:
             case Rechecked():
                 if isinstance(phase, Running):
                     stage.follow(phase.on_rechecked(node, message))
+            case Sampled():
+                office.exactness.sampled(node, message)
+                stage.go_on()
             case ShardsWritten() | ShardsFailed() | ManifestStored():
                 if node in office.view.members:
                     self._on_stored(node, message)

@@ -22,6 +22,9 @@ class Source(Protocol):
     def samples(self, step: int, grain: int) -> list[Any]:
         """The samples of a grain, in order."""
 
+    def at(self, step: int, position: int) -> Any:
+        """The sample at a position of ``step``, counted over all steps."""
+
     def cut(self, batches: Batches) -> None:
         """From now on global batches are cut into other grains."""
 
@@ -40,6 +43,12 @@ class IndexedSource:
 
     def samples(self, step: int, grain: int) -> list[Any]:
         positions = self._batches.positions(step, grain)
+        return self._fetch(positions)
+
+    def at(self, step: int, position: int) -> Any:
+        return self._fetch(range(position, position + 1))[0]
+
+    def _fetch(self, positions: range) -> list[Any]:
         samples = []
         for at, i in zip(positions, indices(positions, self._length, self._seed), strict=True):
             randomness.seed_sample(self._seed, at)
@@ -74,7 +83,12 @@ class StreamSource:
         self._kept: dict[int, Any] = {}
 
     def samples(self, step: int, grain: int) -> list[Any]:
-        positions = self._batches.positions(step, grain)
+        return self._fetch(step, self._batches.positions(step, grain))
+
+    def at(self, step: int, position: int) -> Any:
+        return self._fetch(step, range(position, position + 1))[0]
+
+    def _fetch(self, step: int, positions: range) -> list[Any]:
         first = self._batches.positions(step, 0).start
         self._kept = {at: sample for at, sample in self._kept.items() if at >= first}
         if any(at < self._position and at not in self._kept for at in positions):

@@ -161,6 +161,9 @@ class Seat(Protocol):
         """Have the digest of a grain's gradient compared with what others computed of it, in the
         background."""
 
+    def sampled(self, world: TrainerWorld, step: int, position: int, digest: str) -> None:
+        """Have a sample of ``step`` compared with what others have at its position."""
+
     def finish(self, point: Point) -> bool:
         """Wait at the job's end: True when released, False when the world has ended."""
 

@@ -176,6 +176,7 @@ class Seat:
         self.snapshot: Snapshot | None = None
         self.probe: ProbeResult | None = None
         self.checkpoints: list[tuple[int, str]] = []
+        self.shown: list[tuple[int, int, str]] = []
         self.rechecks: list[tuple[int, int, str]] = []
         self.doomed = False
         self.calls = 0
@@ -342,6 +343,9 @@ class Seat:
         self, world: TrainerWorld, step: int, grain: int, vector: Sequence[mx.array]
     ) -> None:
         self.rechecks.append((step, grain, vector_digest(vector)))
+
+    def sampled(self, world: TrainerWorld, step: int, position: int, digest: str) -> None:
+        self.shown.append((step, position, digest))
 
     def finish(self, point: Point) -> bool:
         self._call()

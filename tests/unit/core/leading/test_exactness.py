@@ -11,7 +11,7 @@ from elasticd.core.jobs.status import job_status
 from elasticd.core.leading.exactness import verdict
 from elasticd.core.leading.phases.moves import Outcome
 from elasticd.core.words.records import JobRecord, World
-from elasticd.core.words.worlds import Fault, Verdict
+from elasticd.core.words.worlds import Fault, Sampled, Verdict
 from elasticd.recovery.relief import RECOMPUTE_LEVEL
 from elasticd.settings.job import BatchSettings
 from tests.unit.core.leading.bench import (
@@ -125,6 +125,26 @@ def test_a_job_that_requires_it_fails_before_its_grains_are_halved() -> None:
     end = bench.driver.end
     assert isinstance(end, Outcome)
     assert "2 instead of 4 samples at once" in end.reason
+
+
+def test_a_sample_that_differs_is_named() -> None:
+    bench = Bench()
+    world = bench.adopt()
+    for node, position, digest in [(A, 7, "x"), (B, 7, "x"), (A, 30, "y"), (C, 7, "x")]:
+        bench.driver.hear(node, Sampled(JOB, world.generation, 1, position, digest))
+    assert bench.told("exact_lost") == []
+    bench.driver.hear(C, Sampled(JOB, world.generation, 2, 30, "z"))
+    (event,) = bench.told("exact_lost")
+    assert event.reason.startswith("the sample at position 30 of the data (step 2) is another on c")
+
+
+def test_samples_of_the_past_are_forgotten() -> None:
+    bench = Bench()
+    world = bench.adopt()
+    for step in range(1, 100):
+        bench.driver.hear(A, Sampled(JOB, world.generation, step, step, "x"))
+    assert len(bench.office.exactness.samples) < 20
+    assert max(bench.office.exactness.samples) == 99
 
 
 def test_a_sum_in_another_order_says_so_from_the_beginning() -> None:

@@ -105,6 +105,18 @@ def test_a_grain_that_is_computed_again_has_the_same_bits_and_changes_none(name:
     assert all(len(set(digests)) == 1 for digests in told.values())
 
 
+@pytest.mark.parametrize("name", ["high", "noisy"])
+def test_all_show_the_same_sample_now_and_then(name: str) -> None:
+    (alone,) = values(run(SCRIPTS[name], "a"))
+    assert alone["seat"].shown == []
+    reports = values(run(SCRIPTS[name], "abc", recovery__verify_every=2))
+    assert [step for step, _, _ in reports[0]["seat"].shown] == [1, 2, 4]
+    assert all(report["seat"].shown == reports[0]["seat"].shown for report in reports)
+    assert all(report["digest"] == alone["digest"] for report in reports)
+    for step, position, _ in reports[0]["seat"].shown:
+        assert 20 * (step - 1) <= position < 20 * step
+
+
 @pytest.mark.parametrize("name", ["high", "low"])
 def test_a_newcomer_rehearses_before_the_others_wait_for_it(name: str) -> None:
     """Where the library computes the grains; and it changes no bit of what comes behind."""
