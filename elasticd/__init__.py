@@ -35,6 +35,6 @@ def _script_runs_alone() -> bool:
 
 if _script_runs_alone():
     # The script makes its model between this import and Run(...): its first numbers come now.
-    from elasticd.train.alone import seed_alone
+    from elasticd.train.beginning import begin_alone
 
-    seed_alone()
+    begin_alone()

@@ -196,10 +196,18 @@ class Host:
         """
         if self._seat is None:
             return None
+        self.sit_alone()
+        return self._seat
+
+    def sit_alone(self) -> None:
+        """Take what seat there is.
+
+        Raises:
+            UsageError: it was taken already.
+        """
         if self._taken:
             raise UsageError("a script has one elasticd.Run; this is its second")
         self._taken = True
-        return self._seat
 
 
 HOST = Host()
