@@ -103,9 +103,11 @@ class DaemonSeat:
         with self.driver.turn() as protocol:
             protocol.adopt(point)
 
-    def hold(self, snapshot: Snapshot, *, loaded: bool = False) -> None:
+    def hold(
+        self, snapshot: Snapshot, update: Update | None = None, *, loaded: bool = False
+    ) -> None:
         with self.driver.turn() as protocol:
-            protocol.hold(snapshot, loaded=loaded)
+            protocol.hold(snapshot, update, loaded=loaded)
 
     def begin_update(self) -> None:
         self.driver.background.writer.make_room(self.check)
@@ -129,9 +131,13 @@ class DaemonSeat:
         with self.driver.turn() as protocol:
             return protocol.keeps_updates
 
-    def replays(self, *, gives: bool, takes: bool) -> None:
+    def owes_update(self) -> bool:
         with self.driver.turn() as protocol:
-            protocol.replays(gives=gives, takes=takes)
+            return protocol.owes_update
+
+    def replays(self, takes: bool) -> None:
+        with self.driver.turn() as protocol:
+            protocol.replays(takes)
 
     def end_update(self, point: Point, loss: float | None, update: Update | None) -> None:
         with self.driver.turn() as protocol:
