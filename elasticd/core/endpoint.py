@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
+from typing import assert_never
 
 from elasticd.core.membership.links import ASK_SECONDS, SELDOM_ASK_SECONDS, Links
 from elasticd.core.membership.sessions import Session
@@ -22,7 +23,7 @@ from elasticd.core.node import Node
 from elasticd.core.words import effects as e
 from elasticd.core.words.frames import Frame, decode_frame, encode_frame
 from elasticd.core.words.messages import Message
-from elasticd.core.words.views import Carry, Probe, Vouch
+from elasticd.core.words.views import Carry, OfLinks, Probe, Vouch
 from elasticd.errors import ProtocolError
 from elasticd.types import NodeId
 
@@ -60,6 +61,8 @@ class Endpoint:
         return effects
 
     def _take_in(self, now: float, event: e.Inward) -> list[e.Outward]:
+        if isinstance(event, e.ToNode):
+            return self._feed(now, event)
         match event:
             case e.PeerUp():
                 return self._peer_up(now, event)
@@ -71,7 +74,7 @@ class Endpoint:
                 effects = self._overdue(now)
                 return effects + self._feed(now, event) if now >= self._node_deadline else effects
             case _:
-                return self._feed(now, event)
+                assert_never(event)
 
     def next_deadline(self) -> float:
         self._due = min(self._node_deadline, self._alarms.next())
@@ -127,6 +130,9 @@ class Endpoint:
             self.links.heard(node, now)
         effects: list[e.Outward] = []
         for message in self._take(now, node, session, frame, effects):
+            if not isinstance(message, OfLinks):
+                effects += self._feed(now, e.Received(node, message))
+                continue
             match message:
                 case Probe(about):
                     effects += self._answer(now, node, about)
@@ -135,7 +141,7 @@ class Endpoint:
                 case Carry():
                     effects += self._carried(now, node, message)
                 case _:
-                    effects += self._feed(now, e.Received(node, message))
+                    assert_never(message)
         return effects
 
     def _take(
@@ -228,7 +234,7 @@ class Endpoint:
             up = e.PeerUp(node, session.boot, address, session.restarts)
             effects += self._feed(now, up)
         for message in self._take(now, node, session, frame, effects):
-            if not isinstance(message, Probe | Vouch | Carry):
+            if not isinstance(message, OfLinks):
                 effects += self._feed(now, e.Received(node, message))
         return effects
 

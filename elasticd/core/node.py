@@ -23,7 +23,7 @@ from elasticd.core.leading.herald import Herald
 from elasticd.core.membership.liveness import Liveness
 from elasticd.core.membership.views import Membership
 from elasticd.core.membership.votes import Votes
-from elasticd.core.taking_part.members import Members
+from elasticd.core.taking_part.members import Members, OfNode
 from elasticd.core.words import effects as e
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import JobRecord, World
@@ -38,18 +38,16 @@ from elasticd.core.words.tables import (
     Summary,
 )
 from elasticd.core.words.views import (
-    Carry,
     Heartbeat,
     Leaving,
     Missing,
     Obituary,
+    OfLinks,
     OfViews,
-    Probe,
     ViewAck,
     ViewForm,
     ViewNack,
     ViewPropose,
-    Vouch,
 )
 from elasticd.core.words.worlds import ToLeader, ToMember
 from elasticd.errors import ElasticdError
@@ -182,8 +180,10 @@ class Node:
     # --- events -----------------------------------------------------------------------------------
 
     def _take(self, event: e.Event) -> None:
-        adoption = self.members.adoption
-        if adoption is not None and adoption.take(event):
+        if self.members.put_off(event):
+            return
+        if isinstance(event, OfNode):
+            self.members.on_event(event, self.views.view)
             return
         match event:
             case e.Tick():
@@ -218,7 +218,7 @@ class Node:
                     if node != self.me:
                         self.ctx.send(node, Departing())
             case _:
-                self.members.on_event(event, self.views.view)
+                assert_never(event)
 
     def _witness(self) -> None:
         """A ring that broke just now speaks against every suspect that is in the same world."""
@@ -246,7 +246,7 @@ class Node:
             view = self.views.view
             if view is not None and node == view.leader:
                 self.members.on_order(node, message, view, bool(self.views.bound))
-        elif isinstance(message, Probe | Vouch | Carry):
+        elif isinstance(message, OfLinks):
             raise InvariantError(f"{type(message).__name__} is the endpoint's")
         else:
             assert_never(message)
@@ -351,12 +351,10 @@ class Node:
 
     def _maybe_adopt(self) -> None:
         """Go on with the children of the daemon before us once all have said how they are."""
-        adoption = self.members.adoption
-        if adoption is None or not adoption.complete:
+        later = self.members.take_over(self.records)
+        if later is None:
             return
-        self.members.adoption = None
-        self.members.adopt(adoption, self.records)
-        for event in adoption.later:
+        for event in later:
             self._take(event)
         if self.views.view is not None:
             self.members.follow(self.views.view)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import assert_never
 
 from elasticd.core.context import Context
 from elasticd.core.engines.port import LeaderEngine, MemberEngine
@@ -18,6 +19,8 @@ def leader_engine(backend: Backend, ctx: Context, world: World) -> LeaderEngine:
     match backend:
         case "ring":
             return RingLeader(ctx, world)
+        case _:
+            assert_never(backend)
 
 
 def member_engine(
@@ -35,3 +38,5 @@ def member_engine(
         case "ring":
             deadline = ctx.now + ctx.timing.form_seconds
             return RingMember(ctx, reducers, tell, world, rank, deadline)
+        case _:
+            assert_never(backend)

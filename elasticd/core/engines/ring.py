@@ -14,7 +14,13 @@ from typing import assert_never
 
 from elasticd.core.context import Context
 from elasticd.core.engines.spares import SpareReducers
-from elasticd.core.words.children import FromReducer, ReducerBroken, ReducerFormed
+from elasticd.core.words.children import (
+    FromReducer,
+    ReducerBroken,
+    ReducerFormed,
+    ReducerHere,
+    ReducerWarm,
+)
 from elasticd.core.words.effects import ChildId, ContinueReducer, FormReducer, StopReducer
 from elasticd.core.words.records import World
 from elasticd.core.words.worlds import Continue, EngineToLeader, EngineToMember, Go, Listening
@@ -91,10 +97,14 @@ class RingMember:
 
     def on_said(self, word: FromReducer) -> str:
         match word:
-            case ReducerFormed(generation) if generation == self.world.generation:
-                self.up = True
-            case ReducerBroken(generation, evidence) if generation == self.world.generation:
-                return evidence
+            case ReducerFormed(generation):
+                self.up = self.up or generation == self.world.generation
+            case ReducerBroken(generation, evidence):
+                return evidence if generation == self.world.generation else ""
+            case ReducerWarm() | ReducerHere():
+                pass
+            case _:
+                assert_never(word)
         return ""
 
     def stands_still(self) -> bool:

@@ -89,6 +89,9 @@ class Stage:
 
     def follow(self, found: Next | None) -> None:
         """Carry out what follows from what a phase has heard."""
+        if isinstance(found, Move):
+            self._enter(found)
+            return
         match found:
             case None:
                 pass
@@ -99,7 +102,7 @@ class Stage:
             case Blames(blames):
                 self.blame(blames)
             case _:
-                self._enter(found)
+                assert_never(found)
 
     def _enter(self, move: Move) -> None:
         """Go over to another phase."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from elasticd.core.context import Context
 from elasticd.core.taking_part.adoption import AdoptedTrainer
@@ -143,16 +144,23 @@ class Crew:
     def on_pressure(self, reason: str, left_bytes: int) -> str:
         """Give up what this node can by itself; why the whole job has to need less, or nothing."""
         self.pressed_until = self.ctx.now + _PRESSED_SECONDS
-        match self.headroom.sign(left_bytes, self.spare is not None):
-            case "spare" if self.spare is not None:
-                text = "its spare trainer ends before something else has to"
-                self.tell_of_pressure(f"{reason}: {text}")
-                self.drop_spare(reason)
-            case "caches" if self.trainer is not None:
-                self.tell_of_pressure(f"{reason}: its trainer gives its caches back")
-                self.ctx.do(TellTrainer(self.trainer.child, TrimMemory()))
+        gift = self.headroom.sign(left_bytes, self.spare is not None)
+        match gift:
+            case "spare":
+                if self.spare is not None:
+                    text = "its spare trainer ends before something else has to"
+                    self.tell_of_pressure(f"{reason}: {text}")
+                    self.drop_spare(reason)
+            case "caches":
+                if self.trainer is not None:
+                    self.tell_of_pressure(f"{reason}: its trainer gives its caches back")
+                    self.ctx.do(TellTrainer(self.trainer.child, TrimMemory()))
             case "recompute":
                 return f"{reason}, less than before it gave up what it could by itself"
+            case None:
+                pass
+            case _:
+                assert_never(gift)
         return ""
 
     def tell_of_pressure(self, text: str) -> None:

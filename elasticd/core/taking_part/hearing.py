@@ -62,18 +62,18 @@ class Listener(Protocol):
 
 def trainer_says(us: Listener, trainer: Trainer, word: FromChild) -> None:
     """Our trainer, or its spare; of a spare only how it starts is of interest."""
-    match word:
-        case TrainerWaiting():
-            trainer.phase = "waiting"
-            if trainer is us.crew.trainer:
-                us.crew.run(trainer)
-        case TrainerAtRun(fingerprint):
-            if trainer.phase in ("starting", "waiting"):
-                us.crew.at_run(trainer, fingerprint)
-                if trainer is us.crew.trainer:
-                    us.reports.report()
-        case _ if trainer is us.crew.trainer:
-            _says(us, trainer, word)
+    ours = trainer is us.crew.trainer
+    if isinstance(word, TrainerWaiting):
+        trainer.phase = "waiting"
+        if ours:
+            us.crew.run(trainer)
+    elif isinstance(word, TrainerAtRun):
+        if trainer.phase in ("starting", "waiting"):
+            us.crew.at_run(trainer, word.fingerprint)
+            if ours:
+                us.reports.report()
+    elif ours:
+        _says(us, trainer, word)
 
 
 def _says(us: Listener, trainer: Trainer, word: FromChild) -> None:

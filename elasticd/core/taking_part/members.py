@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import assert_never
@@ -16,7 +16,7 @@ from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord, View, World
 from elasticd.core.words.shards import Consistent, ManifestStore, ManifestStored, PullShards
 from elasticd.core.words.stable import Found
-from elasticd.core.words.worlds import Form, Noted, Notice, OfPlace, ToMember
+from elasticd.core.words.worlds import Form, Noted, Notice, OfJob, OfPlace, ToMember
 from elasticd.types import JobId, NodeId
 
 OfNode = (
@@ -68,6 +68,10 @@ class Members:
         return [member.world for member in self.by_job.values() if member.world is not None]
 
     # --- what happens here ------------------------------------------------------------------------
+
+    def put_off(self, event: e.Event) -> bool:
+        """Whether the event is of a child of the daemon before us, and is dealt with or kept."""
+        return self.adoption is not None and self.adoption.take(event)
 
     def on_event(self, event: OfNode, view: View | None) -> None:
         match event:
@@ -144,6 +148,9 @@ class Members:
 
     def on_order(self, leader: NodeId, order: ToMember, view: View, bound: bool) -> None:
         """``bound``: a newer view is promised, and no world of this one may begin."""
+        if isinstance(order, OfJob):
+            self._on_job(leader, order, view, bound)
+            return
         match order:
             case Notice(epoch, heard):
                 if epoch == view.epoch and not bound:
@@ -151,13 +158,15 @@ class Members:
                     self.ctx.hear(heard.job, heard.generation)
                     self.ctx.persist("heard", heard)
                     self.ctx.send(leader, Noted(heard.job, heard.generation))
-                return
             case ManifestStore(job, manifest):
                 self.ctx.do(e.CommitManifest(job, manifest))
-                return
             case Consistent(job, lineage, step):
                 self.ctx.do(e.PruneStore(job, lineage, step))
-                return
+            case _:
+                assert_never(order)
+
+    def _on_job(self, leader: NodeId, order: OfJob, view: View, bound: bool) -> None:
+        """What is for our part in one job, if we have one."""
         member = self.by_job.get(order.world.job if isinstance(order, Form) else order.job)
         if member is not None:
             member.on_order(order, view.epoch, bound)
@@ -197,8 +206,17 @@ class Members:
 
     # --- after each event -------------------------------------------------------------------------
 
-    def adopt(self, adoption: Adoption, records: Mapping[JobId, JobRecord]) -> None:
-        """All children of the daemon before us have said how they are: go on with them."""
+    def take_over(self, records: Mapping[JobId, JobRecord]) -> Iterable[e.Event] | None:
+        """Go on with the children of the daemon before us, once all have said how they are. Returns
+        what they have done since; None: nobody is taken over now."""
+        adoption = self.adoption
+        if adoption is None or not adoption.complete:
+            return None
+        self.adoption = None
+        self._adopt(adoption, records)
+        return adoption.later
+
+    def _adopt(self, adoption: Adoption, records: Mapping[JobId, JobRecord]) -> None:
         adoption.give_up()
         reducers = adoption.reducers()
         warm = [each.left for each in reducers if each.said.generation is None]

@@ -449,12 +449,9 @@ class StoreChanged:
     stored: tuple[Stored, ...]
 
 
-Event = (
-    PeerUp
-    | PeerDown
-    | Paths
+ToNode = (
+    Paths
     | Received
-    | Tick
     | Leave
     | Stay
     | Submit
@@ -476,6 +473,8 @@ Event = (
     | ShardsFetched
     | StoreChanged
 )
+"""What is for the node alone, whatever becomes of connections."""
+Event = PeerUp | PeerDown | Tick | ToNode
 """What a node takes in."""
 Inward = Arrived | Event
 """What a shell tells."""

@@ -204,11 +204,13 @@ class Chaos:
                     self._run(self._wake(child, blow.seconds))
             case "slow":
                 self._run(self._slow([child], blow.seconds or SLOW_SECONDS))
-            case _:
+            case "oom":
                 if sys.platform == "linux":
                     starve(child.pid)
                 child.send(TO_TRAINER.encode(StrainMemory(_STRAIN_BYTES)))
                 self._watch.look(child, asyncio.get_running_loop().time())
+            case _:
+                assert_never(blow.what)
 
     async def _strike_node(self, blow: Blow) -> None:
         children = list(self._children.children)

@@ -275,19 +275,18 @@ class Children:
             raise
         if isinstance(word, _READINESS):
             one.unit.tell(machine.UnitReady())
-        match word:
-            case TrainerExported(serial) if len(fds) == 1:
-                self._exports.given(one.id, serial, fds[0])
-                return
-            case TrainerExported(serial):
-                self._exports.refused(one.id, serial, "its file did not come with it")
-            case TrainerNotExported(serial, reason):
-                self._exports.refused(one.id, serial, reason)
-            case ReducerWarm():
-                host = f"{self._hosts[0]}:{free_port(*self._hosts)}"
-                self._post(e.ReducerReady(one.id, host))
-            case _:
-                self._post(e.ChildSaid(one.id, word))
+        if isinstance(word, TrainerExported) and len(fds) == 1:
+            self._exports.given(one.id, word.serial, fds[0])
+            return
+        if isinstance(word, TrainerExported):
+            self._exports.refused(one.id, word.serial, "its file did not come with it")
+        elif isinstance(word, TrainerNotExported):
+            self._exports.refused(one.id, word.serial, word.reason)
+        elif isinstance(word, ReducerWarm):
+            host = f"{self._hosts[0]}:{free_port(*self._hosts)}"
+            self._post(e.ReducerReady(one.id, host))
+        else:
+            self._post(e.ChildSaid(one.id, word))
         _close(fds)
 
     def on_exit(self, child: Child, status: int | None) -> None:

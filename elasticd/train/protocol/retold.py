@@ -7,6 +7,7 @@ repeated behind ``here``, the first word to the new one.
 from __future__ import annotations
 
 from collections import deque
+from typing import assert_never
 
 from elasticd.core.words import children as w
 from elasticd.types import Tag
@@ -49,10 +50,18 @@ class Retold:
                 self._shards.append(word)
             case w.TrainerLostReducer() | w.TrainerOutOfMemory() | w.TrainerRefused():
                 self._gone = word  # ways of leaving a world that the leader must hear of
-            case w.TrainerNotFinite(policy="restore"):
-                self._gone = word
+            case w.TrainerNotFinite(policy=policy):
+                if policy == "restore":
+                    self._gone = word
+            case (
+                w.TrainerHere() | w.TrainerHolds() | w.TrainerLends() | w.TrainerPrepared()
+                | w.TrainerSpoilt() | w.TrainerUnloaded() | w.TrainerExported()
+                | w.TrainerNotExported() | w.TrainerProgress() | w.TrainerRechecked()
+                | w.TrainerSkipped()
+            ):  # fmt: skip
+                pass  # asked for again, or said anew
             case _:
-                pass
+                assert_never(word)
 
     def given(self, generation: Tag, holds_state: bool) -> None:
         """The daemon gave us a world, for which the state is in place or will be brought."""

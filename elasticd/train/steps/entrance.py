@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, assert_never
 
 import mlx.core as mx
 
@@ -56,8 +56,10 @@ class Entrance:
                 self._initialise(world)
             case "load":
                 self._load(world)
-            case _:
+            case "keep":
                 self._keep(world)
+            case _:
+                assert_never(world.state)
         self._grains.aim(world, world.point.step + 1)
 
     def _initialise(self, world: TrainerWorld) -> None:
