@@ -9,8 +9,9 @@ from elasticd.core.context import Context
 from elasticd.core.engines.port import LeaderEngine, MemberEngine
 from elasticd.core.engines.ring import RingLeader, RingMember
 from elasticd.core.engines.spares import SpareReducers
+from elasticd.core.words.engines import EngineToLeader
 from elasticd.core.words.records import World
-from elasticd.core.words.worlds import EngineToLeader
+from elasticd.settings.job import WorldSettings
 from elasticd.types import Backend
 
 
@@ -24,7 +25,7 @@ def leader_engine(backend: Backend, ctx: Context, world: World) -> LeaderEngine:
 
 
 def member_engine(
-    backend: Backend,
+    settings: WorldSettings,
     ctx: Context,
     reducers: SpareReducers,
     tell: Callable[[EngineToLeader], None],
@@ -34,9 +35,9 @@ def member_engine(
     rank = world.members.index(ctx.me)
     if len(world.members) == 1:
         return None
-    match backend:
+    match settings.backend:
         case "ring":
             deadline = ctx.now + ctx.timing.form_seconds
-            return RingMember(ctx, reducers, tell, world, rank, deadline)
+            return RingMember(ctx, reducers, tell, world, rank, settings.reduction, deadline)
         case _:
-            assert_never(backend)
+            assert_never(settings.backend)

@@ -29,13 +29,11 @@ from elasticd.core.words.worlds import (
     Fault,
     Holding,
     Lent,
-    Listening,
     MemberStatus,
-    Noted,
+    OfForming,
     Prepared,
     Pressed,
     Progress,
-    Ready,
     Rechecked,
     ToLeader,
 )
@@ -107,6 +105,10 @@ class Driver:
     def hear(self, node: NodeId, message: ToLeader) -> None:
         """A member's word about the job."""
         office, stage, phase = self.office, self.stage, self.stage.phase
+        if isinstance(message, OfForming):
+            if isinstance(phase, Forming):
+                stage.follow(phase.hear(node, message))
+            return
         match message:
             case MemberStatus():
                 self._on_status(node, message)
@@ -118,9 +120,6 @@ class Driver:
                 office.ctx.saw(message.counter)
                 if isinstance(phase, Freezing) and phase.on_holding(node, message):
                     stage.go_on()
-            case Noted() | Listening() | Ready():
-                if isinstance(phase, Forming):
-                    stage.follow(phase.hear(node, message))
             case Lent():
                 office.growth.on_lent(node, message)
                 if message.never and office.world is not None:

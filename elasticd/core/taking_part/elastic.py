@@ -23,9 +23,8 @@ from elasticd.core.taking_part.place import Place, reducer_end
 from elasticd.core.taking_part.reports import Reports
 from elasticd.core.taking_part.trainers import Trainer, ending, kill_hung
 from elasticd.core.words import effects as e
-from elasticd.core.words.children import (
-    ReleaseTrainer,
-)
+from elasticd.core.words.children import ReleaseTrainer
+from elasticd.core.words.engines import EngineEvent
 from elasticd.core.words.records import JobRecord, TrainerStatus, World
 from elasticd.core.words.worlds import (
     Form,
@@ -177,7 +176,7 @@ class Elastic:
 
     def _place(self, world: World, trainer: Trainer, has_state: bool) -> Place:
         ctx, tell = self.ctx, self.reports.tell
-        engine = member_engine(self.spec.world.backend, ctx, self.reducers, tell, world)
+        engine = member_engine(self.spec.world, ctx, self.reducers, tell, world)
         rank = world.members.index(ctx.me)
         return Place(ctx, self.reports, world, rank, trainer, engine, has_state)
 
@@ -219,14 +218,14 @@ class Elastic:
         if place.has_state:
             trainer.entered = world.generation
         self.reports.report()
-        if place.engine is not None and not place.engine.take():
-            self.reports.accuse("reducer_lost", "the warm reducer died before the world formed")
+        if place.engine is not None and (lost := place.engine.claim()):
+            self.reports.accuse("reducer_lost", lost)
             return
         self.ctx.do(e.EnterWorld(trainer.child, place.reducer, world, place.rank))
         if not place.has_state:
             self.ctx.do(e.FetchState(trainer.child, world, place.takes_from(self.answers.held)))
         if place.engine is not None:
-            place.engine.begin()
+            place.engine.come_up()
         place.tell_if_ready()
         if trouble := place.trouble():
             self.reports.accuse("link_lost", trouble)
@@ -262,6 +261,10 @@ class Elastic:
         elif (trainer := self.crew.of(event.child)) is not None:
             self._on_trainer(trainer, event)
 
+    def on_engine(self, event: EngineEvent) -> None:
+        if self.place is not None and event.child == self.place.reducer:
+            self.place.on_engine(event)
+
     def _on_trainer(self, trainer: Trainer, event: e.OfChild) -> None:
         match event:
             case e.ChildStarted(_, pid):
@@ -276,8 +279,6 @@ class Elastic:
                     self.look_again()
             case e.ChildExited():
                 self._trainer_exited(trainer, event)
-            case e.ReducerListens():
-                pass
             case _:
                 assert_never(event)
 

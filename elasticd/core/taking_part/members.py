@@ -13,6 +13,7 @@ from elasticd.core.engines.spares import SpareReducers
 from elasticd.core.taking_part.adoption import Adoption
 from elasticd.core.taking_part.member import Member
 from elasticd.core.words import effects as e
+from elasticd.core.words.engines import EngineEvent
 from elasticd.core.words.records import JobRecord, View, World
 from elasticd.core.words.shards import Consistent, ManifestStore, ManifestStored, PullShards
 from elasticd.core.words.stable import Found
@@ -21,6 +22,7 @@ from elasticd.types import JobId, NodeId
 
 OfNode = (
     e.OfChild
+    | EngineEvent
     | e.ReducerReady
     | e.MemoryPressure
     | e.StateFailed
@@ -74,10 +76,14 @@ class Members:
         return self.adoption is not None and self.adoption.take(event)
 
     def on_event(self, event: OfNode, view: View | None) -> None:
+        if isinstance(event, EngineEvent):
+            for member in self._owners(event.child):
+                member.part.on_engine(event)
+            return
         match event:
             case e.ChildExited():
                 self._exited(event)
-            case e.ChildStarted() | e.ChildSaid() | e.ChildStopped() | e.ReducerListens():
+            case e.ChildStarted() | e.ChildSaid() | e.ChildStopped():
                 self._of_child(event)
             case e.ReducerReady(child, host):
                 if self.reducers.became_ready(child, host):
@@ -108,7 +114,7 @@ class Members:
 
     def _of_child(self, event: e.OfChild) -> None:
         if isinstance(event, e.ChildStarted):
-            self.reducers.pids[event.child] = event.pid
+            self.reducers.started(event.child, event.pid)
         for member in self._owners(event.child):
             member.part.on_child(event)
         if isinstance(event, e.ChildStopped) and self.reducers.has(event.child):
@@ -120,7 +126,6 @@ class Members:
     def _exited(self, event: e.ChildExited) -> None:
         child, status, tail = event.child, event.status, event.tail
         owners = self._owners(child)
-        self.reducers.pids.pop(child, None)
         if self.reducers.exited(child):
             self.ctx.log("warning", "spare reducer ended", status=status, tail=tail[-400:])
         for member in owners:

@@ -23,12 +23,11 @@ from elasticd.core.words.children import (
     TellVerdict,
     ToTrainer,
 )
+from elasticd.core.words.engines import EngineEvent, EngineToMember
 from elasticd.core.words.records import Wanted, World
 from elasticd.core.words.shards import Interval
 from elasticd.core.words.worlds import (
-    Continue,
     Formed,
-    Go,
     Halt,
     Hung,
     Lend,
@@ -108,10 +107,11 @@ class Place:
 
     def obey(self, order: OfPlace) -> None:
         """The leader of this world speaks."""
+        if isinstance(order, EngineToMember):
+            if self.engine is not None:
+                self.engine.on_word(order)
+            return
         match order:
-            case Go() | Continue():
-                if self.engine is not None:
-                    self.engine.on_word(order)
             case Formed():
                 self.formed = True
                 self.reports.report()
@@ -136,20 +136,23 @@ class Place:
 
     # --- the reducer ------------------------------------------------------------------------------
 
+    def on_engine(self, event: EngineEvent) -> None:
+        """The engine's process has come so far."""
+        assert self.engine is not None
+        self.engine.on_event(event)
+
     def on_reducer(self, event: e.OfChild) -> None:
         """What our reducer does."""
         assert self.engine is not None
         match event:
             case e.ChildStarted():
                 self.reports.report()
-            case e.ReducerListens():
-                self.engine.on_listens()
             case e.ChildSaid(_, word):
                 self._reducer_says(self.engine, word)
             case e.ChildStopped(_, seconds):
-                if self.engine.stands_still() and not self.trainer.left_the_loop:
-                    text = f"its reducer was stopped (SIGSTOP) for {seconds:.1f} s"
-                    self.reports.accuse("hang", text, age_seconds=seconds)
+                why = self.engine.on_stopped(seconds)
+                if why and not self.trainer.left_the_loop:
+                    self.reports.accuse("hang", why, age_seconds=seconds)
             case e.ChildExited(_, status):
                 self.engine.ended()
                 if not self.trainer.left_the_loop:
