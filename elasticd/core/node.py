@@ -52,7 +52,7 @@ from elasticd.core.words.views import (
 from elasticd.core.words.worlds import ToLeader, ToMember
 from elasticd.errors import ElasticdError
 from elasticd.recovery.regroup import check_shares
-from elasticd.types import JobId, NodeId, Tag
+from elasticd.types import NO_TAG, JobId, NodeId, Tag
 
 _EVENTS_PER_INSTANT = 10_000
 """More messages than this from one event means that two parts talk in circles."""
@@ -101,15 +101,14 @@ class Node:
             self.ctx.hear(heard.job, heard.generation)
         configured = who.expected_peers + 1
         votes = Votes.of(self.ctx, configured, stable.born, stable.formed, stable.attempts)
-        self.views = Membership(self.ctx, votes, who.expected_peers)
-        if stable.promised is not None:
-            self.views.promised = stable.promised
+        promised = stable.promised or NO_TAG
+        self.views = Membership(self.ctx, votes, who.expected_peers, promised)
         self.members = Members.of(self.ctx, found)
-        self.jobs = JobTable(self.ctx, self._near, self._view_members)
-        self.jobs.records = {record.id: record for record in stable.records}
+        records = {record.id: record for record in stable.records}
+        self.jobs = JobTable(self.ctx, self._near, self._view_members, records)
         living = self.views.liveness.living
-        self.nodes = NodeTable(self.ctx, living, self._view_members, self._near_members)
-        self.nodes.records = {record.node: record for record in stable.nodes}
+        known = {record.node: record for record in stable.nodes}
+        self.nodes = NodeTable(self.ctx, living, self._view_members, self._near_members, known)
         self.drivers = Drivers(self.ctx, self.jobs, self.nodes.unwanted)
         self.summaries: dict[JobId, dict[str, Any]] = {}
         self.followed: Tag | None = None
@@ -141,14 +140,14 @@ class Node:
     def step(self, now: float, event: e.Event) -> list[e.Effect]:
         """Take in one event and return what is to be done, in order."""
         ctx = self.ctx
-        ctx.now, ctx.wall, ctx.effects = now, self._wall(), []
+        ctx.begin(now, self._wall())
         if self.views.wake(self.liveness.detector.running(now, self.due)):
             self._park()
         self.due = inf
         self._take(event)
         for _ in range(_EVENTS_PER_INSTANT):
             if ctx.inbox:
-                self._receive(self.me, ctx.inbox.popleft())
+                self._receive(self.me, ctx.next_message())
                 continue
             self._settle()
             if not ctx.inbox:
@@ -199,7 +198,7 @@ class Node:
             case e.Stay():
                 self.views.stay()
             case e.Paths(node, paths):
-                self.ctx.reach.paths[node] = paths
+                self.ctx.reach.learn(node, paths)
                 self.members.on_ways(gather=self.liveness.circle.sparse)
             case e.Received(node, message):
                 self.liveness.heard(node)
@@ -213,7 +212,7 @@ class Node:
             case e.Drain(request, node, draining):
                 self.nodes.drain(request, node, draining)
             case e.Depart():
-                self.nodes.departing.add(self.me)
+                self.nodes.depart(self.me)
                 for node in self._view_members():
                     if node != self.me:
                         self.ctx.send(node, Departing())
@@ -285,7 +284,7 @@ class Node:
             case NodesKept(names):
                 self.nodes.on_kept(node, names)
             case Departing():
-                self.nodes.departing.add(node)
+                self.nodes.depart(node)
             case Summary(job, fields):
                 self.summaries[job] = fields
             case _:
@@ -308,11 +307,11 @@ class Node:
             if kept_lead:
                 self.drivers.on_view(view, reborn, self.liveness.following.missed)
         if not kept_lead:
-            self.drivers.by_job.clear()
+            self.drivers.drop()
         self.jobs.share([n for n in self._near_members() if n != self.me])
         self._park()
         self.nodes.share([n for n in self._near_members() if n != self.me])
-        self.nodes.departing &= {self.me, *view.members} - set(reborn)
+        self.nodes.follow(view.members, reborn)
         self._schedule()
         self.members.follow(view)
 
@@ -320,9 +319,9 @@ class Node:
         """Where nothing may train nobody drives a job, and every world is left at once."""
         if self.views.view is None:
             self.followed = None
-            self.drivers.by_job.clear()
+            self.drivers.drop()
         if parked := self.views.parked:
-            self.drivers.by_job.clear()
+            self.drivers.drop()
             if not self.views.starting:
                 self.members.suspend(parked)
 

@@ -42,6 +42,10 @@ class Drivers:
             for node in view.members:
                 self.ctx.send(node, Report(first.id))
 
+    def drop(self) -> None:
+        """We lead no more."""
+        self.by_job.clear()
+
     def on_view(self, view: View, reborn: tuple[NodeId, ...], missed: tuple[NodeId, ...]) -> None:
         """We lead this view, too."""
         for driver in self.by_job.values():

@@ -86,6 +86,10 @@ class Patience:
         self.samples.clear()
         self.limits.clear()
 
+    def lose(self, node: NodeId) -> None:
+        """Nothing is known any more of where a member is."""
+        self.places.pop(node, None)
+
     def saw(self, node: NodeId, progress: Progress, now: float) -> None:
         """A member's progress."""
         world, place = self.world, self.places.get(node)

@@ -59,7 +59,7 @@ class Stage:
             if isinstance(self.phase, Orienting):
                 return
         if self.office.advance():
-            self.bulletin.due = True
+            self.bulletin.changed()
         if self._is_over():
             self.end = Outcome("finished")
             return
@@ -132,7 +132,7 @@ class Stage:
                     self.go_on()
             case _:
                 assert_never(move)
-        self.bulletin.due = True
+        self.bulletin.changed()
 
     def _inherit(self, found: Inherited) -> None:
         """Go on with a world that its leader's loss, or another's, has broken or left half done."""

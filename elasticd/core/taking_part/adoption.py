@@ -60,8 +60,12 @@ class Adoption:
         if not isinstance(event, _SPOKEN):
             return False
         if event.child not in self.waiting or not self._heard_of(event):
-            self.later.append(event)
+            self.keep(event)
         return True
+
+    def keep(self, event: e.Event) -> None:
+        """For later, when all have said how they are."""
+        self.later.append(event)
 
     def _heard_of(self, event: e.Event) -> bool:
         """Whether a child that was waited for introduces itself, or has ended."""

@@ -64,7 +64,7 @@ def trainer_says(us: Listener, trainer: Trainer, word: FromChild) -> None:
     """Our trainer, or its spare; of a spare only how it starts is of interest."""
     ours = trainer is us.crew.trainer
     if isinstance(word, TrainerWaiting):
-        trainer.phase = "waiting"
+        trainer.waits()
         if ours:
             us.crew.run(trainer)
     elif isinstance(word, TrainerAtRun):
@@ -88,9 +88,7 @@ def _says(us: Listener, trainer: Trainer, word: FromChild) -> None:
         case TrainerRefused(reason):
             us.reports.accuse("worker_exit", reason, fatal=reason, kept=us.place is not None)
         case TrainerProbed():
-            trainer.probe = word.digests()
-            # It asks, so it knows of no verdict, whatever it was sent.
-            trainer.judged = False
+            trainer.probed(word.digests())
             us.reports.report()
         case TrainerWrote():
             us.reports.wrote(shards_of(job, word))
@@ -127,8 +125,7 @@ def _says_of_world(us: Listener, trainer: Trainer, word: OfWorld, world: World) 
         return
     match word:
         case TrainerLoaded():
-            place.has_state, trainer.entered = True, generation
-            place.tell_if_ready()
+            place.loaded()
         case TrainerLends(_, step, stamp, reason, never):
             us.reports.tell(Lent(job, generation, step, stamp, reason, never))
         case TrainerSpoilt(_, reason):
@@ -151,7 +148,7 @@ def _says_of_world(us: Listener, trainer: Trainer, word: OfWorld, world: World) 
             us.reports.tell(Rechecked(job, generation, step, grain, digest))
         case TrainerFinished():
             if trainer.phase == "active":
-                trainer.phase = "finished"
+                trainer.finish()
                 us.reports.report()
         case _:
             assert_never(word)
@@ -160,8 +157,7 @@ def _says_of_world(us: Listener, trainer: Trainer, word: OfWorld, world: World) 
 def _trains(us: Listener, said: TrainerProgress) -> None:
     progress, place = progress_of(us.reports.job, said), us.place
     us.reports.trains(progress)
-    if place is not None and not place.settled and progress.committed > place.world.step:
-        place.settled = True
+    if place is not None and place.settles(progress.committed):
         us.look_again()
 
 

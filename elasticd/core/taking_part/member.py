@@ -122,10 +122,10 @@ class Member:
 
     def _end(self) -> None:
         if not self.ended:
-            self.ended = self.reports.silent = True
+            self.ended = True
             paused = self.record.state == "queued"
             self.part.end("job paused" if paused else f"job {self.record.state}")
-            self.reports.world = None
+            self.reports.close()
 
     def adopt(
         self, trainers: Sequence[AdoptedTrainer], reducers: Sequence[AdoptedReducer]

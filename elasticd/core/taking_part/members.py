@@ -52,7 +52,7 @@ class Members:
     def of(cls, ctx: Context, found: Found) -> Members:
         """As a daemon finds them when it starts."""
         leftovers = {left.child: left for left in found.leftovers}
-        ctx.children = max(leftovers, default=0)
+        ctx.took_over(leftovers)
         return cls(
             ctx,
             SpareReducers(ctx),
@@ -177,7 +177,7 @@ class Members:
             member.on_order(order, view.epoch, bound)
         elif self.adoption is not None and isinstance(order, OfPlace):
             # For a place that is taken up again once all children have said how they are.
-            self.adoption.later.append(e.Received(leader, order))
+            self.adoption.keep(e.Received(leader, order))
         elif isinstance(order, PullShards):
             # Nothing is taken up again yet: we are to be asked again.
             self.ctx.send(leader, order.undone("nothing of the job is here yet"))
@@ -236,10 +236,8 @@ class Members:
 
     def _make(self, record: JobRecord) -> Member:
         member = Member(self.ctx, record, self.reducers)
-        member.reports.stored = self.stored.get(record.id, ())
-        member.reports.world = self.worlds.get(record.id)
-        for reached in self.reached:
-            member.reports.recall(reached)
+        stored, world = self.stored.get(record.id, ()), self.worlds.get(record.id)
+        member.reports.recall(stored, world, self.reached)
         self.by_job[record.id] = member
         return member
 

@@ -88,6 +88,18 @@ class Place:
         if self._complete:
             self.reports.tell(Ready(self.world.job, self.generation))
 
+    def loaded(self) -> None:
+        """The trainer has the state from which the world starts."""
+        self.has_state = True
+        self.trainer.has_state(self.generation)
+        self.tell_if_ready()
+
+    def settles(self, committed: int) -> bool:
+        """Whether the world's first step is committed, just now."""
+        news = not self.settled and committed > self.world.step
+        self.settled = self.settled or news
+        return news
+
     def takes_from(self, held: Point | None) -> Wanted | None:
         """Where the state is that the trainer lacks, which holds ``held``; None: in the world's
         checkpoint."""
@@ -117,7 +129,7 @@ class Place:
                 self.reports.report()
             case Verdict(_, generation, exact, reason):
                 if not self.trainer.judged:
-                    self.trainer.judged = True
+                    self.trainer.judge()
                     self._say(TellVerdict(generation, exact, reason))
                     self.reports.report()
             case Hung(_, _, why, seconds):
