@@ -166,7 +166,7 @@ class Member:
 
     def on_ways(self, gather: bool) -> None:
         """Links changed: the leader chooses rings by them. With ``gather`` it is told of several at
-        once, unless our ring needs one that is dead."""
+        once, unless our engine needs one that is dead."""
         trouble = self.part.trouble()
         if not gather or trouble:
             self.reports.report()

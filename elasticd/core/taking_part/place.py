@@ -55,7 +55,7 @@ class Place:
     """A step is committed in this world: spares may take the processor from training now."""
 
     def adopt(self, reducer: AdoptedReducer | None) -> set[int]:
-        """Go on with the reducer that a daemon before this one has told to form our ring."""
+        """Go on with the reducer that a daemon before this one has told to join our group."""
         if self.engine is None:
             return set()
         if reducer is None:
@@ -75,7 +75,7 @@ class Place:
 
     @property
     def _complete(self) -> bool:
-        """Reducer in the ring, trainer in the world's state."""
+        """Reducer in the group, trainer in the world's state."""
         return self.has_state and (self.engine is None or self.engine.up)
 
     @property
@@ -84,7 +84,7 @@ class Place:
         return self._complete and not self.reports.faults
 
     def tell_if_ready(self) -> None:
-        """Tell the leader, if the reducer is in the ring and the state in place."""
+        """Tell the leader, if the reducer is in the group and the state in place."""
         if self._complete:
             self.reports.tell(Ready(self.world.job, self.generation))
 
@@ -183,7 +183,7 @@ class Place:
             self.tell_if_ready()
 
     def trouble(self) -> str:
-        """Why the ring can't go on although nothing has broken, or nothing."""
+        """Why the engine can't go on although nothing has broken, or nothing."""
         if self.engine is None or self.reports.faults:
             return ""
         return self.engine.trouble()
