@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from elasticd.core.words.children import ReducerBroken, ReducerFormed, ReducerHere
 from elasticd.core.words.records import World
+from elasticd.core.words.ring import AwaitListening, ContinueReducer, RingEffect, StopReducer
 from elasticd.types import Point
 
 from .process import Process
@@ -26,7 +27,7 @@ class Reducer(Process):
         super().__init__(host, child)
         self.ring: Ring | None = None
         self.rank = -1
-        self.listens = False
+        self.listens = self.awaited = False
         self.trainer: Trainer | None = None
         self.data_closed = False
         self.warm = self.formed = False
@@ -44,6 +45,17 @@ class Reducer(Process):
         if self.warm and self.world is None:
             self.host.reducer_ready(self)
 
+    def perform(self, effect: RingEffect) -> None:
+        match effect:
+            case AwaitListening():
+                self.awaited = True
+            case StopReducer():
+                self.stop()
+            case ContinueReducer():
+                self.go_on()
+            case _:
+                assert_never(effect)
+
     def form(self, world: World, rank: int) -> None:
         self.world = world
         self.later(self.chance("ring").uniform(0.002, 0.02), lambda: self._listen(world, rank))
@@ -52,7 +64,8 @@ class Reducer(Process):
         self.rank, self.ring = rank, ring_of(self.cluster, world)
         self.listens = True
         self.ring.places[rank] = self
-        self.host.reducer_listens(self)
+        if self.awaited:
+            self.host.reducer_listens(self)
         self.ring.look()
         if self.data_closed:
             self.close_data()

@@ -31,6 +31,14 @@ class Exactness:
         """Sums are rounded in another way from now on, or states differ and nobody knows why."""
         self.kept = False
 
+    def adopt(self, world: World) -> None:
+        """What earlier leaders have found."""
+        self.kept = world.exact
+
+    def judge_anew(self) -> None:
+        """Processes are fresh, or what was told may have been lost."""
+        self.judged.clear()
+
     def judge(self, world: World, statuses: Mapping[NodeId, MemberStatus]) -> None:
         """Tell the members whether their probes agree, before the first step of fresh processes."""
         fresh: Probes = []

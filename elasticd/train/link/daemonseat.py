@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import assert_never
 
 import mlx.core as mx
 import numpy as np
@@ -64,6 +65,8 @@ class DaemonSeat:
             case TrainerWorld() as world, fds:
                 self._reducer.open(world, fds)
                 return world
+            case _:
+                assert_never(taken)
 
     def check(self) -> None:
         with self.driver.turn() as protocol:

@@ -190,7 +190,8 @@ def put_together(plain: Any, tensors: Mapping[str, mx.array]) -> Any:
             path, dtype, shape = content
             data = np.frombuffer(np.array(tensors[path]).tobytes(), np.dtype(dtype)).reshape(shape)
             return data.copy() if kind == "numpy" else data[()]
-    raise MismatchError(f"the state holds an unknown kind of value: {kind!r}")
+        case _:
+            raise MismatchError(f"the state holds an unknown kind of value: {kind!r}")
 
 
 def walk(tree: Any) -> Iterator[mx.array]:
