@@ -289,7 +289,7 @@ def events(
 ) -> None:
     """Print what happened, one event a line, in local time.
 
-    With -f it prints new ones as they come, even if the daemon dies that it asked first.
+    With -f it goes on and prints new events as they come, even if the daemon that it asked dies.
 
     \b
     Example:
@@ -358,8 +358,9 @@ def resume(context: typer.Context, job: Job, home: Home = None, json: Json = Fal
 def drain(context: typer.Context, node: Node, home: Home = None, json: Json = False) -> None:
     """Let a node's ranks leave between two steps, and place no job on it.
 
-    No step is lost. The node stays a member of the cluster, and keeps what it has stored. If the
-    job can't do without a rank (world.min), that rank stays until another node can take its place.
+    Nothing trained is lost. The node stays a member of the cluster and keeps what it has stored. If
+    the job can't do without a rank (world.min), that rank stays until another node can take its
+    place.
 
     \b
     Example:

@@ -213,8 +213,8 @@ def prune(
 ) -> None:
     """Remove checkpoints on all nodes.
 
-    Without options, those go that the job's own settings don't keep. The newest consistent
-    checkpoint of each line always stays.
+    Without options it removes what the job's own settings don't keep. The newest consistent
+    checkpoint of each lineage always stays.
 
     \b
     Example:

@@ -59,6 +59,8 @@ class Disk:
     """Of each checkpoint, finished or not: which change of the disk was its last one."""
     change: int = 0
     full: bool = False
+    cramped: bool = False
+    """It has room for the journal and manifests, not for shards."""
     sync_seconds: float = 0.0
     """What a sync of the journal takes, besides what always is: a slow disk."""
     lies: bool = False
@@ -119,6 +121,10 @@ class Disk:
             recall.absorb(kind, record)
         return replace(recall.stable, reached=tuple(self.reached.values()))
 
+    @property
+    def takes_shards(self) -> bool:
+        return not (self.full or self.cramped)
+
     # --- shards -----------------------------------------------------------------------------------
 
     def write(
@@ -129,7 +135,7 @@ class Disk:
         Raises:
             DiskFull: nothing of them is there.
         """
-        if self.full:
+        if not self.takes_shards:
             self.refused.add((job, point.step, point.stamp))
             raise DiskFull("no space left on device")
         key = (job, point.step, point.stamp)

@@ -117,10 +117,11 @@ def convergence_seconds(cluster: Cluster) -> float:
     """After the last fault everything has to end in the time of the work that is left and of each
     patience that may still run out.
 
-    One node may have to do all the work, twice where the last checkpoint is all that is left. Each
-    node may have a trainer that hangs, and each be noticed only after the one before it; one that
-    hangs and is to load a state can't be told from one that loads. The rest is waited for once, or
-    twice where what it was waited for can fail again.
+    - The work: one node may have to do all of it, twice where only the last checkpoint is left.
+    - Hangs: each node may have a trainer that hangs, and each may be found only after the one
+      before. If one hung, a world may wait ``load_seconds`` (600) for it: while it is to load a
+      state, a leader can't tell a trainer that hangs from one that loads.
+    - The rest is waited for once, or twice where what it was waited for can fail again.
     """
     setup, timing = cluster.setup, cluster.setup.timing
     work = sum(

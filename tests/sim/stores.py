@@ -57,7 +57,7 @@ class Stores:
         def fetched() -> None:
             if self.host.boot != boot:
                 return
-            refused = self.host.disk.full
+            refused = not self.host.disk.takes_shards
             reason = self._copy_shards(
                 effect.job, effect.step, effect.stamp, effect.count, effect.shards, effect.sources
             )
@@ -80,7 +80,7 @@ class Stores:
         for index, size, digest in shards:
             if self.host.disk.file(key, count, index) == (size, digest):
                 continue
-            if self.host.disk.full:
+            if not self.host.disk.takes_shards:
                 self.host.disk.refused.add(key)
                 return "no space left on device"
             for node in sources[index]:

@@ -58,16 +58,17 @@ class Writer:
     def _after(self, least: float, most: float, action: Callable[[], None]) -> None:
         self._trainer.later(self._chance.uniform(least, most), action)
 
-    def _write(self, task: Task) -> None:
+    def _write(self, task: Task, again: bool = False) -> None:
         disk, job = self._trainer.host.disk, self._trainer.job
         try:
             disk.write(job, task.point, task.count, task.indices, task.spoilt)
         except DiskFull as error:
-            self._skip(task, str(error), refused=True)
+            if not again:  # the reason is the same as before
+                self._skip(task, str(error), refused=True)
             self._busy = task.must
             if task.must:
                 # Nobody else will write it: it is tried again until there is room.
-                self._trainer.later(_REWRITE_SECONDS, lambda: self._write(task))
+                self._trainer.later(_REWRITE_SECONDS, lambda: self._write(task, again=True))
             return
         slow = disk.sync_seconds
         self._after(slow + 0.005, slow + 0.1, lambda: self._sync(task))

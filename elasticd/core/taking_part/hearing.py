@@ -103,7 +103,7 @@ def _says(us: Listener, trainer: Trainer, word: FromChild) -> None:
             text = f"step {word.step} was not written here: {word.reason}"
             counter = word.generation.counter
             us.ctx.emit("checkpoint_skipped", text, job, counter, step=word.step)
-            us.reports.tell(failure_for_leader(job, word))
+            us.reports.skips(failure_for_leader(job, word))
         case (
             TrainerLoaded() | TrainerLends() | TrainerSpoilt() | TrainerUnloaded()
             | TrainerProgress() | TrainerLostReducer() | TrainerOutOfMemory()

@@ -12,10 +12,10 @@ from elasticd.core.taking_part.trainers import Ending
 from elasticd.core.words.effects import Reached
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import World
-from elasticd.core.words.shards import ShardsWritten
+from elasticd.core.words.shards import ShardsFailed, ShardsWritten
 from elasticd.core.words.worlds import Fault, MemberStatus, Progress
 from elasticd.recovery.faults import RING_FAULTS
-from elasticd.types import JobId, Lineage, NodeId, Sign, Tag
+from elasticd.types import JobId, Lineage, NodeId, Sign, Stamp, Tag
 
 _KEPT_REPORTS = 4
 """Shards of this many states are told again to a new leader, which may have to finish the work."""
@@ -40,6 +40,8 @@ class Reports:
     committed: int = 0
     progress: Progress | None = None
     written: list[ShardsWritten] = field(default_factory=list)
+    skipped: list[ShardsFailed] = field(default_factory=list)
+    """What this member has not written in that world: a leader that doesn't know waits for it."""
     stored: tuple[Stored, ...] = ()
     ways_at: float = inf
     """When the leader is to be told of links that changed."""
@@ -50,6 +52,8 @@ class Reports:
         """A new view: tell its leader all we know."""
         self.leader, self.epoch = epoch.leader, epoch
         self.report()
+        for skipped in self.skipped:
+            self.tell(skipped)
         for written in self.written:
             self.tell(written)
         if trains and self.progress is not None:
@@ -99,7 +103,7 @@ class Reports:
 
     def enter(self, world: World) -> None:
         """The member is in a newer world, in which nothing speaks against it yet."""
-        self.world, self.faults, self.broken_at = world, [], -inf
+        self.world, self.faults, self.skipped, self.broken_at = world, [], [], -inf
         self.progress = None
         self.committed = world.step if world.goes_back else max(self.committed, world.step)
 
@@ -121,7 +125,14 @@ class Reports:
         """Shards are durable here; of the same ones nothing else is any more."""
         others = [old for old in self.written if not _replaces(written, old)]
         self.written = [*others[1 - _KEPT_REPORTS :], written]
+        self.skipped = [old for old in self.skipped if _state(old) != _state(written)]
         self.tell(written)
+
+    def skips(self, skipped: ShardsFailed) -> None:
+        """Shards of a checkpoint are not written here."""
+        others = [old for old in self.skipped if _state(old) != _state(skipped)]
+        self.skipped = [*others[1 - _KEPT_REPORTS :], skipped]
+        self.tell(skipped)
 
     def on_stored(self, stored: tuple[Stored, ...]) -> None:
         """What is on this node's disk has changed."""
@@ -133,9 +144,12 @@ class Reports:
         self.report()
 
 
+def _state(said: ShardsWritten | ShardsFailed) -> tuple[Lineage, int, Stamp, int]:
+    return said.lineage, said.step, said.stamp, said.count
+
+
 def _replaces(new: ShardsWritten, old: ShardsWritten) -> bool:
     """Whether the files that ``old`` tells of are now those of ``new``."""
-    state = (new.lineage, new.step, new.stamp, new.count)
-    if (old.lineage, old.step, old.stamp, old.count) != state:
+    if _state(old) != _state(new):
         return False
     return {index for index, _, _ in old.shards} <= {index for index, _, _ in new.shards}

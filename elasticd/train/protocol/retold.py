@@ -1,18 +1,21 @@
 """What of a trainer's words is said again to a daemon that was restarted.
 
 A frame that the old daemon had not read yet died with it. So whatever still matters is kept, and
-repeated behind ``here``, the first word to the new one.
+repeated behind ``here``, the first word to the new one. What the old daemon did hear is repeated as
+well: nobody can tell which it was.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from typing import assert_never
 
 from elasticd.core.words import children as w
-from elasticd.types import Tag
+from elasticd.types import Lineage, Stamp, Tag
 
 _KEPT_REPORTS = 4
-"""Shards of this many states are told again; older ones are of no use any more."""
+"""What became of the shards of this many states is told again; older ones are of no use any
+more."""
 
 
 class Retold:
@@ -29,6 +32,7 @@ class Retold:
         self._finished: w.TrainerFinished | None = None
         self._digest: w.TrainerDigest | None = None
         self._shards: deque[w.TrainerWrote] = deque(maxlen=_KEPT_REPORTS)
+        self._skipped: deque[w.TrainerSkipped] = deque(maxlen=_KEPT_REPORTS)
 
     def said(self, word: w.FromTrainer) -> None:
         """Keep what is to be repeated."""
@@ -47,17 +51,33 @@ class Retold:
                 self._digest = word
             case w.TrainerWrote():
                 self._shards.append(word)
+                for late in [s for s in self._skipped if _state(s) == _state(word)]:
+                    self._skipped.remove(late)
+            case w.TrainerSkipped():
+                self._skipped.append(word)  # else the leader waits for these shards
             case w.TrainerLostReducer() | w.TrainerOutOfMemory() | w.TrainerRefused():
                 self._gone = word  # ways of leaving a world that the leader must hear of
-            case w.TrainerNotFinite(policy="restore"):
-                self._gone = word
+            case w.TrainerNotFinite(policy=policy):
+                if policy == "restore":
+                    self._gone = word
+            case w.TrainerLends() | w.TrainerPrepared():
+                pass  # the view that follows the daemon's return begins growth again
+            case w.TrainerSpoilt() | w.TrainerUnloaded():
+                pass  # said while a world forms, which ends with that view
+            case w.TrainerHolds() | w.TrainerExported() | w.TrainerNotExported():
+                pass  # who asked has gone, and whoever still wants to know asks again
+            case w.TrainerRechecked():
+                pass  # a sample: one that is lost is one check fewer, and nobody waits for it
+            case w.TrainerProgress() | w.TrainerHere():
+                pass  # made anew
             case _:
-                pass
+                assert_never(word)
 
     def given(self, generation: Tag, holds_state: bool) -> None:
         """The daemon gave us a world, for which the state is in place or will be brought."""
         self._given, self._used = generation, True
         self._gone = self._finished = None
+        self._skipped.clear()  # nobody waits for shards of an older world
         if holds_state:
             self._entered = generation
 
@@ -89,5 +109,17 @@ class Retold:
             judged=self._judged,
             released=self._released,
         )
-        repeated = (progress, self._probe, *self._shards, self._digest, self._finished, self._gone)
+        repeated = (
+            progress,
+            self._probe,
+            *self._skipped,
+            *self._shards,
+            self._digest,
+            self._finished,
+            self._gone,
+        )
         return [here, *(word for word in repeated if word is not None)]
+
+
+def _state(word: w.TrainerWrote | w.TrainerSkipped) -> tuple[Tag, Lineage, int, Stamp]:
+    return word.generation, word.lineage, word.step, word.stamp

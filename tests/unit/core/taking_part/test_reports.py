@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from elasticd.core.context import Context
 from elasticd.core.taking_part.reports import Reports
-from elasticd.core.words.shards import ShardsWritten
+from elasticd.core.words.shards import ShardsFailed, ShardsWritten
 from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag
 
 ODD = ShardsWritten(
@@ -40,3 +40,19 @@ def test_other_files_and_other_states_are_told_beside_it() -> None:
     for written in (one, other, later, cut):
         made.wrote(written)
     assert made.written == [one, other, later, cut]
+
+
+def test_what_was_not_written_is_kept_until_it_is() -> None:
+    """A leader that comes later would wait for it."""
+    made = reports()
+    late, full = (
+        ShardsFailed(
+            ODD.job, ODD.generation, ODD.lineage, step, ODD.stamp, ODD.count, why, bool(why)
+        )
+        for step, why in ((3, ""), (ODD.step, "no room"))
+    )
+    for failed in (late, full, full):
+        made.skips(failed)
+    assert made.skipped == [late, full]
+    made.wrote(ODD)
+    assert made.skipped == [late]

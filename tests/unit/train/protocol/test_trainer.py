@@ -422,3 +422,19 @@ def test_of_shards_the_last_four_reports_are_told_again() -> None:
     for report in reports:
         protocol.say(report)
     assert protocol.introduce(FIGURES)[1:] == reports[2:]
+
+
+def test_shards_that_were_not_written_are_told_of_again_until_they_are() -> None:
+    protocol = Protocol()
+    enter(protocol, world(1))
+    named = (tag(1), START.lineage, 5, Stamp("s"), 1)
+    other = w.TrainerSkipped(tag(1), START.lineage, 4, Stamp("r"), 1, "late", False)
+    full = w.TrainerSkipped(*named, "no room", True)
+    wrote = w.TrainerWrote(*named, (), "", "", 0.0, 0.0)
+    protocol.say(other)
+    protocol.say(full)
+    assert protocol.introduce(FIGURES)[2:] == [other, full]
+    protocol.say(wrote)
+    assert protocol.introduce(FIGURES)[2:] == [other, wrote]
+    enter(protocol, world(2))
+    assert other not in protocol.introduce(FIGURES)
