@@ -288,7 +288,7 @@ class Host:
                 self.stores.fetch_state(effect)
             case e.PrepareState():
                 self.stores.prepare_state(effect)
-            case ring.AwaitListening() | ring.StopReducer() | ring.ContinueReducer():
+            case ring.StopReducer() | ring.ContinueReducer():
                 if effect.child in self.children:
                     self._reducer(effect.child).perform(effect)
             case _:

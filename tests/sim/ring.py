@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from elasticd.core.words.children import ReducerBroken, ReducerFormed, ReducerHere
 from elasticd.core.words.records import World
-from elasticd.core.words.ring import AwaitListening, ContinueReducer, RingEffect, StopReducer
+from elasticd.core.words.ring import ContinueReducer, RingEffect, StopReducer
 from elasticd.types import Point
 
 from .process import Process
@@ -27,7 +27,7 @@ class Reducer(Process):
         super().__init__(host, child)
         self.ring: Ring | None = None
         self.rank = -1
-        self.listens = self.awaited = False
+        self.listens = False
         self.trainer: Trainer | None = None
         self.data_closed = False
         self.warm = self.formed = False
@@ -47,8 +47,6 @@ class Reducer(Process):
 
     def perform(self, effect: RingEffect) -> None:
         match effect:
-            case AwaitListening():
-                self.awaited = True
             case StopReducer():
                 self.stop()
             case ContinueReducer():
@@ -64,8 +62,7 @@ class Reducer(Process):
         self.rank, self.ring = rank, ring_of(self.cluster, world)
         self.listens = True
         self.ring.places[rank] = self
-        if self.awaited:
-            self.host.reducer_listens(self)
+        self.host.reducer_listens(self)
         self.ring.look()
         if self.data_closed:
             self.close_data()

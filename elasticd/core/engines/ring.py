@@ -25,7 +25,6 @@ from elasticd.core.words.effects import ChildId, FormReducer
 from elasticd.core.words.engines import EngineEvent, EngineToLeader, EngineToMember
 from elasticd.core.words.records import World
 from elasticd.core.words.ring import (
-    AwaitListening,
     Continue,
     ContinueReducer,
     FormRing,
@@ -95,7 +94,6 @@ class RingMember:
         size, hosts = len(world.members), world.hosts
         order = FormRing(world.generation, rank, size, hosts, self.reduction)
         self.ctx.do(FormReducer(self.child, world, rank, order))
-        self.ctx.do(AwaitListening(self.child, hosts[rank]))
 
     def on_word(self, word: EngineToMember) -> None:
         if not isinstance(word, RingToMember):

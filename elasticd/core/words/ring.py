@@ -53,16 +53,9 @@ class FormRing:
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitListening:
-    """Say so when the reducer listens at ``host``, an address and port: while the ring comes up it
-    can't say anything itself."""
-
-    child: int
-    host: str
-
-
-@dataclass(frozen=True, slots=True)
 class ReducerListens:
+    """A reducer that was told to form a ring does: while that comes up it can't say so itself."""
+
     child: int
 
 
@@ -82,5 +75,5 @@ class ContinueReducer:
 
 RingToLeader = Listening
 RingToMember = Go | Continue
-RingEffect = AwaitListening | StopReducer | ContinueReducer
+RingEffect = StopReducer | ContinueReducer
 RingEvent = ReducerListens

@@ -186,6 +186,7 @@ class Children:
         one.ring = effect.world, effect.rank
         one.child.send(TO_REDUCER.encode(effect.order), path.fds())
         self._paths.close(effect.reducer)
+        self.engines.ordered(one, effect.order)
 
     def _show_log(self, one: RunningChild) -> None:
         if (shown := show_log(one.log.path)) is not None:

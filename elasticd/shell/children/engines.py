@@ -10,7 +10,7 @@ from typing import Any, assert_never
 
 from elasticd.core.words import effects as e
 from elasticd.core.words import ring
-from elasticd.core.words.engines import EngineEffect
+from elasticd.core.words.engines import EngineEffect, EngineOrder
 from elasticd.ipc.listening import is_listening
 from elasticd.shell.children.running import RunningChild
 
@@ -34,11 +34,14 @@ class Engines:
                 one.child.kill(signal.SIGSTOP)
             case ring.ContinueReducer():
                 one.child.kill(signal.SIGCONT)
-            case ring.AwaitListening(_, host):
-                if one.ring is not None:
-                    self.do(self._await_listening(one, int(host.rpartition(":")[2])))
             case _:
                 assert_never(effect)
+
+    def ordered(self, one: RunningChild, order: EngineOrder) -> None:
+        """A reducer was told of its world."""
+        if isinstance(order, ring.FormRing):
+            port = int(order.hosts[order.rank].rpartition(":")[2])
+            self.do(self._await_listening(one, port))
 
     async def _await_listening(self, one: RunningChild, port: int) -> None:
         """Poll its sockets: while the ring comes up it holds its GIL and can't tell us."""
