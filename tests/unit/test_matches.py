@@ -14,7 +14,6 @@ FOLDERS = ("elasticd", "recovery", "checkpoints", "systemd-like", "launchd")
 OPEN = {
     "elasticd/ignore.py": "parts of a pattern that somebody has written",
     "elasticd/settings/toml_lines.py": "letters of a file",
-    "elasticd/shell/assembly/talk.py": "names of frames as they come from a socket",
     "elasticd/shell/storage/eventlog.py": "whatever an event's field holds",
     "elasticd/train/states/trees.py": "names of kinds as they come from a file",
     "recovery/faults.py": "signs, of which a later version may know more",
