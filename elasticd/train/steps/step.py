@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, assert_never
 
 from mlx.utils import tree_map
 
@@ -128,8 +128,10 @@ class Step:
                         self._late = True
                         self._gradients = self._runner.zero_gradients()
                         return
-                    case reduced:
+                    case Reduced() as reduced:
                         return self._take(reduced)
+                    case answer:
+                        assert_never(answer)
 
     def _take(self, reduced: Reduced) -> None:
         self._reduced = reduced
