@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -73,6 +73,18 @@ class Reach:
     deaf: set[NodeId] = field(default_factory=set)
     """Nodes that are not heard directly but live."""
 
+    def learn(self, node: NodeId, paths: tuple[Path, ...]) -> None:
+        """How a node is reached now."""
+        self.paths[node] = paths
+
+    def lost(self, node: NodeId) -> None:
+        """A node is heard only through others now."""
+        self.deaf.add(node)
+
+    def hears(self, node: NodeId) -> None:
+        """A node is heard directly, or it is another run of it."""
+        self.deaf.discard(node)
+
     def ways(self) -> tuple[Path, ...]:
         """What this node can say of the links to others."""
         known = {**self.paths, **{n: (Path(n, "*", False),) for n in self.deaf}}
@@ -125,6 +137,14 @@ class Context:
     heard: dict[JobId, Tag] = field(default_factory=dict)
     """The newest world of each job that this node has heard of."""
 
+    def begin(self, now: float, wall: float) -> None:
+        """An event has come."""
+        self.now, self.wall, self.effects = now, wall, []
+
+    def next_message(self) -> Message:
+        """What this node has said to itself."""
+        return self.inbox.popleft()
+
     def send(self, to: NodeId, message: Message) -> None:
         if to == self.me:
             self.inbox.append(message)
@@ -153,8 +173,21 @@ class Context:
     def saw(self, counter: int) -> None:
         self.counter = max(self.counter, counter)
 
+    def next_tag(self) -> Tag:
+        """For a view or world of ours, above all that were seen."""
+        self.counter += 1
+        return Tag(self.counter, self.me, self.nonce())
+
+    def mind_the_absent(self) -> None:
+        """Trainers that are cut off may run on for a while."""
+        self.quiet_at = self.now + self.timing.outlive_seconds
+
     def hear(self, job: JobId, generation: Tag) -> None:
         self.heard[job] = max(self.heard.get(job, NO_TAG), generation)
+
+    def took_over(self, children: Iterable[int]) -> None:
+        """These numbers are given already."""
+        self.children = max(children, default=0)
 
     def next_child(self) -> int:
         self.children += 1

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
+from typing import assert_never
 
 from elasticd.core.membership.links import ASK_SECONDS, SELDOM_ASK_SECONDS, Links
 from elasticd.core.membership.sessions import Session
@@ -22,7 +23,7 @@ from elasticd.core.node import Node
 from elasticd.core.words import effects as e
 from elasticd.core.words.frames import Frame, decode_frame, encode_frame
 from elasticd.core.words.messages import Message
-from elasticd.core.words.views import Carry, Probe, Vouch
+from elasticd.core.words.views import Carry, OfLinks, Probe, Vouch
 from elasticd.errors import ProtocolError
 from elasticd.types import NodeId
 
@@ -60,6 +61,8 @@ class Endpoint:
         return effects
 
     def _take_in(self, now: float, event: e.Inward) -> list[e.Outward]:
+        if isinstance(event, e.ToNode):
+            return self._feed(now, event)
         match event:
             case e.PeerUp():
                 return self._peer_up(now, event)
@@ -71,7 +74,7 @@ class Endpoint:
                 effects = self._overdue(now)
                 return effects + self._feed(now, event) if now >= self._node_deadline else effects
             case _:
-                return self._feed(now, event)
+                assert_never(event)
 
     def next_deadline(self) -> float:
         self._due = min(self._node_deadline, self._alarms.next())
@@ -110,8 +113,8 @@ class Endpoint:
         session = self.sessions.get(node)
         if session is None or session.boot != boot:
             session = self.sessions[node] = Session(self.node.boot, boot)
-            self.links.links.pop(node, None)
-            self.node.ctx.reach.deaf.discard(node)
+            self.links.drop(node)
+            self.node.ctx.reach.hears(node)
         return session
 
     # --- frames that come -------------------------------------------------------------------------
@@ -127,6 +130,9 @@ class Endpoint:
             self.links.heard(node, now)
         effects: list[e.Outward] = []
         for message in self._take(now, node, session, frame, effects):
+            if not isinstance(message, OfLinks):
+                effects += self._feed(now, e.Received(node, message))
+                continue
             match message:
                 case Probe(about):
                     effects += self._answer(now, node, about)
@@ -135,7 +141,7 @@ class Endpoint:
                 case Carry():
                     effects += self._carried(now, node, message)
                 case _:
-                    effects += self._feed(now, e.Received(node, message))
+                    assert_never(message)
         return effects
 
     def _take(
@@ -163,15 +169,15 @@ class Endpoint:
             link = self.links.of(node)
             if link.lost_at is not None and not self.links.deaf(node, now):
                 seconds = now - link.lost_at
-                link.lost_at = link.via = None
-                self.node.ctx.reach.deaf.discard(node)
+                self.links.proved(node)
+                self.node.ctx.reach.hears(node)
                 self.node.liveness.rewired()
                 effects += self._tell_ways(now)
                 why = f"{node} is heard directly again; for {seconds:.1f} s it was not"
                 effects.append(e.Emit(None, "link_returned", why, None, {"culprit": node}))
             if self._vigil.wanted(node) and self.links.due(node, now):
                 known = node in self.node.liveness.peers
-                link.ask_at = now + (ASK_SECONDS if known else SELDOM_ASK_SECONDS)
+                self.links.asked(node, now, ASK_SECONDS if known else SELDOM_ASK_SECONDS)
                 for helper in self.links.helpers(node, now, self._vigil.third(node)):
                     effects += self._say(now, helper, Probe(node))
         return effects
@@ -187,15 +193,12 @@ class Endpoint:
         node, session = vouch.node, self.sessions.get(vouch.node)
         if session is None or not self.links.doubtful(node, now):
             return []
-        link = self.links.of(node)
         self._vigil.hurry()
         if vouch.age_seconds is None or vouch.boot != session.boot:
-            link.denials[helper] = now
+            self.links.denied(node, helper, now)
             self.node.liveness.hearsay(node, self.links.evidence(node, now))
             return []
-        link.denials.pop(helper, None)
-        if link.via is None or not self.links.relayed(node, now):
-            link.via = helper
+        self.links.vouched(node, helper, now)
         again = [] if session.connected else session.up(now)
         return self._frames(now, node, [*again, session.bare()])
 
@@ -228,20 +231,17 @@ class Endpoint:
             up = e.PeerUp(node, session.boot, address, session.restarts)
             effects += self._feed(now, up)
         for message in self._take(now, node, session, frame, effects):
-            if not isinstance(message, Probe | Vouch | Carry):
+            if not isinstance(message, OfLinks):
                 effects += self._feed(now, e.Received(node, message))
         return effects
 
     def _note_loss(self, now: float, node: NodeId, carrier: NodeId) -> list[e.Outward]:
         """The link is dead and the node is not: the first frame that came another way proves it."""
-        link = self.links.of(node)
-        if link.lost_at is not None or not self.links.doubtful(node, now):
+        if self.links.of(node).lost_at is not None or not self.links.doubtful(node, now):
             return []
-        link.lost_at = now
-        link.losses += 1
-        self.node.ctx.reach.deaf.add(node)
+        sign = self.links.lost(node, now)
+        self.node.ctx.reach.lost(node)
         self.node.liveness.rewired()
-        sign = f"{now - link.heard_at:.1f} s of silence" if link.up else link.down_reason
         why = f"{node} is not heard directly ({sign}), but through {carrier}: the link is lost"
         fields = {"culprit": node, "via": carrier, "evidence": sign}
         return [e.Emit(None, "link_lost", why, None, fields), *self._tell_ways(now)]

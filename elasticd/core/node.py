@@ -23,7 +23,7 @@ from elasticd.core.leading.herald import Herald
 from elasticd.core.membership.liveness import Liveness
 from elasticd.core.membership.views import Membership
 from elasticd.core.membership.votes import Votes
-from elasticd.core.taking_part.members import Members
+from elasticd.core.taking_part.members import Members, OfNode
 from elasticd.core.words import effects as e
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import JobRecord, World
@@ -38,23 +38,21 @@ from elasticd.core.words.tables import (
     Summary,
 )
 from elasticd.core.words.views import (
-    Carry,
     Heartbeat,
     Leaving,
     Missing,
     Obituary,
+    OfLinks,
     OfViews,
-    Probe,
     ViewAck,
     ViewForm,
     ViewNack,
     ViewPropose,
-    Vouch,
 )
 from elasticd.core.words.worlds import ToLeader, ToMember
 from elasticd.errors import ElasticdError
 from elasticd.recovery.regroup import check_shares
-from elasticd.types import JobId, NodeId, Tag
+from elasticd.types import NO_TAG, JobId, NodeId, Tag
 
 _EVENTS_PER_INSTANT = 10_000
 """More messages than this from one event means that two parts talk in circles."""
@@ -103,15 +101,14 @@ class Node:
             self.ctx.hear(heard.job, heard.generation)
         configured = who.expected_peers + 1
         votes = Votes.of(self.ctx, configured, stable.born, stable.formed, stable.attempts)
-        self.views = Membership(self.ctx, votes, who.expected_peers)
-        if stable.promised is not None:
-            self.views.promised = stable.promised
+        promised = stable.promised or NO_TAG
+        self.views = Membership(self.ctx, votes, who.expected_peers, promised)
         self.members = Members.of(self.ctx, found)
-        self.jobs = JobTable(self.ctx, self._near, self._view_members)
-        self.jobs.records = {record.id: record for record in stable.records}
+        records = {record.id: record for record in stable.records}
+        self.jobs = JobTable(self.ctx, self._near, self._view_members, records)
         living = self.views.liveness.living
-        self.nodes = NodeTable(self.ctx, living, self._view_members, self._near_members)
-        self.nodes.records = {record.node: record for record in stable.nodes}
+        known = {record.node: record for record in stable.nodes}
+        self.nodes = NodeTable(self.ctx, living, self._view_members, self._near_members, known)
         self.drivers = Drivers(self.ctx, self.jobs, self.nodes.unwanted)
         self.summaries: dict[JobId, dict[str, Any]] = {}
         self.followed: Tag | None = None
@@ -143,14 +140,14 @@ class Node:
     def step(self, now: float, event: e.Event) -> list[e.Effect]:
         """Take in one event and return what is to be done, in order."""
         ctx = self.ctx
-        ctx.now, ctx.wall, ctx.effects = now, self._wall(), []
+        ctx.begin(now, self._wall())
         if self.views.wake(self.liveness.detector.running(now, self.due)):
             self._park()
         self.due = inf
         self._take(event)
         for _ in range(_EVENTS_PER_INSTANT):
             if ctx.inbox:
-                self._receive(self.me, ctx.inbox.popleft())
+                self._receive(self.me, ctx.next_message())
                 continue
             self._settle()
             if not ctx.inbox:
@@ -182,8 +179,10 @@ class Node:
     # --- events -----------------------------------------------------------------------------------
 
     def _take(self, event: e.Event) -> None:
-        adoption = self.members.adoption
-        if adoption is not None and adoption.take(event):
+        if self.members.put_off(event):
+            return
+        if isinstance(event, OfNode):
+            self.members.on_event(event, self.views.view)
             return
         match event:
             case e.Tick():
@@ -199,7 +198,7 @@ class Node:
             case e.Stay():
                 self.views.stay()
             case e.Paths(node, paths):
-                self.ctx.reach.paths[node] = paths
+                self.ctx.reach.learn(node, paths)
                 self.members.on_ways(gather=self.liveness.circle.sparse)
             case e.Received(node, message):
                 self.liveness.heard(node)
@@ -213,12 +212,12 @@ class Node:
             case e.Drain(request, node, draining):
                 self.nodes.drain(request, node, draining)
             case e.Depart():
-                self.nodes.departing.add(self.me)
+                self.nodes.depart(self.me)
                 for node in self._view_members():
                     if node != self.me:
                         self.ctx.send(node, Departing())
             case _:
-                self.members.on_event(event, self.views.view)
+                assert_never(event)
 
     def _witness(self) -> None:
         """A ring that broke just now speaks against every suspect that is in the same world."""
@@ -246,7 +245,7 @@ class Node:
             view = self.views.view
             if view is not None and node == view.leader:
                 self.members.on_order(node, message, view, bool(self.views.bound))
-        elif isinstance(message, Probe | Vouch | Carry):
+        elif isinstance(message, OfLinks):
             raise InvariantError(f"{type(message).__name__} is the endpoint's")
         else:
             assert_never(message)
@@ -285,7 +284,7 @@ class Node:
             case NodesKept(names):
                 self.nodes.on_kept(node, names)
             case Departing():
-                self.nodes.departing.add(node)
+                self.nodes.depart(node)
             case Summary(job, fields):
                 self.summaries[job] = fields
             case _:
@@ -308,11 +307,11 @@ class Node:
             if kept_lead:
                 self.drivers.on_view(view, reborn, self.liveness.following.missed)
         if not kept_lead:
-            self.drivers.by_job.clear()
+            self.drivers.drop()
         self.jobs.share([n for n in self._near_members() if n != self.me])
         self._park()
         self.nodes.share([n for n in self._near_members() if n != self.me])
-        self.nodes.departing &= {self.me, *view.members} - set(reborn)
+        self.nodes.follow(view.members, reborn)
         self._schedule()
         self.members.follow(view)
 
@@ -320,9 +319,9 @@ class Node:
         """Where nothing may train nobody drives a job, and every world is left at once."""
         if self.views.view is None:
             self.followed = None
-            self.drivers.by_job.clear()
+            self.drivers.drop()
         if parked := self.views.parked:
-            self.drivers.by_job.clear()
+            self.drivers.drop()
             if not self.views.starting:
                 self.members.suspend(parked)
 
@@ -351,12 +350,10 @@ class Node:
 
     def _maybe_adopt(self) -> None:
         """Go on with the children of the daemon before us once all have said how they are."""
-        adoption = self.members.adoption
-        if adoption is None or not adoption.complete:
+        later = self.members.take_over(self.records)
+        if later is None:
             return
-        self.members.adoption = None
-        self.members.adopt(adoption, self.records)
-        for event in adoption.later:
+        for event in later:
             self._take(event)
         if self.views.view is not None:
             self.members.follow(self.views.view)

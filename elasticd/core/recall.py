@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, assert_never
 
 from elasticd.core.words.records import Heard, JobRecord, NodeRecord, View, World
 from elasticd.core.words.stable import Stable
 from elasticd.types import NO_TAG, JobId, Tag
 
+Record = View | JobRecord | World | Heard | NodeRecord
 KINDS: dict[str, type] = {
     "view_attempt": View,
     "view_formed": View,
@@ -52,7 +53,7 @@ class Recall:
         """The records that still count: as good as all that were taken in."""
         return [(kind, record) for (kind, _), record in self._latest.items()]
 
-    def absorb(self, kind: str, record: Any) -> None:
+    def absorb(self, kind: str, record: Record) -> None:
         key = ""
         match record:
             case View():
@@ -70,6 +71,8 @@ class Recall:
                 known = self._jobs.get(record.id)
                 record = record if known is None else known.merged(record)
                 self._jobs[record.id] = record
+            case _:
+                assert_never(record)
         self._latest.pop((kind, key), None)
         self._latest[kind, key] = record
 

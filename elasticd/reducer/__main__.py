@@ -31,7 +31,7 @@ def main() -> int:
     if received is None:
         return 0
     order, fds = w.TO_REDUCER.decode(received[0]), received[1]
-    assert isinstance(order, w.FormRing), order  # nothing else is said to a reducer but "alive"
+    assert not isinstance(order, w.Alive), order  # which is all that is said to a reducer besides
     state.generation = order.generation
     threading.Thread(target=_listen, args=(messages,), name="daemon", daemon=True).start()
     try:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
+from typing import assert_never
 
 import mlx.core as mx
 
-from elasticd.core.words.children import FormRing
+from elasticd.core.words.engines import EngineOrder
+from elasticd.core.words.ring import FormRing
 from elasticd.errors import ProtocolError
 from elasticd.ipc.memory import SLOT_BYTES, SharedMemory
 from elasticd.ipc.plan import GATHERED_FLOATS
 from elasticd.ipc.records import generation_hash
-from elasticd.reducer.ring import MAX_SIZE, join_ring
+from elasticd.reducer.ring import join_ring
 from elasticd.reducer.serve import Server
 
 
-def form(order: FormRing, fds: Sequence[int]) -> Server:
-    """Do what ``order`` says; returns when the ring is up and proven.
+def form(order: EngineOrder, fds: Sequence[int]) -> Server:
+    """Do what ``order`` says; returns when the group is up and proven.
 
     Args:
         order: the daemon's.
@@ -26,15 +28,12 @@ def form(order: FormRing, fds: Sequence[int]) -> Server:
 
     Raises:
         ProtocolError: the order cannot be used, or a rank belongs to another generation.
-        RuntimeError: the ring did not come up.
+        RuntimeError: the group did not come up.
         OSError: a descriptor is of the wrong kind.
     """
-    rank, hosts, reduction = order.rank, order.hosts, order.reduction
     if len(fds) != 2:
         raise ProtocolError(f"{len(fds)} descriptors form no world")
     memory_fd, socket_fd = fds
-    if not 0 <= rank < len(hosts) or not 2 <= len(hosts) <= MAX_SIZE:
-        raise ProtocolError(f"rank {rank} of {len(hosts)} forms no world")
     memory = SharedMemory(memory_fd)
     os.close(memory_fd)
     connection = socket.socket(fileno=socket_fd)
@@ -42,8 +41,17 @@ def form(order: FormRing, fds: Sequence[int]) -> Server:
     mx.set_default_device(mx.cpu)
     # Enough to reuse the buffers of two collectives, no more: a reducer should stay small.
     mx.set_cache_limit(2 * (SLOT_BYTES + 4 * GATHERED_FLOATS))
-    group = join_ring(rank, hosts)
+    group = _join(order)
     generation = generation_hash(order.generation)
-    server = Server(group, generation, reduction, memory, connection)
+    server = Server(group, generation, order.reduction, memory, connection)
     server.prove()
     return server
+
+
+def _join(order: EngineOrder) -> mx.distributed.Group:
+    """In the way of the backend that the order is for."""
+    match order:
+        case FormRing():
+            return join_ring(order.rank, order.hosts)
+        case _:
+            assert_never(order)

@@ -28,8 +28,11 @@ def join_ring(rank: int, hosts: Sequence[str]) -> mx.distributed.Group:
     """Bring up this process's only group; holds the interpreter's lock until the ring is up.
 
     Raises:
+        ProtocolError: there is no such rank, or no such ring.
         RuntimeError: it could not be brought up.
     """
+    if not 0 <= rank < len(hosts) or not 2 <= len(hosts) <= MAX_SIZE:
+        raise ProtocolError(f"rank {rank} of {len(hosts)} forms no world")
     # A file without a name: a reducer may be killed at any instant and must leave nothing behind.
     with tempfile.TemporaryFile() as file:
         file.write(json.dumps([[host] for host in hosts]).encode())

@@ -100,7 +100,9 @@ class AloneSeat:
     def adopt(self, point: Point) -> None:
         pass
 
-    def hold(self, snapshot: Snapshot, *, loaded: bool = False) -> None:
+    def hold(
+        self, snapshot: Snapshot, update: Update | None = None, *, loaded: bool = False
+    ) -> None:
         pass
 
     def begin_update(self) -> None:
@@ -121,7 +123,10 @@ class AloneSeat:
     def keeps_updates(self) -> bool:
         return False
 
-    def replays(self, *, gives: bool, takes: bool) -> None:
+    def owes_update(self) -> bool:
+        return False
+
+    def replays(self, takes: bool) -> None:
         pass
 
     def end_update(self, point: Point, loss: float | None, update: Update | None) -> None:

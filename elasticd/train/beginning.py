@@ -29,8 +29,8 @@ HASHED = (
 )
 _REPEATED = frozenset(
     (
-        "Path", "str", "os.path.dirname", "os.path.abspath", "os.path.join", "os.environ.setdefault",
-        "os.environ.get", "sys.path.append", "sys.path.insert", "warnings.filterwarnings",
+        "Path", "str", "os.path.dirname", "os.path.abspath", "os.path.join", "os.environ.get",
+        "os.environ.setdefault", "sys.path.append", "sys.path.insert", "warnings.filterwarnings",
         "warnings.simplefilter", "logging.basicConfig", "logging.getLogger",
     )
 )  # fmt: skip

@@ -197,17 +197,21 @@ class Run:
         Raises:
             UsageError: the body of the loop didn't apply its step, or there are two loops.
         """
+        return self._steps(None)
+
+    def _steps(self, clip_norm: float | None) -> Iterator[Step]:
         if self._looping:
             raise UsageError("a run can be looped over once")
         self._looping = True
         runner = self._runner
         while True:
-            runner.end_body()
+            if not runner.turn():
+                raise OperationError("the job has ended")
             if runner.finished:
                 if runner.finish():
                     return
                 continue
-            step = Step(runner, self._source, self._collate, self._optimizer)
+            step = Step(runner, self._source, self._collate, self._optimizer, clip_norm)
             yield step
             if not step.applied:
                 raise UsageError(f"the loop's body did not call step.apply() for {step}")
@@ -222,10 +226,8 @@ class Run:
             raise UsageError(
                 "`for step in run` needs Run(…, loss=, optimizer=); or use run.steps()"
             )
-        for step in self.steps():
+        for step in self._steps(self._clip_norm):
             self._compute(step, step.micro_batches())
-            if self._clip_norm is not None:
-                step.grads = _clipped(step.grads, self._clip_norm)
             step.apply()
             if not step.late:
                 yield step
@@ -245,10 +247,6 @@ class _StreamState:
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         self._source.load_state(saved)
-
-
-def _clipped(gradients: Any, max_norm: float) -> Any:
-    return optim.clip_grad_norm(gradients, max_norm)[0]  # type: ignore[no-untyped-call]
 
 
 def _takes_argument(fn: Callable[..., Any]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, assert_never
 from elasticd.core.endpoint import Endpoint
 from elasticd.core.node import Node, Who
 from elasticd.core.words import effects as e
+from elasticd.core.words import ring
 from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER, FromChild
 from elasticd.core.words.codec import Words, to_plain
 from elasticd.core.words.records import World
@@ -287,6 +288,9 @@ class Host:
                 self.stores.fetch_state(effect)
             case e.PrepareState():
                 self.stores.prepare_state(effect)
+            case ring.StopReducer() | ring.ContinueReducer():
+                if effect.child in self.children:
+                    self._reducer(effect.child).perform(effect)
             case _:
                 self._perform_on_child(effect)
 
@@ -295,8 +299,6 @@ class Host:
         effect: e.StartTrainer
         | e.StartReducer
         | e.KillChild
-        | e.StopReducer
-        | e.ContinueReducer
         | e.TellTrainer
         | e.EnterWorld
         | e.FormReducer,
@@ -311,18 +313,12 @@ class Host:
                 if child in self.children:
                     self.cluster.say(self.name, f"kills {child}: {reason}")
                     self._kill(self.children[child], graceful)
-            case e.StopReducer(child):
-                if child in self.children:
-                    self.children[child].stop()
-            case e.ContinueReducer(child):
-                if child in self.children:
-                    self.children[child].go_on()
             case e.TellTrainer(child, message):
                 if child in self.children:
                     self._trainer(child).hear(message)
             case e.EnterWorld(trainer, reducer, world, rank):
                 self._enter(trainer, reducer, world, rank)
-            case e.FormReducer(child, world, rank):
+            case e.FormReducer(child, world, rank, _):
                 if child in self.children:
                     self._reducer(child).form(world, rank)
             case _:
@@ -378,7 +374,7 @@ class Host:
         self._from_child(process, e.ReducerReady(process.child, ring_host))
 
     def reducer_listens(self, process: Reducer) -> None:
-        self._from_child(process, e.ReducerListens(process.child))
+        self._from_child(process, ring.ReducerListens(process.child))
 
     def exited(self, process: Process, status: int) -> None:
         if self.children.get(process.child) is not process:

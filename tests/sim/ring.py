@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from elasticd.core.words.children import ReducerBroken, ReducerFormed, ReducerHere
 from elasticd.core.words.records import World
+from elasticd.core.words.ring import ContinueReducer, RingEffect, StopReducer
 from elasticd.types import Point
 
 from .process import Process
@@ -43,6 +44,15 @@ class Reducer(Process):
         self.tell_daemon(ReducerHere(generation, self.formed))
         if self.warm and self.world is None:
             self.host.reducer_ready(self)
+
+    def perform(self, effect: RingEffect) -> None:
+        match effect:
+            case StopReducer():
+                self.stop()
+            case ContinueReducer():
+                self.go_on()
+            case _:
+                assert_never(effect)
 
     def form(self, world: World, rank: int) -> None:
         self.world = world

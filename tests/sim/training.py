@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from elasticd.core.words.children import (
     TakeState,
@@ -30,6 +30,7 @@ _FINGERPRINT = {"dataset": "1000", "grain0": "0", "w": "float32[4]"}
 
 Waits = Generator[Wait, None, None]
 Answer = Generator[Wait, None, bool]
+Taking = Generator[Wait, None, "tuple[TrainerWorld | TakeState, Any] | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Update:
     step: int
     stamp: Stamp
     bytes: int
+    complete: bool = True
 
     def after(self, point: Point) -> Point | None:
         """What it makes of ``point``; None if it doesn't follow that."""
@@ -86,7 +88,11 @@ class Training:
         self._world: TrainerWorld | None = None
         """The newest that was entered; it may have ended."""
         self._computed: set[int] = set()
-        self._agreed = False
+        self._agreed = self._attached = False
+        self._owes_checkpoint = self._looping = self._void = False
+        self._aside: tuple[TrainerWorld, Place] | tuple[TakeState, Brought] | None = None
+        self._read_for: tuple[TrainerWorld, Brought] | None = None
+        self._missed: Update | None = None
         self._micro = trainer.spec.batch.micro
 
     # --- the script -------------------------------------------------------------------------------
@@ -95,8 +101,10 @@ class Training:
         """All that the thread does."""
         yield from self._reach_run()
         if (yield from self._enter()):
-            while (yield from self._step() if self._point.step < self.steps else self._finish()):
-                pass
+            while (yield from self._turn()):
+                over = self._point.step >= self.steps
+                if not (yield from self._finish() if over else self._step()):
+                    break
         yield self._takes("ends", 0.01, 0.2)
         self.trainer.die(0)
 
@@ -134,25 +142,81 @@ class Training:
     def _enter(self) -> Answer:
         """Enter worlds until one holds; False if the job was released instead."""
         while True:
-            self._close()
-            self._phase("idle")
-            yield Until(lambda: self.protocol.is_called)
-            with self.trainer.turn() as protocol:
-                taken = protocol.take()
+            aside, self._aside = self._aside, None
+            taken = aside or (yield from self._take())
             match taken:
                 case None:
                     return False
-                case TakeState(serial), brought:
+                case TakeState(serial), Brought() as brought:
                     yield from self._prepare(serial, brought)
-                case TrainerWorld() as world, place:
+                case TrainerWorld() as world, Place() as place:
                     self._world, self.place = world, place
                     try:
                         yield from self._settle(world, place)
                         yield from self._barrier()
                     except GenerationLost:
                         continue
-                    self._checkpoint()
+                    self._owes_checkpoint = True
+                    if self._looping:
+                        self._checkpoint_if_due()
                     return True
+
+    def _take(self) -> Taking:
+        self._close()
+        self._phase("idle")
+        yield Until(lambda: self.protocol.is_called)
+        with self.trainer.turn() as protocol:
+            return protocol.take()
+
+    def _rejoin(self) -> Generator[Wait, None, Literal["reduced", "again", "void", "over"]]:
+        """The world has ended in the body of a step."""
+        while True:
+            taken = yield from self._take()
+            match taken:
+                case None:
+                    return "over"
+                case TrainerWorld() as world, place:
+                    try:
+                        if world.state == "keep":
+                            self._world, self.place = world, place
+                            yield from self._settle(world, place)
+                            yield from self._barrier()
+                            self._checkpoint_if_due()
+                            return "again"
+                        self._missed = yield from self._miss(world, place)
+                    except GenerationLost:
+                        continue
+                    if self._missed is not None:
+                        return "reduced"
+            self._aside, self._void = taken, True
+            return "void"
+
+    def _miss(self, world: TrainerWorld, place: Place) -> Generator[Wait, None, Update | None]:
+        """The update that the others have made, if that is all that is missing here."""
+        want = world.point
+        if world.state != "load" or want.step != self._point.step + 1:
+            return None
+        brought = yield from self._bring(world)
+        update = brought.updates[0] if len(brought.updates) == 1 else None
+        if update is None or self._replayed(brought) is None:
+            self._read_for = world, brought
+            return None
+        self._world, self.place = world, place
+        self.cluster.checkers.loads(self.trainer, place.formed)
+        with self.trainer.turn() as protocol:
+            protocol.begin_update()
+        return update
+
+    def _bring(self, world: TrainerWorld) -> Generator[Wait, None, Brought]:
+        read, self._read_for = self._read_for, None
+        if read is not None and read[0] is world:
+            return read[1]
+        yield Until(lambda: self.protocol.state_came(world.generation))
+        with self.trainer.turn() as protocol:
+            _, brought = protocol.take_state()
+        yield self._takes("reads", 0.0, 0.015)
+        assert isinstance(brought, Brought)
+        return brought
 
     def _close(self) -> None:
         place, self.place = self.place, None
@@ -178,10 +242,7 @@ class Training:
         self._publish()
 
     def _load(self, world: TrainerWorld) -> Waits:
-        yield Until(lambda: self.protocol.state_came(world.generation))
-        with self.trainer.turn() as protocol:
-            _, brought = protocol.take_state()
-        yield self._takes("reads", 0.0, 0.015)
+        brought = yield from self._bring(world)
         point, want = self._replayed(brought), world.point
         if point is None or (point.step, point.stamp) != (want.step, want.stamp):
             self.cluster.checkers.broken(f"{self.trainer.name} is brought {brought}")
@@ -228,9 +289,8 @@ class Training:
             protocol.end_load(point)
 
     def _publish(self, *, loaded: bool = False) -> None:
-        alone = not self.cluster.setup.script_state
         with self.trainer.turn() as protocol:
-            protocol.replays(gives=alone, takes=alone)
+            protocol.replays(self._attached or not self.cluster.setup.script_state)
             protocol.hold(State(self._point), loaded=loaded)
 
     # --- steps ------------------------------------------------------------------------------------
@@ -238,18 +298,24 @@ class Training:
     def _step(self) -> Answer:
         """Make one step; False if the job was released instead."""
         number = self._point.step + 1
-        while number <= self.steps:
+        while True:
             try:
                 yield from self._halt()
                 yield from self._compute(number)
                 yield from self._agree()
                 yield from self._reduce(number)
-                yield from self._update(number)
                 break
             except GenerationLost:
-                if not (yield from self._enter()):
-                    return False
-                number = self._point.step + 1
+                match (yield from self._rejoin()):
+                    case "over":
+                        return False
+                    case "void":
+                        return True
+                    case "reduced":
+                        break
+                    case "again":
+                        continue
+        yield from self._update(number)
         return True
 
     def _halt(self) -> Waits:
@@ -324,36 +390,35 @@ class Training:
         world, before = self._world, self._point
         assert world is not None
         yield self._takes("updates", 0.001, 0.006)
-        stamp = next_stamp(before.stamp, world.generation, number)
-        point = Point(before.lineage, number, stamp)
-        self._computed = set()
-        self.trainer.timed(1.0 / (1 + number), idle=not world.share(number))
+        missed, self._missed = self._missed, None
+        generation = world.generation if missed is None else missed.generation
+        stamp = next_stamp(before.stamp, generation, number)
+        point = Point(before.lineage, number, stamp) if missed is None else world.point
+        self._computed, self._attached = set(), True
+        if missed is None:
+            self.trainer.timed(1.0 / (1 + number), idle=not world.share(number))
         with self.trainer.turn() as protocol:
             size = LEAST_LOG_BYTES // self.cluster.setup.log_limit
-            update = Update(before.stamp, world.generation, number, stamp, size)
+            update = Update(before.stamp, generation, number, stamp, size)
             protocol.end_update(point, update if protocol.keeps_updates else None)
-        yield from self._commit()
-
-    def _commit(self) -> Waits:
-        """Commit the step just applied; what the script's own code makes of it is nobody's to have
-        before that is done."""
-        lazily = self.cluster.setup.script_state
-        if not lazily:
-            self._publish()
-        committed = True
         try:
             yield from self._barrier()
         except GenerationLost:
-            committed = False
-            if not lazily:
-                raise
-        if committed and not lazily:
-            self._checkpoint()
-        yield self._takes("bodies", 0.0, 0.002)
-        if lazily:
+            pass
+        else:
+            self._owes_checkpoint = True
+        yield self._takes("bodies", 0.0, 0.3 if self.cluster.setup.script_state else 0.002)
+
+    def _turn(self) -> Answer:
+        """From one body of the loop to the next; False if the job was released instead."""
+        if not self._void:
             self._publish()
-            if committed:
-                self._checkpoint()
+        self._looping, self._void = True, False
+        if self._owes_checkpoint:
+            self._checkpoint_if_due()
+        if self._aside is None and self.protocol.world is not None:
+            return True
+        return (yield from self._enter())
 
     def _barrier(self) -> Waits:
         _, place = self._present()
@@ -367,7 +432,8 @@ class Training:
             self._phase("user")
             self.cluster.checkers.committed(self.trainer, point)
 
-    def _checkpoint(self) -> None:
+    def _checkpoint_if_due(self) -> None:
+        self._owes_checkpoint = False
         world, point, trainer = self._world, self._point, self.trainer
         assert world is not None
         every = trainer.spec.recovery.verify_every

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import assert_never
 
 from elasticd.core.context import Context
 from elasticd.core.engines.port import LeaderEngine, MemberEngine
 from elasticd.core.engines.ring import RingLeader, RingMember
 from elasticd.core.engines.spares import SpareReducers
+from elasticd.core.words.engines import EngineToLeader
 from elasticd.core.words.records import World
-from elasticd.core.words.worlds import EngineToLeader
+from elasticd.settings.job import WorldSettings
 from elasticd.types import Backend
 
 
@@ -18,10 +20,12 @@ def leader_engine(backend: Backend, ctx: Context, world: World) -> LeaderEngine:
     match backend:
         case "ring":
             return RingLeader(ctx, world)
+        case _:
+            assert_never(backend)
 
 
 def member_engine(
-    backend: Backend,
+    settings: WorldSettings,
     ctx: Context,
     reducers: SpareReducers,
     tell: Callable[[EngineToLeader], None],
@@ -31,7 +35,9 @@ def member_engine(
     rank = world.members.index(ctx.me)
     if len(world.members) == 1:
         return None
-    match backend:
+    match settings.backend:
         case "ring":
             deadline = ctx.now + ctx.timing.form_seconds
-            return RingMember(ctx, reducers, tell, world, rank, deadline)
+            return RingMember(ctx, reducers, tell, world, rank, settings.reduction, deadline)
+        case _:
+            assert_never(settings.backend)

@@ -1,8 +1,8 @@
 """What leader and member know of a collective engine, whatever it is.
 
 A backend has a side at the leader, for one world while it forms, and a side at each member, for its
-rank in one world. What the two say to each other is the backend's own business. A world of one has
-no engine.
+rank in one world. What the two say to each other, and what is done with the process that holds the
+rank's group, is the backend's own business (core/words/engines.py). A world of one has no engine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Protocol
 
 from elasticd.core.words.children import FromReducer
 from elasticd.core.words.effects import ChildId
-from elasticd.core.words.worlds import EngineToLeader, EngineToMember
+from elasticd.core.words.engines import EngineEvent, EngineToLeader, EngineToMember
 from elasticd.types import NodeId
 
 
@@ -37,26 +37,27 @@ class MemberEngine(Protocol):
     def deadline(self) -> float:
         """When it must be up, in monotonic seconds; inf if that was complained of."""
 
-    def take(self) -> bool:
-        """Take the warm process that the leader counts on; False if that has died."""
+    def claim(self) -> str:
+        """Get hold of the process that the leader counts on. Why it is not there, or nothing."""
 
     def adopt(self, child: ChildId, pid: int, up: bool) -> None:
         """A daemon before this one has brought it as far as that."""
 
-    def begin(self) -> None:
-        """The rank's trainer knows of the world: come up as far as one side can by itself."""
+    def come_up(self) -> None:
+        """The rank's trainer knows of the world: go as far as one rank can by itself."""
 
     def on_word(self, word: EngineToMember) -> None:
         """The leader's side speaks."""
 
-    def on_listens(self) -> None:
-        """The process listens."""
+    def on_event(self, event: EngineEvent) -> None:
+        """The process has come so far."""
 
     def on_said(self, word: FromReducer) -> str:
         """The process speaks. Why the engine is broken, or nothing."""
 
-    def stands_still(self) -> bool:
-        """The process is stopped: whether by somebody else than us."""
+    def on_stopped(self, seconds: float) -> str:
+        """The process has been stopped (SIGSTOP) for ``seconds``. Why that is a fault, or nothing:
+        an engine may have done it itself."""
 
     def overdue(self) -> str:
         """It is not up in time: says so, once."""

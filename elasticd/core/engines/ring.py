@@ -14,11 +14,28 @@ from typing import assert_never
 
 from elasticd.core.context import Context
 from elasticd.core.engines.spares import SpareReducers
-from elasticd.core.words.children import FromReducer, ReducerBroken, ReducerFormed
-from elasticd.core.words.effects import ChildId, ContinueReducer, FormReducer, StopReducer
+from elasticd.core.words.children import (
+    FromReducer,
+    ReducerBroken,
+    ReducerFormed,
+    ReducerHere,
+    ReducerWarm,
+)
+from elasticd.core.words.effects import ChildId, FormReducer
+from elasticd.core.words.engines import EngineEvent, EngineToLeader, EngineToMember
 from elasticd.core.words.records import World
-from elasticd.core.words.worlds import Continue, EngineToLeader, EngineToMember, Go, Listening
-from elasticd.types import NodeId
+from elasticd.core.words.ring import (
+    Continue,
+    ContinueReducer,
+    FormRing,
+    Go,
+    Listening,
+    ReducerListens,
+    RingToLeader,
+    RingToMember,
+    StopReducer,
+)
+from elasticd.types import NodeId, Reduction
 
 
 @dataclass(slots=True)
@@ -30,6 +47,8 @@ class RingLeader:
     listening: set[NodeId] = field(default_factory=set)
 
     def on_word(self, node: NodeId, word: EngineToLeader) -> None:
+        if not isinstance(word, RingToLeader):
+            return
         world = self.world
         self.listening.add(node)
         *first, last = world.members
@@ -45,33 +64,40 @@ class RingMember:
 
     ctx: Context
     reducers: SpareReducers
-    tell: Callable[[Listening], None]
+    tell: Callable[[RingToLeader], None]
     """The leader."""
     world: World
     rank: int
+    reduction: Reduction
     deadline: float
     child: ChildId | None = None
     up: bool = False
     stopped_by_us: bool = False
     """Because the bring-up wants that."""
 
-    def take(self) -> bool:
+    def claim(self) -> str:
         self.child = self.reducers.take(self.world.hosts[self.rank])
-        return self.child is not None
+        return "" if self.child is not None else "the warm reducer died before the world formed"
 
     def adopt(self, child: ChildId, pid: int, up: bool) -> None:
-        self.reducers.pids[child] = pid
+        self.reducers.started(child, pid)
         self.child, self.up, self.stopped_by_us = child, up, False
 
-    def begin(self) -> None:
+    def come_up(self) -> None:
         if self.rank < len(self.world.members) - 1:
             self._form()
 
     def _form(self) -> None:
-        if self.child is not None:
-            self.ctx.do(FormReducer(self.child, self.world, self.rank))
+        if self.child is None:
+            return
+        world, rank = self.world, self.rank
+        size, hosts = len(world.members), world.hosts
+        order = FormRing(world.generation, rank, size, hosts, self.reduction)
+        self.ctx.do(FormReducer(self.child, world, rank, order))
 
     def on_word(self, word: EngineToMember) -> None:
+        if not isinstance(word, RingToMember):
+            return
         match word:
             case Go():
                 self._form()
@@ -82,7 +108,11 @@ class RingMember:
             case _:
                 assert_never(word)
 
-    def on_listens(self) -> None:
+    def on_event(self, event: EngineEvent) -> None:
+        if isinstance(event, ReducerListens):
+            self._listens()
+
+    def _listens(self) -> None:
         if self.child is not None and self.rank == 0:
             # Rank N-1 may now connect to our backlog and listen before we go on to connect.
             self.ctx.do(StopReducer(self.child))
@@ -91,14 +121,20 @@ class RingMember:
 
     def on_said(self, word: FromReducer) -> str:
         match word:
-            case ReducerFormed(generation) if generation == self.world.generation:
-                self.up = True
-            case ReducerBroken(generation, evidence) if generation == self.world.generation:
-                return evidence
+            case ReducerFormed(generation):
+                self.up = self.up or generation == self.world.generation
+            case ReducerBroken(generation, evidence):
+                return evidence if generation == self.world.generation else ""
+            case ReducerWarm() | ReducerHere():
+                pass
+            case _:
+                assert_never(word)
         return ""
 
-    def stands_still(self) -> bool:
-        return not self.stopped_by_us
+    def on_stopped(self, seconds: float) -> str:
+        if self.stopped_by_us:
+            return ""
+        return f"its reducer was stopped (SIGSTOP) for {seconds:.1f} s"
 
     def overdue(self) -> str:
         self.deadline = inf

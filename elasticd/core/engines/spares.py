@@ -31,6 +31,10 @@ class SpareReducers:
     def adopt(self, child: int, pid: int) -> None:
         """A spare of the daemon before this one; it says once more that it is ready."""
         self.starting.add(child)
+        self.started(child, pid)
+
+    def started(self, child: int, pid: int) -> None:
+        """A child runs as that process, whether it is a spare or not."""
         self.pids[child] = pid
 
     def became_ready(self, child: int, host: str) -> bool:
@@ -45,6 +49,8 @@ class SpareReducers:
         return child in self.starting or child in self.ready
 
     def exited(self, child: int) -> bool:
+        """A child has ended: whether it was a spare."""
+        self.pids.pop(child, None)
         mine = self.has(child)
         if child in self.starting:
             # One that can't even start would be started for ever, without a pause.

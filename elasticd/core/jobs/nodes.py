@@ -40,6 +40,14 @@ class NodeTable:
     departing: set[NodeId] = field(default_factory=set)
     """Nodes whose daemons are about to be stopped."""
 
+    def depart(self, node: NodeId) -> None:
+        """Its daemon is about to be stopped."""
+        self.departing.add(node)
+
+    def follow(self, members: Sequence[NodeId], reborn: Sequence[NodeId]) -> None:
+        """A new view: whose daemon was started again does not depart any more."""
+        self.departing &= {self.ctx.me, *members} - set(reborn)
+
     def unwanted(self) -> frozenset[NodeId]:
         """Nodes that no job is to run on."""
         return frozenset(n for n, record in self.records.items() if record.draining) | frozenset(

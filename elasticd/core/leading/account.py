@@ -70,6 +70,14 @@ class Account:
         """When what is being recovered from was first seen; else when the leader began."""
         return self.recovery.since if self.recovery is not None else self.began_at
 
+    def resume(self) -> None:
+        """The next world goes on from where the job was paused."""
+        self.resumes = True
+
+    def settled(self) -> None:
+        """The next world is made."""
+        self.resumes = False
+
     def adopt(self, world: World) -> None:
         """What earlier leaders counted."""
         self.recoveries = max(self.recoveries, world.recoveries)

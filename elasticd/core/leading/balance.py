@@ -38,7 +38,7 @@ class Balance:
             why = self.speeds.better_without(found.node, world.members, grains)
             spare = len(world.members) - 1 >= self.spec.world.min
             if why and spare and self.spec.recovery.drop_slow:
-                self.trust.benched[found.node] = self.ctx.now + self.ctx.timing.slow_seconds
+                self.trust.drop_slow(found.node)
                 self.ctx.emit(
                     "node_dropped",
                     f"the job goes on without {found.node}, which is slow: {why}",

@@ -81,8 +81,7 @@ class Checkpoints:
 
     def news(self) -> bool:
         """Whether another one became the newest since somebody asked."""
-        changed, self.shelf.changed = self.shelf.changed, False
-        return changed
+        return self.shelf.news()
 
     def lineages(self) -> frozenset[Lineage]:
         """Those of which a checkpoint is known, be it an unfinished one."""
@@ -104,7 +103,7 @@ class Checkpoints:
 
     def forget_world(self) -> None:
         """It is not known which one trains, or will."""
-        self.descent.world = None
+        self.descent.forget_world()
 
     def spoil(self, lineage: Lineage, step: int) -> None:
         """Nobody knows whose state after ``step`` is right: no checkpoint counts from there on but
@@ -117,18 +116,19 @@ class Checkpoints:
         self.reports = remaining(self.reports, self.spoilt)
 
     def on_view(self, view: View, gone: Iterable[NodeId]) -> None:
-        self.replicas.view, self.reports = view, {}
+        self.reports = {}
+        self.replicas.follow(view)
         nodes = tuple(gone)
         for checkpoint in self.shelf.all():
             checkpoint.restart(nodes)
 
     def locate(self, node: NodeId, domain: str) -> None:
         """What fails together with ``node``, if that is known."""
-        self.replicas.domains[node] = domain
+        self.replicas.locate(node, domain)
 
     def drain(self, nodes: frozenset[NodeId]) -> None:
         """These may be switched off: others are to have copies."""
-        self.replicas.leaving = nodes
+        self.replicas.drain(nodes)
 
     # --- what is heard ----------------------------------------------------------------------------
 
@@ -195,7 +195,7 @@ class Checkpoints:
         checkpoint = self._checkpoint(failed)
         if checkpoint is None:
             return
-        checkpoint.heard.add(node)
+        checkpoint.hear(node)
         keeps = self.errands.not_copied(checkpoint, node)
         if failed.refused:
             self.errands.do_without(checkpoint, node, failed.reason, keeps)

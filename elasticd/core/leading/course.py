@@ -28,6 +28,22 @@ class Course:
         """Whether this is the world that we know as the last one."""
         return self.world is not None and self.world.generation == generation
 
+    def early(self, node: NodeId, progress: Progress) -> None:
+        """A member tells of a world that we may have yet to hear of."""
+        self.progress[node] = progress
+
+    def follow(self) -> None:
+        """A new view: what was told may have been lost."""
+        self.released = set()
+
+    def release(self, node: NodeId) -> None:
+        """A member was told that it may leave its loop."""
+        self.released.add(node)
+
+    def resume(self, step: int) -> None:
+        """The job was paused, all members having stored ``step``."""
+        self.committed = step
+
     def source_of(self, node: NodeId) -> str | None:
         """Where a member of the world has its state from; None for any other node."""
         world = self.world
@@ -65,7 +81,7 @@ class Course:
     def forget(self, node: NodeId) -> None:
         """What it told is old: it will tell anew."""
         self.progress.pop(node, None)
-        self.patience.places.pop(node, None)
+        self.patience.lose(node)
 
     def saw(self, node: NodeId, progress: Progress, now: float) -> bool:
         """A member's progress in the world; whether another step is committed."""

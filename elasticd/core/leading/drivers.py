@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from elasticd.core.context import Context
 from elasticd.core.jobs.table import JobTable
@@ -41,6 +42,10 @@ class Drivers:
             for node in view.members:
                 self.ctx.send(node, Report(first.id))
 
+    def drop(self) -> None:
+        """We lead no more."""
+        self.by_job.clear()
+
     def on_view(self, view: View, reborn: tuple[NodeId, ...], missed: tuple[NodeId, ...]) -> None:
         """We lead this view, too."""
         for driver in self.by_job.values():
@@ -69,16 +74,25 @@ class Drivers:
             if (historied := driver.historied(record)) != record:
                 self.jobs.update(historied)
                 driver.recall(self.jobs.records[job])
-            match driver.end:
-                case Outcome(state, reason) if not record.ended:
-                    self._end(job, driver, state, reason)
-                case Rest() as rest if not record.ended:
-                    self._rest(job, rest)
+            if not record.ended:
+                self._end(job, driver)
             if self.jobs.records[job].ended:
                 self._keep_account(job, driver)
             if self.jobs.records[job].state != "running":
                 driver.summarise(at_once=True)
                 del self.by_job[job]
+
+    def _end(self, job: JobId, driver: Driver) -> None:
+        """What has become of the job, if it runs no more."""
+        match driver.end:
+            case None:
+                pass
+            case Outcome(state, reason):
+                self._over(job, driver, state, reason)
+            case Rest() as rest:
+                self._rest(job, rest)
+            case _:
+                assert_never(driver.end)
 
     def _rest(self, job: JobId, rest: Rest) -> None:
         """A job that was paused has come to rest; the next one of the queue may run."""
@@ -93,7 +107,7 @@ class Drivers:
             text = f"it rests at step {rest.step}, which is stored"
             self.ctx.emit("job_paused", text, job, step=rest.step)
 
-    def _end(self, job: JobId, driver: Driver, state: JobState, reason: str) -> None:
+    def _over(self, job: JobId, driver: Driver, state: JobState, reason: str) -> None:
         newest = driver.newest
         digest = newest.digest if state == "finished" and newest is not None else None
         record = self.jobs.records[job]

@@ -68,6 +68,10 @@ class Exactness:
         if not world.exact:
             self.lost = self.lost or _UNTOLD
 
+    def judge_anew(self) -> None:
+        """Processes are fresh, or what was told may have been lost."""
+        self.judged.clear()
+
     def judge(self, world: World, statuses: Mapping[NodeId, MemberStatus]) -> None:
         """Tell the members whether their probes agree, before the first step of fresh processes."""
         fresh: Probes = []

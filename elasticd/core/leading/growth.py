@@ -15,7 +15,7 @@ with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -67,6 +67,14 @@ class Growth:
         """Another world runs: what was lent in the last one is let go by itself."""
         self.world, self.newcomers = world, {}
         self.step, self.answers, self.ahead_steps = -1, {}, _AHEAD_STEPS
+
+    def stopped(self) -> None:
+        """The members are asked to leave their world."""
+        self.stopped_at = self.ctx.now
+
+    def compare(self, nodes: Iterable[NodeId]) -> None:
+        """The states of these were compared with the others'."""
+        self.compared.update(nodes)
 
     def follow(self) -> None:
         """A new view: messages may have been lost, so begin again."""

@@ -29,13 +29,11 @@ from elasticd.core.words.worlds import (
     Fault,
     Holding,
     Lent,
-    Listening,
     MemberStatus,
-    Noted,
+    OfForming,
     Prepared,
     Pressed,
     Progress,
-    Ready,
     Rechecked,
     Sampled,
     ToLeader,
@@ -88,7 +86,7 @@ class Driver:
 
     def want(self, record: JobRecord, unwanted: frozenset[NodeId]) -> None:
         """What operators want of the job, and the nodes that no job is to run on."""
-        self.office.wishes.record, self.office.wishes.unwanted = record, unwanted
+        self.office.wishes.want(record, unwanted)
 
     def relieved(self, record: JobRecord) -> JobRecord:
         """The record with what is given up for want of memory."""
@@ -108,6 +106,10 @@ class Driver:
     def hear(self, node: NodeId, message: ToLeader) -> None:
         """A member's word about the job."""
         office, stage, phase = self.office, self.stage, self.stage.phase
+        if isinstance(message, OfForming):
+            if isinstance(phase, Forming):
+                stage.follow(phase.hear(node, message))
+            return
         match message:
             case MemberStatus():
                 self._on_status(node, message)
@@ -119,9 +121,6 @@ class Driver:
                 office.ctx.saw(message.counter)
                 if isinstance(phase, Freezing) and phase.on_holding(node, message):
                     stage.go_on()
-            case Noted() | Listening() | Ready():
-                if isinstance(phase, Forming):
-                    stage.follow(phase.hear(node, message))
             case Lent():
                 office.growth.on_lent(node, message)
                 if message.never and office.world is not None:
@@ -151,11 +150,11 @@ class Driver:
         if status.epoch != office.view.epoch:
             return
         office.ctx.saw(status.counter)
-        office.statuses[node] = status
+        office.roster.hear(node, status)
         if not office.silent(stage.phase.since):
             office.checkpoints.learn(office.roster.stored())
         office.checkpoints.locate(node, status.domain)
-        stage.bulletin.due = True
+        stage.bulletin.changed()
         office.tries.heard()
         if status.fatal:
             stage.fail(status.fatal)
@@ -175,11 +174,9 @@ class Driver:
         if fault.fatal:
             stage.fail(fault.fatal)
             return
-        status = office.statuses.get(node)
         exited = fault.fault == "worker_exit" or fault.status is not None
-        if exited and status is not None:
-            # What its daemon said of that trainer is out of date.
-            office.statuses[node] = replace(status, trainer=None, ready=False)
+        if exited:
+            office.roster.trainer_ended(node)
         if isinstance(stage.phase, Orienting):
             stage.phase.note(node, fault)
             return
@@ -198,7 +195,7 @@ class Driver:
         office, stage = self.office, self.stage
         if isinstance(stage.phase, Orienting):
             # Of a world, perhaps, that we have yet to hear of.
-            office.course.progress[node] = progress
+            office.course.early(node, progress)
         if not office.course.runs(progress.generation):
             return
         further = office.saw(node, progress)
@@ -206,7 +203,7 @@ class Driver:
             stage.follow(stage.phase.at_boundary())
         if office.wishes.paused and isinstance(stage.phase, Running):
             stage.go_on()
-        stage.bulletin.due = True
+        stage.bulletin.changed()
 
     def _on_stored(
         self, node: NodeId, message: ShardsWritten | ShardsFailed | ManifestStored

@@ -7,15 +7,14 @@ from elasticd.core.leading import planning, routing
 from elasticd.core.leading.council import Plan
 from elasticd.core.leading.office import Office
 from elasticd.core.words.records import GOING_BACK, World
-from elasticd.types import NodeId, Tag
+from elasticd.types import NodeId
 
 
 def make_world(office: Office, plan: Plan, cause: str) -> World:
     """A world of a new generation; ``cause`` says why the last one is left, if nothing broke it."""
     ctx, last, start = office.ctx, office.world, plan.start
     cut, point, rung = office.relief.cut(), start.resume.point, start.rung
-    ctx.counter += 1
-    generation = Tag(ctx.counter, ctx.me, ctx.nonce())
+    generation = ctx.next_tag()
     lost = max(0, office.course.committed - point.step) if rung in GOING_BACK else 0
     office.account.planned(rung, point.step, lost)
     before = office.relief.cut(last.relief) if last is not None else cut

@@ -137,15 +137,14 @@ class Office:
 
     def follow(self, view: View, lost: list[NodeId], reborn: tuple[NodeId, ...]) -> None:
         """A new view: what was asked and told in the old one is void."""
-        self.roster.view = view
+        self.roster.follow(view)
         self.checkpoints.on_view(view, (*lost, *reborn))
-        self.statuses.clear()
-        self.course.released = set()
-        self.exactness.judged.clear()
+        self.course.follow()
+        self.exactness.judge_anew()
         self.tries.reset()
         self.growth.follow()
         self.halting.reset()
-        self.wishes.discharged.clear()
+        self.wishes.follow()
 
     def saw(self, node: NodeId, progress: Progress) -> bool:
         """A member's progress in the last world; whether another step is committed."""
@@ -167,13 +166,13 @@ class Office:
         self.account.adopt(world)
         self.trust.adopt(world)
         self.exactness.adopt(world)
-        self.relief.level = max(self.relief.level, world.relief)
+        self.relief.adopt(world)
         self.growth.enter(world)
 
     def begin(self, world: World) -> None:
         """This world is to form."""
         self.course.begin(world)
-        self.exactness.judged.clear()
+        self.exactness.judge_anew()
         self.balance.speeds.restart()
         self.growth.enter(world)
         self.checkpoints.enter(world)

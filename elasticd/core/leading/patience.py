@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
+from typing import Literal, assert_never
 
 from elasticd.core.words.records import World
 from elasticd.core.words.worlds import Progress
-from elasticd.types import NodeId, Tag
+from elasticd.types import NodeId, Tag, WorkPhase
 
 FACTOR = 8.0
 FLOOR_SECONDS = 4.0
@@ -38,18 +39,19 @@ class Late:
     limit_seconds: float
 
 
-_ENTERING = "enter"
+Clock = WorkPhase | Literal["enter"]
+_ENTERING: Literal["enter"] = "enter"
 """A member has the world, and its trainer has yet to be heard of: the script's own code may still
 run. One that hung before the world was formed never comes out of that."""
-_CLOCKS = {"data": "compute"}
+_CLOCKS: dict[WorkPhase, WorkPhase] = {"data": "compute"}
 """Loading the samples of a grain and computing it take turns, and share one deadline."""
 
 
 @dataclass(slots=True)
 class _Place:
-    phase: str
+    phase: Clock
     """Whose clock runs."""
-    doing: str
+    doing: Clock
     """The phase, as the trainer says it."""
     step: int
     since: float
@@ -83,6 +85,10 @@ class Patience:
         """What was learned holds no more: the work of a step is another."""
         self.samples.clear()
         self.limits.clear()
+
+    def lose(self, node: NodeId) -> None:
+        """Nothing is known any more of where a member is."""
+        self.places.pop(node, None)
 
     def saw(self, node: NodeId, progress: Progress, now: float) -> None:
         """A member's progress."""
@@ -137,7 +143,10 @@ class Patience:
                 if learned is None:
                     return self.user_code_seconds
                 return max(FLOOR_SECONDS, learned * self._units(node, place))
-        return inf
+            case "data" | "reduce" | "idle" | "paused":
+                return inf
+            case _:
+                assert_never(place.phase)
 
     def learned(self, phase: str) -> float | None:
         """FACTOR times the slow quantile of what was seen; None while too little was."""

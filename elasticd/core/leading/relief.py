@@ -37,6 +37,10 @@ class Relief:
     foreseen: str = ""
     """Why memory will run short somewhere, so that the next world is to need less."""
 
+    def adopt(self, world: World) -> None:
+        """What is given up already."""
+        self.level = max(self.level, world.relief)
+
     def cut(self, level: int | None = None) -> levels.Cut:
         """The grains of a global batch at a level of relief, or at ours."""
         return levels.cut(

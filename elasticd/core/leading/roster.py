@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from elasticd.checkpoints.manifest import Stored
 from elasticd.core.words.records import View, World
 from elasticd.core.words.worlds import MemberStatus
 from elasticd.recovery import relief
 from elasticd.recovery.lineages import Ran
-from elasticd.types import Lineage, NodeId
+from elasticd.types import Lineage, NodeId, Sign
 
 HOLDING = ("active", "finished")
 """Phases of trainers that hold a state, or are about to."""
@@ -30,6 +30,28 @@ class Roster:
 
     view: View
     statuses: dict[NodeId, MemberStatus] = field(default_factory=dict)
+
+    def follow(self, view: View) -> None:
+        """A new view: all are to speak again."""
+        self.view = view
+        self.statuses.clear()
+
+    def hear(self, node: NodeId, status: MemberStatus) -> None:
+        """A member says how it is."""
+        self.statuses[node] = status
+
+    def trainer_ended(self, node: NodeId) -> None:
+        """What its daemon said of that trainer is out of date."""
+        status = self.statuses.get(node)
+        if status is not None:
+            self.hear(node, replace(status, trainer=None, ready=False))
+
+    def accuse(self, node: NodeId, fault: Sign, evidence: str) -> None:
+        """A member's status may have been sent before that."""
+        status = self.statuses.get(node)
+        if status is not None:
+            faults = (*status.faults, (fault, evidence))
+            self.hear(node, replace(status, ready=False, faults=faults))
 
     def trainers(self, *phases: str) -> list[NodeId]:
         """Members whose trainer is in one of ``phases``, in the view's order."""

@@ -59,7 +59,7 @@ class Stage:
             if isinstance(self.phase, Orienting):
                 return
         if self.office.advance():
-            self.bulletin.due = True
+            self.bulletin.changed()
         if self._is_over():
             self.end = Outcome("finished")
             return
@@ -89,6 +89,9 @@ class Stage:
 
     def follow(self, found: Next | None) -> None:
         """Carry out what follows from what a phase has heard."""
+        if isinstance(found, Move):
+            self._enter(found)
+            return
         match found:
             case None:
                 pass
@@ -99,7 +102,7 @@ class Stage:
             case Blames(blames):
                 self.blame(blames)
             case _:
-                self._enter(found)
+                assert_never(found)
 
     def _enter(self, move: Move) -> None:
         """Go over to another phase."""
@@ -129,7 +132,7 @@ class Stage:
                     self.go_on()
             case _:
                 assert_never(move)
-        self.bulletin.due = True
+        self.bulletin.changed()
 
     def _inherit(self, found: Inherited) -> None:
         """Go on with a world that its leader's loss, or another's, has broken or left half done."""

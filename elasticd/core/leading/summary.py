@@ -19,6 +19,10 @@ class Bulletin:
     parked: bool = False
     """It was told that too few members are there."""
 
+    def changed(self) -> None:
+        """There is something new to tell."""
+        self.due = True
+
     def soonest(self, office: Office) -> float:
         """When it may be told again."""
         return self.told_at + office.ctx.timing.summary_seconds

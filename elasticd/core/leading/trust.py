@@ -56,6 +56,10 @@ class Trust:
         text = f"{node} is not let in for {seconds:.0f} s: {why}"
         self.ctx.emit("node_benched", text, self.job, culprit=node)
 
+    def drop_slow(self, node: NodeId) -> None:
+        """Leave a straggler out for long."""
+        self.benched[node] = self.ctx.now + self.ctx.timing.slow_seconds
+
     def count(self, fault: Fault, step: int, members: tuple[NodeId, ...]) -> str:
         """Faults that come back with the same step are no bad luck. Why the job can't go on, or
         nothing."""

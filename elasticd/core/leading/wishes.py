@@ -28,6 +28,14 @@ class Wishes:
         """Whether the job shall rest."""
         return self.record.paused
 
+    def want(self, record: JobRecord, unwanted: frozenset[NodeId]) -> None:
+        """They want this now."""
+        self.record, self.unwanted = record, unwanted
+
+    def follow(self) -> None:
+        """A new view: what was told may have been lost."""
+        self.discharged.clear()
+
     def without_unwanted(self, nodes: Iterable[NodeId]) -> list[NodeId]:
         """Those on which jobs may run."""
         return [node for node in nodes if node not in self.unwanted]

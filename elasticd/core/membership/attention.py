@@ -52,6 +52,23 @@ class Attention:
         self.roll.changed()
         self._unsettled = True
 
+    def note(self, node: NodeId, odd: bool) -> None:
+        """Whether a peer follows another view than ours, as far as we know."""
+        (self.odd.add if odd else self.odd.discard)(node)
+
+    def settle(self, odd: set[NodeId]) -> None:
+        """A view is ours now, which all follow but these."""
+        self.odd = odd
+
+    def press(self, node: NodeId) -> None:
+        """A member has left a proposed view unanswered."""
+        self.pressed.add(node)
+
+    def follow(self, members: tuple[NodeId, ...]) -> None:
+        """Another view is ours, which nobody has left unanswered."""
+        self.form(members)
+        self.pressed.clear()
+
     def form(self, members: tuple[NodeId, ...]) -> None:
         """Another view is ours; with () none is."""
         self._members = members
@@ -114,7 +131,7 @@ class Attention:
         if not self.circle.cut(self._members, self.ctx.now):
             return False
         self.ctx.log("info", "many are silent at once: everyone is listened to")
-        self.circle.widened_at = self.ctx.now
+        self.circle.widen(self.ctx.now)
         self.regrouped()
         return True
 

@@ -70,6 +70,10 @@ class Circle:
         if not sparse:
             self.listeners.clear()
 
+    def widen(self, now: float) -> None:
+        """Too many are silent at once."""
+        self.widened_at = now
+
     @property
     def wide(self) -> bool:
         return self.widened_at < inf

@@ -28,6 +28,15 @@ class Following:
     def leading(self) -> bool:
         return self.view is not None and self.view.leader == self.roll.me
 
+    def follow(self, view: View | None) -> Tag:
+        """That view is ours from now on; None: none is. Returns the epoch of the one before."""
+        old, self.view = self.epoch, view
+        return old
+
+    def forget(self) -> None:
+        """We go: nobody is met."""
+        self.met = {}
+
     def compare(self, view: View, old: Tag) -> None:
         """Who is not as it was when the view before, of epoch ``old``, was formed."""
         before, peers = self.met, self.roll.peers
@@ -45,8 +54,7 @@ class Following:
         """Who is not heard from follows the view that it has promised, until it says otherwise."""
         for node in view.members:
             if node in self.roll.peers:
-                peer = self.roll.peers[node]
-                peer.epoch, peer.primary = view.epoch, view.primary
+                self.roll.peers[node].follow(view.epoch, view.primary)
 
     def odd(self) -> set[NodeId]:
         """Peers that do not follow our view, for all that we know."""

@@ -74,6 +74,10 @@ class Links:
             link = self.links[node] = Link()
         return link
 
+    def drop(self, node: NodeId) -> None:
+        """Another run of it is there: nothing is known of the way to that."""
+        self.links.pop(node, None)
+
     # --- what is heard ----------------------------------------------------------------------------
 
     def up(self, node: NodeId, now: float) -> None:
@@ -169,6 +173,40 @@ class Links:
             link.deaf_at = now
         if link.via is None:
             link.via = via
+
+    def vouched(self, node: NodeId, helper: NodeId, now: float) -> None:
+        """A third node hears it, and may carry our frames to it."""
+        link = self.of(node)
+        link.denials.pop(helper, None)
+        if link.via is None or not self.relayed(node, now):
+            link.via = helper
+
+    def denied(self, node: NodeId, helper: NodeId, now: float) -> None:
+        """A third node doesn't hear it either."""
+        self.of(node).denials[helper] = now
+
+    def lost(self, node: NodeId, now: float) -> str:
+        """It is proved that the link is dead and the peer lives. Returns the sign of it."""
+        link = self.of(node)
+        link.lost_at = now
+        link.losses += 1
+        return f"{now - link.heard_at:.1f} s of silence" if link.up else link.down_reason
+
+    def proved(self, node: NodeId) -> None:
+        """A link that was lost is as good as any."""
+        link = self.of(node)
+        link.lost_at = link.via = None
+
+    def asked(self, node: NodeId, now: float, wait_seconds: float) -> None:
+        """Third nodes are asked about it, and again after so long."""
+        self.of(node).ask_at = now + wait_seconds
+
+    def await_from(self, node: NodeId, since: float) -> bool:
+        """Something is to come over the link since then; infinite: nothing is. Whether that is
+        news."""
+        link = self.of(node)
+        news, link.awaited_since = link.awaited_since != since, since
+        return news
 
     def due(self, node: NodeId, now: float) -> bool:
         """Whether it is time to ask about a doubtful link."""

@@ -63,12 +63,12 @@ class Liveness:
 
     def peer_up(self, node: NodeId, boot: str, address: str, session: int = 0) -> None:
         roll = self.roll
-        roll.links[node] = (boot, address, session)
+        roll.link(node, boot, address, session)
         if self.leaving:
             self._forget(node)
             self.ctx.send(node, Leaving(self.leaving))
             return
-        roll.departed.discard(node)
+        roll.stay(node)
         peer = roll.peers.get(node)
         if peer is None or peer.run != (boot, session):
             self._forget(node)
@@ -78,25 +78,22 @@ class Liveness:
         self.attention.told()
         roll.doubted()
         self.silences.look_soon()
-        peer.address, peer.down_since, peer.down_reason = address, None, ""
+        peer.returned(address)
         self.detector.meet(node, self.ctx.now)
         self.ctx.send(node, self._heartbeat())
 
     def _meet(self, node: NodeId) -> None:
-        boot, address, session = self.roll.links[node]
         self.attention.regrouped()
-        self.roll.peers[node] = Peer(boot, address, session)
-        self.attention.odd.add(node)
+        before = self.roll.meet(node)
+        self.attention.note(node, odd=True)
         self.detector.meet(node, self.ctx.now)
         self.silences.mind(node)
-        self._note_return(node, boot)
+        if before is not None:
+            self._note_return(node, before)
         self.ctx.send(node, self._heartbeat())
 
-    def _note_return(self, node: NodeId, boot: str) -> None:
-        before = self.roll.buried.pop(node, None)
-        if before is None:
-            return
-        if before != boot:
+    def _note_return(self, node: NodeId, before: str) -> None:
+        if before != self.roll.peers[node].boot:
             self.damping.restarted(node)
         elif wait := self.damping.flapped(node, self.ctx.now):
             self.ctx.log("info", f"{node} comes and goes: it is let in after {wait:g} s", node=node)
@@ -107,7 +104,7 @@ class Liveness:
         if peer is None or peer.boot != boot or peer.down_since is not None:
             return
         self.attention.told()
-        peer.down_since, peer.down_reason = self.ctx.now, reason
+        peer.lost(self.ctx.now, reason)
         self.roll.doubted()
         self.silences.mind(node)
         if self.ctx.now - peer.accused_at < self.ctx.timing.return_seconds:
@@ -122,7 +119,7 @@ class Liveness:
             return
         peer = self.roll.peers.get(node)
         if peer is not None and peer.down_since is None:
-            self.roll.evidence.pop(node, None)
+            self.roll.heard(node)
             self.detector.heard(node, self.ctx.now)
             if self.circle.charges:
                 self.circle.acquit(node)
@@ -130,7 +127,7 @@ class Liveness:
     def on_heartbeat(self, node: NodeId, beat: Heartbeat) -> None:
         roll = self.roll
         if node in roll.departed and node in roll.links:
-            roll.departed.discard(node)
+            roll.stay(node)
             self._meet(node)
         if node in roll.peers:
             self.follows(node, beat.epoch, beat.primary)
@@ -142,13 +139,12 @@ class Liveness:
         peer = self.roll.peers[node]
         if peer.primary != primary or peer.epoch != epoch:
             self.attention.told()
-            peer.epoch, peer.primary = epoch, primary
-            odd = self.attention.odd
-            (odd.discard if epoch == self.following.epoch else odd.add)(node)
+            peer.follow(epoch, primary)
+            self.attention.note(node, odd=epoch != self.following.epoch)
 
     def hearsay(self, node: NodeId, evidence: str) -> None:
         """What third nodes say of a peer that is not heard: it is told if the peer dies."""
-        self.roll.evidence[node] = evidence
+        self.roll.testify(node, evidence)
 
     def confirm_dead(self, node: NodeId, why: str) -> bool:
         """A closed connection and a second witness: the peer is dead now. True if that is news."""
@@ -156,25 +152,24 @@ class Liveness:
         if peer is None:
             return False
         if peer.down_since is None:
-            peer.accused_at, peer.accused_of = self.ctx.now, why
+            peer.accuse(self.ctx.now, why)
             return False
         self._bury(node, f"{peer.down_reason}; {why}")
         return True
 
     def _bury(self, node: NodeId, why: str, since: float | None = None) -> None:
         peer = self.roll.peers[node]
-        if more := self.roll.evidence.pop(node, ""):
+        if more := self.roll.bury(node):
             why = f"{why}; {more}"
         heard_at = self.detector.heard_at(node) if since is None else since
         seen_at = heard_at if peer.down_since is None else peer.down_since
         self.ctx.departures.note(node, seen_at, why)
         self.ctx.log("info", "node is dead", node=node, why=why)
-        self.roll.buried[node] = peer.boot
         self._forget(node)
 
     def _forget(self, node: NodeId) -> None:
         self.attention.regrouped()
-        self.roll.peers.pop(node, None)
+        self.roll.drop(node)
         self.attention.drop(node)
         self.abandon(node)
 
@@ -186,8 +181,8 @@ class Liveness:
         for node in sorted(self.roll.links):
             self.ctx.send(node, Leaving(reason))
         self.follow_none()
-        self.roll.peers.clear()
-        self.following.met = {}
+        self.roll.drop_all()
+        self.following.forget()
 
     def stay(self) -> None:
         """Take :meth:`leave` back."""
@@ -200,7 +195,7 @@ class Liveness:
 
     def departs(self, node: NodeId, reason: str) -> None:
         """A peer says that it goes."""
-        self.roll.departed.add(node)
+        self.roll.depart(node)
         if node in self.roll.peers:
             self._bury(node, reason)
 
@@ -209,15 +204,14 @@ class Liveness:
     def follow(self, view: View) -> None:
         """``view`` is ours from now on."""
         self.attention.regrouped()
-        old, self.following.view = self.following.epoch, view
-        self.attention.form(view.members)
-        self.attention.pressed.clear()
+        old = self.following.follow(view)
+        self.attention.follow(view.members)
         if self.circle.near is not None:
             self._meet_members(view)
         self.following.compare(view, old)
         if self.circle.near is not None:
             self.following.trust(view)
-        self.attention.odd = self.following.odd()
+        self.attention.settle(self.following.odd())
         self.beat_now()
         self.silences.look_soon()
         self._listen()
@@ -233,17 +227,17 @@ class Liveness:
         """Our view is given up."""
         self.attention.regrouped()
         self.attention.form(())
-        self.following.view = None
+        self.following.follow(None)
 
     def doubt(self) -> None:
         """Be sure of no peer's view until it says again which one it follows."""
         self.attention.told()
         for peer in self.roll.peers.values():
-            peer.epoch = None
+            peer.forget_view()
 
     def press(self, node: NodeId) -> None:
         """A peer did not answer what it was asked: listen to it, and wait less long for it."""
-        self.attention.pressed.add(node)
+        self.attention.press(node)
         self.attention.told()
         self._listen()
         self.detector.hasten(node, self.ctx.now)
@@ -282,15 +276,14 @@ class Liveness:
         self._listen()
         if self.leaving:
             return
-        if self.ctx.now >= self.pulse.next_at:
-            self.pulse.next_at = self.ctx.now + self.ctx.timing.heartbeat_seconds
+        if self.pulse.due():
             self._beat()
         if self.silences.due:
             self._look()
 
     def beat_now(self) -> None:
         """The next heartbeat is due."""
-        self.pulse.next_at = self.ctx.now
+        self.pulse.hurry()
 
     def _beat(self) -> None:
         if self.attention.narrow():

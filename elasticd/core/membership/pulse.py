@@ -20,6 +20,17 @@ class Pulse:
     next_at: float = 0.0
     _beats: int = 0
 
+    def due(self) -> bool:
+        """Whether a heartbeat is due; if so it counts as sent."""
+        if self.ctx.now < self.next_at:
+            return False
+        self.next_at = self.ctx.now + self.ctx.timing.heartbeat_seconds
+        return True
+
+    def hurry(self) -> None:
+        """The next heartbeat is due."""
+        self.next_at = self.ctx.now
+
     def beat(self, beat: Heartbeat, leading: bool) -> None:
         """To all who may hear it; to those that we hold for dead seldom, so that both notice when
         they are not. It has just been found out whom to listen to."""

@@ -29,6 +29,26 @@ class Peer:
         """Incarnation and session: while they are the same, nothing that was said is lost."""
         return self.boot, self.session
 
+    def follow(self, epoch: Tag | None, primary: bool) -> None:
+        """The view that it follows, as far as we know."""
+        self.epoch, self.primary = epoch, primary
+
+    def forget_view(self) -> None:
+        """It is to say again which view it follows."""
+        self.epoch = None
+
+    def returned(self, address: str) -> None:
+        """The same run is there on another connection."""
+        self.address, self.down_since, self.down_reason = address, None, ""
+
+    def lost(self, now: float, reason: str) -> None:
+        """Its connection has closed."""
+        self.down_since, self.down_reason = now, reason
+
+    def accuse(self, now: float, of: str) -> None:
+        """Another node had a second witness against it."""
+        self.accused_at, self.accused_of = now, of
+
 
 @dataclass(slots=True)
 class Roll:
@@ -55,6 +75,44 @@ class Roll:
     def doubted(self) -> None:
         """A peer's connection closed, or is open again."""
         self._suspects = None
+
+    def link(self, node: NodeId, boot: str, address: str, session: int) -> None:
+        """There is a connection to this run of a peer."""
+        self.links[node] = (boot, address, session)
+
+    def meet(self, node: NodeId) -> str | None:
+        """Who is connected is a peer from now on. Returns the run that was held for dead before."""
+        self.peers[node] = Peer(*self.links[node])
+        return self.buried.pop(node, None)
+
+    def bury(self, node: NodeId) -> str:
+        """A peer is held for dead. Returns what third nodes have said of it."""
+        self.buried[node] = self.peers[node].boot
+        return self.evidence.pop(node, "")
+
+    def drop(self, node: NodeId) -> None:
+        """Not a peer any more."""
+        self.peers.pop(node, None)
+
+    def drop_all(self) -> None:
+        """We go."""
+        self.peers.clear()
+
+    def testify(self, node: NodeId, evidence: str) -> None:
+        """What third nodes say of a peer that is not heard."""
+        self.evidence[node] = evidence
+
+    def heard(self, node: NodeId) -> None:
+        """A peer speaks, whatever third nodes have said."""
+        self.evidence.pop(node, None)
+
+    def depart(self, node: NodeId) -> None:
+        """It says that it goes."""
+        self.departed.add(node)
+
+    def stay(self, node: NodeId) -> None:
+        """It has taken that back."""
+        self.departed.discard(node)
 
     def unlink(self, node: NodeId, boot: str) -> None:
         """The connection to this run of a peer has closed."""

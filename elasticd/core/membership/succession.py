@@ -40,6 +40,14 @@ class Succession:
         if self.started is None:
             self.started = self.ctx.now
 
+    def stop(self) -> None:
+        """We go: as a node that was just started."""
+        self.started = None
+
+    def formed(self) -> None:
+        """A view is ours now."""
+        self.formed_at = self.ctx.now
+
     @property
     def is_early(self) -> bool:
         """It has not looked for others for long."""

@@ -86,12 +86,13 @@ class Membership:
         self.votes.leave(self.view)
         self.liveness.leave(reason)
         # As a daemon that was just started: in no view, and sure of nobody.
-        self.ballot = self.succession.started = None
+        self.ballot = None
+        self.succession.stop()
 
     def stay(self) -> None:
         """Take :meth:`leave` back: the others hear our heartbeats again and let us in."""
         if self.liveness.leaving:
-            self.votes.owed = False
+            self.votes.stay()
             self.liveness.stay()
 
     def on_leaving(self, node: NodeId, leaving: Leaving) -> None:
@@ -191,8 +192,7 @@ class Membership:
 
     def _propose(self, members: tuple[NodeId, ...]) -> None:
         ctx = self.ctx
-        ctx.counter += 1
-        epoch = Tag(ctx.counter, ctx.me, ctx.nonce())
+        epoch = ctx.next_tag()
         voters = tuple(sorted(self.votes.leavers.keys() & self.liveness.roll.links.keys()))
         self._ask(View(epoch, members, primary=not self.ctx.strict, voters=voters))
 
@@ -294,7 +294,7 @@ class Membership:
         self.ctx.saw(view.epoch.counter)
         self.liveness.follow(view)
         self.installed, self.adrift = view.epoch, ""
-        self.succession.formed_at = self.ctx.now
+        self.succession.formed()
         self.votes.form(view)
         self._mind_the_absent(view)
 
@@ -304,5 +304,5 @@ class Membership:
         for each in view.heard:
             self.ctx.hear(each.job, each.generation)
         if self.ctx.strict and view.primary and (view.away or first):
-            self.ctx.quiet_at = self.ctx.now + self.ctx.timing.outlive_seconds
+            self.ctx.mind_the_absent()
         self.before = self.before or view.primary

@@ -117,9 +117,9 @@ class Vigil:
             every = frozenset(self.sessions)
             old, new = (every if some is None else some for some in (before, heeded))
             for node in new - old:
-                self.links.of(node).awaited_since = now
+                self.links.await_from(node, now)
             for node in (old - new) & every:
-                self.links.of(node).awaited_since = self.sessions[node].waits_since
+                self.links.await_from(node, self.sessions[node].waits_since)
         if heeded is None:
             return
         for node in stirred:
@@ -127,7 +127,5 @@ class Vigil:
                 self._await(node, self.sessions[node].waits_since)
 
     def _await(self, node: NodeId, since: float) -> None:
-        link = self.links.of(node)
-        if link.awaited_since != since:
-            link.awaited_since = since
+        if self.links.await_from(node, since):
             self.hurry()

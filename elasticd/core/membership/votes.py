@@ -83,6 +83,10 @@ class Votes:
         self.leavers.clear()
         self.owed = self._counts(view) and view is not None and len(view.members) > 1
 
+    def stay(self) -> None:
+        """We do not leave after all."""
+        self.owed = False
+
     def leaves(self, node: NodeId, view: View | None) -> None:
         """A node says that it leaves ``view``, and waits a moment for the vote without it."""
         if self._counts(view) and view is not None and node in view.members:

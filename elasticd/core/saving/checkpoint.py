@@ -112,7 +112,7 @@ class Checkpoint:
 
     def stored(self, node: NodeId) -> None:
         """``node`` has the manifest."""
-        self.filing.stored.add(node)
+        self.filing.has(node)
         copies, manifest = self.copies, self.filing.manifest
         if manifest is None or copies.has(node) or self.failed.pop(node, None) is None:
             return
@@ -125,8 +125,39 @@ class Checkpoint:
         filing, known = self.filing, self.filing.manifest
         if known is None or not filing.stored:
             # What is announced is to be found on the disks under the same generation.
-            filing.manifest = replace(manifest, holders=(known or manifest).holders)
+            filing.say(replace(manifest, holders=(known or manifest).holders))
         return True
+
+    def take(self, manifest: Manifest, disputed: bool) -> None:
+        """A disk has a manifest of it; ``disputed``: somebody has said otherwise."""
+        self.disputed = disputed
+        self.said.believe(manifest.digest)
+        self.announced(manifest)
+
+    def hear(self, node: NodeId) -> None:
+        """``node`` has written its shards, or will not."""
+        self.heard.add(node)
+
+    def pull(self, node: NodeId) -> None:
+        """``node`` is asked to copy shards."""
+        self.pulling.add(node)
+
+    def not_pulled(self, node: NodeId) -> bool:
+        """``node`` has not copied any. False if it was not to."""
+        asked = node in self.pulling
+        self.pulling.discard(node)
+        return asked
+
+    def fail(self, node: NodeId, reason: str) -> None:
+        """``node`` can't store its part."""
+        self.hear(node)
+        self.failed[node] = reason
+
+    def reject(self, node: NodeId) -> None:
+        """The disk of ``node`` works, and has not taken the manifest."""
+        self.forget(node)
+        self.hear(node)
+        self.filing.reject(node)
 
     def compare(self, reports: Mapping[NodeId, tuple[Stored, ...]]) -> None:
         """Take over from what nodes report what they have of it, final."""
@@ -140,8 +171,7 @@ class Checkpoint:
             if node in self.filing.stored:
                 self.forget(node)
             return
-        self.filing.stored.add(node)
-        self.filing.asked.setdefault(node, self.began)
+        self.filing.had(node, self.began)
         self.copies.put(node, item.held)
 
     def forget(self, node: NodeId) -> None:

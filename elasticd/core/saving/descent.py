@@ -37,6 +37,10 @@ class Descent:
         ):
             self.spoilt = ()
 
+    def forget_world(self) -> None:
+        """It is not known which one trains, or will."""
+        self.world = None
+
     def spoil(self, lineage: Lineage, step: int) -> None:
         """Of ``lineage`` nothing counts from ``step`` on."""
         self.spoilt = merged(self.spoilt, ((lineage, step - 1),))

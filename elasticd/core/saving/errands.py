@@ -55,7 +55,7 @@ class Errands:
         )  # fmt: skip
         missing = self.replicas.wanted(checkpoint) - self.replicas.held(checkpoint)
         for node in self.replicas.able(checkpoint)[:missing]:
-            checkpoint.pulling.add(node)
+            checkpoint.pull(node)
             self.ctx.send(node, pull)
 
     def _store(self, checkpoint: Checkpoint) -> None:
@@ -75,9 +75,8 @@ class Errands:
 
     def not_copied(self, checkpoint: Checkpoint, node: NodeId) -> bool:
         """Whether ``node`` was to copy shards, which has failed."""
-        copies = node in checkpoint.pulling
+        copies = checkpoint.not_pulled(node)
         if copies:
-            checkpoint.pulling.discard(node)
             self.retry_at = self._later()
         return copies
 
@@ -85,9 +84,7 @@ class Errands:
         """``node`` has not taken the manifest."""
         self.ctx.log("warning", "manifest not stored", node=node, reason=stored.reason)
         if not stored.refused:
-            checkpoint.forget(node)
-            checkpoint.heard.add(node)
-            checkpoint.filing.rejected.add(node)
+            checkpoint.reject(node)
         elif not checkpoint.copies.needs(node):
             self.do_without(checkpoint, node, stored.reason)
         elif checkpoint.filing.put_off(node, self._later()):
@@ -101,8 +98,7 @@ class Errands:
         told = node in checkpoint.failed
         if not keeps:
             checkpoint.forget(node)
-        checkpoint.heard.add(node)
-        checkpoint.failed[node] = reason
+        checkpoint.fail(node, reason)
         if not told:
             telling.refused(self.ctx, self.job, checkpoint, node, reason)
 

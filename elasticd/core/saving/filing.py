@@ -22,6 +22,23 @@ class Filing:
     rejected: set[NodeId] = field(default_factory=set)
     """Nodes whose disks work and that did not take it."""
 
+    def say(self, manifest: Manifest) -> None:
+        """This is the one that disks have."""
+        self.manifest = manifest
+
+    def has(self, node: NodeId) -> None:
+        """``node`` has stored it."""
+        self.stored.add(node)
+
+    def had(self, node: NodeId, since: float) -> None:
+        """``node`` has stored it already, though nobody has asked it later than ``since``."""
+        self.stored.add(node)
+        self.asked.setdefault(node, since)
+
+    def reject(self, node: NodeId) -> None:
+        """``node`` has not taken it."""
+        self.rejected.add(node)
+
     def write(self, manifest: Manifest) -> None:
         """It says something else than before: all are asked anew."""
         self.manifest, self.asked, self.stored = manifest, {}, set()

@@ -25,6 +25,18 @@ class Replicas:
     leaving: frozenset[NodeId] = frozenset()
     """Nodes that are drained: they may be switched off, so that others are to have copies."""
 
+    def follow(self, view: View) -> None:
+        """Another view is ours."""
+        self.view = view
+
+    def locate(self, node: NodeId, domain: str) -> None:
+        """What fails together with ``node``, if that is known."""
+        self.domains[node] = domain
+
+    def drain(self, nodes: frozenset[NodeId]) -> None:
+        """These are drained now."""
+        self.leaving = nodes
+
     def lasting(self, checkpoint: Checkpoint) -> frozenset[NodeId]:
         """The nodes whose copies count. A new checkpoint does not wait for more than it needs to
         survive any one node; then it is copied so that those who leave are not needed.

@@ -26,6 +26,11 @@ class Shelf:
     def newest(self) -> Manifest | None:
         return self.home.manifest if self.home is not None else None
 
+    def news(self) -> bool:
+        """Whether another one became the newest since somebody asked."""
+        changed, self.changed = self.changed, False
+        return changed
+
     def all(self) -> Iterator[Checkpoint]:
         if self.home is not None:
             yield self.home
@@ -68,8 +73,7 @@ class Shelf:
         # What somebody wrote otherwise is nothing beside a manifest, of which a disk has all.
         others = checkpoint is not None
         checkpoint = self.begin(key, manifest.generation, now)
-        checkpoint.said.digest, checkpoint.disputed = manifest.digest, others
-        checkpoint.announced(manifest)
+        checkpoint.take(manifest, disputed=others)
         return checkpoint
 
     def count_of(self, point: Point) -> int:

@@ -55,6 +55,10 @@ class Testimony:
         for (index, _, _), tensors in zip(written.shards, written.tensors, strict=False):
             self.tensors.setdefault(index, {})[node] = dict(tensors)
 
+    def believe(self, digest: str) -> None:
+        """A manifest has this of the model, whatever its writers say."""
+        self.digest = digest
+
     def agrees(self, written: ShardsWritten) -> bool:
         """Whether a writer's model has the digest that is known, as far as it says."""
         return not written.digest or written.digest == self.digest

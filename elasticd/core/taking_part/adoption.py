@@ -14,6 +14,9 @@ from elasticd.core.words import effects as e
 from elasticd.core.words.children import ReducerHere, TrainerHere
 from elasticd.types import JobId, Tag
 
+_SPOKEN = (e.ChildSaid, e.ReducerReady, e.ChildExited, e.ChildStopped)
+"""What children do, in which order matters."""
+
 
 @dataclass(frozen=True, slots=True)
 class AdoptedTrainer:
@@ -54,26 +57,30 @@ class Adoption:
         """Whether the event is of a child that is being adopted: it is dealt with, or kept."""
         if self.deadline is None:
             self.deadline = self.ctx.now + self.ctx.timing.adopt_seconds
-        match event:
-            case e.ChildSaid(child, TrainerHere() as said) if child in self.waiting:
-                self.here[child] = AdoptedTrainer(self.waiting.pop(child), said)
-                return True
-            case e.ChildSaid(child, ReducerHere() as said) if child in self.waiting:
-                self.here[child] = AdoptedReducer(self.waiting.pop(child), said)
-                return True
-            case e.ChildExited(child) if child in self.waiting:
-                self.ctx.log("info", "a child of the daemon before has ended", child=child)
-                del self.waiting[child]
-                return True
-            case (
-                e.ChildSaid(child)
-                | e.ReducerReady(child)
-                | e.ChildExited(child)
-                | e.ChildStopped(child)
-            ):
-                self.later.append(event)
-                return True
-        return False
+        if not isinstance(event, _SPOKEN):
+            return False
+        if event.child not in self.waiting or not self._heard_of(event):
+            self.keep(event)
+        return True
+
+    def keep(self, event: e.Event) -> None:
+        """For later, when all have said how they are."""
+        self.later.append(event)
+
+    def _heard_of(self, event: e.Event) -> bool:
+        """Whether a child that was waited for introduces itself, or has ended."""
+        if isinstance(event, e.ChildExited):
+            self.ctx.log("info", "a child of the daemon before has ended", child=event.child)
+            del self.waiting[event.child]
+            return True
+        if not isinstance(event, e.ChildSaid):
+            return False
+        child, said = event.child, event.message
+        if isinstance(said, TrainerHere):
+            self.here[child] = AdoptedTrainer(self.waiting.pop(child), said)
+        elif isinstance(said, ReducerHere):
+            self.here[child] = AdoptedReducer(self.waiting.pop(child), said)
+        return isinstance(said, TrainerHere | ReducerHere)
 
     @property
     def complete(self) -> bool:

@@ -75,6 +75,18 @@ class Answers:
             pending.gives, pending.replays = said.gives, said.replays
             pending.answered = True
 
+    def recall(self, serial: int) -> None:
+        """Of the last freeze or delivery that a daemon before this one has ordered."""
+        self.serial = serial
+
+    def void(self) -> None:
+        """Whoever asked wants no answer any more."""
+        self.pending = None
+
+    def expire(self) -> None:
+        """What was answered last counts no more: no trainer may enter a world by it."""
+        self.answerer = None
+
     def trainer_ended(self) -> None:
         """Who was to answer holds nothing any more."""
         self.answerer = None

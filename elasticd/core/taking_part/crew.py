@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from elasticd.core.context import Context
 from elasticd.core.taking_part.adoption import AdoptedTrainer
@@ -90,7 +91,7 @@ class Crew:
 
     def run(self, trainer: Trainer) -> None:
         """Let one that waits go on to its script."""
-        trainer.phase = "starting"
+        trainer.goes_on()
         self.ctx.do(TellTrainer(trainer.child, RunScript()))
 
     def add_spare(self) -> None:
@@ -104,10 +105,29 @@ class Crew:
 
     def at_run(self, trainer: Trainer, fingerprint: dict[str, str]) -> None:
         """Its script has come to ``Run(…)``."""
-        trainer.phase, trainer.fingerprint = "ready", fingerprint
+        trainer.at_run(fingerprint)
         self.false_starts, self.why_none = 0, ""
 
     # --- ends -------------------------------------------------------------------------------------
+
+    def stand_down(self, why: str) -> bool:
+        """No job is to run here. True when there is no trainer any more."""
+        self.drop_spare(why)
+        if self.trainer is None:
+            self.why_none = why
+        return self.trainer is None
+
+    def discharge(self, why: str) -> None:
+        """The world runs without our trainer."""
+        if self.trainer is not None and self.trainer.phase != "done":
+            self.ctx.do(KillChild(self.trainer.child, why, graceful=True))
+        self.trainer = None
+
+    def trainer_ended(self) -> None:
+        """Not as it should."""
+        if self.trainer is not None and self.trainer.phase in ("starting", "waiting"):
+            self.false_starts += 1
+        self.trainer = None
 
     def drop_spare(self, why: str, graceful: bool = False) -> None:
         if self.spare is not None:
@@ -131,11 +151,8 @@ class Crew:
     def kill_stopped(self, trainer: Trainer, seconds: float) -> None:
         """It was stopped for ``seconds``, and nobody of us has done that."""
         if trainer.phase != "done":
-            trainer.hung = (
-                f"its trainer {trainer.pid} was stopped (SIGSTOP) for {seconds:.1f} s"
-                " and could not show its stack"
-            )
-            trainer.hung_since = self.ctx.now - seconds
+            text = f"its trainer {trainer.pid} was stopped (SIGSTOP) for {seconds:.1f} s"
+            trainer.hangs(f"{text} and could not show its stack", self.ctx.now - seconds)
             self.ctx.do(KillChild(trainer.child, "it was stopped"))
 
     # --- memory -----------------------------------------------------------------------------------
@@ -143,16 +160,23 @@ class Crew:
     def on_pressure(self, reason: str, left_bytes: int) -> str:
         """Give up what this node can by itself; why the whole job has to need less, or nothing."""
         self.pressed_until = self.ctx.now + _PRESSED_SECONDS
-        match self.headroom.sign(left_bytes, self.spare is not None):
-            case "spare" if self.spare is not None:
-                text = "its spare trainer ends before something else has to"
-                self.tell_of_pressure(f"{reason}: {text}")
-                self.drop_spare(reason)
-            case "caches" if self.trainer is not None:
-                self.tell_of_pressure(f"{reason}: its trainer gives its caches back")
-                self.ctx.do(TellTrainer(self.trainer.child, TrimMemory()))
+        gift = self.headroom.sign(left_bytes, self.spare is not None)
+        match gift:
+            case "spare":
+                if self.spare is not None:
+                    text = "its spare trainer ends before something else has to"
+                    self.tell_of_pressure(f"{reason}: {text}")
+                    self.drop_spare(reason)
+            case "caches":
+                if self.trainer is not None:
+                    self.tell_of_pressure(f"{reason}: its trainer gives its caches back")
+                    self.ctx.do(TellTrainer(self.trainer.child, TrimMemory()))
             case "recompute":
                 return f"{reason}, less than before it gave up what it could by itself"
+            case None:
+                pass
+            case _:
+                assert_never(gift)
         return ""
 
     def tell_of_pressure(self, text: str) -> None:

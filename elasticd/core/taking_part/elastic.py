@@ -23,9 +23,8 @@ from elasticd.core.taking_part.place import Place, reducer_end
 from elasticd.core.taking_part.reports import Reports
 from elasticd.core.taking_part.trainers import Trainer, ending, kill_hung
 from elasticd.core.words import effects as e
-from elasticd.core.words.children import (
-    ReleaseTrainer,
-)
+from elasticd.core.words.children import ReleaseTrainer
+from elasticd.core.words.engines import EngineEvent
 from elasticd.core.words.records import JobRecord, TrainerStatus, World
 from elasticd.core.words.worlds import (
     Form,
@@ -109,33 +108,27 @@ class Elastic:
             crew.add_spare()
 
     def stand_down(self, why: str) -> bool:
-        self.crew.drop_spare(why)
-        if self.crew.trainer is None:
-            self.crew.why_none = why
-            return True
-        return False
+        return self.crew.stand_down(why)
 
     def discharge(self, why: str) -> None:
-        trainer = self.crew.trainer
-        if trainer is not None and trainer.phase != "done":
-            self.ctx.do(e.KillChild(trainer.child, why, graceful=True))
-        self.crew.trainer = self.answers.answerer = None
+        self.crew.discharge(why)
+        self.answers.expire()
 
     def end(self, why: str) -> None:
         self.crew.end(why)
         self._leave(why)
-        self.answers.pending = None
+        self.answers.void()
 
     def new_view(self) -> None:
-        self.answers.pending = None
+        self.answers.void()
 
     def suspend(self, why: str) -> None:
-        self.answers.pending = None
+        self.answers.void()
         if self.place is None:
             return
-        self.reports.faults.append(("link_lost", why))
+        self.reports.note("link_lost", why)
         self._leave(why)
-        self.answers.answerer = None
+        self.answers.expire()
         trainer = self.crew.trainer
         if trainer is not None and trainer.phase in ("active", "finished"):
             self.answers.freeze(trainer)
@@ -157,7 +150,7 @@ class Elastic:
         if first is None:
             return set()
         trainer, said = self.crew.trainer, first.said
-        self.answers.serial = said.serial
+        self.answers.recall(said.serial)
         kept: set[int] = set()
         if trainer is not None and world is not None and said.generation == world.generation:
             kept |= self._adopt_place(world, trainer, reducers)
@@ -177,7 +170,7 @@ class Elastic:
 
     def _place(self, world: World, trainer: Trainer, has_state: bool) -> Place:
         ctx, tell = self.ctx, self.reports.tell
-        engine = member_engine(self.spec.world.backend, ctx, self.reducers, tell, world)
+        engine = member_engine(self.spec.world, ctx, self.reducers, tell, world)
         rank = world.members.index(ctx.me)
         return Place(ctx, self.reports, world, rank, trainer, engine, has_state)
 
@@ -210,23 +203,22 @@ class Elastic:
         self.ctx.persist("world", world)
         self.ctx.hear(world.job, world.generation)
         self.reports.enter(world)
-        self.given_up = self.answers.answerer = None
-        trainer.phase = "active"
-        if not trainer.judged:
-            trainer.probe = None
+        self.given_up = None
+        self.answers.expire()
+        trainer.enter()
         source = world.sources[world.members.index(self.ctx.me)]
         self.place = place = self._place(world, trainer, source in ("keep", "init"))
         if place.has_state:
-            trainer.entered = world.generation
+            trainer.has_state(world.generation)
         self.reports.report()
-        if place.engine is not None and not place.engine.take():
-            self.reports.accuse("reducer_lost", "the warm reducer died before the world formed")
+        if place.engine is not None and (lost := place.engine.claim()):
+            self.reports.accuse("reducer_lost", lost)
             return
         self.ctx.do(e.EnterWorld(trainer.child, place.reducer, world, place.rank))
         if not place.has_state:
             self.ctx.do(e.FetchState(trainer.child, world, place.takes_from(self.answers.held)))
         if place.engine is not None:
-            place.engine.begin()
+            place.engine.come_up()
         place.tell_if_ready()
         if trouble := place.trouble():
             self.reports.accuse("link_lost", trouble)
@@ -245,7 +237,8 @@ class Elastic:
         """The final checkpoint is consistent; whoever has committed the last step may leave."""
         trainer = self.crew.trainer
         if trainer is not None and trainer.phase == "finished":
-            trainer.phase, self.answers.answerer = "released", None
+            trainer.release()
+            self.answers.expire()
             self.crew.drop_spare("the job is done", graceful=True)
             self.ctx.do(e.TellTrainer(trainer.child, ReleaseTrainer()))
             self.reports.report()
@@ -262,10 +255,14 @@ class Elastic:
         elif (trainer := self.crew.of(event.child)) is not None:
             self._on_trainer(trainer, event)
 
+    def on_engine(self, event: EngineEvent) -> None:
+        if self.place is not None and event.child == self.place.reducer:
+            self.place.on_engine(event)
+
     def _on_trainer(self, trainer: Trainer, event: e.OfChild) -> None:
         match event:
             case e.ChildStarted(_, pid):
-                trainer.pid = pid
+                trainer.started(pid)
                 self.reports.report()
             case e.ChildSaid(_, word):
                 hearing.trainer_says(self, trainer, word)
@@ -276,8 +273,6 @@ class Elastic:
                     self.look_again()
             case e.ChildExited():
                 self._trainer_exited(trainer, event)
-            case e.ReducerListens():
-                pass
             case _:
                 assert_never(event)
 
@@ -289,14 +284,13 @@ class Elastic:
 
     def _trainer_exited(self, trainer: Trainer, event: e.ChildExited) -> None:
         if event.status == 0 and trainer.phase == "released":
-            trainer.phase = "done"
+            trainer.done()
             self._leave("the trainer is done")
             self.reports.report()
             return
         end = ending(trainer, event, self.ctx.now)
-        if trainer.phase in ("starting", "waiting"):
-            self.crew.false_starts += 1
-        self.crew.trainer, self.fatal = None, end.fatal or self.fatal
+        self.crew.trainer_ended()
+        self.fatal = end.fatal or self.fatal
         self.reports.ended(end, kept=self.trains)
         self._leave("its trainer ended")
         self.answers.trainer_ended()

@@ -68,18 +68,18 @@ class Listener(Protocol):
 
 def trainer_says(us: Listener, trainer: Trainer, word: FromChild) -> None:
     """Our trainer, or its spare; of a spare only how it starts is of interest."""
-    match word:
-        case TrainerWaiting():
-            trainer.phase = "waiting"
-            if trainer is us.crew.trainer:
-                us.crew.run(trainer)
-        case TrainerAtRun(fingerprint):
-            if trainer.phase in ("starting", "waiting"):
-                us.crew.at_run(trainer, fingerprint)
-                if trainer is us.crew.trainer:
-                    us.reports.report()
-        case _ if trainer is us.crew.trainer:
-            _says(us, trainer, word)
+    ours = trainer is us.crew.trainer
+    if isinstance(word, TrainerWaiting):
+        trainer.waits()
+        if ours:
+            us.crew.run(trainer)
+    elif isinstance(word, TrainerAtRun):
+        if trainer.phase in ("starting", "waiting"):
+            us.crew.at_run(trainer, word.fingerprint)
+            if ours:
+                us.reports.report()
+    elif ours:
+        _says(us, trainer, word)
 
 
 def _says(us: Listener, trainer: Trainer, word: FromChild) -> None:
@@ -94,9 +94,7 @@ def _says(us: Listener, trainer: Trainer, word: FromChild) -> None:
         case TrainerRefused(reason):
             us.reports.accuse("worker_exit", reason, fatal=reason, kept=us.place is not None)
         case TrainerProbed():
-            trainer.probe = word.digests()
-            # It asks, so it knows of no verdict, whatever it was sent.
-            trainer.judged = False
+            trainer.probed(word.digests())
             us.reports.report()
         case TrainerWrote():
             us.reports.wrote(shards_for_leader(job, word))
@@ -134,8 +132,7 @@ def _says_of_world(us: Listener, trainer: Trainer, word: OfWorld, world: World) 
         return
     match word:
         case TrainerLoaded():
-            place.has_state, trainer.entered = True, generation
-            place.tell_if_ready()
+            place.loaded()
         case TrainerLends(_, step, stamp, reason, never):
             us.reports.tell(Lent(job, generation, step, stamp, reason, never))
         case TrainerSpoilt(_, reason):
@@ -160,7 +157,7 @@ def _says_of_world(us: Listener, trainer: Trainer, word: OfWorld, world: World) 
             us.reports.tell(Sampled(job, generation, step, position, digest))
         case TrainerFinished():
             if trainer.phase == "active":
-                trainer.phase = "finished"
+                trainer.finish()
                 us.reports.report()
         case _:
             assert_never(word)
@@ -169,8 +166,7 @@ def _says_of_world(us: Listener, trainer: Trainer, word: OfWorld, world: World) 
 def _trains(us: Listener, said: TrainerProgress) -> None:
     progress, place = progress_for_leader(us.reports.job, said), us.place
     us.reports.trains(progress)
-    if place is not None and not place.settled and progress.committed > place.world.step:
-        place.settled = True
+    if place is not None and place.settles(progress.committed):
         us.look_again()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Literal
+from typing import Literal, assert_never
 
 from elasticd.core.context import Context
 from elasticd.core.engines.spares import SpareReducers
@@ -22,7 +22,15 @@ from elasticd.core.taking_part.reports import Reports
 from elasticd.core.words.effects import EnsureArchive, FetchShards, ShardsFetched
 from elasticd.core.words.records import JobRecord, World
 from elasticd.core.words.shards import PullShards, ShardsFailed, ShardsWritten
-from elasticd.core.words.worlds import Discharge, Form, Freeze, MemberStatus, OfJob, Report
+from elasticd.core.words.worlds import (
+    Discharge,
+    Form,
+    Freeze,
+    MemberStatus,
+    OfJob,
+    Report,
+    ToPart,
+)
 from elasticd.settings.job import JobSpec
 from elasticd.types import Tag
 
@@ -114,10 +122,10 @@ class Member:
 
     def _end(self) -> None:
         if not self.ended:
-            self.ended = self.reports.silent = True
+            self.ended = True
             paused = self.record.state == "queued"
             self.part.end("job paused" if paused else f"job {self.record.state}")
-            self.reports.world = None
+            self.reports.close()
 
     def adopt(
         self, trainers: Sequence[AdoptedTrainer], reducers: Sequence[AdoptedReducer]
@@ -158,7 +166,7 @@ class Member:
 
     def on_ways(self, gather: bool) -> None:
         """Links changed: the leader chooses rings by them. With ``gather`` it is told of several at
-        once, unless our ring needs one that is dead."""
+        once, unless our engine needs one that is dead."""
         trouble = self.part.trouble()
         if not gather or trouble:
             self.reports.report()
@@ -171,6 +179,9 @@ class Member:
 
     def on_order(self, order: OfJob, epoch: Tag, bound: bool) -> None:
         """Of the leader of the view ``epoch``; ``bound``: we have promised a newer view."""
+        if isinstance(order, ToPart):
+            self.part.on_order(order)
+            return
         match order:
             case Report():
                 self.follow(epoch)
@@ -185,7 +196,7 @@ class Member:
             case PullShards():
                 self._pull(order)
             case _:
-                self.part.on_order(order)
+                assert_never(order)
 
     # --- the store --------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import assert_never
@@ -13,14 +13,16 @@ from elasticd.core.engines.spares import SpareReducers
 from elasticd.core.taking_part.adoption import Adoption
 from elasticd.core.taking_part.member import Member
 from elasticd.core.words import effects as e
+from elasticd.core.words.engines import EngineEvent
 from elasticd.core.words.records import JobRecord, View, World
 from elasticd.core.words.shards import Consistent, ManifestStore, ManifestStored, PullShards
 from elasticd.core.words.stable import Found
-from elasticd.core.words.worlds import Form, Noted, Notice, OfPlace, ToMember
+from elasticd.core.words.worlds import Form, Noted, Notice, OfJob, OfPlace, ToMember
 from elasticd.types import JobId, NodeId
 
 OfNode = (
     e.OfChild
+    | EngineEvent
     | e.ReducerReady
     | e.MemoryPressure
     | e.StateFailed
@@ -50,7 +52,7 @@ class Members:
     def of(cls, ctx: Context, found: Found) -> Members:
         """As a daemon finds them when it starts."""
         leftovers = {left.child: left for left in found.leftovers}
-        ctx.children = max(leftovers, default=0)
+        ctx.took_over(leftovers)
         return cls(
             ctx,
             SpareReducers(ctx),
@@ -69,11 +71,19 @@ class Members:
 
     # --- what happens here ------------------------------------------------------------------------
 
+    def put_off(self, event: e.Event) -> bool:
+        """Whether the event is of a child of the daemon before us, and is dealt with or kept."""
+        return self.adoption is not None and self.adoption.take(event)
+
     def on_event(self, event: OfNode, view: View | None) -> None:
+        if isinstance(event, EngineEvent):
+            for member in self._owners(event.child):
+                member.part.on_engine(event)
+            return
         match event:
             case e.ChildExited():
                 self._exited(event)
-            case e.ChildStarted() | e.ChildSaid() | e.ChildStopped() | e.ReducerListens():
+            case e.ChildStarted() | e.ChildSaid() | e.ChildStopped():
                 self._of_child(event)
             case e.ReducerReady(child, host):
                 if self.reducers.became_ready(child, host):
@@ -104,7 +114,7 @@ class Members:
 
     def _of_child(self, event: e.OfChild) -> None:
         if isinstance(event, e.ChildStarted):
-            self.reducers.pids[event.child] = event.pid
+            self.reducers.started(event.child, event.pid)
         for member in self._owners(event.child):
             member.part.on_child(event)
         if isinstance(event, e.ChildStopped) and self.reducers.has(event.child):
@@ -116,7 +126,6 @@ class Members:
     def _exited(self, event: e.ChildExited) -> None:
         child, status, tail = event.child, event.status, event.tail
         owners = self._owners(child)
-        self.reducers.pids.pop(child, None)
         if self.reducers.exited(child):
             self.ctx.log("warning", "spare reducer ended", status=status, tail=tail[-400:])
         for member in owners:
@@ -144,6 +153,9 @@ class Members:
 
     def on_order(self, leader: NodeId, order: ToMember, view: View, bound: bool) -> None:
         """``bound``: a newer view is promised, and no world of this one may begin."""
+        if isinstance(order, OfJob):
+            self._on_job(leader, order, view, bound)
+            return
         match order:
             case Notice(epoch, heard):
                 if epoch == view.epoch and not bound:
@@ -151,19 +163,21 @@ class Members:
                     self.ctx.hear(heard.job, heard.generation)
                     self.ctx.persist("heard", heard)
                     self.ctx.send(leader, Noted(heard.job, heard.generation))
-                return
             case ManifestStore(job, manifest):
                 self.ctx.do(e.CommitManifest(job, manifest))
-                return
             case Consistent(job, lineage, step):
                 self.ctx.do(e.PruneStore(job, lineage, step))
-                return
+            case _:
+                assert_never(order)
+
+    def _on_job(self, leader: NodeId, order: OfJob, view: View, bound: bool) -> None:
+        """What is for our part in one job, if we have one."""
         member = self.by_job.get(order.world.job if isinstance(order, Form) else order.job)
         if member is not None:
             member.on_order(order, view.epoch, bound)
         elif self.adoption is not None and isinstance(order, OfPlace):
             # For a place that is taken up again once all children have said how they are.
-            self.adoption.later.append(e.Received(leader, order))
+            self.adoption.keep(e.Received(leader, order))
         elif isinstance(order, PullShards):
             # Nothing is taken up again yet: we are to be asked again.
             self.ctx.send(leader, order.undone("nothing of the job is here yet"))
@@ -197,8 +211,17 @@ class Members:
 
     # --- after each event -------------------------------------------------------------------------
 
-    def adopt(self, adoption: Adoption, records: Mapping[JobId, JobRecord]) -> None:
-        """All children of the daemon before us have said how they are: go on with them."""
+    def take_over(self, records: Mapping[JobId, JobRecord]) -> Iterable[e.Event] | None:
+        """Go on with the children of the daemon before us, once all have said how they are. Returns
+        what they have done since; None: nobody is taken over now."""
+        adoption = self.adoption
+        if adoption is None or not adoption.complete:
+            return None
+        self.adoption = None
+        self._adopt(adoption, records)
+        return adoption.later
+
+    def _adopt(self, adoption: Adoption, records: Mapping[JobId, JobRecord]) -> None:
         adoption.give_up()
         reducers = adoption.reducers()
         warm = [each.left for each in reducers if each.said.generation is None]
@@ -213,10 +236,8 @@ class Members:
 
     def _make(self, record: JobRecord) -> Member:
         member = Member(self.ctx, record, self.reducers)
-        member.reports.stored = self.stored.get(record.id, ())
-        member.reports.world = self.worlds.get(record.id)
-        for reached in self.reached:
-            member.reports.recall(reached)
+        stored, world = self.stored.get(record.id, ()), self.worlds.get(record.id)
+        member.reports.recall(stored, world, self.reached)
         self.by_job[record.id] = member
         return member
 

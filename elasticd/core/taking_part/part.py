@@ -10,6 +10,7 @@ from typing import Protocol
 
 from elasticd.core.taking_part.adoption import AdoptedReducer, AdoptedTrainer
 from elasticd.core.words import effects as e
+from elasticd.core.words.engines import EngineEvent
 from elasticd.core.words.records import JobRecord, TrainerStatus
 from elasticd.core.words.worlds import Form, Freeze, ToPart
 from elasticd.types import Tag
@@ -93,7 +94,10 @@ class Part(Protocol):
     # --- what happens to it -----------------------------------------------------------------------
 
     def on_child(self, event: e.OfChild) -> None:
-        """One of its processes started, spoke, stands still, listens or ended."""
+        """One of its processes started, spoke, stands still or ended."""
+
+    def on_engine(self, event: EngineEvent) -> None:
+        """The process of its collective engine has come so far."""
 
     def on_found_dead(self, child: e.ChildId, status: int | None) -> None:
         """A process was ending by itself when its end was asked for."""

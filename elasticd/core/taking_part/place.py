@@ -23,12 +23,11 @@ from elasticd.core.words.children import (
     TellVerdict,
     ToTrainer,
 )
+from elasticd.core.words.engines import EngineEvent, EngineToMember
 from elasticd.core.words.records import Wanted, World
 from elasticd.core.words.shards import Interval
 from elasticd.core.words.worlds import (
-    Continue,
     Formed,
-    Go,
     Halt,
     Hung,
     Lend,
@@ -56,7 +55,7 @@ class Place:
     """A step is committed in this world: spares may take the processor from training now."""
 
     def adopt(self, reducer: AdoptedReducer | None) -> set[int]:
-        """Go on with the reducer that a daemon before this one has told to form our ring."""
+        """Go on with the reducer that a daemon before this one has told to join our group."""
         if self.engine is None:
             return set()
         if reducer is None:
@@ -76,7 +75,7 @@ class Place:
 
     @property
     def _complete(self) -> bool:
-        """Reducer in the ring, trainer in the world's state."""
+        """Reducer in the group, trainer in the world's state."""
         return self.has_state and (self.engine is None or self.engine.up)
 
     @property
@@ -85,9 +84,21 @@ class Place:
         return self._complete and not self.reports.faults
 
     def tell_if_ready(self) -> None:
-        """Tell the leader, if the reducer is in the ring and the state in place."""
+        """Tell the leader, if the reducer is in the group and the state in place."""
         if self._complete:
             self.reports.tell(Ready(self.world.job, self.generation))
+
+    def loaded(self) -> None:
+        """The trainer has the state from which the world starts."""
+        self.has_state = True
+        self.trainer.has_state(self.generation)
+        self.tell_if_ready()
+
+    def settles(self, committed: int) -> bool:
+        """Whether the world's first step is committed, just now."""
+        news = not self.settled and committed > self.world.step
+        self.settled = self.settled or news
+        return news
 
     def takes_from(self, held: Point | None) -> Wanted | None:
         """Where the state is that the trainer lacks, which holds ``held``; None: in the world's
@@ -108,16 +119,17 @@ class Place:
 
     def obey(self, order: OfPlace) -> None:
         """The leader of this world speaks."""
+        if isinstance(order, EngineToMember):
+            if self.engine is not None:
+                self.engine.on_word(order)
+            return
         match order:
-            case Go() | Continue():
-                if self.engine is not None:
-                    self.engine.on_word(order)
             case Formed():
                 self.formed = True
                 self.reports.report()
             case Verdict(_, generation, exact, reason):
                 if not self.trainer.judged:
-                    self.trainer.judged = True
+                    self.trainer.judge()
                     self._say(TellVerdict(generation, exact, reason))
                     self.reports.report()
             case Hung(_, _, why, seconds):
@@ -136,20 +148,23 @@ class Place:
 
     # --- the reducer ------------------------------------------------------------------------------
 
+    def on_engine(self, event: EngineEvent) -> None:
+        """The engine's process has come so far."""
+        assert self.engine is not None
+        self.engine.on_event(event)
+
     def on_reducer(self, event: e.OfChild) -> None:
         """What our reducer does."""
         assert self.engine is not None
         match event:
             case e.ChildStarted():
                 self.reports.report()
-            case e.ReducerListens():
-                self.engine.on_listens()
             case e.ChildSaid(_, word):
                 self._reducer_says(self.engine, word)
             case e.ChildStopped(_, seconds):
-                if self.engine.stands_still() and not self.trainer.left_the_loop:
-                    text = f"its reducer was stopped (SIGSTOP) for {seconds:.1f} s"
-                    self.reports.accuse("hang", text, age_seconds=seconds)
+                why = self.engine.on_stopped(seconds)
+                if why and not self.trainer.left_the_loop:
+                    self.reports.accuse("hang", why, age_seconds=seconds)
             case e.ChildExited(_, status):
                 self.engine.ended()
                 if not self.trainer.left_the_loop:
@@ -168,7 +183,7 @@ class Place:
             self.tell_if_ready()
 
     def trouble(self) -> str:
-        """Why the ring can't go on although nothing has broken, or nothing."""
+        """Why the engine can't go on although nothing has broken, or nothing."""
         if self.engine is None or self.reports.faults:
             return ""
         return self.engine.trouble()

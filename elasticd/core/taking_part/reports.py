@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import inf
 
@@ -74,6 +74,14 @@ class Reports:
         if self.leader is not None:
             self.ctx.send(self.leader, message)
 
+    def note(self, fault: Sign, evidence: str) -> None:
+        """Keep what speaks against the node for a leader to come."""
+        self.faults.append((fault, evidence))
+
+    def close(self) -> None:
+        """The job has ended here."""
+        self.silent, self.world = True, None
+
     def accuse(
         self,
         fault: Sign,
@@ -90,7 +98,7 @@ class Reports:
     def ended(self, end: Ending, kept: bool) -> None:
         """Tell the leader how the trainer ended."""
         if kept:
-            self.faults.append((end.fault, end.evidence))
+            self.note(end.fault, end.evidence)
         if end.fault in RING_FAULTS:
             self.broken_at = self.ctx.now
         me, world = self.ctx.me, self.world
@@ -107,11 +115,15 @@ class Reports:
         self.progress = None
         self.committed = world.step if world.goes_back else max(self.committed, world.step)
 
-    def recall(self, reached: Reached) -> None:
-        """Take in what a daemon before this one saw committed in the newest world."""
-        world = self.world
-        if world is not None and (reached.job, reached.generation) == (self.job, world.generation):
-            self.committed = reached.step
+    def recall(
+        self, stored: tuple[Stored, ...], world: World | None, reached: Iterable[Reached]
+    ) -> None:
+        """Take in what a daemon before this one has left on the disk: the job's checkpoints, its
+        newest world, and what was seen committed there."""
+        self.stored, self.world = stored, world
+        for each in reached:
+            if world is not None and (each.job, each.generation) == (self.job, world.generation):
+                self.committed = each.step
 
     def trains(self, progress: Progress) -> None:
         """The trainer is so far in the newest world."""

@@ -27,6 +27,57 @@ class Trainer:
     """Why we killed it, if it hung."""
     hung_since: float = 0.0
 
+    def started(self, pid: int) -> None:
+        """Its process runs."""
+        self.pid = pid
+
+    def waits(self) -> None:
+        """Its interpreter is up."""
+        self.phase = "waiting"
+
+    def goes_on(self) -> None:
+        """From there to its script."""
+        self.phase = "starting"
+
+    def at_run(self, fingerprint: dict[str, str]) -> None:
+        """Its script has come to ``Run(…)``."""
+        self.phase, self.fingerprint = "ready", fingerprint
+
+    def enter(self) -> None:
+        """It is given a world, whose verdict is on what is computed there."""
+        self.phase = "active"
+        if not self.judged:
+            self.probe = None
+
+    def has_state(self, generation: Tag) -> None:
+        """It holds the right state in this world."""
+        self.entered = generation
+
+    def probed(self, digests: dict[str, Any]) -> None:
+        """It has computed a grain twice, and asks, so it knows of no verdict, whatever it was
+        sent."""
+        self.probe, self.judged = digests, False
+
+    def judge(self) -> None:
+        """It is told the verdict."""
+        self.judged = True
+
+    def finish(self) -> None:
+        """Its last step is committed."""
+        self.phase = "finished"
+
+    def release(self) -> None:
+        """It may leave the loop."""
+        self.phase = "released"
+
+    def done(self) -> None:
+        """It has ended as it should."""
+        self.phase = "done"
+
+    def hangs(self, why: str, since: float) -> None:
+        """It is killed for that."""
+        self.hung, self.hung_since = why, since
+
     @property
     def left_the_loop(self) -> bool:
         """It was released: its reducer and its neighbours' end, and nobody minds."""
@@ -38,7 +89,7 @@ class Trainer:
 
 def kill_hung(ctx: Context, trainer: Trainer, why: str, seconds: float) -> None:
     """It overstays, by now for ``seconds``: end it, with its stack as evidence."""
-    trainer.hung, trainer.hung_since = why, ctx.now - seconds
+    trainer.hangs(why, ctx.now - seconds)
     ctx.do(KillChild(trainer.child, f"it hung: {why}", dump=True))
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from elasticd.core.words.codec import Words
+from elasticd.core.words.engines import EngineOrder
 from elasticd.types import (
     JobId,
     Lineage,
@@ -567,19 +568,7 @@ ToTrainer = (
 # --- what a reducer is told -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class FormRing:
-    """Join this ring; chunk memory and data socket come as descriptors."""
-
-    kind: ClassVar = "form"
-    generation: Tag
-    rank: int
-    size: int
-    hosts: tuple[str, ...]
-    reduction: Reduction
-
-
-ToReducer = Alive | FormRing
+ToReducer = Alive | EngineOrder
 
 FromChild = FromTrainer | FromReducer
 ToChild = ToTrainer | ToReducer

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.core.words.children import FromChild, ToTrainer
+from elasticd.core.words.engines import EngineEffect, EngineEvent, EngineOrder
 from elasticd.core.words.frames import Frame
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import JobRecord, Path, Wanted, World
@@ -102,16 +103,6 @@ class KillChild:
 
 
 @dataclass(frozen=True, slots=True)
-class StopReducer:
-    child: ChildId
-
-
-@dataclass(frozen=True, slots=True)
-class ContinueReducer:
-    child: ChildId
-
-
-@dataclass(frozen=True, slots=True)
 class TellTrainer:
     child: ChildId
     message: ToTrainer
@@ -130,11 +121,12 @@ class EnterWorld:
 
 @dataclass(frozen=True, slots=True)
 class FormReducer:
-    """Send ``form`` to the reducer and report when it listens, then when the ring is formed."""
+    """Give a warm reducer its rank in the world's group, in its backend's words."""
 
     reducer: ChildId
     world: World
     rank: int
+    order: EngineOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +198,7 @@ LocalEffect = (
     | StartTrainer
     | StartReducer
     | KillChild
-    | StopReducer
-    | ContinueReducer
+    | EngineEffect
     | TellTrainer
     | EnterWorld
     | FormReducer
@@ -348,11 +339,6 @@ class ReducerReady:
 
 
 @dataclass(frozen=True, slots=True)
-class ReducerListens:
-    child: ChildId
-
-
-@dataclass(frozen=True, slots=True)
 class ChildSaid:
     child: ChildId
     message: FromChild
@@ -379,7 +365,7 @@ class ChildStopped:
     seconds: float
 
 
-OfChild = ChildStarted | ReducerListens | ChildSaid | ChildExited | ChildStopped
+OfChild = ChildStarted | ChildSaid | ChildExited | ChildStopped
 """What a child of ours does."""
 
 
@@ -448,12 +434,9 @@ class StoreChanged:
     stored: tuple[Stored, ...]
 
 
-Event = (
-    PeerUp
-    | PeerDown
-    | Paths
+ToNode = (
+    Paths
     | Received
-    | Tick
     | Leave
     | Stay
     | Submit
@@ -463,7 +446,7 @@ Event = (
     | Depart
     | ChildStarted
     | ReducerReady
-    | ReducerListens
+    | EngineEvent
     | ChildSaid
     | ChildExited
     | ChildStopped
@@ -475,6 +458,8 @@ Event = (
     | ShardsFetched
     | StoreChanged
 )
+"""What is for the node alone, whatever becomes of connections."""
+Event = PeerUp | PeerDown | Tick | ToNode
 """What a node takes in."""
 Inward = Arrived | Event
 """What a shell tells."""

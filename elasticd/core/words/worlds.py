@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elasticd.checkpoints.manifest import Stored
+from elasticd.core.words.engines import EngineToLeader, EngineToMember
 from elasticd.core.words.records import Heard, Path, TrainerStatus, Wanted, World
 from elasticd.core.words.shards import (
     Consistent,
@@ -98,12 +99,6 @@ class Prepared:
     reason: str = ""
     replays: bool = False
     """It can apply updates that others have made."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listening:
-    job: JobId
-    generation: Tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,18 +215,6 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Go:
-    job: JobId
-    generation: Tag
-
-
-@dataclass(frozen=True, slots=True)
-class Continue:
-    job: JobId
-    generation: Tag
-
-
-@dataclass(frozen=True, slots=True)
 class Formed:
     job: JobId
     generation: Tag
@@ -297,17 +280,15 @@ class Release:
     generation: Tag
 
 
-EngineToLeader = Listening
-"""What members' sides of a collective engine say to the leader's."""
-EngineToMember = Go | Continue
+OfForming = Noted | Ready | EngineToLeader
+"""How far a member has come with a world that forms."""
 
 ToLeader = (
     MemberStatus
     | Holding
     | Lent
     | Prepared
-    | EngineToLeader
-    | Ready
+    | OfForming
     | Fault
     | Progress
     | Digest
@@ -317,7 +298,6 @@ ToLeader = (
     | ShardsWritten
     | ShardsFailed
     | ManifestStored
-    | Noted
 )
 """What members tell the leader about a job."""
 

@@ -6,10 +6,10 @@ import asyncio
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 from elasticd import archive
-from elasticd.core.words.bulk import WANTS, CutHere, Relay, StrikeHere, WantBlank
+from elasticd.core.words.bulk import WANTS, CutHere, OfStates, Relay, StrikeHere, WantBlank
 from elasticd.errors import ProtocolError, UsageError
 from elasticd.settings import job
 from elasticd.shell.chaos.inject import Chaos
@@ -67,8 +67,11 @@ class Desk:
         Raises:
             ElasticdError: it can't have that.
         """
-        match WANTS.decode(request):
-            case CutHere() | StrikeHere() as wanted:
+        wanted = WANTS.decode(request)
+        if isinstance(wanted, OfStates):
+            return await self.states.serve(wanted)
+        match wanted:
+            case CutHere() | StrikeHere():
                 return await self.chaos.serve(wanted)
             case WantBlank():
                 fd = nameless_file()
@@ -76,8 +79,8 @@ class Desk:
                 return fd
             case Relay():
                 raise ProtocolError("it wants what this node only passes on")
-            case wanted:
-                return await self.states.serve(wanted)
+            case _:
+                assert_never(wanted)
 
     async def _submit_file(self, path: Path) -> str:
         if path.parent == self.home.absolute() / "jobs":

@@ -8,6 +8,7 @@ from typing import assert_never
 import structlog
 
 from elasticd.core.words import effects as e
+from elasticd.core.words.engines import EngineEffect
 from elasticd.shell.assembly.talk import Talk
 from elasticd.shell.children.children import Children
 from elasticd.shell.control.queries import Queries
@@ -29,6 +30,9 @@ class Performers:
 
     def __call__(self, effect: e.Outward) -> None:
         children, states = self.children, self.states
+        if isinstance(effect, EngineEffect):
+            children.engines.perform(effect)
+            return
         match effect:
             case e.Transmit():
                 self.talk.transmit(effect)
@@ -46,10 +50,6 @@ class Performers:
                 children.start_reducer(effect)
             case e.KillChild():
                 children.kill(effect)
-            case e.StopReducer():
-                children.stop_reducer(effect)
-            case e.ContinueReducer():
-                children.continue_reducer(effect)
             case e.TellTrainer():
                 children.tell_trainer(effect)
             case e.EnterWorld():

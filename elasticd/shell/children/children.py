@@ -34,10 +34,10 @@ from elasticd.core.words.codec import Words
 from elasticd.core.words.records import JobRecord, World
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.ipc.child import DUMP_SIGNAL
-from elasticd.ipc.listening import is_listening
 from elasticd.settings.job import JobSpec
 from elasticd.shell.children import given, launches
 from elasticd.shell.children.datapaths import DataPaths
+from elasticd.shell.children.engines import Engines
 from elasticd.shell.children.exports import Exports
 from elasticd.shell.children.files import ChildFiles, show_log
 from elasticd.shell.children.ports import free_port
@@ -49,7 +49,6 @@ from elasticd.supervision.endings import ending_status
 from elasticd.supervision.logs import RotatedLog
 from elasticd.types import JobId, Role, Tag
 
-_LISTEN_POLL_SECONDS = 0.002
 _TAIL_LINES = 100
 _DUMP_SECONDS = 0.3
 """What a hung trainer gets to print the stacks of its threads before it is killed."""
@@ -84,6 +83,7 @@ class Children:
         self._paths = DataPaths()
         self._exports = Exports()
         self._tasks: set[asyncio.Task[None]] = set()
+        self.engines = Engines(self._running, post, self._do)
         self.watch = ChildWatch(
             lambda: server.children,
             self._on_stopped,
@@ -157,17 +157,6 @@ class Children:
         await asyncio.sleep(_DUMP_SECONDS)
         child.kill(signal.SIGKILL)
 
-    def stop_reducer(self, effect: e.StopReducer) -> None:
-        self._signal(effect.child, signal.SIGSTOP)
-
-    def continue_reducer(self, effect: e.ContinueReducer) -> None:
-        self._signal(effect.child, signal.SIGCONT)
-
-    def _signal(self, number: e.ChildId, what: signal.Signals) -> None:
-        one = self._running.get(number)
-        if one is not None:
-            one.child.kill(what)
-
     def tell_trainer(self, effect: e.TellTrainer) -> None:
         one = self._running.get(effect.child)
         if one is not None:
@@ -194,22 +183,10 @@ class Children:
         one, path = self._running.get(effect.reducer), self._paths.to(effect.reducer)
         if one is None or path is None:
             return
-        world = effect.world
-        one.ring = world, effect.rank
-        spec = JobSpec.from_dict(self._job_record(world.job).spec)
-        form = given.to_reducer(world, effect.rank, spec)
-        one.child.send(TO_REDUCER.encode(form), path.fds())
+        one.ring = effect.world, effect.rank
+        one.child.send(TO_REDUCER.encode(effect.order), path.fds())
         self._paths.close(effect.reducer)
-        port = int(world.hosts[effect.rank].rpartition(":")[2])
-        self._do(self._watch_listen(one, port))
-
-    async def _watch_listen(self, one: RunningChild, port: int) -> None:
-        """Poll its sockets: while the ring comes up it holds its GIL and can't tell us."""
-        while one.id in self._running:
-            if is_listening(one.child.pid, port):
-                self._post(e.ReducerListens(one.id))
-                return
-            await asyncio.sleep(_LISTEN_POLL_SECONDS)
+        self.engines.ordered(one, effect.order)
 
     def _show_log(self, one: RunningChild) -> None:
         if (shown := show_log(one.log.path)) is not None:
@@ -274,19 +251,18 @@ class Children:
             raise
         if isinstance(word, _READINESS):
             one.unit.tell(machine.UnitReady())
-        match word:
-            case TrainerExported(serial) if len(fds) == 1:
-                self._exports.given(one.id, serial, fds[0])
-                return
-            case TrainerExported(serial):
-                self._exports.refused(one.id, serial, "its file did not come with it")
-            case TrainerNotExported(serial, reason):
-                self._exports.refused(one.id, serial, reason)
-            case ReducerWarm():
-                host = f"{self._hosts[0]}:{free_port(*self._hosts)}"
-                self._post(e.ReducerReady(one.id, host))
-            case _:
-                self._post(e.ChildSaid(one.id, word))
+        if isinstance(word, TrainerExported) and len(fds) == 1:
+            self._exports.given(one.id, word.serial, fds[0])
+            return
+        if isinstance(word, TrainerExported):
+            self._exports.refused(one.id, word.serial, "its file did not come with it")
+        elif isinstance(word, TrainerNotExported):
+            self._exports.refused(one.id, word.serial, word.reason)
+        elif isinstance(word, ReducerWarm):
+            host = f"{self._hosts[0]}:{free_port(*self._hosts)}"
+            self._post(e.ReducerReady(one.id, host))
+        else:
+            self._post(e.ChildSaid(one.id, word))
         _close(fds)
 
     def on_exit(self, child: Child, status: int | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elasticd.core.words.children import FormRing, GiveWorld, WritePlan
+from elasticd.core.words.children import GiveWorld, WritePlan
 from elasticd.core.words.records import World
 from elasticd.recovery.relief import cut
 from elasticd.settings.job import JobSpec
@@ -35,7 +35,3 @@ def to_trainer(world: World, rank: int, spec: JobSpec, checkpoints: Path) -> Giv
         micro=cut(spec.batch.global_, spec.batch.micro, world.relief).micro,
         relief=world.relief,
     )
-
-
-def to_reducer(world: World, rank: int, spec: JobSpec) -> FormRing:
-    return FormRing(world.generation, rank, len(world.members), world.hosts, spec.world.reduction)

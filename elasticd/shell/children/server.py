@@ -83,7 +83,8 @@ class Child:
 
     def __init__(self, entry: ChildEntry, process: OwnProcess | AdoptedProcess) -> None:
         self.entry = entry
-        self.role, self.nonce, self.pid = entry.role, entry.nonce, entry.pid
+        self.role: Role = entry.role
+        self.nonce, self.pid = entry.nonce, entry.pid
         self.create_time = entry.create_time
         self.log = Path(entry.log)
         self.adopted = isinstance(process, AdoptedProcess)

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 import structlog
 
@@ -262,6 +262,8 @@ class States:
             ProtocolError: it can't be anywhere.
         """
         try:
+            if isinstance(wanted, Question):
+                return file_of(await self._answer(wanted))
             match wanted:
                 case WantState(job):
                     return await self._children.export(job, wanted)
@@ -277,7 +279,7 @@ class States:
                 case WantArchive(digest):
                     return self.archives.open(digest)
                 case _:
-                    return file_of(await self._answer(wanted))
+                    assert_never(wanted)
         except OSError as error:
             raise OperationError(str(error)) from None
 

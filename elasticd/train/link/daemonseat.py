@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import assert_never
 
 import mlx.core as mx
 import numpy as np
@@ -64,6 +65,8 @@ class DaemonSeat:
             case TrainerWorld() as world, fds:
                 self._reducer.open(world, fds)
                 return world
+            case _:
+                assert_never(taken)
 
     def check(self) -> None:
         with self.driver.turn() as protocol:
@@ -103,9 +106,11 @@ class DaemonSeat:
         with self.driver.turn() as protocol:
             protocol.adopt(point)
 
-    def hold(self, snapshot: Snapshot, *, loaded: bool = False) -> None:
+    def hold(
+        self, snapshot: Snapshot, update: Update | None = None, *, loaded: bool = False
+    ) -> None:
         with self.driver.turn() as protocol:
-            protocol.hold(snapshot, loaded=loaded)
+            protocol.hold(snapshot, update, loaded=loaded)
 
     def begin_update(self) -> None:
         self.driver.background.writer.make_room(self.check)
@@ -129,9 +134,13 @@ class DaemonSeat:
         with self.driver.turn() as protocol:
             return protocol.keeps_updates
 
-    def replays(self, *, gives: bool, takes: bool) -> None:
+    def owes_update(self) -> bool:
         with self.driver.turn() as protocol:
-            protocol.replays(gives=gives, takes=takes)
+            return protocol.owes_update
+
+    def replays(self, takes: bool) -> None:
+        with self.driver.turn() as protocol:
+            protocol.replays(takes)
 
     def end_update(self, point: Point, loss: float | None, update: Update | None) -> None:
         with self.driver.turn() as protocol:

@@ -125,16 +125,23 @@ class ProtocolDriver:
         """
         word = w.TO_TRAINER.decode(message)
         match word:
-            case w.GiveWorld(size=size) if len(fds) != (0 if size == 1 else 2):
-                raise ProtocolError(f"{len(fds)} descriptors came with a world of {size}")
-            case w.LoadState(digests=digests) if len(digests) not in (0, len(fds)):
-                raise ProtocolError(f"{len(digests)} digests came with {len(fds)} files")
+            case w.GiveWorld(size=size):
+                if len(fds) != (0 if size == 1 else 2):
+                    raise ProtocolError(f"{len(fds)} descriptors came with a world of {size}")
+            case w.LoadState(digests=digests):
+                if len(digests) not in (0, len(fds)):
+                    raise ProtocolError(f"{len(digests)} digests came with {len(fds)} files")
             case w.TrimMemory():
                 trim()
             case w.StrainMemory(size):
                 self.strain_bytes = size
-            case _:
+            case (
+                w.Alive() | w.RunScript() | w.FreezeTrainer() | w.SetInterval() | w.ExportState()
+                | w.LendState() | w.TakeState() | w.TellVerdict() | w.HaltAt() | w.ReleaseTrainer()
+            ):  # fmt: skip
                 pass
+            case _:
+                assert_never(word)
         with self.turn() as protocol:
             protocol.hear(word, tuple(fds))
 

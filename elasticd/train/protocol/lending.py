@@ -36,6 +36,10 @@ class KeptUpdate(Protocol):
     def stamp(self) -> Stamp: ...
     @property
     def bytes(self) -> int: ...
+    @property
+    def complete(self) -> bool:
+        """Whether it says what the script's own code changed, too."""
+        ...
 
 
 S = TypeVar("S", bound=ReadableState)
@@ -89,6 +93,11 @@ class UpdateLog(Generic[U]):
             del self._updates[:-1]
         return fits
 
+    def complete(self, update: U) -> None:
+        """Have ``update`` in place of what was known of it."""
+        if self._updates and self._updates[-1].stamp == update.stamp:
+            self._updates[-1] = update
+
     def clear(self) -> None:
         self._updates.clear()
 
@@ -107,8 +116,6 @@ class Lending(Generic[S, U]):
         self._state: S | None = None
         self._wanted: int | None = None
         self._limit_bytes = 0
-        self.gives = True
-        """Whether updates are all that makes a state: the script's own code changes nothing."""
 
     def order(self, generation: Tag, step: int | None, log: bool) -> None:
         """Keep the state of ``step`` and the updates behind it while ``generation`` lasts."""
@@ -117,11 +124,13 @@ class Lending(Generic[S, U]):
 
     def refuses(self, at: int | None) -> str:
         """Why the state that was ordered can't be had, as the newest is of step ``at``."""
-        if not self.gives:
-            return "the script's own code changes the state between steps"
         if self._wanted is not None and at is not None and at >= self._wanted:
             return f"step {at} is applied already"
         return ""
+
+    def complete(self, update: U) -> None:
+        """The loop's body behind the newest update is done."""
+        self._log.complete(update)
 
     def holds(self, state: S, generation: Tag) -> bool:
         """A state is in place. True if it is the one that was ordered, which is kept then."""
@@ -159,12 +168,15 @@ class Lending(Generic[S, U]):
     @property
     def starts(self) -> list[Stamp]:
         """The states from which others can come up to ours by updates."""
-        return self._log.starts if self.gives else []
+        return self._log.starts
 
     def answer(self, request: Request, held: S | None) -> Given[S, U] | None:
-        """What we have of what is asked for; ``held`` is the state in place. None: nothing."""
-        updates = self._log.since(request.since) if request.since and self.gives else []
-        if updates:
+        """What we have of what is asked for; ``held`` is the state in place. None: nothing, yet.
+
+        Who is one step behind may be in the body of that step, or not: until ours is done we don't
+        know what a newcomer needs."""
+        updates = self._log.since(request.since) if request.since else []
+        if updates and all(update.complete for update in updates):
             return Given(updates[-1].step, updates[-1].stamp, updates)
         for state in (self._state, held):
             if state is None:

@@ -49,23 +49,16 @@ class Sharing(Generic[S, U]):
         if world.relief:
             self._refuse(world, step, "memory is short", never=True)
         elif reason := lending.refuses(self._held.at):
-            self._refuse(world, step, reason, never=not lending.gives)
+            self._refuse(world, step, reason)
 
-    def _refuse(self, world: TrainerWorld | None, step: int, reason: str, *, never: bool) -> None:
+    def _refuse(self, world: TrainerWorld, step: int, reason: str, *, never: bool = False) -> None:
         self.lending.drop()
-        if world is not None:
-            self._voice.say(TrainerLends(world.generation, step, Stamp(""), reason, never))
+        self._voice.say(TrainerLends(world.generation, step, Stamp(""), reason, never))
 
-    def gives_updates(self, world: TrainerWorld | None, gives: bool) -> None:
-        """Whether updates are all that makes a state; it never comes back once it was not."""
-        lending = self.lending
-        if lending.gives and not gives:
-            lending.gives = False
-            if lending.lends:
-                self._refuse(world, -1, lending.refuses(None), never=True)
-
-    def holds(self, readable: S, world: TrainerWorld | None) -> None:
-        """A state is in place, which may be the one that was ordered."""
+    def holds(self, readable: S, update: U | None, world: TrainerWorld | None) -> None:
+        """A state is in place, which may be the one that was ordered; ``update`` led to it."""
+        if update is not None:
+            self.lending.complete(update)
         if world is not None and self.lending.holds(readable, world.generation):
             point = readable.point
             self._voice.say(TrainerLends(world.generation, point.step, point.stamp))

@@ -104,6 +104,8 @@ class Visit:
 
     world: TrainerWorld
     settled: bool = False
+    probed: bool = False
+    judged: bool = False
 
 
 class TrainerProtocol(Generic[S, U]):
@@ -119,8 +121,6 @@ class TrainerProtocol(Generic[S, U]):
         self._sharing: Sharing[S, U] = Sharing(self._voice, self.held)
         self._frozen = 0
         self._short = False
-        self._probed: Tag | None = None
-        self._verdict: Tag | None = None
 
     def effects(self) -> list[Effect]:
         """What is to be done since the last call."""
@@ -149,7 +149,8 @@ class TrainerProtocol(Generic[S, U]):
             case w.ExportState(serial, step, stamp, since, part, parts):
                 self._sharing.ask(Request(serial, step, stamp, since, part, parts))
             case w.TellVerdict(generation):
-                self._verdict = generation
+                if self._visit is not None and self._world_of(generation) is not None:
+                    self._visit.judged = True
                 self._voice.retold.judged()
             case w.SetInterval(generation, every, step):
                 if (world := self._world_of(generation)) is not None:
@@ -168,8 +169,7 @@ class TrainerProtocol(Generic[S, U]):
                 assert_never(word)
 
     def introduce(self, figures: Figures) -> list[w.FromTrainer]:
-        """The first words to a daemon that was restarted. What the old one had asked for is void,
-        and what it had not heard yet is among them."""
+        """The first words to a daemon that was restarted: what the old one had not heard, too."""
         self.held.freezes = ()
         self._sharing.forget_requests()
         return self._voice.retold.again(self.progress(figures))
@@ -186,8 +186,7 @@ class TrainerProtocol(Generic[S, U]):
             self._answer_freeze(serial)
 
     def _answer_freeze(self, serial: int) -> None:
-        held = self.held
-        gives = tuple(self._sharing.lending.starts)
+        held, gives = self.held, tuple(self._sharing.lending.starts)
         self.say(w.TrainerHolds(serial, held.point, held.committed, gives, held.replays))
 
     def _offer(self, world: TrainerWorld, cargo: Cargo) -> None:
@@ -226,11 +225,10 @@ class TrainerProtocol(Generic[S, U]):
 
     def _leave(self) -> TrainerWorld | None:
         """Which one it was."""
-        visit, self._visit = self._visit, None
-        if visit is None:
-            return None
-        self._voice.do(LeaveWorld())
-        return visit.world
+        left, self._visit = self.world, None
+        if left is not None:
+            self._voice.do(LeaveWorld())
+        return left
 
     @property
     def is_called(self) -> bool:
@@ -278,13 +276,10 @@ class TrainerProtocol(Generic[S, U]):
 
     def not_finite(self, step: int, loss: float, policy: NanCure) -> None:
         """Raises GenerationLost where the policy is to restore, or the world has ended."""
-        if policy != "restore":
-            generation = self.current().generation
-            self.say(w.TrainerNotFinite(generation, step, str(loss), policy))
-            return
-        if (world := self._leave()) is not None:
-            self.say(w.TrainerNotFinite(world.generation, step, str(loss), policy))
-        raise GenerationLost(f"the loss of step {step} is {loss}")
+        self.say(w.TrainerNotFinite(self.current().generation, step, str(loss), policy))
+        if policy == "restore":
+            self._leave()
+            raise GenerationLost(f"the loss of step {step} is {loss}")
 
     # --- the training thread: states --------------------------------------------------------------
 
@@ -300,11 +295,12 @@ class TrainerProtocol(Generic[S, U]):
             self._visit.settled = True
         self._voice.do(TellProgress())
 
-    def hold(self, readable: S, *, loaded: bool = False) -> None:
-        """The state in place can be read; ``loaded``: it is the one that the world starts from."""
+    def hold(self, readable: S, update: U | None = None, *, loaded: bool = False) -> None:
+        """The state in place can be read, and ``update`` says all that led to it; ``loaded``: it is
+        the one that the world starts from."""
         self.held.readable = readable
         point, world = readable.point, self.world
-        self._sharing.holds(readable, world)
+        self._sharing.holds(readable, update, world)
         if world is not None and loaded:
             self.say(w.TrainerLoaded(world.generation, point.step, point.stamp))
         self._sharing.serve()
@@ -315,22 +311,30 @@ class TrainerProtocol(Generic[S, U]):
         self.held.updating, self.held.readable = True, None
 
     def begin_preparing(self, serial: int) -> None:
-        """A state that was delivered is about to replace ours; or GenerationLost, as that would
-        change what a freeze was answered."""
+        """A state is about to replace ours; or GenerationLost: that would belie our answer."""
         if serial < self._frozen:
             raise GenerationLost("a freeze came before")
         self.held.updating, self.held.readable = True, None
 
     @property
     def keeps_updates(self) -> bool:
-        """Whether the update in hand is to be kept for others. When memory is short nothing is, and
-        who is behind takes the whole state."""
+        """Whether the update in hand is to be kept for others: not where memory is short."""
         return not self._short
 
+    @property
+    def owes_update(self) -> bool:
+        """Whether somebody may still need the newest update."""
+        return bool(self._sharing.lending.starts)
+
     def end_update(self, point: Point, update: U | None) -> None:
-        """A step was applied; None: its update is given to nobody."""
+        """A step was applied, perhaps the one whose end we had missed and from which the present
+        world starts. None: its update is given to nobody."""
+        missed = self.world if self._visit and not self._visit.settled else None
         self._sharing.lending.applied(update, None if self.world is None else self.world.generation)
         self._end(point)
+        if missed is not None:
+            self.held.committed = None
+            self.say(w.TrainerLoaded(missed.generation, point.step, point.stamp))
 
     def end_load(self, point: Point) -> None:
         """A state from elsewhere is in place. What was committed before belonged to another."""
@@ -360,11 +364,9 @@ class TrainerProtocol(Generic[S, U]):
         """Whether nothing else was asked of us since the delivery of that serial."""
         return serial >= self._frozen and self.arrivals.world is None and not self.released
 
-    def replays(self, *, gives: bool, takes: bool) -> None:
-        """Whether updates are all that makes a state here: so that others may apply ours, and we
-        theirs."""
+    def replays(self, takes: bool) -> None:
+        """Whether others' updates can be applied here."""
         self.held.replays = takes
-        self._sharing.gives_updates(self.world, gives)
 
     # --- the training thread: steps ---------------------------------------------------------------
 
@@ -381,14 +383,14 @@ class TrainerProtocol(Generic[S, U]):
     def probe(self, result: w.TrainerProbed) -> None:
         """Tell, once in a world, what the first grain and update came to; or GenerationLost."""
         generation = self.current().generation
-        if self._probed != generation:
-            self._probed = generation
+        if self._visit is not None and not self._visit.probed:
+            self._visit.probed = True
             self.say(replace(result, generation=generation))
 
     @property
     def is_judged(self) -> bool:
         """Whether there is an end to the wait for the verdict."""
-        return self._visit is None or self._verdict == self._visit.world.generation
+        return self._visit is None or self._visit.judged
 
     def finish(self, point: Point) -> None:
         """The last step is committed."""

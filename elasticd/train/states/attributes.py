@@ -79,8 +79,8 @@ class Attributes:
 
     # Reading and writing.
 
-    def capture(self, tensors: dict[str, mx.array]) -> list[Any]:
-        """Those that are no longer as they were first, as JSON; their arrays are put into
+    def capture(self, tensors: dict[str, mx.array]) -> Values:
+        """Those that are no longer as they were first, as JSON by name; their arrays are put into
         ``tensors``."""
         for path, holder in self._holders.items():
             values = holder.values()
@@ -88,16 +88,14 @@ class Attributes:
                 self._last[path] = values
                 self._changed |= _differing({path: self._first[path]}, {path: holder})
         found = {**self._waiting, **self._values(self._changed - self._passing)}
-        stored = []
-        for path in sorted(found):
-            stored.append(
-                [path, take_apart(_remember(found[path]), f"{ATTRIBUTES}{path}/", tensors)]
-            )
-        return stored
+        return {
+            path: take_apart(_remember(found[path]), _below(path), tensors)
+            for path in sorted(found)
+        }
 
-    def install(self, stored: list[Any], tensors: Mapping[str, mx.array]) -> None:
+    def install(self, stored: Mapping[str, Any], tensors: Mapping[str, mx.array]) -> None:
         """Put captured values in place; all others are as they were first."""
-        loaded = {path: put_together(plain, tensors) for path, plain in stored}
+        loaded = {path: put_together(plain, tensors) for path, plain in stored.items()}
         for path in sorted(self._changed - self._passing - loaded.keys()):
             self._put(path, _of(self._first, path))
         here = {path for path in loaded if path.partition(":")[0] in self._holders}
@@ -106,12 +104,11 @@ class Attributes:
         for path in sorted(here):
             self._put(path, loaded[path])
 
-    def reset(self, root: str) -> None:
-        """The values of one thing are as they were first."""
-        own = {p for p in self._changed if p.startswith((f"{root}.", f"{root}:"))}
-        for path in sorted(own - self._passing):
-            self._put(path, _of(self._first, path))
-        self._changed -= own
+    def update(self, stored: Mapping[str, Any], tensors: Mapping[str, mx.array]) -> None:
+        """Put some captured values in place."""
+        for path, plain in stored.items():
+            self._put(path, put_together(plain, tensors))
+            self._changed.add(path)
 
     def look(self) -> Look:
         """All values as they are, for :meth:`since` and :meth:`put_back`."""
@@ -150,6 +147,31 @@ class Attributes:
             self._holders[holder].drop(name)
         else:
             self._holders[holder].put(name, _remember(value))
+
+
+def changed_values(
+    before: Mapping[str, Any],
+    arrays: Mapping[str, mx.array],
+    now: Mapping[str, Any],
+    new_arrays: Mapping[str, mx.array],
+) -> tuple[Values, dict[str, mx.array]] | None:
+    """Of values that were captured twice, those that are others ``now``, with their arrays; None if
+    one is gone."""
+    if before.keys() - now.keys():
+        return None
+    values: Values = {}
+    tensors: dict[str, mx.array] = {}
+    for path, value in now.items():
+        own = {n: a for n, a in new_arrays.items() if n.startswith(_below(path))}
+        same = path in before and before[path] == value
+        if not same or not all(n in arrays and same_bits(arrays[n], a) for n, a in own.items()):
+            values[path] = value
+            tensors |= own
+    return values, tensors
+
+
+def _below(path: str) -> str:
+    return f"{ATTRIBUTES}{path}/"
 
 
 def _look(holders: Mapping[str, Holder]) -> Look:

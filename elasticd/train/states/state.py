@@ -1,14 +1,15 @@
 """The state of a training process: model, optimizer and what the script tracks, as named arrays.
 
-A :class:`Snapshot` holds references to evaluated leaf arrays. MLX never writes into an array that
-somebody references, so taking one copies nothing, and any thread may read it.
+A :class:`Snapshot` holds evaluated leaf arrays through handles of its own. MLX never writes into a
+buffer that somebody references, so taking one copies nothing, no assignment of the script's reaches
+it, and any thread may read it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -19,12 +20,14 @@ from mlx.nn.layers.base import Module
 from elasticd.checkpoints.codec import METADATA_KEY, Pace, model_check, model_digest, unpaced
 from elasticd.errors import MismatchError, UsageError
 from elasticd.train.states import containers
-from elasticd.train.states.attributes import Attributes
+from elasticd.train.states.attributes import ATTRIBUTES, Attributes, changed_values
 from elasticd.train.states.containers import Beginning
 from elasticd.train.states.trees import (
     array_slots,
     arrays,
+    changed,
     check_alike,
+    handle,
     put_together,
     slots,
     take_apart,
@@ -41,8 +44,34 @@ def model_tree(model: Any, *, trainable: bool = False) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class Own:
+    """Model and optimizer, or some of their arrays and values, through handles of our own.
+    ``plain``: the optimizer's values that are no arrays, by path; None without an optimizer.
+    ``values``: what they keep beside that (attributes.py), by name."""
+
+    tensors: Mapping[str, mx.array]
+    plain: Mapping[str, Any] | None
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def changed_to(self, now: Own) -> Own | None:
+        """What is different ``now``; None if there are others than before."""
+        tensors = changed(self._leaves(), now._leaves())
+        kept = changed_values(self.values, self.tensors, now.values, now.tensors)
+        if tensors is None or kept is None or (self.plain is None) != (now.plain is None):
+            return None
+        values, beside = kept
+        before, after = self.plain or {}, now.plain or {}
+        plain = {p: v for p, v in after.items() if p not in before or before[p] != v}
+        return Own(tensors | beside, plain, values)
+
+    def _leaves(self) -> dict[str, mx.array]:
+        return {n: a for n, a in self.tensors.items() if not n.startswith(ATTRIBUTES)}
+
+
+@dataclass(frozen=True)
 class Snapshot:
-    """One state by reference; ``tensors`` are named as in docs/protocols.md."""
+    """One state by reference; ``tensors`` are named as in docs/protocols.md. ``set_up``: the
+    script's own code before its loop has run."""
 
     point: Point
     seed: int
@@ -51,10 +80,22 @@ class Snapshot:
     plain: Mapping[str, Any]
     parameters: tuple[str, ...]
     trainable: tuple[str, ...]
+    set_up: bool = True
 
     @property
     def bytes(self) -> int:
         return sum(array.nbytes for array in self.tensors.values())
+
+    @property
+    def own(self) -> Own:
+        """Its model and optimizer."""
+        kept = {n: array for n, array in self.tensors.items() if not n.startswith(USER)}
+        return Own(kept, self.plain.get("optimizer"), self.plain.get("attributes", {}))
+
+    @property
+    def tracked(self) -> dict[str, mx.array]:
+        """Its arrays of what the script tracks."""
+        return {n: array for n, array in self.tensors.items() if n.startswith(USER)}
 
     def metadata(self) -> dict[str, str]:
         """What every file of this state carries; equal on every rank that holds it."""
@@ -68,6 +109,7 @@ class Snapshot:
             "random": "a function of (seed, step, grain)",
             "user": self.plain,
             "samples": self.samples,
+            "set_up": self.set_up,
         }
         return {METADATA_KEY: json.dumps(description, sort_keys=True)}
 
@@ -98,6 +140,12 @@ class Loaded:
     point: Point
     tensors: Mapping[str, mx.array]
     plain: Mapping[str, Any]
+    set_up: bool = True
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Loaded:
+        """What files of it would hold."""
+        return cls(snapshot.point, snapshot.tensors, snapshot.plain, snapshot.set_up)
 
     @classmethod
     def from_files(cls, tensors: Mapping[str, mx.array], metadata: Mapping[str, str]) -> Loaded:
@@ -109,7 +157,9 @@ class Loaded:
         try:
             said = json.loads(metadata[METADATA_KEY])
             point = Point(Lineage(said["lineage"]), int(said["step"]), Stamp(said["stamp"]))
-            return cls(point, tensors, dict(said["user"]))
+            # Before version 0.2 the code before the loop ran again over a state of step 0.
+            set_up = bool(said.get("set_up", point.step > 0))
+            return cls(point, tensors, dict(said["user"]), set_up)
         except (KeyError, TypeError, ValueError) as error:
             raise MismatchError(f"the files don't hold a state of a job: {error!r}") from error
 
@@ -242,27 +292,35 @@ class TrainingState:
         """Evaluate every leaf."""
         mx.eval(self.model.state, self.optimizer.state if self.optimizer else [])
 
-    def capture(self, point: Point, seed: int, samples: int) -> Snapshot:
-        """A snapshot of the present state, which is that of ``point``."""
-        model = arrays(self.model.state)
-        tensors = {MODEL + path: array for path, array in model.items()}
-        plain: dict[str, Any] = {}
+    def own(self) -> Own:
+        """What model and optimizer are now."""
+        tensors = {MODEL + path: array for path, array in arrays(self.model.state).items()}
+        plain: dict[str, Any] | None = None
         if self._waiting_optimizer is not None:
-            waiting, plain["optimizer"] = self._waiting_optimizer
+            waiting, plain = self._waiting_optimizer
             tensors |= {OPTIMIZER + path: array for path, array in waiting.items()}
         elif self.optimizer is not None:
-            plain["optimizer"] = {}
+            plain = {}
             for path, slot in self._optimizer_slots().items():
                 value = slot.value
                 if isinstance(value, mx.array):
                     tensors[OPTIMIZER + path] = value
                 else:
-                    plain["optimizer"][path] = take_apart(value, OPTIMIZER + path, tensors)
-        plain["tracked"] = self._capture_user(tensors)
-        parameters, trainable = self._parameter_paths(tuple(model))
-        plain["attributes"] = self.attributes.capture(tensors)
+                    plain[path] = take_apart(value, OPTIMIZER + path, tensors)
+        values = self.attributes.capture(tensors)
         mx.eval(tensors)
-        return Snapshot(point, seed, samples, tensors, plain, parameters, trainable)
+        return Own({name: handle(array) for name, array in tensors.items()}, plain, values)
+
+    def capture(self, point: Point, seed: int, samples: int, *, set_up: bool = True) -> Snapshot:
+        """A snapshot of the present state, which is that of ``point``."""
+        own = self.own()
+        tensors = dict(own.tensors)
+        plain: dict[str, Any] = {} if own.plain is None else {"optimizer": own.plain}
+        plain |= {"attributes": own.values, "tracked": self._capture_user(tensors)}
+        mx.eval(tensors)
+        model = tuple(n.removeprefix(MODEL) for n in own.tensors if n.startswith(MODEL))
+        parameters, trainable = self._parameter_paths(model)
+        return Snapshot(point, seed, samples, tensors, plain, parameters, trainable, set_up)
 
     def _capture_user(self, tensors: dict[str, mx.array]) -> dict[str, Any]:
         plain = {}
@@ -301,16 +359,31 @@ class TrainingState:
         elif self._beginning is not None:
             self._beginning.put_back()
         for path, slot in places.items():
-            slot.put(model[path])
+            slot.put(handle(model[path]))
+        self.put_tracked(loaded.plain["tracked"], loaded.tensors)
+        self.attributes.install(loaded.plain.get("attributes", {}), loaded.tensors)
+
+    def put_tracked(self, plain: Mapping[str, Any], tensors: Mapping[str, mx.array]) -> None:
+        """Put what the script tracks in place of what it is."""
         self._waiting_user.clear()
-        for name, plain in loaded.plain["tracked"].items():
+        for name, content in plain.items():
             if name in self._tracked:
-                self._tracked[name].put(put_together(plain, loaded.tensors))
+                self._tracked[name].put(put_together(content, tensors))
             else:
                 prefix = f"{USER}{name}/"
-                held = {n: a for n, a in loaded.tensors.items() if n.startswith(prefix)}
-                self._waiting_user[name] = (plain, held)
-        self.attributes.install(loaded.plain.get("attributes", []), loaded.tensors)
+                held = {n: a for n, a in tensors.items() if n.startswith(prefix)}
+                self._waiting_user[name] = (content, held)
+
+    def put_own(self, changes: Own) -> None:
+        """Put arrays and values of model and optimizer in place of those of the same names."""
+        places = {MODEL + path: slot for path, slot in self.model_slots().items()}
+        places |= {OPTIMIZER + path: slot for path, slot in self._optimizer_slots().items()}
+        for name, array in changes.tensors.items():
+            if not name.startswith(ATTRIBUTES):
+                places[name].put(handle(array))
+        self.attributes.update(changes.values, changes.tensors)
+        for path, value in (changes.plain or {}).items():
+            places[OPTIMIZER + path].put(put_together(value, changes.tensors))
 
     def load_parameters(self, given: Mapping[str, mx.array], where: str) -> None:
         """Put plain parameters, named as in ``model.parameters()``, in place of the model's.
@@ -321,7 +394,7 @@ class TrainingState:
         check_alike(f"{where}:", arrays(model_tree(self.model)), given)
         places = self.model_slots()
         for path, array in given.items():
-            places[path].put(array)
+            places[path].put(handle(array))
 
     def _put_optimizer(self, saved: dict[str, mx.array], plain: dict[str, Any]) -> None:
         if self.optimizer is None:
@@ -335,7 +408,7 @@ class TrainingState:
             mine = {path: array for path, array in mine.items() if path in places} | new
         check_alike("optimizer:", mine, saved)
         for path, array in saved.items():
-            places[path].put(array)
+            places[path].put(handle(array))
         for path, value in plain.items():
             if path in places:
                 places[path].put(put_together(value, {}))

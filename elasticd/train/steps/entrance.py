@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, assert_never
 
 import mlx.core as mx
+import mlx.optimizers as optim
 
 from elasticd.checkpoints.codec import read_tensors
 from elasticd.errors import GenerationLost, MismatchError, RotError, StateError
@@ -42,6 +44,8 @@ class Entrance:
         self._relief = TrainerRelief(standing.state.model)
         self.rehearse: Callable[[Iterator[int]], None] | None = None
         """Computes grains before there is a world; None: only the script's own code can."""
+        self._read_for: tuple[TrainerWorld, Brought] | None = None
+        """A world's state, read already and not yet in place."""
 
     def settle(self, world: TrainerWorld) -> None:
         """Hold the state from which ``world`` starts.
@@ -49,8 +53,7 @@ class Entrance:
         Raises:
             GenerationLost: this process can't, or the world has ended already.
         """
-        self._relief.apply(world.relief)
-        self._grains.recut(world.micro or self._seat.spec.batch.micro)
+        self._equip(world)
         match world.state:
             case "init":
                 self._initialise(world)
@@ -62,11 +65,38 @@ class Entrance:
                 assert_never(world.state)
         self._grains.aim(world, world.point.step + 1)
 
+    def _equip(self, world: TrainerWorld) -> None:
+        self._relief.apply(world.relief)
+        self._grains.recut(world.micro or self._seat.spec.batch.micro)
+
+    def missed(self, world: TrainerWorld) -> Update | None:
+        """In the body of a step whose end this process has missed: the update that the others have
+        made in it, from which ``world`` starts, if that is all that is missing here. It has begun
+        then.
+
+        Raises:
+            GenerationLost: this process can't go on, or the world has ended already.
+        """
+        want, held = world.point, self._standing.point
+        if world.state != "load" or held is None or want.step != held.step + 1:
+            return None
+        brought = self._bring(world)
+        update = brought.updates[0] if len(brought.updates) == 1 else None
+        if update is None or (update.step, update.stamp) != (want.step, want.stamp):
+            self._read_for = world, brought
+            return None
+        self._equip(world)
+        self._seat.begin_update()
+        self._grains.spend()
+        self._grains.aim(world, want.step)
+        return update
+
     def _initialise(self, world: TrainerWorld) -> None:
         held = self._standing.point
         if held is not None and held.step != 0:
             self._refuse(f"this trainer holds step {held.step}, not the initial state")
-        if start := self._seat.spec.train.init_from:
+        start = self._seat.spec.train.init_from
+        if start and held is None:
             try:
                 self._state.load_parameters(read_parameters(Path(start)), start)
             except StateError as error:
@@ -84,21 +114,27 @@ class Entrance:
 
     def _load(self, world: TrainerWorld) -> None:
         want = world.point
-        try:
-            brought = self._bring(world)
+        brought = self._bring(world)
+        with self._refusing():
             if (brought.point.step, brought.point.stamp) != (want.step, want.stamp):
                 raise StateError(f"the files lead to {brought.point}, not {want}")
             self._seat.begin_update()
             self._install(brought)
+        self._standing.point = want
+        self._seat.end_load(want)
+        self._standing.publish(loaded=True)
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """A state that can't be had ends the world here; one that doesn't fit ends the job."""
+        try:
+            yield
         except MismatchError as error:
             self._refuse(str(error))
         except StateError as error:
             self._seat.unloaded(str(error))
             self._seat.give_up_update()
             raise GenerationLost(str(error)) from None
-        self._standing.point = want
-        self._seat.end_load(want)
-        self._standing.publish(loaded=True)
 
     def _refuse(self, reason: str) -> NoReturn:
         self._seat.refuse(reason)
@@ -139,13 +175,18 @@ class Entrance:
         """The state from which ``world`` starts; from a second set of files if the first is rotten.
 
         Raises:
-            StateError, GenerationLost
+            GenerationLost
         """
-        try:
-            return self._read(self._seat.files(world))
-        except RotError as error:
-            self._seat.spoilt(str(error))
-            return self._read(self._seat.files(world))
+        read, self._read_for = self._read_for, None
+        if read is not None and read[0] is world:
+            return read[1]
+        with self._refusing():
+            try:
+                return self._read(self._seat.files(world))
+            except RotError as error:
+                self._seat.spoilt(str(error))
+                return self._read(self._seat.files(world))
+        raise AssertionError("unreachable")
 
     def _read(self, files: Files) -> Brought:
         """What files hold; closes them.
@@ -165,6 +206,8 @@ class Entrance:
             return Brought(loaded.point, loaded)
         point = self._standing.point
         check_follow(updates, point)
+        if not all(update.complete for update in updates):
+            raise StateError("the updates don't say what the script's own code changed")
         if self._state.optimizer is None:
             raise StateError("the script has not named its optimizer yet")
         assert point is not None
@@ -175,16 +218,34 @@ class Entrance:
         seed = self._standing.seed
         self._grains.put_back()
         if brought.loaded is not None:
-            self._state.install(brought.loaded)
+            self._standing.install(brought.loaded)
+        self._standing.snapshot = None
         for update in brought.updates:
-            randomness.seed_update(seed, update.step)
-            if not update.skips:
-                self.update(update.state, self._state.optimizer, update.gradients)
+            self._replay(update)
         randomness.seed_body(seed, brought.point.step)
         self._grains.restart()
 
-    def update(self, changed: Mapping[str, mx.array], optimizer: Any, gradients: Any) -> None:
+    def _replay(self, update: Update) -> None:
+        body = update.body
+        assert body is not None
+        self._state.put_own(body.before)
+        randomness.seed_update(self._standing.seed, update.step)
+        if not update.skips:
+            optimizer, gradients = self._state.optimizer, update.gradient
+            self.update(update.state, optimizer, gradients, update.clip_norm)
+        self._state.put_own(body.after)
+        self._state.put_tracked(body.tracked_plain, body.tracked)
+
+    def update(
+        self,
+        changed: Mapping[str, mx.array],
+        optimizer: Any,
+        gradients: Any,
+        clip_norm: float | None,
+    ) -> None:
         """Change the state in place, by a gradient and by what forward passes changed."""
+        if clip_norm is not None:
+            gradients, _ = optim.clip_grad_norm(gradients, clip_norm)  # type: ignore[no-untyped-call]
         places = self._state.model_slots()
         for path, array in changed.items():
             places[path].put(array)

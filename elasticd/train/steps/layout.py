@@ -25,6 +25,7 @@ from mlx.utils import tree_flatten, tree_map
 from elasticd.checkpoints.codec import model_digest
 from elasticd.errors import StateError, UsageError
 from elasticd.train.states.trees import describe
+from elasticd.train.states.updates import Reduced
 from elasticd.train.steps.weighted import GrainLoss
 
 Vector = list[mx.array]
@@ -50,17 +51,6 @@ class Leaf:
     @property
     def size(self) -> int:
         return prod(self.shape)
-
-
-@dataclass(frozen=True)
-class Reduced:
-    """What a step's reduction brought: means over the global batch, as evaluated arrays."""
-
-    loss: float
-    weight: float
-    metrics: Mapping[str, float]
-    state: Mapping[str, mx.array]
-    gradients: Any
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,11 @@ def seed_grain(seed: int, step: int, grain: int) -> None:
     _seed_all(derive(seed, "grain", step, grain))
 
 
+def seed_top(seed: int, step: int) -> None:
+    """For the script's own code in the body of ``step``, before its batches."""
+    _seed_all(derive(seed, "top", step))
+
+
 def seed_reduced(seed: int, step: int) -> None:
     """For the script's own code between the reduction and the update of ``step``."""
     _seed_all(derive(seed, "reduced", step))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import mlx.core as mx
 import numpy as np
@@ -22,11 +22,11 @@ from elasticd.recovery import tree
 from elasticd.recovery.relief import room_text
 from elasticd.recovery.signatures import of_text
 from elasticd.train.states.state import TrainingState, model_tree
-from elasticd.train.states.updates import Update
+from elasticd.train.states.updates import Reduced, Update
 from elasticd.train.steps import randomness
 from elasticd.train.steps.entrance import Entrance
 from elasticd.train.steps.grains import Grains
-from elasticd.train.steps.layout import Layout, Reduced, Vector
+from elasticd.train.steps.layout import Layout, Vector
 from elasticd.train.steps.progress import Lately
 from elasticd.train.steps.relief import room_bytes
 from elasticd.train.steps.seat import Delivery, Seat
@@ -50,8 +50,14 @@ class StepRunner:
         self._agreed = False
         self._flat: mx.array | None = None
         self._plan: tuple[object, ChunkPlan] | None = None
-        self._owes_checkpoint = False
-        self._skips = False
+        self._owes_checkpoint = self._skips = False
+        self._looping = False
+        self._void = False
+        """What the body under way makes of the state is nobody's."""
+        self._aside: TrainerWorld | Delivery | None = None
+        """What ended the last body, to be entered before anything else."""
+        self._missed: Update | None = None
+        """The step under way was reduced by the others, who have applied this."""
 
     def can_rehearse(self, rehearse: Callable[[Iterator[int]], None]) -> None:
         """``rehearse`` computes grains before there is a world."""
@@ -82,24 +88,54 @@ class StepRunner:
     # Worlds.
 
     def enter(self) -> bool:
-        """Enter worlds until one holds, and commit the state from which it starts.
+        """Enter worlds until one holds, and commit the state from which it starts. Only where no
+        body is under way: it may bring another state.
 
         False if the job was released instead.
         """
         while True:
-            world = self.seat.take()
-            if world is None:
+            aside, self._aside = self._aside, None
+            arrival = aside or self.seat.take()
+            if arrival is None:
                 return False
-            if isinstance(world, Delivery):
-                self._entrance.prepare(world)
+            if isinstance(arrival, Delivery):
+                self._entrance.prepare(arrival)
                 continue
             try:
-                self._entrance.settle(world)
+                self._entrance.settle(arrival)
                 self.seat.barrier(self.point)
             except GenerationLost:
                 continue
-            self._checkpoint_if_due()
+            self._owes_checkpoint = True
+            if self._looping:
+                self._checkpoint_if_due()
             return True
+
+    def rejoin(self) -> Reduced | Literal["again", "void", "over"]:
+        """The world has ended in the body of a step. What is there instead: the step as the others
+        have reduced it; a world in which it is computed ``again``, as far as it isn't yet; one that
+        starts from another state, so that this body is ``void``; nothing, as the job is ``over``.
+        """
+        while True:
+            arrival = self.seat.take()
+            if arrival is None:
+                return "over"
+            if not isinstance(arrival, Delivery):
+                try:
+                    if arrival.state == "keep":
+                        self._entrance.settle(arrival)
+                        self.seat.barrier(self.point)
+                        self._checkpoint_if_due()
+                        return "again"
+                    self._missed = self._entrance.missed(arrival)
+                except GenerationLost:
+                    continue
+                if self._missed is not None:
+                    self._skips = self._missed.skips
+                    randomness.seed_reduced(self.seed, self.step)
+                    return self._missed.as_reduced()
+            self._aside, self._void = arrival, True
+            return "void"
 
     def finish(self) -> bool:
         """Wait at the end of the job. False if a world with more steps came instead."""
@@ -162,7 +198,6 @@ class StepRunner:
         total = self._total(world, layout)
         self._judge_loss(layout.header(total))
         self.seat.begin_update()
-        self._standing.snapshot = None
         reduced = layout.mean(total, self._grains.count)
         self._grains.spend()
         randomness.seed_reduced(self.seed, self.step)
@@ -216,55 +251,74 @@ class StepRunner:
         """A gradient that does nothing."""
         return tree_map(mx.zeros_like, model_tree(self.state.model, trainable=True))
 
-    def apply(self, reduced: Reduced, optimizer: Any, gradients: Any) -> bool:
-        """Update with ``gradients``, and commit. False if meanwhile another world has brought a
-        later state, so that the script's code after this step would see that one."""
-        world, point = self.world, self.point
+    def apply(
+        self, reduced: Reduced, optimizer: Any, gradients: Any, clip_norm: float | None
+    ) -> None:
+        """Update with ``gradients``, clipped to ``clip_norm``, and commit."""
+        world, before = self.world, self.point
         assert world is not None
         self.state.attach(optimizer)
-        step = self.step
-        update = None
+        missed, self._missed = self._missed, None
+        update, touched = None, None
         if self.seat.keeps_updates():
-            state = {} if self._skips else reduced.state
-            update = Update.of(point, world.generation, self._skips, state, gradients)
+            generation = world.generation if missed is None else missed.generation
+            update = Update.of(before, generation, self._skips, reduced, gradients, clip_norm)
+            touched = self._standing.touched()
+        self._standing.snapshot = None
         started = time.monotonic()
-        randomness.seed_update(self.seed, step)
+        randomness.seed_update(self.seed, self.step)
         if not self._skips:
-            self._entrance.update(reduced.state, optimizer, gradients)
+            self._entrance.update(reduced.state, optimizer, gradients, clip_norm)
             self._update_times.took(time.monotonic() - started)
-        idle = not world.share(step)
-        self.seat.timed(0.0 if idle else self._grains.times.seconds, self._update_times.seconds)
-        stamp = next_stamp(point.stamp, world.generation, step)
-        self._standing.point = Point(point.lineage, step, stamp)
-        self._grains.aim(world, step + 1)
+        if missed is not None:
+            self._standing.point = world.point
+        else:
+            stamp = next_stamp(before.stamp, world.generation, self.step)
+            self._standing.point = Point(before.lineage, self.step, stamp)
+            idle = not world.share(self.point.step)
+            self.seat.timed(0.0 if idle else self._grains.times.seconds, self._update_times.seconds)
+        self._grains.aim(world, self.step)
         self.seat.end_update(self.point, None if self._skips else reduced.loss, update)
-        randomness.seed_body(self.seed, step)
         self._commit()
-        return self.point.step == step
+        if update is not None and self.seat.owes_update():
+            self._standing.updated(update, touched)
+        randomness.seed_body(self.seed, self.point.step)
 
     # Commits.
 
     def _commit(self) -> None:
-        """Commit the step just applied: before the script's code goes on, unless what that code
-        does is part of the state."""
-        lazily = self._standing.lazily
-        if not lazily:
-            self._standing.publish()
+        """All members have applied the step; or the world has ended, and the next one says it."""
         try:
             self.seat.barrier(self.point)
         except GenerationLost:
-            if not lazily:
-                self.enter()
             return
-        self._owes_checkpoint = lazily
-        if not lazily:
-            self._checkpoint_if_due()
+        self._owes_checkpoint = True
 
-    def end_body(self) -> None:
-        """The script's code after a step is done: the state is what it left."""
-        self._standing.end_body()
+    def _in_world(self) -> bool:
+        try:
+            self.seat.check()
+        except GenerationLost:
+            return False
+        return True
+
+    def turn(self) -> bool:
+        """From one body of the loop to the next, or to the first: the state is what the script's
+        own code has left. False if the job was released meanwhile."""
+        if self._void or (not self._looping and self._standing.set_up):
+            # That code ran on a state which isn't, or isn't any longer, the job's.
+            self._grains.put_back()
+            self._standing.restore()
+        else:
+            self._standing.set_up = True
+            self._standing.publish()
+        self._looping = True
+        self._void = False
         if self._owes_checkpoint:
             self._checkpoint_if_due()
+        if (self._aside is not None or not self._in_world()) and not self.enter():
+            return False
+        randomness.seed_top(self.seed, self.step)
+        return True
 
     def _checkpoint_if_due(self) -> None:
         self._owes_checkpoint = False

@@ -83,8 +83,11 @@ class Seat(Protocol):
     def adopt(self, point: Point) -> None:
         """The state in place is from now on that of ``point``; may raise GenerationLost."""
 
-    def hold(self, snapshot: Snapshot, *, loaded: bool = False) -> None:
-        """The state is in place: ``snapshot`` answers for it until the next update."""
+    def hold(
+        self, snapshot: Snapshot, update: Update | None = None, *, loaded: bool = False
+    ) -> None:
+        """The state is in place: ``snapshot`` answers for it until the next update. ``update``: the
+        newest, now that it says what the loop's body changed."""
 
     def begin_update(self) -> None:
         """An update (or a load) begins: the answer to a freeze waits for its end. Or raises
@@ -106,9 +109,11 @@ class Seat(Protocol):
     def keeps_updates(self) -> bool:
         """Whether the update in hand is to be kept for others."""
 
-    def replays(self, *, gives: bool, takes: bool) -> None:
-        """Whether updates are all that makes a state here: so that others may apply ours, and we
-        theirs."""
+    def owes_update(self) -> bool:
+        """Whether somebody may still need the newest update."""
+
+    def replays(self, takes: bool) -> None:
+        """Whether others' updates can be applied here."""
 
     def end_update(self, point: Point, loss: float | None, update: Update | None) -> None:
         """A step was applied, by ``update`` if that can be given to others; no loss: it was

@@ -1,11 +1,15 @@
-"""The state in place: what it is called, and who may have it."""
+"""The state in place: what it is called, and who may have it.
+
+The state of a step is what the loop's body of that step has left. It is captured there, once.
+"""
 
 from __future__ import annotations
 
 import time
 from dataclasses import replace
 
-from elasticd.train.states.state import Snapshot, TrainingState
+from elasticd.train.states.state import Loaded, Own, Snapshot, TrainingState
+from elasticd.train.states.updates import Update
 from elasticd.train.steps.seat import Seat
 from elasticd.types import Point
 
@@ -19,10 +23,13 @@ class Standing:
         self.seed, self._global_size = spec.train.seed, spec.batch.global_
         self.point: Point | None = None
         self.snapshot: Snapshot | None = None
-        """While nothing changes the state."""
+        """From the end of a body until the next update."""
+        self.set_up = False
+        """Whether the script's own code before its loop has made its part of it."""
         self.stall_seconds = 0.0
         """What the newest snapshot has cost."""
-        self._body_matters = False
+        self._update: tuple[Update, Own | None, Own] | None = None
+        """The newest, what the body changed before it, and what it left, if anybody needs it."""
 
     @property
     def step(self) -> int:
@@ -30,22 +37,30 @@ class Standing:
         assert self.point is not None
         return self.point.step + 1
 
-    @property
-    def lazily(self) -> bool:
-        """Whether what the script's own code does after a step is part of the state, which nobody
-        can be given before that is done."""
-        return self._body_matters or self.state.tracks
-
     def publish(self, *, loaded: bool = False) -> None:
         """It can be read from now on."""
         assert self.point is not None
         started = time.monotonic()
         samples = self.point.step * self._global_size
-        self.snapshot = self.state.capture(self.point, self.seed, samples)
+        snapshot = self.state.capture(self.point, self.seed, samples, set_up=self.set_up)
         self.stall_seconds = time.monotonic() - started
-        alone = not self.lazily
-        self.seat.replays(gives=alone, takes=alone and self.state.optimizer is not None)
-        self.seat.hold(self.snapshot, loaded=loaded)
+        self.snapshot, update = snapshot, None
+        if self._update is not None:
+            newest, before, left = self._update
+            update = newest.with_body(before, left.changed_to(snapshot.own), snapshot)
+            self._update = None
+        self.seat.replays(self.state.optimizer is not None)
+        self.seat.hold(snapshot, update, loaded=loaded)
+
+    def install(self, loaded: Loaded) -> None:
+        """Put a state in place of what is there."""
+        self.state.install(loaded)
+        self.set_up = loaded.set_up
+
+    def restore(self) -> None:
+        """Put the newest snapshot in place of what the script's own code made of it since."""
+        assert self.snapshot is not None
+        self.state.install(Loaded.of(self.snapshot))
 
     def keep(self, point: Point) -> None:
         """A world starts from it, perhaps in another lineage; may raise GenerationLost."""
@@ -55,13 +70,13 @@ class Standing:
         self.snapshot = replace(self.snapshot, point=point)
         self.seat.hold(self.snapshot)
 
-    def end_body(self) -> None:
-        """The script's code after a step is done: the state is what it left."""
-        before = self.snapshot
-        self.publish()
-        after = self.snapshot
-        assert after is not None
-        if before is not None and self.point is not None and self.point.step > 0:
-            self._body_matters = self._body_matters or any(
-                before.tensors.get(name) is not array for name, array in after.tensors.items()
-            )
+    # A step.
+
+    def touched(self) -> Own | None:
+        """What the script's own code has changed of the snapshot; None if that can't be told."""
+        return None if self.snapshot is None else self.snapshot.own.changed_to(self.state.own())
+
+    def updated(self, update: Update, before: Own | None) -> None:
+        """``update`` has led to it. What the body still changes is to be told to those who may need
+        that update."""
+        self._update = update, before, self.state.own()

@@ -4,36 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, assert_never
+
+from mlx.utils import tree_map
 
 from elasticd.errors import GenerationLost, OperationError, UsageError
+from elasticd.train.states.trees import handle
+from elasticd.train.states.updates import Reduced
 from elasticd.train.steps import randomness
 from elasticd.train.steps.data import Collate, Source, batch_of
-from elasticd.train.steps.layout import Reduced
 from elasticd.train.steps.runner import StepRunner
 from elasticd.train.steps.weighted import loss_of
 
 
 class Step:
-    """One step of ``run`` or ``run.steps()``.
-
-    ``number`` counts from 1. It says which step is being computed, and may grow while
-    ``micro_batches()`` runs: a process that was stopped while the others went on is given their
-    state, and goes on with the step that is theirs.
-    """
+    """One step of ``run`` or ``run.steps()``."""
 
     def __init__(
-        self, runner: StepRunner, source: Source, collate: Collate, optimizer: Any
+        self,
+        runner: StepRunner,
+        source: Source,
+        collate: Collate,
+        optimizer: Any,
+        clip_norm: float | None = None,
     ) -> None:
         self._runner, self._source, self._collate = runner, source, collate
-        self._optimizer = optimizer
+        self._optimizer, self._clip_norm = optimizer, clip_norm
         self._number = runner.step
         self._grain: int | None = None
         self._samples = 0
         self._begun = False
         self._reduced: Reduced | None = None
         self._gradients: Any = None
-        self._late = self._applied = self._overtaken = False
+        self._late = self._applied = False
 
     def __repr__(self) -> str:
         return f"Step({self._number})"
@@ -50,9 +53,9 @@ class Step:
 
     @property
     def late(self) -> bool:
-        """True if there is nothing left to do after this step here: the job's last one was made by
-        others while this process was stopped, or, once applied, a later state has come."""
-        return self._late or self._overtaken
+        """True if the job has gone on without this process: nothing is left to be computed,
+        :meth:`apply` does nothing, and behind the body the others' state replaces what it made."""
+        return self._late
 
     @property
     def loss(self) -> float:
@@ -95,9 +98,10 @@ class Step:
 
     def micro_batches(self) -> Iterator[Any]:
         """This rank's share of the global batch, a micro-batch at a time; ends when the step is
-        reduced over all ranks. If the world changes it yields what is then missing. The same batch
-        may come twice, before the first step, to see whether its gradients repeat; so may one of
-        another rank's, if ``recovery.recheck_every`` asks for it.
+        reduced over all ranks. If the world changes it yields what is then missing, or nothing if
+        the job has gone on without this process (see :attr:`late`). The same batch may come twice,
+        before the first step, to see whether its gradients repeat; so may one of another rank's, if
+        ``recovery.recheck_every`` asks for it.
 
         Raises:
             UsageError: a batch was not accumulated, or this is the second loop over a step.
@@ -105,8 +109,7 @@ class Step:
         if self._begun:
             raise UsageError("step.micro_batches() can be looped over once")
         self._begun = True
-        while not self._runner.finished:
-            self._number = self._runner.step
+        while True:
             try:
                 for grain in self._runner.grain_numbers():
                     yield self._fetch(grain)
@@ -114,15 +117,26 @@ class Step:
                         raise UsageError(
                             "a batch of step.micro_batches() was not given to step.accumulate()"
                         )
-                self._reduced = self._runner.reduce()
+                return self._take(self._runner.reduce())
             except GenerationLost:
-                if not self._runner.enter():
-                    raise OperationError("the job has ended") from None
-                continue
-            self._gradients = self._reduced.gradients
-            return
-        self._late = True
-        self._gradients = self._runner.zero_gradients()
+                match self._runner.rejoin():
+                    case "over":
+                        raise OperationError("the job has ended") from None
+                    case "again":
+                        continue
+                    case "void":
+                        self._late = True
+                        self._gradients = self._runner.zero_gradients()
+                        return
+                    case Reduced() as reduced:
+                        return self._take(reduced)
+                    case answer:
+                        assert_never(answer)
+
+    def _take(self, reduced: Reduced) -> None:
+        self._reduced = reduced
+        # The script may write into its gradients in place; who is a step behind needs them all.
+        self._gradients = tree_map(handle, reduced.gradients)
 
     def rehearsal(self, grains: Iterator[int]) -> Iterator[Any]:
         """The batches of ``grains``, before there is a world that trains."""
@@ -196,7 +210,7 @@ class Step:
             reduced, gradients = self._result("step.apply()"), self._gradients
             self._gradients = None
             self._reduced = replace(reduced, state={}, gradients=None)  # the step may live longer
-            self._overtaken = not self._runner.apply(reduced, optimizer, gradients)
+            self._runner.apply(reduced, optimizer, gradients, self._clip_norm)
         self._applied = True
 
     def _result(self, what: str) -> Reduced:

@@ -74,6 +74,8 @@ class Cohort:
         self.respawn = False
         self.delivers = False
         """Who comes later is given a state before it is given a world."""
+        self.keeps_updates = True
+        """Else who is a step behind is given the whole state."""
         self.worlds: list[tuple[int, int]] = []
         self.replays = 0
         """How often a rank was given updates instead of a state."""
@@ -248,9 +250,13 @@ class Seat:
         self.check()
         self.point = point
 
-    def hold(self, snapshot: Snapshot, *, loaded: bool = False) -> None:
+    def hold(
+        self, snapshot: Snapshot, update: Update | None = None, *, loaded: bool = False
+    ) -> None:
         self._call()
         self.snapshot = snapshot
+        if update is not None:
+            self.lending.complete(update)
         self.cohort.changed.notify_all()
 
     def begin_update(self) -> None:
@@ -274,10 +280,13 @@ class Seat:
         raise AssertionError(reason)
 
     def keeps_updates(self) -> bool:
-        return True
+        return self.cohort.keeps_updates
 
-    def replays(self, *, gives: bool, takes: bool) -> None:
-        self.lending.gives, self.takes_updates = gives, takes
+    def owes_update(self) -> bool:
+        return bool(self.lending.starts)
+
+    def replays(self, takes: bool) -> None:
+        self.takes_updates = takes
 
     def end_update(self, point: Point, loss: float | None, update: Update | None) -> None:
         self.lending.applied(update, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -220,6 +220,21 @@ def pair_loss(model: Any, batch: mx.array) -> Any:
     return model(batch).square().mean(), mx.array(0.9)
 
 
+def tokens_loss(model: Any, batch: mx.array) -> Any:
+    """As in mlx-lm: the mean over the tokens, and how many these are."""
+    tokens = mx.array(batch.size)
+    return model(batch).square().sum() / tokens, tokens
+
+
+class Pair(NamedTuple):
+    loss: Any
+    tokens: Any
+
+
+def named_pair_loss(model: Any, batch: mx.array) -> Any:
+    return Pair(*tokens_loss(model, batch))
+
+
 def late_metrics(model: Any, batch: mx.array) -> Any:
     shown = {"hits": 1.0} if model.passes <= 3 else {"share": 1.0}
     return elasticd.Weighted(model(batch).square().mean(), len(batch), shown)
@@ -229,6 +244,8 @@ def late_metrics(model: Any, batch: mx.array) -> Any:
     ("of", "says"),
     [
         (pair_loss, "a tuple of 2 values; return the mean alone"),
+        (tokens_loss, "a tuple of 2 values; return the mean alone"),
+        (named_pair_loss, "a Pair of 2 values; return the mean alone"),
         (late_metrics, "other metrics than before: hits, share"),
     ],
 )
@@ -275,6 +292,31 @@ def test_what_an_optimizer_can_not_keep_is_refused_before_step_1(
     assert isinstance(error, UsageError)
     with pytest.raises(UsageError, match=says):
         raise error
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("of", [pair_loss, tokens_loss, named_pair_loss])
+def test_pairs_are_refused_in_a_loop_of_one_s_own_too(
+    of: Callable[..., Any], compiled: bool
+) -> None:
+    def script(seat: Any) -> None:
+        model = Model()
+        run = elasticd.Run(model=model, optimizer=optim.SGD(0.1), data=DATA)
+        gradient: Any = nn.value_and_grad(model, of)
+        if compiled:
+            eager = gradient
+
+            def whole(_: Any, batch: mx.array) -> Any:
+                return eager(model, batch)
+
+            gradient = mx.compile(whole, inputs=model.state)
+        for step in run.steps():
+            for batch in step.micro_batches():
+                with pytest.raises(UsageError, match=r"elasticd\.Weighted\(mean, weight"):
+                    step.accumulate(*gradient(model, batch))
+                return
+
+    assert outcome(script) is None
 
 
 def test_evaluation_leaves_the_model_as_it_was() -> None:

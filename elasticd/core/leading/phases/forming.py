@@ -13,15 +13,15 @@ from typing import assert_never
 from elasticd.core.engines.port import LeaderEngine
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases.moves import Blame, Blames, ToRunning, ToWaiting
+from elasticd.core.words.engines import EngineToLeader
 from elasticd.core.words.records import Heard, World
 from elasticd.core.words.worlds import (
-    EngineToLeader,
     Form,
     Formed,
     Hung,
-    Listening,
     Noted,
     Notice,
+    OfForming,
     Ready,
 )
 from elasticd.recovery.quorum import holds
@@ -58,17 +58,18 @@ class Forming:
             for node in self.world.members:
                 ctx.send(node, Form(self.world))
 
-    def hear(self, node: NodeId, message: Noted | EngineToLeader | Ready) -> ToRunning | None:
+    def hear(self, node: NodeId, message: OfForming) -> ToRunning | None:
         """How far a member has come."""
         if message.generation != self.world.generation:
+            return None
+        if isinstance(message, EngineToLeader):
+            self.engine.on_word(node, message)
             return None
         match message:
             case Noted():
                 if not self.ordered:
                     self.noted.add(node)
                     self._order()
-            case Listening():
-                self.engine.on_word(node, message)
             case Ready():
                 self.ready.add(node)
                 return self._formed() if self.ready == set(self.world.members) else None

@@ -42,7 +42,7 @@ class Freezing:
         """Stop these."""
         office = self.office
         self.serial, self.asked = office.ctx.nonce(), set(nodes)
-        office.growth.stopped_at = office.ctx.now
+        office.growth.stopped()
         for node in nodes:
             freeze = Freeze(office.view.epoch, office.job, self.serial, len(nodes) == 1)
             office.ctx.send(node, freeze)
@@ -60,7 +60,7 @@ class Freezing:
             return None
         council = self._council()
         found = decide(council)
-        self.office.growth.compared |= council.at.holdings.keys()
+        self.office.growth.compare(council.at.holdings)
         for told in found.told:
             self._tell(told)
         if self.office.exactness.forbids:
@@ -164,7 +164,7 @@ class Freezing:
             office.relief.tell(level, plan.raised.text, last)
         world = making.make_world(office, plan, self.cause)
         office.trust.settled()
-        account.resumes = False
+        account.settled()
         return ToForming(world)
 
     def expects(self, fault: str) -> bool:

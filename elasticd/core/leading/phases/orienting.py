@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases.evidence import against, of_lost
@@ -43,7 +43,8 @@ class Orienting:
         if wishes.record.rested == str(world.generation) and not office.roster.trainers(
             *HOLDING, *LEFT
         ):
-            office.account.resumes, course.committed = True, wishes.record.step
+            office.account.resume()
+            course.resume(wishes.record.step)
             return ToWaiting("trainers are starting to resume it")
         there = [s for s in office.statuses.values() if s.world == world]
         committed = max(world.step, *(s.committed for s in there))
@@ -72,10 +73,7 @@ class Orienting:
     def note(self, node: NodeId, fault: Fault) -> None:
         """A fault of a world, perhaps, that we have yet to hear of: the node's status may have been
         sent before."""
-        statuses = self.office.statuses
-        if (known := statuses.get(node)) is not None:
-            piece = (fault.fault, fault.evidence)
-            statuses[node] = replace(known, ready=False, faults=(*known.faults, piece))
+        self.office.roster.accuse(node, fault.fault, fault.evidence)
 
     def on_fault(self, blame: Blame, source: str | None) -> None:
         """Nothing is to be left."""

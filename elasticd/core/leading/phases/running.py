@@ -163,7 +163,7 @@ class Running:
             return
         for node in office.roster.trainers("finished"):
             if node not in office.course.released and office.roster.is_here(node, self.world):
-                office.course.released.add(node)
+                office.course.release(node)
                 office.ctx.send(node, Release(office.job, newest.generation))
 
     def _halt(self) -> Rest | None:

@@ -11,11 +11,11 @@ from elasticd.core.context import Context
 from elasticd.core.leading.leader import Driver
 from elasticd.core.words.effects import Emit, Send
 from elasticd.core.words.records import JobRecord, TrainerStatus, View, World
+from elasticd.core.words.ring import Listening
 from elasticd.core.words.worlds import (
     Form,
     Freeze,
     Holding,
-    Listening,
     MemberStatus,
     Progress,
     Ready,

@@ -9,18 +9,16 @@ import pytest
 from elasticd.core.leading.phases.freezing import Freezing
 from elasticd.core.leading.phases.moves import Outcome, Rest
 from elasticd.core.words.records import View, World
+from elasticd.core.words.ring import Continue, Go, Listening
 from elasticd.core.words.shards import Digest
 from elasticd.core.words.worlds import (
-    Continue,
     Discharge,
     Fault,
     Form,
     Formed,
     Freeze,
-    Go,
     Hung,
     Lend,
-    Listening,
     Noted,
     Notice,
     Pressed,

@@ -17,7 +17,8 @@ from elasticd.core.taking_part.trainers import Trainer
 from elasticd.core.words import effects as e
 from elasticd.core.words.children import TrimMemory
 from elasticd.core.words.records import JobRecord, World
-from elasticd.core.words.worlds import Continue, Fault, Pressed
+from elasticd.core.words.ring import Continue, ReducerListens, StopReducer
+from elasticd.core.words.worlds import Fault, Pressed
 from elasticd.recovery.signatures import LastMemory
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag, TrainerPhase
@@ -222,8 +223,8 @@ def test_a_reducer_that_somebody_stops_in_the_bring_up_is_a_hang_of_its_own() ->
 def test_a_reducer_that_the_bring_up_stops_is_none() -> None:
     made = desk()
     reducer = in_bring_up(made)
-    made.part.on_child(e.ReducerListens(reducer))
-    assert e.StopReducer(reducer) in made.ctx.effects
+    made.part.on_engine(ReducerListens(reducer))
+    assert StopReducer(reducer) in made.ctx.effects
     made.part.on_child(e.ChildStopped(reducer, 2.1))
     assert not [message for message in told(made) if isinstance(message, Fault)]
     made.part.on_order(Continue(JobId("job-1"), WORLD))

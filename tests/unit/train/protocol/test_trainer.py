@@ -232,6 +232,48 @@ def test_a_state_can_be_read_from_when_it_is_held_until_the_next_update() -> Non
     assert isinstance(given, Export) and given.given.state == State(point)
 
 
+def test_an_update_is_given_once_the_body_behind_it_is_done() -> None:
+    protocol = Protocol()
+    enter(protocol, world(1))
+    protocol.begin_update()
+    point, update = after(START, tag(1))
+    protocol.end_update(point, update)
+    protocol.hear(w.FreezeTrainer(4))
+    (holds,) = (word for word in said(protocol) if isinstance(word, w.TrainerHolds))
+    assert holds.point == point and holds.gives == (START.stamp,), "it will have it"
+    ask(protocol, point, since=START.stamp)
+    assert not [effect for effect in done(protocol) if isinstance(effect, Export)]
+    protocol.hold(State(point), whole := replace(update, complete=True))
+    (given,) = (effect for effect in done(protocol) if isinstance(effect, Export))
+    assert given.given.updates == [whole]
+
+
+def test_what_a_body_changed_may_be_untold_then_the_whole_state_is_given() -> None:
+    protocol = Protocol()
+    enter(protocol, world(1))
+    protocol.begin_update()
+    point, update = after(START, tag(1))
+    protocol.end_update(point, update)
+    ask(protocol, point, since=START.stamp)
+    protocol.hold(State(point), update)
+    (given,) = (effect for effect in done(protocol) if isinstance(effect, Export))
+    assert given.given.state == State(point)
+
+
+def test_who_missed_a_step_s_end_makes_it_in_the_next_world() -> None:
+    protocol = Protocol()
+    enter(protocol, world(1))
+    point, update = after(START, tag(1))
+    enter(protocol, world(2, point, "load"))
+    protocol.begin_update()
+    assert protocol.progress(FIGURES) is None
+    protocol.end_update(point, update)
+    assert said(protocol) == [w.TrainerLoaded(tag(2), point.step, point.stamp)]
+    protocol.commit(1)
+    told = protocol.progress(FIGURES)
+    assert told is not None and told.committed == 1
+
+
 def test_what_is_not_held_is_not_waited_for() -> None:
     protocol = Protocol()
     ask(protocol, START)
@@ -259,7 +301,7 @@ def test_a_state_that_was_delivered_is_told_of_with_what_it_can_apply() -> None:
     protocol.take()
     protocol.begin_preparing(3)
     protocol.end_load(START)
-    protocol.replays(gives=True, takes=True)
+    protocol.replays(True)
     protocol.hold(State(START))
     assert protocol.idle_since(3)
     protocol.effects()
@@ -296,10 +338,6 @@ def test_what_cannot_be_lent_is_said_with_its_reason() -> None:
     assert said(protocol) == [], "that is another world"
     protocol.hear(w.LendState(tag(1), 1, True))
     assert said(protocol) == [w.TrainerLends(tag(1), 1, Stamp(""), "step 1 is applied already")]
-    protocol.hear(w.LendState(tag(1), 9, True))
-    protocol.replays(gives=False, takes=False)
-    (told,) = said(protocol)
-    assert isinstance(told, w.TrainerLends) and told.never and "script" in told.reason
 
 
 def test_nothing_is_kept_where_memory_is_short() -> None:

@@ -28,6 +28,7 @@ class Update:
     step: int
     stamp: Stamp
     bytes: int = 1
+    complete: bool = False
 
 
 Protocol = TrainerProtocol[State, Update]
@@ -85,6 +86,6 @@ def make_step(protocol: Protocol) -> Point:
     protocol.begin_update()
     point, update = after(point, protocol.current().generation)
     protocol.end_update(point, update if protocol.keeps_updates else None)
-    protocol.hold(State(point))
     protocol.commit(point.step)
+    protocol.hold(State(point), replace(update, complete=True))
     return point

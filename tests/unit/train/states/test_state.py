@@ -206,7 +206,7 @@ def test_what_a_module_keeps_in_python_is_part_of_the_state_once_it_has_changed(
     mine.calls += 2
     state.attributes.end_pass()
     saved = files(state)
-    assert json.loads(saved[1]["elasticd"])["user"]["attributes"] == []
+    assert json.loads(saved[1]["elasticd"])["user"]["attributes"] == {}
     mine.heat, mine.layer.name = 0.5, "cold"
     mine.notes.append(0.25)
     other.install(Loaded.from_files(*files(state)))
@@ -226,7 +226,7 @@ def test_what_becomes_too_long_is_named_and_left_out(capsys: pytest.CaptureFixtu
     state = TrainingState(model, None)
     model.notes = [0.0] * 2000
     for _ in range(2):
-        assert json.loads(files(state)[1]["elasticd"])["user"]["attributes"] == []
+        assert json.loads(files(state)[1]["elasticd"])["user"]["attributes"] == {}
     assert capsys.readouterr().err.count("model.notes can no longer be stored") == 1
 
 

@@ -1,44 +1,66 @@
-"""What a step tells the script after it is applied."""
+"""A step whose world ended before it was reduced here."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, Literal, cast
 
-import pytest
+import mlx.core as mx
 
+from elasticd.errors import GenerationLost
+from elasticd.train.states.updates import Reduced
 from elasticd.train.steps.data import stack
-from elasticd.train.steps.layout import Reduced
 from elasticd.train.steps.runner import StepRunner
 from elasticd.train.steps.step import Step
 
 
 class FakeRunner:
-    """A runner of whose step others computed every grain; ``stays``: what apply says."""
+    """A runner whose world ends when all is computed; ``instead``: what comes in its place."""
 
-    finished = False
     step = 26
 
-    def __init__(self, stays: bool) -> None:
-        self._stays = stays
+    def __init__(self, instead: Reduced | Literal["void"]) -> None:
+        self._instead = instead
+        self.applied = False
 
     def grain_numbers(self) -> Iterator[int]:
         return iter(())
 
     def reduce(self) -> Reduced:
-        return Reduced(loss=2.0, weight=16.0, metrics={}, state={}, gradients={})
+        raise GenerationLost("ended")
 
-    def apply(self, reduced: Reduced, optimizer: Any, gradients: Any) -> bool:
-        return self._stays
+    def rejoin(self) -> Reduced | Literal["void"]:
+        return self._instead
+
+    def zero_gradients(self) -> Any:
+        return {"weight": mx.zeros((2,))}
+
+    def apply(self, reduced: Reduced, optimizer: Any, gradients: Any, clip: float | None) -> None:
+        self.applied = True
 
 
-@pytest.mark.parametrize("stays", [True, False])
-def test_a_step_whose_state_was_replaced_meanwhile_is_late(stays: bool) -> None:
-    # Else the body after step 26 would run with the state of, say, step 44.
-    step = Step(cast(StepRunner, FakeRunner(stays)), cast(Any, None), stack, object())
+def step_of(runner: FakeRunner) -> Step:
+    step = Step(cast(StepRunner, runner), cast(Any, None), stack, object())
     for _ in step.micro_batches():
         raise AssertionError("nothing is to be computed here")
-    assert not step.late
+    return step
+
+
+def test_a_step_that_the_others_reduced_is_this_rank_s_too() -> None:
+    reduced = Reduced(2.0, 16.0, {"hits": 0.5}, {}, {"weight": mx.ones((2,))})
+    step = step_of(runner := FakeRunner(reduced))
+    assert not step.late and step.loss == 2.0 and step.metrics == {"hits": 0.5}
+    step.grads["weight"] *= 3
+    assert reduced.gradients["weight"].tolist() == [1, 1], "others may need it as it was"
     step.apply()
-    assert step.late is not stays
-    assert step.loss == 2.0
+    assert runner.applied and step.number == 26
+
+
+def test_a_body_that_came_too_late_does_nothing() -> None:
+    # Else it would go on with the state of, say, step 44.
+    step = step_of(runner := FakeRunner("void"))
+    assert step.late and math.isnan(step.loss) and step.metrics == {}
+    step.grads = {"weight": step.grads["weight"] * 2}
+    step.apply()
+    assert step.applied and not runner.applied and step.number == 26

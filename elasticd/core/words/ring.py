@@ -1,0 +1,79 @@
+"""The words of MLX's ring alone, which only its engine makes sense of (core/engines/ring.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from elasticd.types import JobId, Reduction, Tag
+
+# --- between the leader's side and the members' ---------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """The member's reducer listens."""
+
+    job: JobId
+    generation: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """To the last rank: all others listen."""
+
+    job: JobId
+    generation: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """To the first rank: the last one listens, so let the stopped reducer go on."""
+
+    job: JobId
+    generation: Tag
+
+
+# --- what a reducer is told -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FormRing:
+    """Join this ring; chunk memory and data socket come as descriptors."""
+
+    kind: ClassVar = "form"
+    generation: Tag
+    rank: int
+    size: int
+    hosts: tuple[str, ...]
+    reduction: Reduction
+
+
+# --- what a node wants done with its reducer, and hears of it -------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReducerListens:
+    """A reducer that was told to form a ring does: while that comes up it can't say so itself."""
+
+    child: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopReducer:
+    """SIGSTOP."""
+
+    child: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContinueReducer:
+    """SIGCONT."""
+
+    child: int
+
+
+RingToLeader = Listening
+RingToMember = Go | Continue
+RingEffect = StopReducer | ContinueReducer
+RingEvent = ReducerListens
