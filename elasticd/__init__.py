@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from elasticd.train import EMA as EMA
     from elasticd.train import Run as Run
     from elasticd.train import Step as Step
     from elasticd.train import Weighted as Weighted
 
-__all__ = ["Run", "Step", "Weighted", "__version__"]
+__all__ = ["EMA", "Run", "Step", "Weighted", "__version__"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
     # The daemon imports this package too and must not pay for MLX: load on first use.
-    if name in ("Run", "Step", "Weighted"):
+    if name in ("EMA", "Run", "Step", "Weighted"):
         import elasticd.train
 
         return getattr(elasticd.train, name)

@@ -31,6 +31,9 @@ class Source(Protocol):
     def describe(self) -> str:
         """What every member must have alike, in a few words."""
 
+    def epoch(self, step: int) -> int:
+        """How often all samples were given before the first one of ``step``."""
+
 
 class IndexedSource:
     """A dataset with ``__len__`` and ``__getitem__``, visited in one permutation an epoch."""
@@ -61,6 +64,9 @@ class IndexedSource:
     def describe(self) -> str:
         return f"{self._length} samples"
 
+    def epoch(self, step: int) -> int:
+        return self._batches.positions(step, 0).start // self._length
+
 
 _FRESH = (
     "each call must return a fresh iterator that begins with the same samples, on every rank. "
@@ -79,6 +85,8 @@ class StreamSource:
     def __init__(self, factory: Callable[[], Iterator[Any]], batches: Batches, seed: int) -> None:
         self._factory, self._batches, self._seed = factory, batches, seed
         self._position = 0
+        self._ends: list[int] = []
+        """Positions at which it ended and began anew."""
         self._begin()
         self._kept: dict[int, Any] = {}
 
@@ -102,6 +110,12 @@ class StreamSource:
     def describe(self) -> str:
         return "a stream"
 
+    def epoch(self, step: int) -> int:
+        first = self._batches.positions(step, 0).start
+        with randomness.undisturbed():
+            self._advance(first + 1, keep_from=first)
+        return sum(end <= first for end in self._ends)
+
     @property
     def has_state(self) -> bool:
         """Whether the iterator can say where it is."""
@@ -114,13 +128,14 @@ class StreamSource:
             self._restart()
         self._advance(end, keep_from=end)
         iterator: Any = self._iterator
-        return {"position": self._position, "state": iterator.state()}
+        return {"position": self._position, "state": iterator.state(), "ends": list(self._ends)}
 
     def load_state(self, saved: dict[str, Any]) -> None:
         """Go to where :meth:`state` was taken."""
         iterator: Any = iter(self._factory())
         iterator.load_state(saved["state"])
         self._iterator, self._position, self._kept = iterator, saved["position"], {}
+        self._ends = list(saved.get("ends", []))
         self._fresh = False
 
     def prove_fresh(self) -> None:
@@ -145,7 +160,7 @@ class StreamSource:
                 raise UsageError(f"data= is a stream; {what}: {_FRESH}")
 
     def _restart(self) -> None:
-        self._position, self._kept = 0, {}
+        self._position, self._kept, self._ends = 0, {}, []
         self._begin()
 
     def _begin(self) -> None:
@@ -162,6 +177,7 @@ class StreamSource:
             except StopIteration:
                 if self._fresh:
                     raise UsageError("the stream given as data= is empty") from None
+                self._ends.append(self._position)
                 self._begin()
                 continue
             self._fresh = False

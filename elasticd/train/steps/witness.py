@@ -49,5 +49,8 @@ class Witness:
     def cut(self, batches: Batches) -> None:
         self._source.cut(batches)
 
+    def epoch(self, step: int) -> int:
+        return self._source.epoch(step)
+
     def describe(self) -> str:
         return self._source.describe()

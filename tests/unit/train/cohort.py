@@ -71,6 +71,8 @@ class Cohort:
         self.deposits: dict[Any, dict[str, Any]] = {}
         self.committed = 0
         self.kills: dict[str, int] = {}
+        self.dies_behind: dict[str, int] = {}
+        """A rank dies before the update of this step, when the first of the others has made it."""
         self.respawn = False
         self.delivers = False
         """Who comes later is given a state before it is given a world."""
@@ -261,7 +263,15 @@ class Seat:
 
     def begin_update(self) -> None:
         self.check()
+        self._fall_behind()
         self.snapshot = None
+
+    def _fall_behind(self) -> None:
+        step = self.cohort.dies_behind.get(self.name)
+        if step is None or self.point is None or self.point.step + 1 != step:
+            return
+        self._wait(lambda: any(s.point and s.point.step == step for s in self.cohort.members))
+        raise Killed
 
     def begin_preparing(self, delivery: Delivery) -> None:
         self._call()

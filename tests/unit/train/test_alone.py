@@ -42,6 +42,7 @@ def python(folder: Path, *args: str, **environment: str) -> subprocess.Completed
     return subprocess.run(
         [sys.executable, str(folder / "train.py"), *args],
         env={**os.environ, **environment},
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=120,

@@ -120,7 +120,7 @@ def early_loss(step: Any, model: Any, gradient: Any) -> None:
         (twice, "each once"),
         (vector_loss, r"loss has shape \(2,\)"),
         (other_gradients, "other gradients than before: layer.weight"),
-        (applied_twice, "called already"),
+        (applied_twice, "was called already"),
         (other_optimizer, "one optimizer"),
         (looped_twice, "looped over once"),
         (early_loss, "step.loss needs the reduced step"),
