@@ -12,7 +12,7 @@ BENCH_ARGS ?=
 SOAK ?= sim
 SOAK_SECONDS ?= 1800
 
-QUICK_TESTS := $(wildcard tests/test_*.py tests/unit tests/property tests/conformance tests/sim/test_sim.py)
+QUICK_TESTS := $(wildcard tests/test_*.py tests/unit tests/property tests/conformance tests/gallery tests/sim/test_sim.py)
 USABLE := import ensurepip, sys; sys.exit(sys.version_info < (3, 11))
 
 COVERAGE_TESTS ?= tests/unit/core tests/unit/recovery tests/unit/checkpoints
@@ -66,9 +66,9 @@ bench: $(INSTALLED) ## measure: every tests/benchmarks/bench_*.py in turn
 		echo "== $$script"; $(PYTHON) "$$script" $(BENCH_ARGS); \
 	done
 
-soak: $(INSTALLED) ## faults for SOAK_SECONDS=1800; SOAK=sim, chaos (real processes), fuzz (frames), checkpoint
-	@case "$(SOAK)" in sim|chaos|fuzz|checkpoint) ;; *) \
-		echo "make soak: SOAK is sim, chaos, fuzz or checkpoint, not '$(SOAK)'" >&2; exit 2;; esac
+soak: $(INSTALLED) ## faults for SOAK_SECONDS=1800; SOAK=sim, chaos (real processes), gallery (scripts), fuzz, checkpoint
+	@case "$(SOAK)" in sim|chaos|gallery|fuzz|checkpoint) ;; *) \
+		echo "make soak: SOAK is sim, chaos, gallery, fuzz or checkpoint, not '$(SOAK)'" >&2; exit 2;; esac
 	@$(PYTHON) tests/$(SOAK)/soak.py --seconds $(SOAK_SECONDS)
 
 clean: ## remove .venv and everything else that can be made again
