@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import elasticd
 from elasticd.settings.job import load
@@ -30,7 +30,7 @@ NOT_HERE = frozenset({"signal_handlers", "multiprocess_loader"})
 class Watched(Run):
     """What the scripts take for ``elasticd.Run``; it notes the digest where their loop ends."""
 
-    noted: dict[int, str] = {}
+    noted: ClassVar[dict[int, str]] = {}
     """By thread, since each rank is one."""
 
     def steps(self) -> Iterator[Any]:

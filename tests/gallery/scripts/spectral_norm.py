@@ -1,7 +1,7 @@
 """A layer with spectral normalisation: the forward pass advances a power iteration in a buffer."""
 
 # /// gallery
-# todo = "issue 15: a buffer that no longer changes is not found by a joiner, whose sums are shorter"
+# todo = "issue 15: a joiner doesn't find a buffer that no longer changes: its sums are shorter"
 # ///
 
 import mlx.core as mx
