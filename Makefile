@@ -12,7 +12,7 @@ BENCH_ARGS ?=
 SOAK ?= sim
 SOAK_SECONDS ?= 1800
 
-QUICK_TESTS := $(wildcard tests/test_*.py tests/unit tests/property tests/conformance tests/gallery tests/sim/test_sim.py)
+QUICK_TESTS := $(wildcard tests/test_*.py tests/unit tests/property tests/conformance tests/gallery/test_cards.py tests/gallery/test_judge.py tests/sim/test_sim.py)
 USABLE := import ensurepip, sys; sys.exit(sys.version_info < (3, 11))
 
 COVERAGE_TESTS ?= tests/unit/core tests/unit/recovery tests/unit/checkpoints

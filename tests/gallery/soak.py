@@ -102,7 +102,9 @@ class Hall:
         """End the cluster; what it leaves is a violation."""
         if self._cluster is not None:
             cluster, self._cluster = self._cluster, None
-            self._tally.violations += [f"left behind: {left}" for left in cluster.down()]
+            # Who was interrupted while nodes were started finds some only now.
+            left = cluster.down() and cluster.down()
+            self._tally.violations += [f"left behind: {one}" for one in left]
 
     def show(self, card: Card, seed: str, ways: list[str]) -> None:
         """One script, in all ways."""
