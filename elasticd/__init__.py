@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from elasticd.train import EMA as EMA
     from elasticd.train import Run as Run
     from elasticd.train import Step as Step
     from elasticd.train import Weighted as Weighted
 
-__all__ = ["Run", "Step", "Weighted", "__version__"]
+__all__ = ["EMA", "Run", "Step", "Weighted", "__version__"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
     # The daemon imports this package too and must not pay for MLX: load on first use.
-    if name in ("Run", "Step", "Weighted"):
+    if name in ("EMA", "Run", "Step", "Weighted"):
         import elasticd.train
 
         return getattr(elasticd.train, name)
@@ -35,6 +36,6 @@ def _script_runs_alone() -> bool:
 
 if _script_runs_alone():
     # The script makes its model between this import and Run(...): its first numbers come now.
-    from elasticd.train.alone import seed_alone
+    from elasticd.train.beginning import begin_alone
 
-    seed_alone()
+    begin_alone()

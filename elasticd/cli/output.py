@@ -168,6 +168,12 @@ def _at_once(job: Mapping[str, Any]) -> str:
     return text if asked in (None, micro) else f"{text} instead of {asked}: memory was short"
 
 
+def _exact(job: Mapping[str, Any]) -> str | None:
+    if job.get("exact") is None:
+        return None
+    return "yes" if job["exact"] else ": ".join(filter(None, ("no", job.get("exact_reason"))))
+
+
 def print_job(job: Mapping[str, Any]) -> None:
     """What ``elasticctl status JOB`` shows."""
     digest = job.get("digest")
@@ -181,7 +187,7 @@ def print_job(job: Mapping[str, Any]) -> None:
         ("batch", f"{job.get('global_batch')} samples, {_at_once(job)}"),
         ("generation", job.get("generation")),
         ("recoveries", f"{job.get('recoveries')}, {job.get('lost_steps')} steps lost"),
-        ("exact", {True: "yes", False: "no"}.get(job.get("exact"))),  # type: ignore[arg-type]
+        ("exact", _exact(job)),
         ("bytes/step", shown_bytes(job.get("bytes_per_step"))),
         ("digest", f"{digest} (step {job.get('digest_step')})" if digest else None),
     ]

@@ -98,6 +98,8 @@ class WorldSettings:
     max: int = field(default=0, metadata=rule(integer(0, MAX_NODES)))
     backend: Backend = field(default="ring", metadata=rule(one_of(Backend, later=("jaccl", "mpi"))))
     reduction: Reduction = field(default="exact", metadata=rule(one_of(Reduction)))
+    require_exact: bool = field(default=False, metadata=rule(boolean))
+    """The job fails, with the reason, where its bits can't be promised."""
 
 
 @dataclass(frozen=True)
@@ -229,6 +231,11 @@ def _build(document: Document) -> JobSpec:
         raise document.error(
             ("batch", "micro"),
             f"cuts the global batch into {spec.grains} grains; at most {MAX_GRAINS} are possible",
+        )
+    if spec.world.require_exact and spec.world.reduction != "exact":
+        raise document.error(
+            ("world", "reduction"),
+            f'must be "exact" where require_exact is true, not {show(spec.world.reduction)}',
         )
     if 0 < spec.world.max < spec.world.min:
         raise document.error(

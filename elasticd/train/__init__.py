@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from elasticd.train.run import Run as Run
+    from elasticd.train.states.average import EMA as EMA
     from elasticd.train.steps.step import Step as Step
     from elasticd.train.steps.weighted import Weighted as Weighted
 
-__all__ = ["Run", "Step", "Weighted"]
+__all__ = ["EMA", "Run", "Step", "Weighted"]
 
 _MODULES = {
+    "EMA": "elasticd.train.states.average",
     "Run": "elasticd.train.run",
     "Step": "elasticd.train.steps.step",
     "Weighted": "elasticd.train.steps.weighted",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,37 +13,16 @@ from numpy.typing import NDArray
 
 from elasticd.errors import UsageError
 from elasticd.ipc.plan import ChunkPlan
+from elasticd.recovery.exactness import FAST, NO_REPEAT, refusal
 from elasticd.settings.job import JobSpec, load
+from elasticd.train.beginning import HASHED, JOB_VARIABLE, hashes_are_fixed, job_path
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
-from elasticd.train.steps import randomness
-from elasticd.train.steps.seat import Delivery, Files, Parts, ProbeResult
+from elasticd.train.steps.seat import HOST, Delivery, Files, Parts, ProbeResult
 from elasticd.train.world import TrainerWorld, Writes
 from elasticd.types import JobId, Lineage, NanCure, NodeId, Point, Tag, first_stamp
 
-JOB_VARIABLE = "ELASTICD_JOB"
-JOB_FILE = "job.toml"
 OUTPUT_FOLDER = "output"
-
-
-def job_path() -> Path:
-    """Where the job of the script that runs should be."""
-    if named := os.environ.get(JOB_VARIABLE):
-        return Path(named)
-    script = getattr(sys.modules.get("__main__"), "__file__", None)
-    return (Path(script).resolve().parent if script else Path.cwd()) / JOB_FILE
-
-
-def seed_alone() -> None:
-    """Seed a script that runs by itself as a trainer would, before it makes its model.
-
-    For ``import elasticd``. A job.toml that is missing or wrong is :class:`elasticd.Run`'s to tell.
-    """
-    try:
-        spec = load(job_path())
-    except UsageError:
-        return
-    randomness.seed_script(spec.train.seed)
 
 
 class AloneSeat:
@@ -61,8 +39,9 @@ class AloneSeat:
         """The job of the script that runs: ``ELASTICD_JOB``, or job.toml beside it.
 
         Raises:
-            UsageError: there is no such file.
-            ConfigError: it is wrong.
+            UsageError: there is no such file, the script has its seat already, or the job requires
+                bits that can't be promised.
+            ConfigError: the file is wrong.
         """
         path = job_path()
         if not path.is_file():
@@ -74,7 +53,13 @@ class AloneSeat:
         if spec.train.init_from:
             start = str(folder / spec.train.init_from)
             spec = replace(spec, train=replace(spec.train, init_from=start))
-        return cls(spec, folder)
+        HOST.sit_alone()
+        found = cls(spec, folder)
+        if spec.world.reduction != "exact":
+            found._admit(FAST)
+        if not hashes_are_fixed():
+            found._admit(HASHED)
+        return found
 
     def at_run(self, fingerprint: Mapping[str, str]) -> None:
         pass
@@ -164,6 +149,14 @@ class AloneSeat:
 
     def agree(self, result: ProbeResult) -> None:
         self.probe = result
+        if not result.repeats:
+            self._admit(NO_REPEAT)
+
+    def _admit(self, reason: str) -> None:
+        """The bits can't be promised."""
+        if self.spec.world.require_exact:
+            raise UsageError(refusal(reason))
+        print(f"elasticd: exact: false: {reason}", file=sys.stderr)
 
     def checkpoint(self, world: TrainerWorld, snapshot: Snapshot, stall_seconds: float) -> None:
         pass
@@ -191,6 +184,9 @@ class AloneSeat:
     def rechecked(
         self, world: TrainerWorld, step: int, grain: int, vector: Sequence[mx.array]
     ) -> None:
+        pass
+
+    def sampled(self, world: TrainerWorld, step: int, position: int, digest: str) -> None:
         pass
 
     def finish(self, point: Point) -> bool:

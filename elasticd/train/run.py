@@ -17,6 +17,7 @@ from elasticd.checkpoints.codec import model_digest
 from elasticd.errors import OperationError, UsageError
 from elasticd.train.alone import AloneSeat
 from elasticd.train.fingerprint import fingerprint
+from elasticd.train.states.namespace import Namespace
 from elasticd.train.states.state import TrainingState, model_tree
 from elasticd.train.states.trees import arrays
 from elasticd.train.steps import randomness
@@ -25,7 +26,8 @@ from elasticd.train.steps.runner import StepRunner
 from elasticd.train.steps.sampling import Batches
 from elasticd.train.steps.seat import HOST
 from elasticd.train.steps.step import Step
-from elasticd.train.steps.weighted import spread_lengths
+from elasticd.train.steps.weighted import spread_lengths, takes_step
+from elasticd.train.steps.witness import Witness
 from elasticd.train.world import TrainerWorld
 
 T = TypeVar("T")
@@ -62,8 +64,9 @@ class Run:
                 returns a fresh iterator, the same on every rank.
             optimizer: needed to loop over the run itself.
             loss: ``loss(model, batch)``, or ``loss(model, x, y)`` where a batch is the tuple
-                ``(x, y)``. It returns the mean over the batch, or :class:`elasticd.Weighted`.
-                Needed to loop over the run itself.
+                ``(x, y)``. An argument that is named ``step`` is given the step's number, as an
+                array. It returns the mean over the batch, or :class:`elasticd.Weighted`. Needed to
+                loop over the run itself.
             clip_norm: limits the norm of the reduced gradient, when the library runs the step.
             collate: makes a batch of a list of samples; by default they are stacked.
 
@@ -78,15 +81,22 @@ class Run:
         self._seat = AloneSeat.find() if seat is None else seat
         spec = self._seat.spec
         batches = Batches(spec.batch.global_, spec.batch.micro)
-        self._source = source_of(data, batches, spec.train.seed)
+        source = source_of(data, batches, spec.train.seed)
         self._collate: Collate = collate or stack
         self._model, self._optimizer, self._loss = model, optimizer, loss
         self._clip_norm = clip_norm
         self._spread = range(0) if loss is None else spread_lengths(loss)
+        self._takes_step = loss is not None and takes_step(loss)
         self._state = TrainingState(model, optimizer)
+        self.state = Namespace()
+        """What the script keeps from step to step, and what is stored: ``run.state.beta = 1``."""
+        self._state.track(STATE, self.state)
         self._runner = StepRunner(self._seat, self._state, self._cut)
-        if isinstance(self._source, StreamSource) and self._source.has_state:
-            self._state.track(STREAM, _StreamState(self._source, self._runner))
+        self._source = Witness(source, self._seat, lambda: self._runner.world)
+        if isinstance(source, StreamSource):
+            source.prove_fresh()
+            if source.has_state:
+                self._state.track(STREAM, _StreamState(source, self._runner))
         self._looping = False
         self._loss_and_grad = value_and_grad(model, loss) if loss is not None else None
         if loss is not None:
@@ -113,11 +123,13 @@ class Run:
 
     def _compute(self, step: Step, batches: Iterator[Any]) -> None:
         assert self._loss_and_grad is not None
+        # An array, so that a compiled loss isn't traced anew in every step.
+        named = {"step": mx.array(step.number)} if self._takes_step else {}
         for batch in batches:
             whole = not isinstance(batch, tuple) or len(batch) not in self._spread
             arguments = (batch,) if whole else batch
             try:
-                loss, gradients = self._loss_and_grad(self._model, *arguments)
+                loss, gradients = self._loss_and_grad(self._model, *arguments, **named)
             except (RuntimeError, MemoryError) as error:
                 if not step.ran_out(error):
                     raise
@@ -230,6 +242,7 @@ class Run:
 
 
 STREAM = "elasticd.stream"
+STATE = "elasticd.state"
 
 
 class _StreamState:

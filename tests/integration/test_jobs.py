@@ -83,6 +83,26 @@ def test_fast_reduction_survives_a_kill(cluster: Cluster) -> None:
     assert status["loss"] == pytest.approx(exact["loss"], rel=0.05)
 
 
+def test_why_bits_can_not_be_promised_is_said_or_fails_the_job(cluster: Cluster) -> None:
+    job = cluster.submit("unsteady.py", train__steps=3)
+    status = cluster.wait_end(job)
+    assert status["exact"] is False
+    assert "one grain computed twice gave different bits" in status["exact_reason"]
+    (told,) = cluster.kinds(job, "exact_lost")
+    assert told["reason"] == status["exact_reason"]
+    job = cluster.submit("unsteady.py", train__steps=3, world__require_exact=True)
+    status = cluster.wait_end(job, "failed")
+    assert status["step"] == 0
+    assert "one grain computed twice gave different bits" in status["reason"]
+
+
+def test_a_sample_that_differs_on_one_node_is_named(cluster: Cluster) -> None:
+    job = cluster.submit("odd_data.py", train__steps=6, recovery__verify_every=1)
+    status = cluster.wait_end(job)
+    assert status["exact"] is False
+    assert "the sample at position" in status["exact_reason"]
+
+
 def test_followed_streams_end_with_the_job(cluster: Cluster) -> None:
     job = cluster.submit("high.py", train__steps=20)
     cluster.wait_step(job, 1)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from elasticd.core.words.records import JobRecord
+from elasticd.recovery.exactness import FAST
 from elasticd.recovery.relief import cut
 from elasticd.settings.job import JobSpec
 
@@ -25,7 +26,8 @@ def job_status(
         "steps_per_second": 0.0,
         "recoveries": 0,
         "lost_steps": 0,
-        "exact": spec.world.reduction == "exact",
+        "exact": spec.world.reduction == "exact" and not record.inexact,
+        "exact_reason": FAST if spec.world.reduction != "exact" else record.inexact or None,
         "bytes_per_step": 0,
         "digest": None,
         "digest_step": None,

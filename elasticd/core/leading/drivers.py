@@ -18,8 +18,8 @@ from elasticd.core.words.worlds import Report, ToLeader
 from elasticd.types import JobId, NodeId
 
 _ACCOUNT = (
-    "generation", "loss", "recoveries", "lost_steps", "exact", "bytes_per_step", "digest",
-    "digest_step", "quarantined",
+    "generation", "loss", "recoveries", "lost_steps", "exact", "exact_reason", "bytes_per_step",
+    "digest", "digest_step", "quarantined",
 )  # fmt: skip
 
 

@@ -8,10 +8,15 @@ from typing import Any
 
 from elasticd.core.context import Context
 from elasticd.core.words.records import World
-from elasticd.core.words.worlds import MemberStatus, Verdict
-from elasticd.types import NodeId
+from elasticd.core.words.worlds import MemberStatus, Sampled, Verdict
+from elasticd.recovery.exactness import FAST, NO_REPEAT, refusal
+from elasticd.types import JobId, NodeId
 
 Probes = list[tuple[NodeId, dict[str, Any]]]
+
+
+_POSITIONS = 16
+_UNTOLD = "a world of an earlier leader was not exact; no record says why"
 
 
 @dataclass(slots=True)
@@ -22,18 +27,46 @@ class Exactness:
     """
 
     ctx: Context
+    job: JobId
     fast: bool
-    kept: bool = True
+    required: bool
+    """The job is to fail where it is lost."""
+    lost: str = ""
+    """Why; the node writes it into the job's record."""
+    samples: dict[int, tuple[NodeId, str]] = field(default_factory=dict)
+    """Per position of the data who told first what is there; of the newest positions only."""
     judged: set[NodeId] = field(default_factory=set)
     """Members whose fresh processes were told the verdict."""
 
-    def lose(self) -> None:
+    @property
+    def kept(self) -> bool:
+        """Whether all that was computed so far has the bits that were promised."""
+        return not self.lost
+
+    @property
+    def reason(self) -> str:
+        """What people see of why it is not there; empty while it is."""
+        return FAST if self.fast else self.lost
+
+    @property
+    def forbids(self) -> str:
+        """Why the job has to fail, if it has to."""
+        if not (self.required and self.reason):
+            return ""
+        return refusal(self.reason)
+
+    def lose(self, why: str) -> None:
         """Sums are rounded in another way from now on, or states differ and nobody knows why."""
-        self.kept = False
+        if self.lost:
+            return
+        self.lost = why
+        if not self.fast:
+            self.ctx.emit("exact_lost", why, self.job)
 
     def adopt(self, world: World) -> None:
-        """What earlier leaders have found."""
-        self.kept = world.exact
+        """What an earlier leader knew, if its job's record doesn't tell."""
+        if not world.exact:
+            self.lost = self.lost or _UNTOLD
 
     def judge_anew(self) -> None:
         """Processes are fresh, or what was told may have been lost."""
@@ -53,13 +86,25 @@ class Exactness:
             fresh.append((node, status.trainer.probe))
         if not fresh:
             return
-        same, reason = verdict(fresh)
-        if self.fast:
-            same, reason = False, 'reduction is "fast"'
-        self.kept = self.kept and same
+        same, reason = (False, FAST) if self.fast else verdict(fresh)
+        if not same:
+            self.lose(reason)
+        if self.forbids:
+            return
         for node, _ in fresh:
             self.judged.add(node)
             self.ctx.send(node, Verdict(world.job, world.generation, same, reason))
+
+    def sampled(self, node: NodeId, told: Sampled) -> None:
+        """A member shows a sample: whoever has it in its share must have the same."""
+        first, digest = self.samples.setdefault(told.position, (node, told.digest))
+        if len(self.samples) > _POSITIONS:
+            del self.samples[min(self.samples)]
+        if digest != told.digest:
+            self.lose(
+                f"the sample at position {told.position} of the data (step {told.step}) is another "
+                f"on {node} than on {first}: data= must give every node the same samples"
+            )
 
 
 def verdict(probes: Probes) -> tuple[bool, str]:
@@ -69,7 +114,7 @@ def verdict(probes: Probes) -> tuple[bool, str]:
     """
     for node, probe in probes:
         if not probe["repeats"]:
-            return False, f"on {node} one grain computed twice gave different bits"
+            return False, f"on {node} {NO_REPEAT}"
     firsts: dict[str, tuple[NodeId, dict[str, Any]]] = {}
     for node, probe in probes:
         first_node, first = firsts.setdefault(probe["state"], (node, probe))

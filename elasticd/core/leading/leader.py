@@ -35,6 +35,7 @@ from elasticd.core.words.worlds import (
     Pressed,
     Progress,
     Rechecked,
+    Sampled,
     ToLeader,
 )
 from elasticd.recovery.relief import Cut
@@ -92,9 +93,9 @@ class Driver:
         return replace(record, relief=max(record.relief, self.office.relief.level))
 
     def historied(self, record: JobRecord) -> JobRecord:
-        """The record with how far histories went, and which were left."""
-        past = self.office.histories
-        return replace(record, left=past.left, ran=past.ran)
+        """The record with how far histories went, which were left, and why the job isn't exact."""
+        past, inexact = self.office.histories, record.inexact or self.office.exactness.lost
+        return replace(record, left=past.left, ran=past.ran, inexact=inexact)
 
     def recall(self, record: JobRecord) -> None:
         """The record may tell more of histories: other nodes know of some."""
@@ -135,6 +136,9 @@ class Driver:
             case Rechecked():
                 if isinstance(phase, Running):
                     stage.follow(phase.on_rechecked(node, message))
+            case Sampled():
+                office.exactness.sampled(node, message)
+                stage.go_on()
             case ShardsWritten() | ShardsFailed() | ManifestStored():
                 if node in office.view.members:
                     self._on_stored(node, message)

@@ -67,7 +67,7 @@ class Office:
             Halting(ctx, job),
             Balance(ctx, job, spec, account, trust),
             Relief(ctx, job, spec.batch, record.relief),
-            Exactness(ctx, fast=spec.world.reduction != "exact"),
+            _exactness(ctx, record, spec),
             Histories(ctx, job, record.left, record.ran),
             Tries(ctx),
         )
@@ -183,3 +183,8 @@ class Office:
         if world is not None and (self.course.committed > world.step or self.all_committed):
             self.account.close(world, self.course.committed)
             self.growth.entered(world)
+
+
+def _exactness(ctx: Context, record: JobRecord, spec: JobSpec) -> Exactness:
+    fast, required = spec.world.reduction != "exact", spec.world.require_exact
+    return Exactness(ctx, record.id, fast, required, record.inexact)

@@ -18,6 +18,12 @@ LEFT = ("released", "done")
 """Phases of trainers that have left the loop, or were told to."""
 
 
+_SAMPLES_CURE = (
+    ". These are the first samples: sort what is listed from folders and sets, give every node the "
+    "same files, and draw random numbers from the global generators, which are seeded alike"
+)
+
+
 @dataclass(slots=True)
 class Roster:
     """The newest status of each member of ``view`` that has spoken in it."""
@@ -168,8 +174,9 @@ class Roster:
             for key in sorted(own.keys() | prints[first].keys()):
                 mine, theirs = prints[first].get(key, "missing"), own.get(key, "missing")
                 if mine != theirs:
+                    cure = _SAMPLES_CURE if key == "grain0" else ""
                     return (
                         f"{key} is {mine} on {first} and {theirs} on {node}: "
-                        "every rank must build the same model and data"
+                        f"every rank must build the same model and data{cure}"
                     )
         return ""

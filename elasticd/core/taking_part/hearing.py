@@ -39,6 +39,7 @@ from elasticd.core.words.children import (
     TrainerProgress,
     TrainerRechecked,
     TrainerRefused,
+    TrainerSampled,
     TrainerSkipped,
     TrainerSpoilt,
     TrainerUnloaded,
@@ -48,7 +49,7 @@ from elasticd.core.words.children import (
 from elasticd.core.words.effects import FetchState
 from elasticd.core.words.records import World
 from elasticd.core.words.shards import Digest
-from elasticd.core.words.worlds import Lent, Rechecked
+from elasticd.core.words.worlds import Lent, Rechecked, Sampled
 
 
 class Listener(Protocol):
@@ -105,7 +106,8 @@ def _says(us: Listener, trainer: Trainer, word: FromChild) -> None:
         case (
             TrainerLoaded() | TrainerLends() | TrainerSpoilt() | TrainerUnloaded()
             | TrainerProgress() | TrainerLostReducer() | TrainerOutOfMemory()
-            | TrainerNotFinite() | TrainerDigest() | TrainerRechecked() | TrainerFinished()
+            | TrainerNotFinite() | TrainerDigest() | TrainerRechecked() | TrainerSampled()
+            | TrainerFinished()
         ):  # fmt: skip
             world = us.reports.world
             if world is not None and world.generation == word.generation:
@@ -151,6 +153,8 @@ def _says_of_world(us: Listener, trainer: Trainer, word: OfWorld, world: World) 
             us.reports.tell(Digest(job, generation, step, stamp, digest))
         case TrainerRechecked(_, step, grain, digest):
             us.reports.tell(Rechecked(job, generation, step, grain, digest))
+        case TrainerSampled(_, step, position, digest):
+            us.reports.tell(Sampled(job, generation, step, position, digest))
         case TrainerFinished():
             if trainer.phase == "active":
                 trainer.finish()

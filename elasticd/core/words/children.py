@@ -243,6 +243,17 @@ class TrainerRechecked:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainerSampled:
+    """The digest of the sample at a position, which others tell of, too."""
+
+    kind: ClassVar = "sampled"
+    generation: Tag
+    step: int
+    position: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class WrittenShard:
     index: int
     bytes: int
@@ -318,6 +329,7 @@ FromTrainer = (
     | TrainerNotFinite
     | TrainerDigest
     | TrainerRechecked
+    | TrainerSampled
     | TrainerWrote
     | TrainerSkipped
     | TrainerFinished
@@ -334,6 +346,7 @@ OfWorld = (
     | TrainerNotFinite
     | TrainerDigest
     | TrainerRechecked
+    | TrainerSampled
     | TrainerFinished
 )
 """What a trainer says of the world that it is in."""

@@ -74,6 +74,8 @@ class JobRecord:
     ran: tuple[tuple[Lineage, Tag], ...] = ()
     """How far lineages went from which a world turned away: who has slept through that knows only
     an older generation of it."""
+    inexact: str = ""
+    """Why its bits are not those that were promised; empty while they are."""
 
     @property
     def paused(self) -> bool:
@@ -98,10 +100,11 @@ class JobRecord:
             intent=max(self.intent, other.intent),
             left=lineages.merged(self.left, other.left),
             ran=lineages.latest(self.ran, other.ran),
+            inexact=max(self.inexact, other.inexact),
         )
 
 
-_JOINED = ("relief", "intent", "left", "ran")
+_JOINED = ("relief", "intent", "left", "ran", "inexact")
 """What a merged record has of both sides; of any other field it has one side's."""
 
 

@@ -174,6 +174,17 @@ class Rechecked:
 
 
 @dataclass(frozen=True, slots=True)
+class Sampled:
+    """The digest of the sample at a position of the data, which others tell of, too."""
+
+    job: JobId
+    generation: Tag
+    step: int
+    position: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Tell the leader, who has just begun to drive the job, how the member is."""
 
@@ -282,6 +293,7 @@ ToLeader = (
     | Progress
     | Digest
     | Rechecked
+    | Sampled
     | Pressed
     | ShardsWritten
     | ShardsFailed

@@ -246,6 +246,9 @@ class DaemonSeat:
     ) -> None:
         self.driver.background.rechecked(world, step, grain, vector)
 
+    def sampled(self, world: TrainerWorld, step: int, position: int, digest: str) -> None:
+        self.driver.say(w.TrainerSampled(world.generation, step, position, digest))
+
     # What is shown.
 
     def timed(self, grain_seconds: float, update_seconds: float) -> None:

@@ -66,7 +66,7 @@ class Retold:
                 pass  # said while a world forms, which ends with that view
             case w.TrainerHolds() | w.TrainerExported() | w.TrainerNotExported():
                 pass  # who asked has gone, and whoever still wants to know asks again
-            case w.TrainerRechecked():
+            case w.TrainerRechecked() | w.TrainerSampled():
                 pass  # a sample: one that is lost is one check fewer, and nobody waits for it
             case w.TrainerProgress() | w.TrainerHere():
                 pass  # made anew

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +19,9 @@ from mlx.nn.layers.base import Module
 
 from elasticd.checkpoints.codec import METADATA_KEY, Pace, model_check, model_digest, unpaced
 from elasticd.errors import MismatchError, UsageError
+from elasticd.train.states import containers
+from elasticd.train.states.attributes import ATTRIBUTES, Attributes, changed_values
+from elasticd.train.states.containers import Beginning
 from elasticd.train.states.trees import (
     array_slots,
     arrays,
@@ -43,18 +46,26 @@ def model_tree(model: Any, *, trainable: bool = False) -> dict[str, Any]:
 @dataclass(frozen=True)
 class Own:
     """Model and optimizer, or some of their arrays and values, through handles of our own.
-    ``plain``: the optimizer's values that are no arrays, by path; None without an optimizer."""
+    ``plain``: the optimizer's values that are no arrays, by path; None without an optimizer.
+    ``values``: what they keep beside that (attributes.py), by name."""
 
     tensors: Mapping[str, mx.array]
     plain: Mapping[str, Any] | None
+    values: Mapping[str, Any] = field(default_factory=dict)
 
     def changed_to(self, now: Own) -> Own | None:
         """What is different ``now``; None if there are others than before."""
-        tensors = changed(self.tensors, now.tensors)
-        if tensors is None or (self.plain is None) != (now.plain is None):
+        tensors = changed(self._leaves(), now._leaves())
+        kept = changed_values(self.values, self.tensors, now.values, now.tensors)
+        if tensors is None or kept is None or (self.plain is None) != (now.plain is None):
             return None
+        values, beside = kept
         before, after = self.plain or {}, now.plain or {}
-        return Own(tensors, {p: v for p, v in after.items() if p not in before or before[p] != v})
+        plain = {p: v for p, v in after.items() if p not in before or before[p] != v}
+        return Own(tensors | beside, plain, values)
+
+    def _leaves(self) -> dict[str, mx.array]:
+        return {n: a for n, a in self.tensors.items() if not n.startswith(ATTRIBUTES)}
 
 
 @dataclass(frozen=True)
@@ -79,7 +90,7 @@ class Snapshot:
     def own(self) -> Own:
         """Its model and optimizer."""
         kept = {n: array for n, array in self.tensors.items() if not n.startswith(USER)}
-        return Own(kept, self.plain.get("optimizer"))
+        return Own(kept, self.plain.get("optimizer"), self.plain.get("attributes", {}))
 
     @property
     def tracked(self) -> dict[str, mx.array]:
@@ -218,16 +229,20 @@ class TrainingState:
         self._waiting_optimizer: tuple[dict[str, mx.array], dict[str, Any]] | None = None
         self._waiting_user: dict[str, tuple[Any, dict[str, mx.array]]] = {}
         self._paths: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]] = ((), (), ())
+        self.attributes = Attributes()
+        self.attributes.watch("model", model)
+        self._beginning: Beginning | None = None
         if optimizer is not None:
-            self.attach(optimizer)
+            self.attach(optimizer, late=False)
 
     @property
     def tracks(self) -> bool:
         """Whether there is state that the script's own code may change between steps."""
         return bool(self._tracked)
 
-    def attach(self, optimizer: optim.Optimizer) -> None:
-        """Make ``optimizer`` part of the state; what was loaded for it is installed.
+    def attach(self, optimizer: optim.Optimizer, *, late: bool = True) -> None:
+        """Make ``optimizer`` part of the state; what was loaded for it is installed. ``late``:
+        there are states of this run without it.
 
         Raises:
             UsageError: another one is part of it already.
@@ -241,6 +256,8 @@ class TrainingState:
             raise UsageError(f"optimizer= is a {type(optimizer).__name__}")
         optimizer.init(model_tree(self.model, trainable=True))
         self.optimizer = optimizer
+        self._beginning = Beginning.of(optimizer, self._optimizer_slots(), late)
+        self.attributes.watch("optimizer", optimizer)
         if self._waiting_optimizer is not None:
             saved, self._waiting_optimizer = self._waiting_optimizer, None
             self._put_optimizer(*saved)
@@ -257,6 +274,7 @@ class TrainingState:
         if name in self._waiting_user:
             tracked.put(put_together(*self._waiting_user.pop(name)))
         self._tracked[name] = tracked
+        self.attributes.watch(USER + name, thing)
 
     def model_slots(self) -> dict[str, Any]:
         """The places of the model's arrays, hidden ones included, by path."""
@@ -289,15 +307,16 @@ class TrainingState:
                     tensors[OPTIMIZER + path] = value
                 else:
                     plain[path] = take_apart(value, OPTIMIZER + path, tensors)
+        values = self.attributes.capture(tensors)
         mx.eval(tensors)
-        return Own({name: handle(array) for name, array in tensors.items()}, plain)
+        return Own({name: handle(array) for name, array in tensors.items()}, plain, values)
 
     def capture(self, point: Point, seed: int, samples: int, *, set_up: bool = True) -> Snapshot:
         """A snapshot of the present state, which is that of ``point``."""
         own = self.own()
         tensors = dict(own.tensors)
         plain: dict[str, Any] = {} if own.plain is None else {"optimizer": own.plain}
-        plain["tracked"] = self._capture_user(tensors)
+        plain |= {"attributes": own.values, "tracked": self._capture_user(tensors)}
         mx.eval(tensors)
         model = tuple(n.removeprefix(MODEL) for n in own.tensors if n.startswith(MODEL))
         parameters, trainable = self._parameter_paths(model)
@@ -322,6 +341,7 @@ class TrainingState:
                 for tree in (model_tree(self.model), model_tree(self.model, trainable=True))
             )
             self._paths = (model_paths, parameters, trainable)
+            self.attributes.renew()
         return self._paths[1], self._paths[2]
 
     def install(self, loaded: Loaded) -> None:
@@ -336,9 +356,12 @@ class TrainingState:
         optimizer = loaded.part(OPTIMIZER)
         if "optimizer" in loaded.plain:
             self._put_optimizer(optimizer, loaded.plain["optimizer"])
+        elif self._beginning is not None:
+            self._beginning.put_back()
         for path, slot in places.items():
             slot.put(handle(model[path]))
         self.put_tracked(loaded.plain["tracked"], loaded.tensors)
+        self.attributes.install(loaded.plain.get("attributes", {}), loaded.tensors)
 
     def put_tracked(self, plain: Mapping[str, Any], tensors: Mapping[str, mx.array]) -> None:
         """Put what the script tracks in place of what it is."""
@@ -356,7 +379,9 @@ class TrainingState:
         places = {MODEL + path: slot for path, slot in self.model_slots().items()}
         places |= {OPTIMIZER + path: slot for path, slot in self._optimizer_slots().items()}
         for name, array in changes.tensors.items():
-            places[name].put(handle(array))
+            if not name.startswith(ATTRIBUTES):
+                places[name].put(handle(array))
+        self.attributes.update(changes.values, changes.tensors)
         for path, value in (changes.plain or {}).items():
             places[OPTIMIZER + path].put(put_together(value, changes.tensors))
 
@@ -377,6 +402,10 @@ class TrainingState:
             return
         places = self._optimizer_slots()
         mine = {path: s.value for path, s in places.items() if isinstance(s.value, mx.array)}
+        if mine.keys() != saved.keys() and self._fits(places, {*saved, *plain}):
+            places = self._optimizer_slots()
+            new = {path: saved[path] for path in saved.keys() & places.keys() - mine.keys()}
+            mine = {path: array for path, array in mine.items() if path in places} | new
         check_alike("optimizer:", mine, saved)
         for path, array in saved.items():
             places[path].put(handle(array))
@@ -384,16 +413,26 @@ class TrainingState:
             if path in places:
                 places[path].put(put_together(value, {}))
 
+    def _fits(self, places: dict[str, Any], saved: set[str]) -> bool:
+        assert self.optimizer is not None and self._beginning is not None
+        if not containers.makes_leaves(self.optimizer):
+            return False
+        return containers.fit(self.optimizer.state, places, self._beginning.leaves, saved)
+
     def _optimizer_slots(self) -> dict[str, Any]:
         return {} if self.optimizer is None else slots(self.optimizer.state)
 
     def copy(self) -> Callable[[], None]:
         """Remember model and optimizer by reference; the result puts them back."""
-        places = [*self.model_slots().values(), *self._optimizer_slots().values()]
+        places = list(self.model_slots().values())
         values = [slot.value for slot in places]
+        attributes = self.attributes.look()
+        put_back = containers.remember(self.optimizer.state if self.optimizer else [])
 
         def restore() -> None:
             for slot, value in zip(places, values, strict=True):
                 slot.put(value)
+            put_back()
+            self.attributes.put_back(attributes)
 
         return restore

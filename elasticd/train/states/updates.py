@@ -147,7 +147,7 @@ class Update:
             "clip_norm": self.clip_norm,
             "order": list(_flat(self.gradient)),
             "replaced": self.reduced is not self.gradient,
-            "body": body and [body.before.plain, body.after.plain, body.tracked_plain],
+            "body": body and [_row(body.before), _row(body.after), body.tracked_plain],
         }
 
     @classmethod
@@ -161,8 +161,8 @@ class Update:
         if row["body"] is not None:
             before, after, tracked = row["body"]
             body = Body(
-                Own(_below(tensors, _BEFORE), before),
-                Own(_below(tensors, _AFTER), after),
+                Own(_below(tensors, _BEFORE), *before),
+                Own(_below(tensors, _AFTER), *after),
                 _below(tensors, _TRACKED),
                 dict(tracked),
             )
@@ -182,26 +182,58 @@ class Update:
         )
 
 
+def _row(own: Own) -> list[Any]:
+    return [own.plain, own.values]
+
+
 def _below(tensors: Mapping[str, mx.array], prefix: str) -> dict[str, mx.array]:
     return {n.removeprefix(prefix): a for n, a in tensors.items() if n.startswith(prefix)}
 
 
 def _flat(tree: Any) -> dict[str, mx.array]:
-    return dict(tree_flatten(tree))
+    return dict(tree_flatten(_named(tree)))
 
 
 def _tree(leaves: Mapping[str, mx.array], order: Sequence[str]) -> Any:
     """The order counts: of a norm's sum, and of random numbers that are drawn for each leaf."""
-    return tree_unflatten([(path, leaves[path]) for path in order])
+    return _unnamed(tree_unflatten([(path, leaves[path]) for path in order]))
 
 
 def _plain(tree: Any) -> bool:
     """Whether a path names one place: no dots in keys, nothing but dicts and lists."""
     if isinstance(tree, dict):
-        return all(isinstance(k, str) and "." not in k and _plain(v) for k, v in tree.items())
+        return all(_is_name(key) and _plain(value) for key, value in tree.items())
     if isinstance(tree, list):
         return all(_plain(item) for item in tree)
     return isinstance(tree, mx.array)
+
+
+_DIGITS = "'"
+"""Stands before a key that would be taken for a place in a list."""
+
+
+def _is_name(key: Any) -> bool:
+    return isinstance(key, str) and "." not in key and not key.startswith(_DIGITS)
+
+
+def _is_number(key: str) -> bool:
+    try:
+        int(key)
+    except ValueError:
+        return False
+    return True
+
+
+def _named(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {(_DIGITS + k if _is_number(k) else k): _named(v) for k, v in tree.items()}
+    return [_named(item) for item in tree] if isinstance(tree, list) else tree
+
+
+def _unnamed(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key.removeprefix(_DIGITS): _unnamed(value) for key, value in tree.items()}
+    return [_unnamed(item) for item in tree] if isinstance(tree, list) else tree
 
 
 def packed(updates: Sequence[Update]) -> tuple[dict[str, mx.array], dict[str, str]]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from elasticd.errors import UsageError
 from elasticd.train.steps import randomness
+from elasticd.train.steps.likeness import sample_digest
 from elasticd.train.steps.sampling import Batches, indices
 
 Collate = Callable[[list[Any]], Any]
@@ -21,11 +22,17 @@ class Source(Protocol):
     def samples(self, step: int, grain: int) -> list[Any]:
         """The samples of a grain, in order."""
 
+    def at(self, step: int, position: int) -> Any:
+        """The sample at a position of ``step``, counted over all steps."""
+
     def cut(self, batches: Batches) -> None:
         """From now on global batches are cut into other grains."""
 
     def describe(self) -> str:
         """What every member must have alike, in a few words."""
+
+    def epoch(self, step: int) -> int:
+        """How often all samples were given before the first one of ``step``."""
 
 
 class IndexedSource:
@@ -39,6 +46,12 @@ class IndexedSource:
 
     def samples(self, step: int, grain: int) -> list[Any]:
         positions = self._batches.positions(step, grain)
+        return self._fetch(positions)
+
+    def at(self, step: int, position: int) -> Any:
+        return self._fetch(range(position, position + 1))[0]
+
+    def _fetch(self, positions: range) -> list[Any]:
         samples = []
         for at, i in zip(positions, indices(positions, self._length, self._seed), strict=True):
             randomness.seed_sample(self._seed, at)
@@ -51,6 +64,16 @@ class IndexedSource:
     def describe(self) -> str:
         return f"{self._length} samples"
 
+    def epoch(self, step: int) -> int:
+        return self._batches.positions(step, 0).start // self._length
+
+
+_FRESH = (
+    "each call must return a fresh iterator that begins with the same samples, on every rank. "
+    "Open or rewind what it reads inside of it (`def stream(): yield from open_dataset()`), and "
+    "draw random numbers from Python's, NumPy's and MLX's global generators, which are seeded alike"
+)
+
 
 class StreamSource:
     """A callable that returns a fresh iterator, the same on every rank, advanced by position.
@@ -62,11 +85,18 @@ class StreamSource:
     def __init__(self, factory: Callable[[], Iterator[Any]], batches: Batches, seed: int) -> None:
         self._factory, self._batches, self._seed = factory, batches, seed
         self._position = 0
+        self._ends: list[int] = []
+        """Positions at which it ended and began anew."""
         self._begin()
         self._kept: dict[int, Any] = {}
 
     def samples(self, step: int, grain: int) -> list[Any]:
-        positions = self._batches.positions(step, grain)
+        return self._fetch(step, self._batches.positions(step, grain))
+
+    def at(self, step: int, position: int) -> Any:
+        return self._fetch(step, range(position, position + 1))[0]
+
+    def _fetch(self, step: int, positions: range) -> list[Any]:
         first = self._batches.positions(step, 0).start
         self._kept = {at: sample for at, sample in self._kept.items() if at >= first}
         if any(at < self._position and at not in self._kept for at in positions):
@@ -80,6 +110,12 @@ class StreamSource:
     def describe(self) -> str:
         return "a stream"
 
+    def epoch(self, step: int) -> int:
+        first = self._batches.positions(step, 0).start
+        with randomness.undisturbed():
+            self._advance(first + 1, keep_from=first)
+        return sum(end <= first for end in self._ends)
+
     @property
     def has_state(self) -> bool:
         """Whether the iterator can say where it is."""
@@ -92,17 +128,39 @@ class StreamSource:
             self._restart()
         self._advance(end, keep_from=end)
         iterator: Any = self._iterator
-        return {"position": self._position, "state": iterator.state()}
+        return {"position": self._position, "state": iterator.state(), "ends": list(self._ends)}
 
     def load_state(self, saved: dict[str, Any]) -> None:
         """Go to where :meth:`state` was taken."""
         iterator: Any = iter(self._factory())
         iterator.load_state(saved["state"])
         self._iterator, self._position, self._kept = iterator, saved["position"], {}
+        self._ends = list(saved.get("ends", []))
         self._fresh = False
 
+    def prove_fresh(self) -> None:
+        """Call the factory once more, and see that it begins with the same samples; what comes
+        later is read from its second iterator.
+
+        Raises:
+            UsageError: it doesn't; the stream of a rank that joins, or goes back, would be another.
+        """
+        seen, before = self.samples(1, 0), self._iterator
+        self._restart()
+        if self._iterator is before:
+            raise UsageError(f"data= returned the same iterator at its second call: {_FRESH}")
+        del before
+        try:
+            again = self.samples(1, 0)
+        except UsageError:
+            raise UsageError(f"data= is a stream; its second call gave nothing: {_FRESH}") from None
+        for at, (one, other) in enumerate(zip(seen, again, strict=True)):
+            if sample_digest(one) != sample_digest(other):
+                what = f"sample {at} of its second call is another than of its first"
+                raise UsageError(f"data= is a stream; {what}: {_FRESH}")
+
     def _restart(self) -> None:
-        self._position, self._kept = 0, {}
+        self._position, self._kept, self._ends = 0, {}, []
         self._begin()
 
     def _begin(self) -> None:
@@ -119,6 +177,7 @@ class StreamSource:
             except StopIteration:
                 if self._fresh:
                     raise UsageError("the stream given as data= is empty") from None
+                self._ends.append(self._position)
                 self._begin()
                 continue
             self._fresh = False

@@ -31,6 +31,8 @@ class Forward:
             self.base = {path: slot.value for path, slot in self._slots.items()}
             if self._delicate is None or self._delicate:
                 self._keep_apart()
+            if self._delicate is None:
+                self._state.attributes.begin_pass()
         self.restore()
 
     def _keep_apart(self) -> None:
@@ -59,6 +61,7 @@ class Forward:
         Raises:
             UsageError: the pass made arrays come or go.
         """
+        self._state.attributes.end_pass()
         after = {path: slot.value for path, slot in self._state.model_slots().items()}
         if appeared := sorted(after.keys() ^ self.base.keys()):
             raise UsageError(f"the forward pass made {appeared[0]} come or go; make it beforehand")

@@ -3,18 +3,14 @@ first reduction, since exactness stands on it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import mlx.core as mx
-
-from elasticd.checkpoints.codec import model_digest
 from elasticd.train.states.state import TrainingState
-from elasticd.train.states.trees import arrays, same_bits
-from elasticd.train.steps import randomness
+from elasticd.train.states.trees import same_bits
 from elasticd.train.steps.layout import Layout, Vector, vector_digest
 from elasticd.train.steps.seat import ProbeResult
+from elasticd.train.steps.trial import trial_update
 
 RUNS = 2
 
@@ -49,25 +45,8 @@ class GrainProbe:
         self.result = ProbeResult(
             repeats,
             vector_digest(second),
-            _update_digest(state, gradients, seed),
+            trial_update(state, gradients, seed),
             layout.digest(),
             stamp,
         )
         self.runs.clear()
-
-
-def _update_digest(state: TrainingState, gradients: Any, seed: int) -> str:
-    """Empty while the optimizer isn't known."""
-    if state.optimizer is None:
-        return ""
-    restore = state.copy()
-    randomness.seed_update(seed, 0)
-    state.optimizer.update(state.model, gradients)
-    state.evaluate()
-    held: Mapping[str, mx.array] = {
-        **{"model/" + path: array for path, array in arrays(state.model.state).items()},
-        **{"optimizer/" + path: array for path, array in arrays(state.optimizer.state).items()},
-    }
-    digest = model_digest(held)
-    restore()
-    return digest

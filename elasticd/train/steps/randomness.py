@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -57,6 +60,29 @@ def seed_update(seed: int, step: int) -> None:
 def seed_body(seed: int, step: int) -> None:
     """For the script's own code after ``step``."""
     _seed_all(derive(seed, "body", step))
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """What is drawn meanwhile isn't missing behind it."""
+    ours, numpys, mlxs = random.getstate(), np.random.get_state(), mlx_key()
+    try:
+        yield
+    finally:
+        random.setstate(ours)
+        np.random.set_state(numpys)
+        set_mlx_key(mlxs)
+
+
+def mlx_key() -> list[int]:
+    """Where MLX's global generator stands."""
+    state: Any = mx.random.state
+    return list(state[0].tolist())
+
+
+def set_mlx_key(key: list[int]) -> None:
+    """Have it stand there."""
+    mx.random.seed((key[0] << 32) | key[1])
 
 
 def _seed_all(key: int) -> None:

@@ -16,6 +16,7 @@ import mlx.core as mx
 from mlx.nn.layers.base import Module
 
 from elasticd.train.states.trees import array_slots
+from elasticd.train.steps import randomness
 
 
 def switch_on(model: Module) -> int:
@@ -68,7 +69,7 @@ def _recomputing(kind: type) -> type:
 def _checkpointed(
     module: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    key, passes = _random_key(), 0
+    key, passes = randomness.mlx_key(), 0
 
     def run(parameters: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal passes
@@ -77,23 +78,14 @@ def _checkpointed(
             module.update(parameters)
             return call(module, *args, **kwargs)
         places = list(array_slots(module.state).values())
-        values, after = [place.value for place in places], _random_key()
-        _seed(key)
+        values, after = [place.value for place in places], randomness.mlx_key()
+        randomness.set_mlx_key(key)
         module.update(parameters)
         try:
             return call(module, *args, **kwargs)
         finally:
-            _seed(after)
+            randomness.set_mlx_key(after)
             for place, value in zip(places, values, strict=True):
                 place.put(value)
 
     return mx.checkpoint(run)(module.trainable_parameters(), *args, **kwargs)
-
-
-def _random_key() -> list[int]:
-    key: Any = mx.random.state
-    return list(key[0].tolist())
-
-
-def _seed(key: list[int]) -> None:
-    mx.random.seed((key[0] << 32) | key[1])

@@ -254,10 +254,14 @@ class StepRunner:
     def apply(
         self, reduced: Reduced, optimizer: Any, gradients: Any, clip_norm: float | None
     ) -> None:
-        """Update with ``gradients``, clipped to ``clip_norm``, and commit."""
+        """Update with ``gradients``, clipped to ``clip_norm``, and commit; without an optimizer
+        commit only."""
         world, before = self.world, self.point
         assert world is not None
-        self.state.attach(optimizer)
+        if optimizer is None:
+            self._skips = True
+        else:
+            self.state.attach(optimizer)
         missed, self._missed = self._missed, None
         update, touched = None, None
         if self.seat.keeps_updates():

@@ -166,6 +166,9 @@ class Seat(Protocol):
         """Have the digest of a grain's gradient compared with what others computed of it, in the
         background."""
 
+    def sampled(self, world: TrainerWorld, step: int, position: int, digest: str) -> None:
+        """Have a sample of ``step`` compared with what others have at its position."""
+
     def finish(self, point: Point) -> bool:
         """Wait at the job's end: True when released, False when the world has ended."""
 
@@ -198,10 +201,18 @@ class Host:
         """
         if self._seat is None:
             return None
+        self.sit_alone()
+        return self._seat
+
+    def sit_alone(self) -> None:
+        """Take what seat there is.
+
+        Raises:
+            UsageError: it was taken already.
+        """
         if self._taken:
             raise UsageError("a script has one elasticd.Run; this is its second")
         self._taken = True
-        return self._seat
 
 
 HOST = Host()

@@ -47,8 +47,13 @@ class Step:
         return self._number
 
     @property
+    def epoch(self) -> int:
+        """How often all of the data had been gone through before this step's first sample."""
+        return self._source.epoch(self._number)
+
+    @property
     def applied(self) -> bool:
-        """Whether :meth:`apply` was called."""
+        """Whether :meth:`apply` or :meth:`skip` was called."""
         return self._applied
 
     @property
@@ -201,13 +206,26 @@ class Step:
             UsageError: the step isn't reduced (the loop over ``micro_batches()`` was left early or
                 never run), applied already, or there is no optimizer.
         """
-        if self._applied:
-            raise UsageError("step.apply() was called already")
         optimizer = self._optimizer if optimizer is None else optimizer
         if optimizer is None:
             raise UsageError("step.apply() needs an optimizer, here or in elasticd.Run")
+        self._commit("step.apply()", optimizer)
+
+    def skip(self) -> None:
+        """Commit the step without an update: the model and the optimizer stay as they are.
+
+        Call it instead of :meth:`apply`, on every rank alike.
+
+        Raises:
+            UsageError: as :meth:`apply` does.
+        """
+        self._commit("step.skip()", None)
+
+    def _commit(self, what: str, optimizer: Any) -> None:
+        if self._applied:
+            raise UsageError(f"{what}: step.apply() or step.skip() was called already")
         if not self._late:
-            reduced, gradients = self._result("step.apply()"), self._gradients
+            reduced, gradients = self._result(what), self._gradients
             self._gradients = None
             self._reduced = replace(reduced, state={}, gradients=None)  # the step may live longer
             self._runner.apply(reduced, optimizer, gradients, self._clip_norm)

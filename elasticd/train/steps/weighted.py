@@ -13,6 +13,8 @@ import mlx.core as mx
 
 from elasticd.errors import UsageError
 
+STEP = "step"
+"""The argument of a loss that is given the step's number."""
 _NO_METRICS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -66,15 +68,25 @@ def loss_of(given: Any, samples: int, weight: Any, metrics: Mapping[str, Any] | 
 def spread_lengths(loss: Callable[..., Any]) -> range:
     """The lengths of a tuple with which ``loss(model, *batch)`` is meant: it asks for several
     arguments behind the model, and so many fit."""
-    try:
-        parameters = list(inspect.signature(loss).parameters.values())[1:]
-    except (TypeError, ValueError):
-        return range(0)
+    parameters = [p for p in _behind_model(loss) if p.name != STEP]
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return range(sys.maxsize)
     places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     needed = sum(p.default is p.empty for p in places)
     return range(needed, len(places) + 1) if needed > 1 else range(0)
+
+
+def takes_step(loss: Callable[..., Any]) -> bool:
+    """Whether ``loss`` wants to know the step's number."""
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return any(p.name == STEP and p.kind in named for p in _behind_model(loss))
+
+
+def _behind_model(loss: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(loss).parameters.values())[1:]
+    except (TypeError, ValueError):
+        return []
 
 
 def _items(metrics: Any) -> list[tuple[Any, Any]]:

@@ -71,7 +71,13 @@ def test_defaults_are_those_of_the_interface(folder: Path) -> None:
             "python": "",
             "env": {},
         },
-        "world": {"min": 1, "max": 0, "backend": "ring", "reduction": "exact"},
+        "world": {
+            "min": 1,
+            "max": 0,
+            "backend": "ring",
+            "reduction": "exact",
+            "require_exact": False,
+        },
         "batch": {"global": 64, "micro": 8},
         "train": {"steps": 200, "seed": 0, "init_from": ""},
         "checkpoint": {

@@ -71,6 +71,8 @@ class Cohort:
         self.deposits: dict[Any, dict[str, Any]] = {}
         self.committed = 0
         self.kills: dict[str, int] = {}
+        self.dies_behind: dict[str, int] = {}
+        """A rank dies before the update of this step, when the first of the others has made it."""
         self.respawn = False
         self.delivers = False
         """Who comes later is given a state before it is given a world."""
@@ -178,6 +180,7 @@ class Seat:
         self.snapshot: Snapshot | None = None
         self.probe: ProbeResult | None = None
         self.checkpoints: list[tuple[int, str]] = []
+        self.shown: list[tuple[int, int, str]] = []
         self.rechecks: list[tuple[int, int, str]] = []
         self.doomed = False
         self.calls = 0
@@ -260,7 +263,15 @@ class Seat:
 
     def begin_update(self) -> None:
         self.check()
+        self._fall_behind()
         self.snapshot = None
+
+    def _fall_behind(self) -> None:
+        step = self.cohort.dies_behind.get(self.name)
+        if step is None or self.point is None or self.point.step + 1 != step:
+            return
+        self._wait(lambda: any(s.point and s.point.step == step for s in self.cohort.members))
+        raise Killed
 
     def begin_preparing(self, delivery: Delivery) -> None:
         self._call()
@@ -351,6 +362,9 @@ class Seat:
         self, world: TrainerWorld, step: int, grain: int, vector: Sequence[mx.array]
     ) -> None:
         self.rechecks.append((step, grain, vector_digest(vector)))
+
+    def sampled(self, world: TrainerWorld, step: int, position: int, digest: str) -> None:
+        self.shown.append((step, position, digest))
 
     def finish(self, point: Point) -> bool:
         self._call()

@@ -95,6 +95,42 @@ def optimizer() -> optim.Optimizer:
     return optim.AdamW(learning_rate=optim.cosine_decay(1e-2, 10), eps=1e-3)
 
 
+class Counting(optim.Adam):
+    """Warms up by a counter of its own, and makes some of its state when it needs it."""
+
+    def __init__(self) -> None:
+        super().__init__(1e-2)
+        self.t = 0
+
+    def apply_gradients(self, gradients: Any, parameters: Any) -> Any:
+        self.t += 1
+        return super().apply_gradients(gradients, parameters)
+
+    def apply_single(self, gradient: mx.array, parameter: mx.array, state: Any) -> mx.array:
+        state["last"] = 0.5 * state.get("last", mx.zeros_like(gradient)) + gradient / self.t
+        result: mx.array = super().apply_single(state["last"], parameter, state)
+        return result
+
+
+class Numbered(nn.Module):
+    """Its layers have numbers for names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = {"0": nn.Linear(4, 8), "10": nn.Linear(8, 3)}
+
+    def __call__(self, x: mx.array) -> mx.array:
+        result: mx.array = self.blocks["10"](nn.relu(self.blocks["0"](x)))
+        return result
+
+
+def counting(seat: Any) -> Report:
+    mx.random.seed(1)
+    run = elasticd.Run(model=Numbered(), optimizer=Counting(), loss=loss, data=samples())
+    losses = {step.number: step.loss for step in run}
+    return {"digest": run.digest(), "losses": losses, "seat": seat}
+
+
 def high_level(loss_fn: Callable[..., Any] = loss) -> Callable[[Any], Report]:
     def script(seat: Any) -> Report:
         mx.random.seed(1)

@@ -38,10 +38,11 @@ for step in run:
 """
 
 
-def python(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def python(folder: Path, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(folder / "train.py")],
+        [sys.executable, str(folder / "train.py"), *args],
         env={**os.environ, **environment},
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=120,
@@ -57,6 +58,119 @@ def test_a_script_runs_alone_and_repeats(tmp_path: Path) -> None:
         assert (done.stdout, done.stderr) == ("1 0 1 True\n2 0 1 True\n3 0 1 True\n", "")
         digests.add((tmp_path / "output" / "digest").read_text())
     assert len(digests) == 1
+
+
+LIKE_A_TRAINER = """
+import os, sys
+import elasticd
+
+print(os.environ["GREETING"], sys.argv[1:], os.environ["PYTHONHASHSEED"], [*{"a", "b", "c", "d"}])
+if "twice" in sys.argv:
+    import mlx.nn as nn, mlx.optimizers as optim
+    for _ in range(2):
+        elasticd.Run(model=nn.Linear(1, 1), optimizer=optim.SGD(0.1), data=[1.0])
+"""
+SETTINGS = JOB.replace(
+    'entrypoint = "train.py"',
+    'entrypoint = "train.py"\nargs = ["--size", "3"]\nenv = { GREETING = "hello" }',
+)
+
+
+@pytest.fixture
+def like_a_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    (tmp_path / "train.py").write_text(LIKE_A_TRAINER)
+    (tmp_path / "job.toml").write_text(SETTINGS)
+    return tmp_path
+
+
+def test_a_script_has_the_hashes_arguments_and_environment_of_a_trainer(
+    like_a_trainer: Path,
+) -> None:
+    said = {python(like_a_trainer).stdout for _ in range(3)}
+    (line,) = said
+    assert line.startswith("hello ['--size', '3'] 0 [")
+    assert line.count("hello") == 1, "begun again before it has said anything"
+    assert said == {python(like_a_trainer, PYTHONHASHSEED="0").stdout}
+
+
+def test_what_is_typed_for_this_run_wins(like_a_trainer: Path) -> None:
+    done = python(like_a_trainer, "--size", "4", GREETING="moin")
+    assert done.stdout.startswith("moin ['--size', '4'] 0 ")
+
+
+def test_a_second_run_is_refused_as_in_a_world(like_a_trainer: Path) -> None:
+    done = python(like_a_trainer, "twice")
+    assert done.returncode == 1
+    assert "a script has one elasticd.Run; this is its second" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "import sys; sys.settrace(lambda *_: None)",
+        "import sys; sys.setprofile(lambda *_: None)",
+        "import threading, time; threading.Thread(target=time.sleep, args=[1]).start()",
+        "def late():\n    import elasticd\nlate()",
+        "open('log', 'a').write('begun')",
+    ],
+)
+def test_a_script_that_would_notice_is_not_begun_again(tmp_path: Path, before: str) -> None:
+    (tmp_path / "train.py").write_text(before + "\n" + SCRIPT)
+    (tmp_path / "job.toml").write_text(JOB)
+    done = python(tmp_path)
+    assert done.stdout.startswith("1 0 1 True")
+    assert "exact: false: PYTHONHASHSEED is not 0" in done.stderr
+    (tmp_path / "job.toml").write_text(JOB + "[world]\nrequire_exact = true\n")
+    done = python(tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+def test_settings_above_the_import_may_be_made_twice(like_a_trainer: Path) -> None:
+    above = (
+        '"""Trains."""\nfrom __future__ import annotations\nimport os, sys\n'
+        "sys.path.insert(0, os.path.dirname(__file__))\nos.environ['SOME'] = 'x'\nSIZE: int = 3\n"
+        "try:\n    import json\nexcept ImportError:\n    json = None\n"
+    )
+    (like_a_trainer / "train.py").write_text(above + LIKE_A_TRAINER)
+    assert python(like_a_trainer).stdout.startswith("hello ['--size', '3'] 0 [")
+
+
+def test_who_chooses_hashes_is_told(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "job.toml").write_text(JOB)
+    assert "PYTHONHASHSEED=0" in python(tmp_path, PYTHONHASHSEED="7").stderr
+
+
+def test_a_module_is_begun_again_too(like_a_trainer: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "train"], cwd=like_a_trainer, capture_output=True, text=True
+    )
+    assert done.stdout.startswith("hello ['--size', '3'] 0 ["), done.stderr
+
+
+UNREPEATED = SCRIPT.replace(
+    "return model(batch[0]).square().mean()",
+    "import time; return model(batch[0]).square().mean() * (time.perf_counter_ns() % 1000 / 1e6)",
+)
+
+
+def test_what_does_not_repeat_is_said_or_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(UNREPEATED)
+    (tmp_path / "job.toml").write_text(JOB)
+    done = python(tmp_path)
+    why = "one grain computed twice gave different bits"
+    assert (done.returncode, done.stderr) == (0, f"elasticd: exact: false: {why}\n")
+    (tmp_path / "job.toml").write_text(JOB + "[world]\nrequire_exact = true\n")
+    done = python(tmp_path)
+    assert (done.returncode, done.stdout) == (1, ""), "no step was made"
+    assert f"its bits can't be promised: {why}" in done.stderr
+
+
+def test_a_sum_in_another_order_is_no_promise(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "job.toml").write_text(JOB + '[world]\nreduction = "fast"\n')
+    assert "exact: false: reduction" in python(tmp_path).stderr
 
 
 def test_the_job_may_be_named(tmp_path: Path) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -119,7 +120,7 @@ def early_loss(step: Any, model: Any, gradient: Any) -> None:
         (twice, "each once"),
         (vector_loss, r"loss has shape \(2,\)"),
         (other_gradients, "other gradients than before: layer.weight"),
-        (applied_twice, "called already"),
+        (applied_twice, "was called already"),
         (other_optimizer, "one optimizer"),
         (looped_twice, "looped over once"),
         (early_loss, "step.loss needs the reduced step"),
@@ -219,6 +220,21 @@ def pair_loss(model: Any, batch: mx.array) -> Any:
     return model(batch).square().mean(), mx.array(0.9)
 
 
+def tokens_loss(model: Any, batch: mx.array) -> Any:
+    """As in mlx-lm: the mean over the tokens, and how many these are."""
+    tokens = mx.array(batch.size)
+    return model(batch).square().sum() / tokens, tokens
+
+
+class Pair(NamedTuple):
+    loss: Any
+    tokens: Any
+
+
+def named_pair_loss(model: Any, batch: mx.array) -> Any:
+    return Pair(*tokens_loss(model, batch))
+
+
 def late_metrics(model: Any, batch: mx.array) -> Any:
     shown = {"hits": 1.0} if model.passes <= 3 else {"share": 1.0}
     return elasticd.Weighted(model(batch).square().mean(), len(batch), shown)
@@ -228,6 +244,8 @@ def late_metrics(model: Any, batch: mx.array) -> Any:
     ("of", "says"),
     [
         (pair_loss, "a tuple of 2 values; return the mean alone"),
+        (tokens_loss, "a tuple of 2 values; return the mean alone"),
+        (named_pair_loss, "a Pair of 2 values; return the mean alone"),
         (late_metrics, "other metrics than before: hits, share"),
     ],
 )
@@ -239,6 +257,64 @@ def test_what_a_loss_may_not_return_is_told_before_it_mistrains(
         with pytest.raises(UsageError, match=says):
             for step in run:
                 assert step.number < 2
+
+    assert outcome(script) is None
+
+
+class Odd(optim.SGD):
+    """Whose updates keep something that can't be kept alike."""
+
+    def __init__(self, keep: Callable[[Any], None]) -> None:
+        super().__init__(0.1)
+        self.last, self.log, self.names = 0.0, [], set()  # type: ignore[var-annotated]
+        self._keep = keep
+
+    def apply_gradients(self, gradients: Any, parameters: Any) -> Any:
+        self._keep(self)
+        return super().apply_gradients(gradients, parameters)
+
+
+@pytest.mark.parametrize(
+    ("keep", "says"),
+    [
+        (lambda o: setattr(o, "last", time.perf_counter()), r"optimizer\.last: the same update"),
+        (lambda o: o.names.add(len(o.names)), r"optimizer\.names is a set that changes"),
+    ],
+)
+def test_what_an_optimizer_can_not_keep_is_refused_before_step_1(
+    keep: Callable[[Any], None], says: str
+) -> None:
+    def script(seat: Any) -> None:
+        for _ in elasticd.Run(model=Model(), optimizer=Odd(keep), loss=loss, data=DATA):
+            raise AssertionError("a step was made")
+
+    error = outcome(script)
+    assert isinstance(error, UsageError)
+    with pytest.raises(UsageError, match=says):
+        raise error
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("of", [pair_loss, tokens_loss, named_pair_loss])
+def test_pairs_are_refused_in_a_loop_of_one_s_own_too(
+    of: Callable[..., Any], compiled: bool
+) -> None:
+    def script(seat: Any) -> None:
+        model = Model()
+        run = elasticd.Run(model=model, optimizer=optim.SGD(0.1), data=DATA)
+        gradient: Any = nn.value_and_grad(model, of)
+        if compiled:
+            eager = gradient
+
+            def whole(_: Any, batch: mx.array) -> Any:
+                return eager(model, batch)
+
+            gradient = mx.compile(whole, inputs=model.state)
+        for step in run.steps():
+            for batch in step.micro_batches():
+                with pytest.raises(UsageError, match=r"elasticd\.Weighted\(mean, weight"):
+                    step.accumulate(*gradient(model, batch))
+                return
 
     assert outcome(script) is None
 

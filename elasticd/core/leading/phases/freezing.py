@@ -63,6 +63,8 @@ class Freezing:
         self.office.growth.compare(council.at.holdings)
         for told in found.told:
             self._tell(told)
+        if self.office.exactness.forbids:
+            return Outcome("failed", self.office.exactness.forbids)
         match found:
             case Plan():
                 return self._carry_out(found)
@@ -129,20 +131,18 @@ class Freezing:
                 ctx.log("warning", "left out of the ring", nodes=list(nodes), why=why)
                 ctx.emit("link_avoided", why, job, without=list(nodes))
             case OneOfMany(node):
-                self.office.exactness.lose()
-                ctx.emit(
-                    "state_chosen",
+                chosen = (
                     "states differ and no checkpoint is there to go back to: all take that of"
-                    f" {node}, which may be the wrong one",
-                    job,
-                    culprit=node,
+                    f" {node}, which may be the wrong one"
                 )
+                ctx.emit("state_chosen", chosen, job, culprit=node)
+                self.office.exactness.lose(chosen)
             case OlderState(newest_known):
                 ctx.log("warning", "an older state has to do", newest_known=newest_known)
             case _:
                 assert_never(told)
 
-    def _carry_out(self, plan: Plan) -> ToForming:
+    def _carry_out(self, plan: Plan) -> ToForming | Outcome:
         office, account, start = self.office, self.office.account, plan.start
         level, committed, last = office.relief.level, office.course.committed, office.world
         office.relief.settle(plan.raised, committed)
@@ -151,7 +151,9 @@ class Freezing:
             office.course.patience.forget()
             office.balance.speeds.forget()
             if office.relief.rounds:
-                office.exactness.lose()
+                office.exactness.lose(plan.raised.text)
+                if office.exactness.forbids:
+                    return Outcome("failed", office.exactness.forbids)
         if plan.in_vain:
             account.planned_in_vain()
         if plan.opens_recovery:

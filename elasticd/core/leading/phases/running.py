@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from elasticd.core.leading import routing
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases import evidence
-from elasticd.core.leading.phases.moves import Blame, Blames, Rest, ToFreezing, ToWaiting
+from elasticd.core.leading.phases.moves import Blame, Blames, Outcome, Rest, ToFreezing, ToWaiting
 from elasticd.core.words.records import World
 from elasticd.core.words.shards import Digest
 from elasticd.core.words.worlds import Hung, MemberStatus, Rechecked, Release
@@ -145,11 +145,13 @@ class Running:
 
     # --- what can be done now ---------------------------------------------------------------------
 
-    def go_on(self) -> Blames | Rest | None:
+    def go_on(self) -> Blames | Rest | Outcome | None:
         """Whatever does not wait for a step's boundary."""
         office, world = self.office, self.world
         self._release()
         office.exactness.judge(world, office.statuses)
+        if office.exactness.forbids:
+            return Outcome("failed", office.exactness.forbids)
         rest = self._halt()
         office.wishes.discharge(world, office.roster)
         return rest or self._leave_disputed()

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from elasticd.core.jobs.status import job_status
 from elasticd.core.leading.exactness import verdict
-from elasticd.types import NodeId
-
-A, B, C = (NodeId(name) for name in "abc")
+from elasticd.core.leading.phases.moves import Outcome
+from elasticd.core.words.records import JobRecord, World
+from elasticd.core.words.worlds import Fault, Sampled, Verdict
+from elasticd.recovery.relief import RECOMPUTE_LEVEL
+from elasticd.settings.job import BatchSettings
+from tests.unit.core.leading.bench import (
+    JOB,
+    A,
+    B,
+    Bench,
+    C,
+    holds,
+    point_of,
+    spec_of,
+    status_of,
+    world_of,
+)
 
 
 def probe(**changes: Any) -> dict[str, Any]:
@@ -41,3 +57,101 @@ def test_newcomers_that_were_prepared_with_different_states_are_not_compared() -
         False,
         "updates differ between b and c",
     )
+
+
+def fresh(bench: Bench, world: World, **odd: Any) -> None:
+    """Members tell what their new processes' probes came to, ``b`` something else."""
+    for probed in (False, True):
+        for node in world.members:
+            told = status_of("active", world)
+            assert told.trainer is not None
+            found = probe(**(odd if node == B else {})) if probed else None
+            trainer = replace(told.trainer, probe=found, judged=False)
+            bench.driver.hear(node, replace(told, trainer=trainer))
+
+
+def test_why_it_is_lost_is_told_once_and_shown_from_then_on() -> None:
+    bench = Bench()
+    world = bench.adopt()
+    assert bench.driver.summary()["exact_reason"] is None
+    fresh(bench, world, gradient="other")
+    why = "gradients differ between a and b"
+    assert [event.reason for event in bench.told("exact_lost")] == [why]
+    assert [(v.exact, v.reason) for _, v in bench.sent(Verdict)] == [(False, why)] * 3
+    bench.office.exactness.lose("something else")
+    assert len(bench.told("exact_lost")) == 1
+    shown = bench.driver.summary()
+    assert (shown["exact"], shown["exact_reason"]) == (False, why)
+    assert bench.driver.historied(bench.record).inexact == why
+
+
+def test_the_next_leader_knows_it_from_the_record() -> None:
+    bench = Bench(inexact="updates differ between a and b")
+    bench.adopt()
+    shown = bench.driver.summary()
+    assert (shown["exact"], shown["exact_reason"]) == (False, "updates differ between a and b")
+    assert bench.told("exact_lost") == []
+
+
+def test_a_world_of_an_older_leader_may_only_say_that_it_is_lost() -> None:
+    bench = Bench()
+    bench.office.take(replace(world_of(A, B), exact=False))
+    assert "no record says why" in bench.driver.summary()["exact_reason"]
+
+
+def test_a_job_that_requires_it_fails_before_its_first_step() -> None:
+    bench = Bench()
+    bench.office.exactness.required = True
+    fresh(bench, bench.adopt(), repeats=False)
+    end = bench.driver.end
+    assert isinstance(end, Outcome)
+    assert end.state == "failed"
+    assert end.reason.startswith("its bits can't be promised: on b one grain computed twice")
+    assert "require_exact" in end.reason
+    assert bench.sent(Verdict) == [], "the first step waits for it"
+
+
+def test_a_job_that_requires_it_fails_before_its_grains_are_halved() -> None:
+    bench = Bench()
+    bench.office.exactness.required = True
+    bench.office.relief.level = RECOMPUTE_LEVEL
+    bench.office.spec = replace(bench.office.spec, batch=BatchSettings(8, 4))
+    bench.office.relief.batch = bench.office.spec.batch
+    world = bench.adopt()
+    bench.progress(world, 1)
+    short = Fault(JOB, world.generation, B, "oom", "MemoryError: unable to allocate")
+    bench.driver.hear(B, short)
+    bench.answer(**{n: holds(point_of(1), world.generation) for n in bench.members})
+    end = bench.driver.end
+    assert isinstance(end, Outcome)
+    assert "2 instead of 4 samples at once" in end.reason
+
+
+def test_a_sample_that_differs_is_named() -> None:
+    bench = Bench()
+    world = bench.adopt()
+    for node, position, digest in [(A, 7, "x"), (B, 7, "x"), (A, 30, "y"), (C, 7, "x")]:
+        bench.driver.hear(node, Sampled(JOB, world.generation, 1, position, digest))
+    assert bench.told("exact_lost") == []
+    bench.driver.hear(C, Sampled(JOB, world.generation, 2, 30, "z"))
+    (event,) = bench.told("exact_lost")
+    assert event.reason.startswith("the sample at position 30 of the data (step 2) is another on c")
+
+
+def test_samples_of_the_past_are_forgotten() -> None:
+    bench = Bench()
+    world = bench.adopt()
+    for step in range(1, 100):
+        bench.driver.hear(A, Sampled(JOB, world.generation, step, step, "x"))
+    assert len(bench.office.exactness.samples) < 20
+    assert max(bench.office.exactness.samples) == 99
+
+
+def test_a_sum_in_another_order_says_so_from_the_beginning() -> None:
+    spec = spec_of().to_dict()
+    spec["world"]["reduction"] = "fast"
+    record = JobRecord(JOB, 1, spec, "digest", "queued")
+    shown = job_status(record, {})
+    assert shown["exact"] is False and 'reduction = "fast"' in shown["exact_reason"]
+    plain = job_status(replace(record, spec=spec_of().to_dict()), {})
+    assert (plain["exact"], plain["exact_reason"]) == (True, None)

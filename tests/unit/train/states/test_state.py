@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 import math
+import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,11 +11,13 @@ import mlx.nn as nn
 import mlx.optimizers as optim
 import numpy as np
 import pytest
+from mlx.utils import tree_map
 
 from elasticd.errors import MismatchError, UsageError
 from elasticd.train.states.state import Loaded, TrainingState
 from elasticd.train.states.trees import put_together, same_bits, take_apart
 from elasticd.train.steps import randomness
+from elasticd.train.steps.trial import trial_update
 from elasticd.types import Lineage, Point, Stamp
 
 POINT = Point(Lineage("l"), 3, Stamp("abc"))
@@ -23,10 +27,79 @@ OPTIMIZERS = {
     "sgd": lambda: optim.SGD(0.1, momentum=0.9),
     "adafactor": lambda: optim.Adafactor(),
     "lion": lambda: optim.Lion(0.1),
+    "muon": lambda: optim.Muon(0.1),
+    "counting": lambda: Counting(0.1),
+    "lazy": lambda: Lazy(0.1),
+    "holding": lambda: Holding(0.1),
+    "two of ours": lambda: optim.MultiOptimizer(
+        [Counting(0.1), Lazy(counting_schedule())], [lambda name, _: "weight" in name]
+    ),
     "two": lambda: optim.MultiOptimizer(
         [optim.Adam(0.1), optim.SGD(0.1)], [lambda name, _: "weight" in name]
     ),
 }
+
+
+class Counting(optim.SGD):
+    """Counts in Python, as many people do."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__(rate)
+        self.t = 0
+        self.seen: list[float] = []
+
+    def apply_gradients(self, gradients: Any, parameters: Any) -> Any:
+        self.t += 1
+        self.seen = [*self.seen, 1.0 / self.t][-3:]
+        scale = sum(self.seen)
+        return super().apply_gradients(tree_map(lambda g: g * scale, gradients), parameters)
+
+
+class Lazy(optim.Optimizer):
+    """Makes its state when it is first needed."""
+
+    def __init__(self, rate: Any) -> None:
+        super().__init__()
+        self._maybe_schedule("learning_rate", rate)
+        self.means: dict[str, mx.array] = {}
+
+    def init_single(self, parameter: mx.array, state: Any) -> None:
+        pass
+
+    def apply_single(self, gradient: mx.array, parameter: mx.array, state: Any) -> mx.array:
+        state["m"] = 0.5 * state.get("m", mx.zeros_like(gradient)) + gradient
+        self.means[str(gradient.shape)] = state["m"].mean()
+        change: Any = state["m"] + self.means[str(gradient.shape)]
+        result: mx.array = parameter - self.learning_rate * change
+        return result
+
+
+class Holding(optim.Optimizer):
+    """Has another optimizer, and a generator of its own."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.inner = optim.Adam(rate)
+        self.dice = random.Random(3)
+
+    def init_single(self, parameter: mx.array, state: Any) -> None:
+        pass
+
+    def apply_gradients(self, gradients: Any, parameters: Any) -> Any:
+        scale = self.dice.random()
+        scaled = tree_map(lambda g: g * scale, gradients)
+        return self.inner.apply_gradients(scaled, parameters)
+
+
+def counting_schedule() -> Any:
+    calls = 0
+
+    def rate(step: mx.array) -> mx.array:
+        nonlocal calls
+        calls += 1
+        return mx.array(0.1 / calls)
+
+    return rate
 
 
 def update(model: Any, optimizer: Any, times: int) -> None:
@@ -78,6 +151,83 @@ def test_a_state_of_another_model_is_refused_and_changes_nothing() -> None:
 def test_files_of_another_kind_are_refused() -> None:
     with pytest.raises(MismatchError, match="don't hold a state"):
         Loaded.from_files({}, {"format": "pt"})
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_trial_update_leaves_nothing_behind(name: str) -> None:
+    """Counters, lists, generators and leaves that it makes included."""
+    tries = []
+    for trial in (False, True):
+        mx.random.seed(4)
+        model, optimizer = nn.Linear(3, 4), OPTIMIZERS[name]()
+        state = TrainingState(model, optimizer)
+        if trial:
+            gradients = {"weight": model.weight * 0.5, "bias": model.bias - 1}
+            first = trial_update(state, gradients, 0)
+            assert trial_update(state, gradients, 0) == first
+        update(model, optimizer, 2)
+        tries.append(files(state))
+    assert tries[0][1] == tries[1][1]
+    assert tries[0][0].keys() == tries[1][0].keys()
+    assert all(same_bits(tries[0][0][path], tries[1][0][path]) for path in tries[0][0])
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_step_0_resets_an_optimizer_that_came_later(name: str) -> None:
+    digests = []
+    mx.random.seed(4)
+    model, optimizer = nn.Linear(3, 4), OPTIMIZERS[name]()
+    state = TrainingState(model, None)
+    start = Loaded.from_files(*files(state))
+    state.attach(optimizer)
+    for _ in range(2):
+        update(model, optimizer, 3)
+        digests.append(state.capture(POINT, 0, 30).digest())
+        state.install(start)
+    assert digests[0] == digests[1]
+
+
+class Warm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.heat = 1.0
+        self.where = "/here"
+        self.notes: list[float] = []
+        self.calls = 0
+
+
+def test_what_a_module_keeps_in_python_is_part_of_the_state_once_it_has_changed() -> None:
+    mine, theirs = Warm(), Warm()
+    state, other = (TrainingState(model, optim.SGD(0.1)) for model in (mine, theirs))
+    theirs.where = "/there"
+    other = TrainingState(theirs, optim.SGD(0.1))
+    state.attributes.begin_pass()
+    mine.calls += 2
+    state.attributes.end_pass()
+    saved = files(state)
+    assert json.loads(saved[1]["elasticd"])["user"]["attributes"] == {}
+    mine.heat, mine.layer.name = 0.5, "cold"
+    mine.notes.append(0.25)
+    other.install(Loaded.from_files(*files(state)))
+    assert (theirs.heat, theirs.layer.name, theirs.notes) == (0.5, "cold", [0.25])
+    assert (theirs.where, theirs.calls) == ("/there", 0), (
+        "nobody has changed where; calls are not alike"
+    )
+    assert files(other)[1] == files(state)[1]
+    mine.notes.append(0.5)
+    assert theirs.notes == [0.25]
+    other.install(Loaded.from_files(*saved))
+    assert (theirs.heat, hasattr(theirs.layer, "name"), theirs.notes) == (1.0, False, [])
+
+
+def test_what_becomes_too_long_is_named_and_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    model = Warm()
+    state = TrainingState(model, None)
+    model.notes = [0.0] * 2000
+    for _ in range(2):
+        assert json.loads(files(state)[1]["elasticd"])["user"]["attributes"] == {}
+    assert capsys.readouterr().err.count("model.notes can no longer be stored") == 1
 
 
 class Dictish:

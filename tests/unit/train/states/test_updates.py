@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import mlx.core as mx
 import pytest
@@ -93,6 +94,21 @@ def test_what_the_script_changed_may_be_untold() -> None:
     same, other = Own({"model/a": mx.ones((1,))}, {}), Own({"model/b": mx.ones((1,))}, {})
     assert same.changed_to(other) is None
     assert not replace(first, body=None).with_body(None, same, snapshot(at(first))).complete
+
+
+@pytest.mark.parametrize(
+    "gradients",
+    [
+        {"0": {"weight": mx.ones((2,))}},
+        {"blocks": {"10": [{}, {"w": mx.ones((1,))}], "a": {"-1": mx.zeros((3,))}}},
+    ],
+)
+def test_keys_of_digits_stay_keys(gradients: Any) -> None:
+    made = Update.of(START, WORLD, False, Reduced(1.0, 1.0, {}, {}, gradients), gradients)
+    assert made is not None
+    found = unpacked(*packed([made]))
+    assert found is not None
+    assert str(found[0].gradient) == str(gradients)
 
 
 def test_a_whole_state_is_no_update() -> None:

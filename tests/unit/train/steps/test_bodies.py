@@ -9,6 +9,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
+import numpy as np
 import pytest
 from mlx.utils import tree_flatten, tree_map
 
@@ -29,6 +30,12 @@ class Script:
         self.model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
         self.optimizer: Any = optim.AdamW(learning_rate=1e-2, eps=1e-3)
         self.ema: dict[str, Any] = {}
+
+    def loss(self, model: Any, batch: Any) -> mx.array:
+        return models.loss(model, batch)
+
+    def data(self) -> Any:
+        return models.samples()
 
     def above(self, run: elasticd.Run) -> None:
         """Between ``Run(…)`` and the loop."""
@@ -52,8 +59,8 @@ class Script:
         run = elasticd.Run(
             model=self.model,
             optimizer=self.optimizer,
-            loss=models.loss,
-            data=models.samples(),
+            loss=self.loss,
+            data=self.data(),
             clip_norm=self.clip_norm,
         )
         self.above(run)
@@ -153,6 +160,64 @@ class Averages(Script):
             self.model.update(new)
 
 
+class Keeps(Script):
+    """State of its own in ``run.state``, which the loss reads; and an EMA."""
+
+    def above(self, run: elasticd.Run) -> None:
+        self.ours = run.state
+        run.state.beta, run.state.history = 1.0, []
+        run.state.noise = {"seen": mx.zeros((2,))}
+        run.state.dice, run.state.rng = random.Random(3), np.random.default_rng(4)
+        self.average = elasticd.EMA(self.model, 0.9)
+        run.track("average", self.average)
+
+    def top(self, step: elasticd.Step) -> None:
+        kept = self.ours
+        kept.beta = kept.beta * 0.9 + kept.dice.random() * 0.1
+        self.optimizer.learning_rate = 1e-2 * kept.beta
+
+    def bottom(self, step: elasticd.Step) -> None:
+        kept = self.ours
+        kept.history.append(kept.rng.random())
+        kept.noise["seen"] = kept.noise["seen"] + self.model.layers[0].weight.sum()
+        self.average.update()
+        if step.number == 5:
+            with self.average.applied():
+                kept.best = float(self.model.layers[0].weight.sum())
+
+    def ends(self) -> str:
+        return super().ends() + str([self.ours.state_dict(), self.average.state_dict()])
+
+
+class Skips(Script):
+    """And asks which epoch it is, which in a stream means to read on."""
+
+    def data(self) -> Any:
+        return models.noisy_stream
+
+    def run(self, seat: Any) -> dict[str, Any]:
+        run = elasticd.Run(model=self.model, optimizer=self.optimizer, data=self.data())
+        loss_and_grad: Any = nn.value_and_grad(self.model, models.loss)
+        epochs = {}
+        for step in run.steps():
+            for batch in step.micro_batches():
+                step.accumulate(*loss_and_grad(self.model, batch))
+            if not step.late:
+                epochs[step.number] = (step.epoch, mx.random.normal().item())
+            step.skip() if step.number % 2 else step.apply()
+        return {"ends": self.ends(), "losses": epochs, "checkpoints": seat.checkpoints}
+
+
+class Warms(Script):
+    """By the step, which the loss is told."""
+
+    high = True
+
+    def loss(self, model: Any, batch: Any, step: mx.array | None = None) -> mx.array:
+        assert step is not None
+        return models.loss(model, batch) * mx.minimum(step / 4, 1.0)
+
+
 class Draws(Script):
     def _shake(self) -> None:
         layer: Any = self.model.layers[0]
@@ -166,6 +231,58 @@ class Draws(Script):
 
     def bottom(self, step: elasticd.Step) -> None:
         self._shake()
+
+
+class Heats(Script):
+    """Keeps what counts in Python: in the model, and in an optimizer of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.optimizer = models.Counting()
+        self.optimizer.weights = np.ones(2, np.float32)
+        self.model.heat, self.model.past = 1.0, []
+
+    def top(self, step: elasticd.Step) -> None:
+        self.model.heat *= 0.9
+        layer: Any = self.model.layers[0]
+        layer.bias = layer.bias * self.model.heat
+
+    def middle(self, step: elasticd.Step) -> None:
+        self.optimizer.t += step.number
+        self.optimizer.weights = self.optimizer.weights * np.float32(0.5)
+        scale = float(self.optimizer.weights[0]) + sum(self.model.past)
+        layer: Any = self.model.layers[2]
+        layer.bias = layer.bias * scale
+
+    def bottom(self, step: elasticd.Step) -> None:
+        self.model.past.append(self.model.heat)
+
+    def ends(self) -> str:
+        kept = [self.model.heat, self.model.past, self.optimizer.t, self.optimizer.weights.tolist()]
+        return f"{super().ends()} {kept}"
+
+
+class HeatsLate(Heats):
+    """The run knows of the optimizer from its first update on."""
+
+    def middle(self, step: elasticd.Step) -> None:
+        """Nothing of the optimizer's, which a joiner's run doesn't know here yet."""
+
+    def bottom(self, step: elasticd.Step) -> None:
+        super().middle(step)
+        super().bottom(step)
+
+    def run(self, seat: Any) -> dict[str, Any]:
+        run = elasticd.Run(model=self.model, data=models.samples())
+        loss_and_grad: Any = nn.value_and_grad(self.model, models.loss)
+        for step in run.steps():
+            self.top(step)
+            for batch in step.micro_batches():
+                step.accumulate(*loss_and_grad(self.model, batch))
+            self.middle(step)
+            step.apply(self.optimizer)
+            self.bottom(step)
+        return {"ends": self.ends(), "losses": {}, "checkpoints": seat.checkpoints}
 
 
 class NamesItsOptimizerLate(DecaysBelow):
@@ -194,8 +311,13 @@ SCRIPTS: list[type[Script]] = [
     ClipsItself,
     Plateaus,
     Averages,
+    Keeps,
+    Skips,
+    Warms,
     Draws,
     NamesItsOptimizerLate,
+    Heats,
+    HeatsLate,
 ]
 
 

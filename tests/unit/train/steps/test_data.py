@@ -10,6 +10,7 @@ import pytest
 
 from elasticd.errors import UsageError
 from elasticd.train.steps.data import StreamSource, source_of, stack
+from elasticd.train.steps.likeness import sample_digest
 from elasticd.train.steps.sampling import Batches
 
 BATCHES = Batches(6, 2)
@@ -110,6 +111,107 @@ def test_what_is_drawn_while_a_sample_is_fetched_depends_on_its_position(indexed
         assert found.samples(*where) == seen[where]
     every = [sample[1:] for samples in seen.values() for sample in samples]
     assert len(set(every)) == len(every)
+
+
+@pytest.mark.parametrize("length", [1, 3, 100])
+def test_a_factory_that_begins_anew_is_believed(length: int) -> None:
+    calls: list[int] = []
+
+    def factory() -> Iterator[Any]:
+        calls.append(1)
+        order = list(range(length))
+        random.shuffle(order)
+        yield from ({"a": np.arange(n), "b": (mx.array(n), [str(n)])} for n in order)
+
+    source = StreamSource(factory, BATCHES, 0)
+    source.prove_fresh()
+    if length == 100:
+        assert len(calls) == 2, "it may be expensive"
+        source.samples(1, 0)
+        source.samples(1, 2)
+        assert len(calls) == 2, "what was read is not read again"
+
+
+def rewound() -> Any:
+    """A reader that is rewound instead of made anew."""
+
+    class Reader:
+        at = -1
+
+        def __iter__(self) -> Iterator[int]:
+            return self
+
+        def __next__(self) -> int:
+            self.at += 1
+            return self.at % 100
+
+    reader = Reader()
+
+    def factory() -> Iterator[int]:
+        reader.at = -1
+        return reader
+
+    return factory
+
+
+def shared() -> Any:
+    rows = iter(range(1000))
+    return lambda: (row for row in rows)
+
+
+def spent() -> Any:
+    rows = iter(range(BATCHES.micro))
+    return lambda: (row for row in rows)
+
+
+def unseeded() -> Any:
+    return lambda: iter(np.random.default_rng().normal(size=100))
+
+
+def one_iterator() -> Any:
+    rows = iter(range(1000))
+    return lambda: rows
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (one_iterator, "returned the same iterator"),
+        (rewound, "returned the same iterator"),
+        (shared, "sample 0 of its second call is another"),
+        (spent, "its second call gave nothing"),
+        (unseeded, "sample 0 of its second call is another"),
+    ],
+)
+def test_a_factory_that_does_not_begin_anew_is_told_how(make: Any, says: str) -> None:
+    source = StreamSource(make(), BATCHES, 0)
+    with pytest.raises(UsageError, match=says) as raised:
+        source.prove_fresh()
+    assert "yield" in str(raised.value), "the cure"
+
+
+def test_a_rewound_reader_may_be_wrapped() -> None:
+    factory = rewound()
+
+    def stream() -> Iterator[int]:
+        yield from factory()
+
+    source = StreamSource(stream, BATCHES, 0)
+    source.prove_fresh()
+    for step, grain in [(1, 0), (2, 1), (1, 1), (5, 2)]:
+        assert source.samples(step, grain) == expected(100, step, grain)
+
+
+def test_samples_that_differ_have_other_digests() -> None:
+    alike = [
+        {"a": [1, 2.5, None, True], "b": (np.arange(3), mx.array([0.5]), "x", b"y")},
+        {"a": [1, 2.5, None, True], "b": (np.arange(3), mx.array([0.5]), "x", b"y")},
+    ]
+    assert sample_digest(alike[0]) == sample_digest(alike[1])
+    assert sample_digest({"b", "a"}) == sample_digest({"a", "b"})
+    others = [0, 1, True, "1", 1.0, -0.0, 0.0, None, [], (), [1], [[1]], {1: 2}, {2: 1}, b"1",
+              np.float32(1), np.arange(2), np.arange(2.0), mx.arange(2), mx.array(1)]  # fmt: skip
+    assert len({sample_digest(other) for other in others}) == len(others)
 
 
 def test_an_empty_stream_is_an_error() -> None:

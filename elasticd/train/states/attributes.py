@@ -1,0 +1,228 @@
+"""Python values that optimizers and modules keep beside their arrays, as part of the state.
+
+An optimizer that counts its updates, a module whose temperature the loop's body lowers: what such
+values are belongs to a step as the arrays do. Those that have changed since the script's
+``Run(…)`` are stored, given to others and put back. One that never changes is the script's own
+affair: it may hold a path, or a time, that differs between nodes. What forward passes count is
+left out too, since ranks make different numbers of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from elasticd.train.states.holders import MOST_LEAVES, Holder, holders_of
+from elasticd.train.states.trees import put_together, same_bits, share, take_apart
+
+ATTRIBUTES = "attributes/"
+"""How the names of their arrays begin."""
+
+_ABSENT = object()
+Values = dict[str, Any]
+Look = dict[str, Values]
+"""What all holders had at one time, by the holder's name and the value's."""
+
+
+class Attributes:
+    """Of one process; for the training thread alone. A value is called ``holder:name``."""
+
+    def __init__(self) -> None:
+        self._roots: dict[str, Any] = {}
+        self._holders: dict[str, Holder] = {}
+        self._first: Look = {}
+        self._last: Look = {}
+        """What was found when it was looked for changes; holders that give the same again have
+        changed nothing."""
+        self._changed: set[str] = set()
+        self._passing: set[str] = set()
+        """What forward passes change."""
+        self._left_out: set[str] = set()
+        self._before_pass: Look | None = None
+        self._waiting: Values = {}
+        """What was loaded for things that the script has not named yet."""
+
+    def watch(self, name: str, thing: Any) -> None:
+        """From now on the values of a module or an optimizer belong to the state; what was loaded
+        for it is put in place."""
+        self._roots[name] = thing
+        self._add(holders_of(name, thing))
+        for path in [p for p in self._waiting if p.partition(":")[0] in self._holders]:
+            self._put(path, self._waiting.pop(path))
+            self._changed.add(path)
+
+    def renew(self) -> None:
+        """Modules may have come."""
+        for name, thing in self._roots.items():
+            found = holders_of(name, thing)
+            self._add({path: h for path, h in found.items() if path not in self._holders})
+
+    def _add(self, holders: Mapping[str, Holder]) -> None:
+        self._holders |= holders
+        self._first |= _look(holders)
+
+    # What forward passes do.
+
+    def begin_pass(self) -> None:
+        """The first forward pass of this process begins."""
+        self._before_pass = _look(self._holders)
+
+    def end_pass(self) -> None:
+        """It has ended: what it changed is no part of the state."""
+        if self._before_pass is not None:
+            self._passing |= _differing(self._before_pass, self._holders)
+            self._before_pass = None
+
+    # Reading and writing.
+
+    def capture(self, tensors: dict[str, mx.array]) -> Values:
+        """Those that are no longer as they were first, as JSON by name; their arrays are put into
+        ``tensors``."""
+        for path, holder in self._holders.items():
+            values = holder.values()
+            if values is not self._last.get(path):
+                self._last[path] = values
+                self._changed |= _differing({path: self._first[path]}, {path: holder})
+        found = {**self._waiting, **self._values(self._changed - self._passing)}
+        return {
+            path: take_apart(_remember(found[path]), _below(path), tensors)
+            for path in sorted(found)
+        }
+
+    def install(self, stored: Mapping[str, Any], tensors: Mapping[str, mx.array]) -> None:
+        """Put captured values in place; all others are as they were first."""
+        loaded = {path: put_together(plain, tensors) for path, plain in stored.items()}
+        for path in sorted(self._changed - self._passing - loaded.keys()):
+            self._put(path, _of(self._first, path))
+        here = {path for path in loaded if path.partition(":")[0] in self._holders}
+        self._changed = here
+        self._waiting = {path: loaded[path] for path in loaded if path not in here}
+        for path in sorted(here):
+            self._put(path, loaded[path])
+
+    def update(self, stored: Mapping[str, Any], tensors: Mapping[str, mx.array]) -> None:
+        """Put some captured values in place."""
+        for path, plain in stored.items():
+            self._put(path, put_together(plain, tensors))
+            self._changed.add(path)
+
+    def look(self) -> Look:
+        """All values as they are, for :meth:`since` and :meth:`put_back`."""
+        return _look(self._holders)
+
+    def since(self, before: Look) -> Values:
+        """What has changed, as it is now; by name."""
+        return self._values(_differing(before, self._holders) - self._passing)
+
+    def put_back(self, before: Look) -> None:
+        """All values are as they were."""
+        for path in sorted(_differing(before, self._holders)):
+            self._put(path, _of(before, path))
+
+    def _values(self, paths: set[str]) -> Values:
+        """As they are now; one that is away, or too long by now, isn't among them."""
+        found = {}
+        for path in sorted(paths):
+            holder, _, name = path.partition(":")
+            values = self._holders[holder].values()
+            if name in values:
+                found[path] = values[name]
+            elif path not in self._left_out and self._holders[holder].has(name):
+                self._left_out.add(path)
+                print(
+                    f"elasticd: {path.replace(':', '.')} can no longer be stored (it has more than "
+                    f"{MOST_LEAVES} entries, or other things than numbers, strings and arrays): a "
+                    "replacement of this process goes on without it",
+                    file=sys.stderr,
+                )
+        return found
+
+    def _put(self, path: str, value: Any) -> None:
+        holder, _, name = path.partition(":")
+        if value is _ABSENT:
+            self._holders[holder].drop(name)
+        else:
+            self._holders[holder].put(name, _remember(value))
+
+
+def changed_values(
+    before: Mapping[str, Any],
+    arrays: Mapping[str, mx.array],
+    now: Mapping[str, Any],
+    new_arrays: Mapping[str, mx.array],
+) -> tuple[Values, dict[str, mx.array]] | None:
+    """Of values that were captured twice, those that are others ``now``, with their arrays; None if
+    one is gone."""
+    if before.keys() - now.keys():
+        return None
+    values: Values = {}
+    tensors: dict[str, mx.array] = {}
+    for path, value in now.items():
+        own = {n: a for n, a in new_arrays.items() if n.startswith(_below(path))}
+        same = path in before and before[path] == value
+        if not same or not all(n in arrays and same_bits(arrays[n], a) for n, a in own.items()):
+            values[path] = value
+            tensors |= own
+    return values, tensors
+
+
+def _below(path: str) -> str:
+    return f"{ATTRIBUTES}{path}/"
+
+
+def _look(holders: Mapping[str, Holder]) -> Look:
+    return {
+        path: {name: _remember(value) for name, value in holder.values().items()}
+        for path, holder in holders.items()
+    }
+
+
+def _of(look: Look, path: str) -> Any:
+    holder, _, name = path.partition(":")
+    return look.get(holder, {}).get(name, _ABSENT)
+
+
+def _differing(before: Look, holders: Mapping[str, Holder]) -> set[str]:
+    """What holders have otherwise than before, or no longer."""
+    found = set()
+    for path, old in before.items():
+        new = holders[path].values()
+        names = {n for n, value in new.items() if n not in old or not alike(old[n], value)}
+        found |= {f"{path}:{name}" for name in names | (old.keys() - new.keys())}
+    return found
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two plain values are the same, to the bit."""
+    if one is other and not isinstance(one, (dict, list, tuple, np.ndarray, mx.array)):
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, mx.array):
+        mx.eval(one, other)
+        return same_bits(one, other)
+    if isinstance(one, (np.ndarray, np.generic)):
+        same = one.dtype == other.dtype and one.shape == other.shape
+        return bool(same and one.tobytes() == other.tobytes())
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(alike(one[k], other[k]) for k in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(alike, one, other))
+    return bool(one == other or (one != one and other != other))
+
+
+def _remember(value: Any) -> Any:
+    """A copy that a change in place doesn't reach."""
+    if isinstance(value, mx.array):
+        return share(value)
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, dict):
+        return {key: _remember(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_remember, value))
+    return value

@@ -1,0 +1,247 @@
+"""Where modules, optimizers and their schedules keep plain Python values, by name.
+
+A holder is one object with such values. ``model.layers.0:temperature`` is the value ``temperature``
+of the holder ``model.layers.0``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from types import CellType, FunctionType, MethodType
+from typing import Any, Protocol
+
+import mlx.core as mx
+import mlx.optimizers as optim
+import numpy as np
+from mlx.nn.layers.base import Module
+
+MOST_LEAVES = 1000
+"""What has more is too long to travel with every state."""
+_DEEPEST = 4
+_CHANGE_IN_PLACE = (dict, list, tuple, np.ndarray)
+_OF_MODULES = frozenset(("_no_grad", "_training"))
+_OF_OPTIMIZERS = frozenset(("_initialized", "_state", "_schedulers", "filters"))
+
+
+class Holder(Protocol):
+    """One object that holds plain values."""
+
+    def values(self) -> dict[str, Any]:
+        """Those that can be stored, by name."""
+
+    def put(self, name: str, value: Any) -> None:
+        """Set one."""
+
+    def drop(self, name: str) -> None:
+        """Take one away."""
+
+    def has(self, name: str) -> bool:
+        """Whether it is there, even if it can't be stored."""
+
+
+def is_plain(value: Any) -> bool:
+    """Whether it can be stored: numbers, strings, arrays, and short lists and dicts of them."""
+    return _leaves(value) <= MOST_LEAVES
+
+
+def _leaves(value: Any) -> int:
+    if value is None or isinstance(value, (bool, int, float, str, mx.array)):
+        return 1
+    if isinstance(value, (np.ndarray, np.generic)):
+        return int(value.size) if not value.dtype.hasobject else MOST_LEAVES + 1
+    if type(value) not in (dict, list, tuple) or len(value) > MOST_LEAVES:
+        return MOST_LEAVES + 1
+    if isinstance(value, dict):
+        if not all(key is None or isinstance(key, (bool, int, float, str)) for key in value):
+            return MOST_LEAVES + 1
+        value = value.values()
+    count = 1
+    for item in value:
+        count += _leaves(item)
+        if count > MOST_LEAVES:
+            break
+    return count
+
+
+class _OfObject:
+    """The attributes of an object."""
+
+    def __init__(self, thing: Any, hidden: frozenset[str] = frozenset()) -> None:
+        self._thing, self._hidden = thing, hidden
+
+    def values(self) -> dict[str, Any]:
+        found = vars(self._thing).items()
+        return {k: v for k, v in found if k not in self._hidden and is_plain(v)}
+
+    def put(self, name: str, value: Any) -> None:
+        vars(self._thing)[name] = value
+
+    def drop(self, name: str) -> None:
+        vars(self._thing).pop(name, None)
+
+    def has(self, name: str) -> bool:
+        return name in vars(self._thing)
+
+
+class _OfModule:
+    """What a module holds besides arrays and modules."""
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self._seen: tuple[dict[str, Any], int] | None = None
+        self._found: dict[str, Any] = {}
+
+    def values(self) -> dict[str, Any]:
+        here, size = vars(self._module), len(self._module)
+        same = self._seen is not None and size == self._seen[1] and _same(here, self._seen[0])
+        # There are many modules, and they are asked after every step.
+        if not same or any(isinstance(v, _CHANGE_IN_PLACE) for v in self._found.values()):
+            self._seen, self._found = (dict(here), size), self._look()
+        return self._found
+
+    def _look(self) -> dict[str, Any]:
+        attributes = vars(self._module).items()
+        found = {k: v for k, v in attributes if k not in _OF_MODULES and is_plain(v)}
+        # Lists and dicts without an array or a module are no parameters.
+        inner = {k: v for k, v in self._module.items() if _is_bare(v) and is_plain(v)}
+        return found | inner
+
+    def put(self, name: str, value: Any) -> None:
+        setattr(self._module, name, value)
+
+    def drop(self, name: str) -> None:
+        vars(self._module).pop(name, None)
+        self._module.pop(name, None)
+
+    def has(self, name: str) -> bool:
+        return name in vars(self._module) or name in self._module
+
+
+def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    try:
+        return bool(one == other)
+    except ValueError:  # one of two arrays
+        return False
+
+
+def _is_bare(value: Any) -> bool:
+    if isinstance(value, (mx.array, Module)):
+        return False
+    if isinstance(value, dict):
+        return all(_is_bare(item) for item in value.values())
+    return not isinstance(value, (list, tuple)) or all(_is_bare(item) for item in value)
+
+
+class _OfCells:
+    """The variables that a function has from around it."""
+
+    def __init__(self, names: tuple[str, ...], cells: tuple[CellType, ...]) -> None:
+        self._cells = dict(zip(names, cells, strict=True))
+
+    def values(self) -> dict[str, Any]:
+        return {k: v for k, v in self.contents() if is_plain(v)}
+
+    def contents(self) -> Iterator[tuple[str, Any]]:
+        """All of them."""
+        for name, cell in self._cells.items():
+            try:
+                yield name, cell.cell_contents
+            except ValueError:  # not assigned yet
+                continue
+
+    def put(self, name: str, value: Any) -> None:
+        self._cells[name].cell_contents = value
+
+    def drop(self, name: str) -> None:
+        pass
+
+    def has(self, name: str) -> bool:
+        return True
+
+
+class _OfState:
+    """An object that gives and takes its state as a whole."""
+
+    def __init__(self, get: Callable[[], Any], put: Callable[[Any], None]) -> None:
+        self._get, self._put = get, put
+
+    def values(self) -> dict[str, Any]:
+        return {"state": self._get()}
+
+    def put(self, name: str, value: Any) -> None:
+        self._put(value)
+
+    def drop(self, name: str) -> None:
+        pass
+
+    def has(self, name: str) -> bool:
+        return True
+
+
+def holders_of(name: str, thing: Any) -> dict[str, Holder]:
+    """The holders of a module or an optimizer that is called ``name``, by their own names."""
+    found: dict[str, Holder] = {}
+    if isinstance(thing, Module):
+        modules: list[tuple[str, Module]] = thing.named_modules()  # type: ignore[no-untyped-call]
+        for path, module in modules:
+            found[f"{name}.{path}" if path else name] = _OfModule(module)
+    elif isinstance(thing, optim.Optimizer):
+        _of_optimizer(name, thing, found)
+    return found
+
+
+def optimizers_of(name: str, optimizer: Any) -> Iterator[tuple[str, Any]]:
+    """An optimizer, and those that it joins."""
+    yield name, optimizer
+    if isinstance(optimizer, optim.MultiOptimizer):
+        for number, part in enumerate(optimizer.optimizers):
+            yield from optimizers_of(f"{name}.{number}", part)
+
+
+def _of_optimizer(name: str, optimizer: optim.Optimizer, found: dict[str, Holder]) -> None:
+    found[name] = _OfObject(optimizer, _OF_OPTIMIZERS)
+    for key, value in sorted(vars(optimizer).items()):
+        if key == "_schedulers":
+            for of, schedule in sorted(value.items()):
+                _of_schedule(f"{name}.{of}", schedule, found)
+        elif key == "optimizers" and isinstance(optimizer, optim.MultiOptimizer):
+            for number, part in enumerate(value):
+                _of_optimizer(f"{name}.{number}", part, found)
+        elif key not in _OF_OPTIMIZERS:
+            _of_part(f"{name}.{key}", value, found)
+
+
+def _of_part(name: str, value: Any, found: dict[str, Holder]) -> None:
+    """What an optimizer has for an attribute: another one, a generator, or some of them."""
+    if isinstance(value, optim.Optimizer):
+        _of_optimizer(name, value, found)
+        # Its arrays are not among those of the optimizer that holds it.
+        found[f"{name}.arrays"] = _OfState(
+            lambda: value.state, lambda saved: setattr(value, "state", saved)
+        )
+    elif isinstance(value, random.Random):
+        found[name] = _OfState(value.getstate, value.setstate)
+    elif isinstance(value, np.random.Generator):
+        bits = value.bit_generator
+        found[name] = _OfState(lambda: bits.state, lambda saved: setattr(bits, "state", saved))
+    elif isinstance(value, (list, tuple)):
+        for number, item in enumerate(value[:MOST_LEAVES]):
+            _of_part(f"{name}.{number}", item, found)
+
+
+def _of_schedule(name: str, schedule: Any, found: dict[str, Holder], depth: int = 0) -> None:
+    """A function with what it has from around it, or an object that is called."""
+    if isinstance(schedule, MethodType):
+        schedule = schedule.__self__
+    if depth > _DEEPEST or isinstance(schedule, type):
+        return
+    if isinstance(schedule, FunctionType):
+        names, cells = schedule.__code__.co_freevars, schedule.__closure__ or ()
+        found[name] = held = _OfCells(names, cells)
+        for of, value in held.contents():
+            for number, part in enumerate(value if isinstance(value, (list, tuple)) else [value]):
+                if isinstance(part, FunctionType):
+                    _of_schedule(f"{name}.{of}.{number}", part, found, depth + 1)
+    elif hasattr(schedule, "__dict__"):
+        found[name] = _OfObject(schedule)

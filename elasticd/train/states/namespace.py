@@ -1,0 +1,89 @@
+"""``run.state``: what a script keeps from step to step, by attribute."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from elasticd.errors import MismatchError
+from elasticd.train.states.trees import take_apart
+
+Generators = (random.Random, np.random.Generator)
+
+
+class Namespace:
+    """What is assigned here is part of the state: checkpoints hold it, and a replacement is given
+    it. Numbers, strings, arrays, dicts, lists and tuples of them; and random generators.
+
+    Read it through ``run.state``: when another state comes, the attributes are new objects. Names
+    that begin with an underscore aren't stored.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Any] = {}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            object.__setattr__(self, name, value)
+            return
+        if not isinstance(value, Generators):
+            take_apart(value, f"run.state.{name}", {})
+        self._kept[name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_kept"][name]
+        except KeyError:
+            raise AttributeError(
+                f"run.state has no {name!r}; assign it between Run(…) and the loop, where it "
+                "counts at step 0 only"
+            ) from None
+
+    def __delattr__(self, name: str) -> None:
+        if name not in self._kept:
+            raise AttributeError(f"run.state has no {name!r}")
+        del self._kept[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._kept
+
+    def __repr__(self) -> str:
+        return f"run.state({', '.join(sorted(self._kept))})"
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of it, as plain values and arrays."""
+        found: dict[str, Any] = {"values": {}, "generators": {}}
+        for name, value in self._kept.items():
+            if isinstance(value, Generators):
+                found["generators"][name] = _generator_state(value)
+            else:
+                found["values"][name] = value
+        return found
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Have what :meth:`state_dict` told of, and nothing else."""
+        made = {name: _generator(name, state) for name, state in saved["generators"].items()}
+        self._kept = {**saved["values"], **made}
+
+
+def _generator_state(generator: Any) -> Any:
+    if isinstance(generator, random.Random):
+        return {"kind": "python", "state": generator.getstate()}
+    return {"kind": "numpy", "state": generator.bit_generator.state}
+
+
+def _generator(name: str, saved: Mapping[str, Any]) -> Any:
+    if saved["kind"] == "python":
+        made = random.Random()
+        made.setstate(saved["state"])
+        return made
+    state = saved["state"]
+    kind = getattr(np.random, str(state["bit_generator"]), None)
+    if kind is None:
+        raise MismatchError(f"run.state.{name} is a generator that this NumPy doesn't have")
+    generator = np.random.Generator(kind())
+    generator.bit_generator.state = state
+    return generator

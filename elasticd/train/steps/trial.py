@@ -1,0 +1,130 @@
+"""One update before the first step, which is undone: what would it come to, and what does it change
+that can't be kept alike on all ranks?"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.optimizers as optim
+import numpy as np
+
+from elasticd.checkpoints.codec import model_digest
+from elasticd.errors import UsageError
+from elasticd.train.states.attributes import alike
+from elasticd.train.states.holders import MOST_LEAVES, is_plain, optimizers_of
+from elasticd.train.states.state import TrainingState
+from elasticd.train.states.trees import arrays
+from elasticd.train.steps import randomness
+
+
+def trial_update(state: TrainingState, gradients: Any, seed: int) -> str:
+    """The digest of what one update with ``gradients`` makes of the state, which stays as it is;
+    empty while the optimizer isn't known.
+
+    Raises:
+        UsageError: the update changes what can't be stored, or is not the same twice.
+    """
+    if state.optimizer is None:
+        return ""
+    found = _try(state, gradients, seed)
+    if found.changed:
+        _refuse_unlike(found.changed, _try(state, gradients, seed).changed)
+    return found.digest
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The digest of the state behind an update, and what that changed beside arrays."""
+
+    digest: str
+    changed: Mapping[str, Any]
+
+
+def _try(state: TrainingState, gradients: Any, seed: int) -> _Found:
+    assert state.optimizer is not None
+    before, restore, marks = state.attributes.look(), state.copy(), _marks(state.optimizer)
+    randomness.seed_update(seed, 0)
+    state.optimizer.update(state.model, gradients)
+    state.evaluate()
+    changed = {path: _kept(value) for path, value in state.attributes.since(before).items()}
+    held: dict[str, mx.array] = {
+        **{"model/" + path: array for path, array in arrays(state.model.state).items()},
+        **{"optimizer/" + path: array for path, array in arrays(state.optimizer.state).items()},
+        **{"attributes/" + path: _as_array(value) for path, value in changed.items()},
+    }
+    mx.eval(held)
+    digest = model_digest(held)
+    after = _marks(state.optimizer)
+    restore()
+    for name, (value, mark) in marks.items():
+        if name in after and after[name][1] != mark:
+            raise UsageError(
+                f"{name} is a {type(value).__name__} that changes with each update, and it can't "
+                "be stored: keep numbers, arrays, or short lists and dicts of them instead"
+            )
+    return _Found(digest, changed)
+
+
+def _kept(value: Any) -> Any:
+    """A copy, as the same lists are changed again."""
+    if isinstance(value, dict):
+        return {key: _kept(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_kept(item) for item in value]
+    if isinstance(value, mx.array):
+        return mx.array(value)
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def _as_array(value: Any) -> mx.array:
+    return mx.array(np.frombuffer(repr(_text(value)).encode(), np.uint8))
+
+
+def _text(value: Any) -> Any:
+    """Arrays by their bytes."""
+    if isinstance(value, dict):
+        return [(key, _text(item)) for key, item in value.items()]
+    if isinstance(value, (list, tuple)):
+        return [_text(item) for item in value]
+    if isinstance(value, mx.array):
+        return model_digest({"": value})
+    return value.tobytes() if isinstance(value, (np.ndarray, np.generic)) else value
+
+
+def _refuse_unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+    for path in sorted({*one, *other}):
+        if path not in one or path not in other or not alike(one[path], other[path]):
+            raise UsageError(
+                f"{path.replace(':', '.')}: the same update made twice left other values there, so "
+                "ranks would differ. They may come from a clock, or from a generator of their own; "
+                "compute them from what all ranks have alike, such as optimizer.step"
+            )
+
+
+def _marks(optimizer: Any) -> dict[str, tuple[Any, Any]]:
+    """Attributes that can't be stored, with something that shows whether they change."""
+    return {
+        f"{name}.{key}": (value, _mark(value))
+        for name, each in optimizers_of("optimizer", optimizer)
+        for key, value in vars(each).items()
+        if not key.startswith("_")
+        and not is_plain(value)
+        and not callable(value)
+        and not isinstance(value, optim.Optimizer)
+    }
+
+
+def _mark(value: Any) -> Any:
+    if isinstance(value, (set, frozenset)):
+        return frozenset(value) if len(value) <= MOST_LEAVES else len(value)
+    if isinstance(value, dict):
+        items = list(value.values())
+    elif isinstance(value, (list, tuple, deque)):
+        items = list(value)
+    else:
+        items = list(vars(value).values()) if hasattr(value, "__dict__") else []
+    return len(items), [item if isinstance(item, (int, float, str)) else id(item) for item in items]

@@ -1,0 +1,56 @@
+"""Are the samples the same on every rank? One of them is compared now and then.
+
+Each rank fetches its own grains only, so a sample that differs would go unseen: the gradients that
+it leads to are nobody else's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from elasticd.train.steps.data import Source
+from elasticd.train.steps.likeness import sample_digest
+from elasticd.train.steps.randomness import derive
+from elasticd.train.steps.sampling import Batches
+from elasticd.train.steps.seat import Seat
+from elasticd.train.world import TrainerWorld
+
+
+class Witness:
+    """A source that shows the others one sample of its first step, and of each step in which the
+    parameters are compared."""
+
+    def __init__(
+        self, source: Source, seat: Seat, world: Callable[[], TrainerWorld | None]
+    ) -> None:
+        self._source, self._seat, self._world = source, seat, world
+        self._shown = 0
+
+    def samples(self, step: int, grain: int) -> list[Any]:
+        found = self._source.samples(step, grain)
+        world, every = self._world(), self._seat.spec.recovery.verify_every
+        due = every and step != self._shown and (step == 1 or step % every == 0)
+        if due and world is not None and world.size > 1:
+            self._shown = step
+            self._show(world, step)
+        return found
+
+    def _show(self, world: TrainerWorld, step: int) -> None:
+        spec = self._seat.spec
+        size = spec.batch.global_
+        position = (step - 1) * size + derive(spec.train.seed, "witness", step) % size
+        digest = sample_digest(self._source.at(step, position))
+        self._seat.sampled(world, step, position, digest)
+
+    def at(self, step: int, position: int) -> Any:
+        return self._source.at(step, position)
+
+    def cut(self, batches: Batches) -> None:
+        self._source.cut(batches)
+
+    def epoch(self, step: int) -> int:
+        return self._source.epoch(step)
+
+    def describe(self) -> str:
+        return self._source.describe()
