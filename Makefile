@@ -40,7 +40,7 @@ deep: $(INSTALLED) ## the tests that take longer: more nodes, networks, kills
 
 check: $(INSTALLED) ## format, lint, types, import directions and quick tests that start no process
 	@$(MAKE) --no-print-directory --jobs 3 lint linux darwin pyright imports
-	@$(PYTHON) -m pytest -q $(PARALLEL) -m "not process and not deep" $(QUICK_TESTS)
+	@$(PYTHON) -m pytest -q $(PARALLEL) -m "not process and not deep and not slow" $(QUICK_TESTS)
 
 # The parts of make check that read and do not run. What is known of a file is known per platform.
 lint:

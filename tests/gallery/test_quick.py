@@ -10,6 +10,7 @@ import pytest
 from tests.gallery.cards import cards
 from tests.gallery.quick import NOT_HERE, digests
 
+pytestmark = pytest.mark.slow
 CARDS = cards()
 SHOWN = [
     name

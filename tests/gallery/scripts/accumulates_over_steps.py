@@ -1,9 +1,5 @@
 """Gradients are accumulated over four steps by hand, and three of four steps change nothing."""
 
-# /// gallery
-# todo = "issue 15 item 4: step.skip()"
-# ///
-
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim

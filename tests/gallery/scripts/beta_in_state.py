@@ -1,9 +1,5 @@
 """The same figure in run.state, where it survives."""
 
-# /// gallery
-# todo = "issue 15 item 3a: run.state"
-# ///
-
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim

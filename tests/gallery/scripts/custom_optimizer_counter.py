@@ -1,9 +1,5 @@
 """A custom optimizer that counts its steps in a Python attribute."""
 
-# /// gallery
-# todo = "issue 15 item 9: plain attributes of optimizers are neither stored nor restored"
-# ///
-
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim

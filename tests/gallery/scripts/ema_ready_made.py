@@ -1,9 +1,5 @@
 """elasticd.EMA, the ready-made average of the weights, used for validation."""
 
-# /// gallery
-# todo = "issue 15 item 10: elasticd.EMA"
-# ///
-
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim

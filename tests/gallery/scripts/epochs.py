@@ -1,9 +1,5 @@
 """Whoever thinks in epochs: step.epoch tells, and the rate falls after each."""
 
-# /// gallery
-# todo = "issue 15 item 4: step.epoch"
-# ///
-
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
