@@ -1,7 +1,7 @@
 """Early stopping by run.stop, after so many steps without progress on the validation set."""
 
 # /// gallery
-# todo = "issue 15 items 3, 4: run.state, run.stop"
+# todo = "issue 15 item 4: run.stop"
 # ///
 
 import mlx.core as mx
