@@ -221,6 +221,7 @@ def judge(card: Card, alone: Alone, ended: Ended) -> list[str]:
     reason = _one_line(str(status["reason"]))
     left_out = [_one_line(e["reason"]) for e in ended.events if e["kind"] == "node_unfit"]
     said = [_one_line(e["reason"]) for e in ended.events if e["kind"] in TOLD]
+    said += [str(status.get("exact_reason"))]
     match card.expect:
         case "same":
             return list(_differences(alone, ended)) + [f"left out: {r}" for r in left_out]
@@ -248,15 +249,18 @@ def _differences(alone: Alone, ended: Ended) -> list[str]:
     if status["step"] != alone.step:
         wrong.append(f"ends with step {status['step']}, alone with {alone.step}")
     if status["digest"] != alone.digest:
-        exact = "exact" if status["exact"] else "not exact"
-        wrong.append(f"other bits than alone, and is called {exact}")
+        wrong.append(f"other bits than alone, and is called {_exact(status)}")
     elif not status["exact"]:
-        wrong.append("is called not exact")
+        wrong.append(f"is called {_exact(status)}")
     odd = [e for e in ended.events if e["kind"] == "fault_detected" and e["fault"] == "divergence"]
     wrong += [f"divergence: {event['evidence']}" for event in odd[:1]]
     if ended.unverified:
         wrong.append(f"checkpoints: {ended.unverified}")
     return wrong
+
+
+def _exact(status: Mapping[str, Any]) -> str:
+    return "exact" if status["exact"] else f"not exact: {status['exact_reason']}"
 
 
 def _one_line(text: object) -> str:
