@@ -36,7 +36,12 @@ else
 endif
 
 deep: $(INSTALLED) ## the tests that take longer: more nodes, networks, kills
+ifeq ($(PYTEST_ARGS),)
+	@$(PYTHON) -m pytest $(PARALLEL) -m slow
+	@$(PYTHON) -m pytest -m deep
+else
 	@$(PYTHON) -m pytest -m "deep or slow" $(PYTEST_ARGS)
+endif
 
 check: $(INSTALLED) ## format, lint, types, import directions and quick tests that start no process
 	@$(MAKE) --no-print-directory --jobs 3 lint linux darwin pyright imports
