@@ -11,7 +11,7 @@ from mlx.nn.layers.base import Module
 
 from elasticd.errors import UsageError
 from elasticd.train.states.state import model_tree
-from elasticd.train.states.trees import array_slots, check_alike, handle
+from elasticd.train.states.trees import array_slots, check_alike, share
 
 
 class EMA:
@@ -67,7 +67,7 @@ class EMA:
 
     def state_dict(self) -> dict[str, Any]:
         """The averages, by path."""
-        return {path: handle(array) for path, array in self._average.items()}
+        return {path: share(array) for path, array in self._average.items()}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Go on from averages that :meth:`state_dict` gave.
@@ -80,4 +80,4 @@ class EMA:
 
 
 def _wide(array: mx.array) -> mx.array:
-    return array.astype(mx.float32) if array.dtype in (mx.float16, mx.bfloat16) else handle(array)
+    return array.astype(mx.float32) if array.dtype in (mx.float16, mx.bfloat16) else share(array)

@@ -92,6 +92,17 @@ def test_who_missed_a_step_s_end_makes_it_from_the_same_gradient(name: str) -> N
     assert replays > 0, "no rank was ever a step behind"
 
 
+def test_whichever_call_is_a_rank_s_last_no_bit_changes() -> None:
+    """Over one whole step and more."""
+    (alone,) = values(run(SCRIPTS["high"], "a"))
+    for last_call in range(14, 40):
+        cohort = Cohort(spec(), SCRIPTS["high"], random.Random(last_call))
+        cohort.kills = {"a": last_call}
+        results = cohort.run(list("abc"))
+        for name in "bc":
+            assert results[name].value["digest"] == alone["digest"], (last_call, cohort.worlds)
+
+
 @pytest.mark.parametrize("name", ["high", "low"])
 def test_a_grain_that_is_computed_again_has_the_same_bits_and_changes_none(name: str) -> None:
     (alone,) = values(run(SCRIPTS[name], "a"))
