@@ -31,8 +31,10 @@ class EMA:
         """Begin at the model's present parameters.
 
         Raises:
-            UsageError: ``decay`` is not between 0 and 1.
+            UsageError: ``model`` is no module, or ``decay`` is not between 0 and 1.
         """
+        if not isinstance(model, Module):
+            raise UsageError(f"EMA(model=) is a {type(model).__name__}, not an mlx.nn.Module")
         if not 0 <= decay < 1:
             raise UsageError(f"EMA(decay=) must be at least 0 and below 1, not {decay}")
         self.decay = decay
