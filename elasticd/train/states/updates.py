@@ -122,8 +122,12 @@ class Update:
             found |= {_TRACKED + name: array for name, array in self.body.tracked.items()}
         return found
 
-    @cached_property
+    @property
     def bytes(self) -> int:
+        return self._bytes
+
+    @cached_property
+    def _bytes(self) -> int:
         return sum(array.nbytes for array in self.tensors.values())
 
     def follows(self, point: Point) -> bool:
