@@ -76,7 +76,13 @@ def test_deaths_change_no_bit(name: str, seed: int) -> None:
     assert cohort.committed == 4
 
 
-@pytest.mark.parametrize("name", ["high", "low", "noisy", "counting"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "high",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ["low", "noisy", "counting"]),
+    ],
+)
 def test_who_missed_a_step_s_end_makes_it_from_the_same_gradient(name: str) -> None:
     (alone,) = values(run(SCRIPTS[name], "a"))
     replays = 0
