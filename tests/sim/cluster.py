@@ -178,6 +178,17 @@ class Cluster:
         self._count += 1
         heapq.heappush(self._heap, (self.now + seconds, self._count, action))
 
+    def when(self, ready: Callable[[], bool], action: Callable[[], object]) -> None:
+        """Do ``action`` as soon as ``ready()``, looked at every millisecond of simulated time."""
+
+        def look() -> None:
+            if ready():
+                action()
+            else:
+                self.after(0.001, look)
+
+        self.after(0.0, look)
+
     def say(self, who: str, what: object) -> None:
         """A moment for the transcript; ``what`` is put into words when somebody reads it."""
         moment = (self.now, who, what)

@@ -32,7 +32,7 @@ CHILD_KINDS = (
 )
 NODE_KINDS = (
     "node", "processes", "daemon", "daemons", "crash", "power_cut", "stop_node", "stop_daemon",
-    "sleep", "leave", "rolling",
+    "sleep", "leave", "rolling", "world",
 )  # fmt: skip
 LINK_KINDS = ("flap", "partition", "silence", "one_way", "clog", "address")
 DISK_KINDS = ("disk_full", "disk_slow", "rot")
@@ -256,6 +256,31 @@ class Injector:
         for each in self.cluster.hosts.values():
             each.crash()
             self._later(self._chance.uniform(0.5, 6.0), each.start)
+        return True
+
+    def _world(self, host: Host) -> bool:
+        """Power fails on every member of a world, if it can as soon as a newcomer has its state."""
+        worlds = self.cluster.checkers.forms.values()
+        world = max(worlds, key=lambda w: w.generation, default=None)
+        others = [h for h in self.cluster.living() if world and h.name not in world.members]
+        if world is None or not others:
+            return False
+        away = {name: self._chance.choice((0.3, 1.0, 4.0, 15.0)) for name in world.members}
+        boots = {name: self.cluster.hosts[name].boot for name in away}
+
+        def fails() -> None:
+            self.cluster.say("faults", f"power fails on every member of {world.generation}")
+            for name, seconds in away.items():
+                each = self.cluster.hosts[name]
+                if each.boot == boots[name] and not self.stopped:
+                    each.crash()
+                    self._later(seconds, each.start)
+
+        latest = self.cluster.now + self._chance.uniform(0.0, 3.0)
+        self.cluster.when(
+            lambda: self.cluster.now >= latest or any(self._serving(h, Trainer) for h in others),
+            fails,
+        )
         return True
 
     def _leave(self, host: Host) -> bool:

@@ -151,6 +151,11 @@ class Office:
         self.balance.speeds.saw(node, progress.grain_seconds, progress.update_seconds)
         return self.course.saw(node, progress, self.ctx.now)
 
+    def reached(self, node: NodeId) -> int:
+        """The step that a member has come to, as far as it has told."""
+        told = self.course.progress.get(node)
+        return max(self.statuses[node].committed, told.step if told is not None else 0)
+
     def advance(self) -> bool:
         """Go on with the checkpoints; whether another one is the newest now."""
         self.checkpoints.drain(self.wishes.unwanted)

@@ -89,12 +89,15 @@ def _says(us: Listener, trainer: Trainer, word: FromChild) -> None:
             us.answers.on_holds(word)
             us.answer()
         case TrainerPrepared(serial, point, reason, replays):
+            if point is not None and trainer.phase == "ready":
+                trainer.prepare(point)
+                us.reports.report()
             if done := us.answers.prepared(serial, point, reason, replays):
                 us.reports.tell(done)
         case TrainerRefused(reason):
             us.reports.accuse("worker_exit", reason, fatal=reason, kept=us.place is not None)
         case TrainerProbed():
-            trainer.probed(word.digests())
+            trainer.probed(word.result())
             us.reports.report()
         case TrainerWrote():
             us.reports.wrote(shards_for_leader(job, word))

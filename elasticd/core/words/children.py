@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from elasticd.core.words.codec import Words
 from elasticd.core.words.engines import EngineOrder
+from elasticd.core.words.records import ProbeDigests
 from elasticd.types import (
     JobId,
     Lineage,
@@ -64,6 +65,8 @@ class TrainerHere:
     """Of the last freeze or delivery."""
     judged: bool
     released: bool
+    prepared: Point | None = None
+    """The state that it was brought before it was ever in a world."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +190,9 @@ class TrainerProbed:
     state: str
     generation: Tag | None = None
 
-    def digests(self) -> dict[str, Any]:
+    def result(self) -> ProbeDigests:
         """What of it is compared with other members' probes."""
-        names = ("repeats", "gradient", "update", "layout", "state")
-        return {name: getattr(self, name) for name in names}
+        return ProbeDigests(self.repeats, self.gradient, self.update, self.layout, self.state)
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,14 +206,29 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
+class ProbeDigests:
+    """What a fresh process came to, to be compared with the other members' probes: digests of grain
+    0's gradient, of one update, of the layout, and the stamp of the state it began with."""
+
+    repeats: bool
+    """It came to the same bits twice."""
+    gradient: str
+    update: str
+    layout: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
 class TrainerStatus:
     """A trainer as its daemon sees it."""
 
     phase: TrainerPhase
     pid: int
     fingerprint: dict[str, str]
-    probe: dict[str, Any] | None
+    probe: ProbeDigests | None
     judged: bool
+    prepared: Point | None = None
+    """The state that it was brought to enter a world with; none once it has been in one."""
 
 
 @dataclass(frozen=True, slots=True)

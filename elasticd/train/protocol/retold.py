@@ -11,7 +11,7 @@ from collections import deque
 from typing import assert_never
 
 from elasticd.core.words import children as w
-from elasticd.types import Lineage, Stamp, Tag
+from elasticd.types import Lineage, Point, Stamp, Tag
 
 _KEPT_REPORTS = 4
 """What became of the shards of this many states is told again; older ones are of no use any
@@ -31,6 +31,7 @@ class Retold:
         self._probe: w.TrainerProbed | None = None
         self._finished: w.TrainerFinished | None = None
         self._digest: w.TrainerDigest | None = None
+        self._prepared: Point | None = None
         self._shards: deque[w.TrainerWrote] = deque(maxlen=_KEPT_REPORTS)
         self._skipped: deque[w.TrainerSkipped] = deque(maxlen=_KEPT_REPORTS)
 
@@ -60,7 +61,9 @@ class Retold:
             case w.TrainerNotFinite(policy=policy):
                 if policy == "restore":
                     self._gone = word
-            case w.TrainerLends() | w.TrainerPrepared():
+            case w.TrainerPrepared(point=point):
+                self._prepared = point or self._prepared
+            case w.TrainerLends():
                 pass  # the view that follows the daemon's return begins growth again
             case w.TrainerSpoilt() | w.TrainerUnloaded():
                 pass  # said while a world forms, which ends with that view
@@ -76,7 +79,7 @@ class Retold:
     def given(self, generation: Tag, holds_state: bool) -> None:
         """The daemon gave us a world, for which the state is in place or will be brought."""
         self._given, self._used = generation, True
-        self._gone = self._finished = None
+        self._gone = self._finished = self._prepared = None
         self._skipped.clear()  # nobody waits for shards of an older world
         if holds_state:
             self._entered = generation
@@ -108,6 +111,7 @@ class Retold:
             serial=self._serial,
             judged=self._judged,
             released=self._released,
+            prepared=self._prepared,
         )
         repeated = (
             progress,
