@@ -132,7 +132,7 @@ def test_the_queue_goes_by_priority_and_then_by_number() -> None:
             assert record is not None
             spec = record.spec | {"job": record.spec["job"] | {"priority": priority}}
             job = JobId(f"job{number}-{number}-abcd")
-            cluster.specs[job] = cluster.specs[JOB]
+            cluster.specs[job], cluster.shapes[job] = cluster.specs[JOB], cluster.shapes[JOB]
             made = replace(record, id=job, number=number, spec=spec, state="queued", turn=0)
             host.post(e.Submit(100 + number, made))
         order.extend(

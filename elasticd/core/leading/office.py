@@ -98,14 +98,20 @@ class Office:
         return self.checkpoints.newest
 
     @property
+    def last_step(self) -> int:
+        """With which the job ends, as far as is known."""
+        steps = self.spec.train.steps
+        return steps if self.world is None else self.world.ends_at(steps)
+
+    @property
     def stored_last(self) -> bool:
         """Whether the last step's checkpoint is consistent."""
-        return self.newest is not None and self.newest.step == self.spec.train.steps
+        return self.newest is not None and self.newest.step == self.last_step
 
     @property
     def all_committed(self) -> bool:
         """Whether no step is left to do."""
-        return self.course.committed >= self.spec.train.steps
+        return self.course.committed >= self.last_step
 
     @property
     def least(self) -> int:

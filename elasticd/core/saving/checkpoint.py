@@ -211,8 +211,10 @@ class Checkpoint:
             for named, held in rows
         )
 
-    def made(self, job: JobId, spec: JobSpec, parent: Point | None, wall: float) -> Manifest:
-        """The manifest of what is known now."""
+    def made(
+        self, job: JobId, spec: JobSpec, parent: Point | None, wall: float, last: bool
+    ) -> Manifest:
+        """The manifest of what is known now; ``last``: the script stops there."""
         key = self.key
         return Manifest(
             job=job,
@@ -229,4 +231,5 @@ class Checkpoint:
             digest=self.said.digest,
             created_seconds=wall,
             metric=self.said.measured.metric,
+            last=last,
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from elasticd.core.context import Context
 from elasticd.core.taking_part.adoption import AdoptedTrainer
 from elasticd.core.words.effects import ChildExited, KillChild
-from elasticd.core.words.records import ProbeDigests, TrainerStatus
+from elasticd.core.words.records import ProbeDigests, StopAsked, TrainerStatus
 from elasticd.recovery import signatures
 from elasticd.types import Confidence, Point, Sign, Tag, TrainerPhase
 
@@ -22,6 +22,10 @@ class Trainer:
     judged: bool = False
     prepared: Point | None = None
     """The state that it was brought to enter a world with."""
+    stop: StopAsked | None = None
+    """What its script has asked for in its world."""
+    came: bool = False
+    """Its thread has taken up its world, or waited for one: it is not in the script's own code."""
     entered: Tag | None = None
     """The newest world in which it has had the right state."""
     hung: str = ""
@@ -50,9 +54,14 @@ class Trainer:
 
     def enter(self) -> None:
         """It is given a world, whose verdict is on what is computed there."""
-        self.phase, self.prepared = "active", None
+        self.came = self.phase == "ready"
+        self.phase, self.prepared, self.stop = "active", None, None
         if not self.judged:
             self.probe = None
+
+    def comes(self) -> None:
+        """Its thread has taken up its world."""
+        self.came = True
 
     def has_state(self, generation: Tag) -> None:
         """It holds the right state in this world."""
@@ -66,6 +75,10 @@ class Trainer:
     def judge(self) -> None:
         """It is told the verdict."""
         self.judged = True
+
+    def stops(self, asked: StopAsked) -> None:
+        """Its script wants to go no further."""
+        self.stop = asked
 
     def finish(self) -> None:
         """Its last step is committed."""
@@ -90,8 +103,9 @@ class Trainer:
 
     def status(self) -> TrainerStatus:
         return TrainerStatus(
-            self.phase, self.pid, self.fingerprint, self.probe, self.judged, self.prepared
-        )
+            self.phase, self.pid, self.fingerprint, self.probe, self.judged, self.prepared,
+            self.stop, self.came,
+        )  # fmt: skip
 
 
 def kill_hung(ctx: Context, trainer: Trainer, why: str, seconds: float) -> None:

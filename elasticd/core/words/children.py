@@ -84,6 +84,14 @@ class TrainerHolds:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainerCame:
+    """The training thread has taken up this world: what it was about before is over."""
+
+    kind: ClassVar = "came"
+    generation: Tag
+
+
+@dataclass(frozen=True, slots=True)
 class TrainerLoaded:
     """The state that :class:`LoadState` brought is in place."""
 
@@ -193,6 +201,16 @@ class TrainerProbed:
     def result(self) -> ProbeDigests:
         """What of it is compared with other members' probes."""
         return ProbeDigests(self.repeats, self.gradient, self.update, self.layout, self.state)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerStops:
+    """The script wants the committed ``step`` to be the last; it waits for another world."""
+
+    kind: ClassVar = "stops"
+    generation: Tag
+    step: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +334,7 @@ FromTrainer = (
     | TrainerAtRun
     | TrainerHere
     | TrainerHolds
+    | TrainerCame
     | TrainerLoaded
     | TrainerLends
     | TrainerPrepared
@@ -326,6 +345,7 @@ FromTrainer = (
     | TrainerNotExported
     | TrainerProgress
     | TrainerProbed
+    | TrainerStops
     | TrainerLostReducer
     | TrainerOutOfMemory
     | TrainerNotFinite
@@ -338,11 +358,13 @@ FromTrainer = (
 )
 
 OfWorld = (
-    TrainerLoaded
+    TrainerCame
+    | TrainerLoaded
     | TrainerLends
     | TrainerSpoilt
     | TrainerUnloaded
     | TrainerProgress
+    | TrainerStops
     | TrainerLostReducer
     | TrainerOutOfMemory
     | TrainerNotFinite
@@ -453,6 +475,8 @@ class GiveWorld:
     micro: int = 0
     """Samples in a grain; 0: as job.toml says."""
     relief: int = 0
+    last: int = -1
+    """The last step; -1: as job.toml says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,11 +181,17 @@ class World:
     """How often nodes were the odd one out in this job; twice is once too often."""
     writers: tuple[tuple[int, ...], ...] = ()
     """Per shard the ranks that write it, where failure domains decide; empty: as usual."""
+    last: int = -1
+    """The last step, where the script has asked to stop; -1: the job's."""
 
     @property
     def shards(self) -> int:
         """Into how many shards a checkpoint is cut."""
         return self.count or len(self.members)
+
+    def ends_at(self, steps: int) -> int:
+        """The last step, in a job of so many."""
+        return steps if self.last < 0 else self.last
 
     @property
     def goes_back(self) -> bool:
@@ -219,6 +225,14 @@ class ProbeDigests:
 
 
 @dataclass(frozen=True, slots=True)
+class StopAsked:
+    """A script wants ``step`` to be the last."""
+
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class TrainerStatus:
     """A trainer as its daemon sees it."""
 
@@ -229,6 +243,10 @@ class TrainerStatus:
     judged: bool
     prepared: Point | None = None
     """The state that it was brought to enter a world with; none once it has been in one."""
+    stop: StopAsked | None = None
+    """What its script has asked for in its world."""
+    came: bool = False
+    """Its thread has taken up its world, or waited for one."""
 
 
 @dataclass(frozen=True, slots=True)

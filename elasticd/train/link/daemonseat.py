@@ -199,6 +199,13 @@ class DaemonSeat:
                 self.driver.set_phase("paused")
                 self.driver.wait(lambda: not protocol.is_halted(point.step))
 
+    def stop(self, point: Point, reason: str) -> None:
+        self.phase("idle")
+        with self.driver.turn() as protocol:
+            protocol.stop(point, reason)
+        with self.driver.turn() as protocol:
+            self.driver.wait(lambda: protocol.world is None)
+
     def agree(self, result: ProbeResult) -> None:
         told = w.TrainerProbed(
             result.repeats, result.gradient, result.update, result.layout, result.state

@@ -29,6 +29,8 @@ class Retold:
         self._given: Tag | None = None
         self._gone: w.FromTrainer | None = None
         self._probe: w.TrainerProbed | None = None
+        self._came: w.TrainerCame | None = None
+        self._stops: w.TrainerStops | None = None
         self._finished: w.TrainerFinished | None = None
         self._digest: w.TrainerDigest | None = None
         self._prepared: Point | None = None
@@ -42,10 +44,14 @@ class Retold:
                 self._waiting = True
             case w.TrainerAtRun(fingerprint):
                 self._fingerprint = fingerprint
+            case w.TrainerCame():
+                self._came = word
             case w.TrainerLoaded():
                 self._entered = self._given
             case w.TrainerProbed():
                 self._probe, self._judged = word, False
+            case w.TrainerStops():
+                self._stops = word
             case w.TrainerFinished():
                 self._finished = word
             case w.TrainerDigest():
@@ -79,14 +85,14 @@ class Retold:
     def given(self, generation: Tag, holds_state: bool) -> None:
         """The daemon gave us a world, for which the state is in place or will be brought."""
         self._given, self._used = generation, True
-        self._gone = self._finished = self._prepared = None
+        self._came = self._gone = self._stops = self._finished = self._prepared = None
         self._skipped.clear()  # nobody waits for shards of an older world
         if holds_state:
             self._entered = generation
 
     def frozen(self) -> None:
         """The daemon made us leave our world."""
-        self._given = self._gone = self._finished = None
+        self._given = self._came = self._gone = self._stops = self._finished = None
 
     def asked(self, serial: int) -> None:
         """The daemon has given an order with this number; it shall not be given again."""
@@ -114,11 +120,13 @@ class Retold:
             prepared=self._prepared,
         )
         repeated = (
+            self._came,
             progress,
             self._probe,
             *self._skipped,
             *self._shards,
             self._digest,
+            self._stops,
             self._finished,
             self._gone,
         )

@@ -243,6 +243,7 @@ class TrainerProtocol(Generic[S, U]):
             return self.arrivals.take_delivery()
         self._visit, self.halting = Visit(taken[0]), HaltOrder()
         self._short = taken[0].relief > 0
+        self.say(w.TrainerCame(taken[0].generation))
         return taken
 
     def state_came(self, generation: Tag) -> bool:
@@ -391,6 +392,10 @@ class TrainerProtocol(Generic[S, U]):
     def is_judged(self) -> bool:
         """Whether there is an end to the wait for the verdict."""
         return self._visit is None or self._visit.judged
+
+    def stop(self, point: Point, reason: str) -> None:
+        """The script wants the committed ``point`` to be the last; or GenerationLost."""
+        self.say(w.TrainerStops(self.current().generation, point.step, reason))
 
     def finish(self, point: Point) -> None:
         """The last step is committed."""

@@ -6,6 +6,7 @@ then enters the next world and computes what that one lacks.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -56,6 +57,12 @@ class StepRunner:
         """What the body under way makes of the state is nobody's."""
         self._aside: TrainerWorld | Delivery | None = None
         """What ended the last body, to be entered before anything else."""
+        self._wish = ""
+        """Why the body under way wants its step to be the last."""
+        self._stop: tuple[int, str] | None = None
+        """After which step the script wants to go no further, and why."""
+        self._left = False
+        """What the script does now is no part of the state."""
         self._missed: Update | None = None
         """The step under way was reduced by the others, who have applied this."""
 
@@ -83,7 +90,10 @@ class StepRunner:
     @property
     def finished(self) -> bool:
         """Whether the last step is applied."""
-        return self.point.step >= self.steps
+        return self.world is not None and self._is_over(self.world)
+
+    def _is_over(self, world: TrainerWorld) -> bool:
+        return self.point.step >= world.ends_at(self.steps)
 
     # Worlds.
 
@@ -122,12 +132,12 @@ class StepRunner:
                 return "over"
             if not isinstance(arrival, Delivery):
                 try:
-                    if arrival.state == "keep":
+                    if arrival.state == "keep" and not self._is_over(arrival):
                         self._entrance.settle(arrival)
                         self.seat.barrier(self.point)
                         self._checkpoint_if_due()
                         return "again"
-                    self._missed = self._entrance.missed(arrival)
+                    self._missed = self._entrance.missed(arrival)  # nothing where it is over
                 except GenerationLost:
                     continue
                 if self._missed is not None:
@@ -308,23 +318,66 @@ class StepRunner:
     def turn(self) -> bool:
         """From one body of the loop to the next, or to the first: the state is what the script's
         own code has left. False if the job was released meanwhile."""
-        if self._void or (not self._looping and self._standing.set_up):
+        if self._void or self._left or (not self._looping and self._standing.set_up):
             # That code ran on a state which isn't, or isn't any longer, the job's.
             self._grains.put_back()
             self._standing.restore()
         else:
             self._standing.set_up = True
             self._standing.publish()
-        self._looping = True
-        self._void = False
-        if self._owes_checkpoint:
-            self._checkpoint_if_due()
-        if (self._aside is not None or not self._in_world()) and not self.enter():
-            return False
+        if self._wish and not self._void:
+            self._stop = self.point.step, self._wish
+        self._looping, self._void, self._wish = True, False, ""
+        while True:
+            if self._owes_checkpoint:
+                self._checkpoint_if_due()
+            if (self._aside is not None or not self._in_world()) and not self.enter():
+                return False
+            if self._stop is None or not self._asks():
+                break
+            with contextlib.suppress(GenerationLost):
+                self.seat.stop(self.point, self._stop[1])
+        self._stop = None
         randomness.seed_top(self.seed, self.step)
         return True
 
+    # The end.
+
+    def stop(self, reason: str) -> None:
+        """The step whose body is under way is to be the last."""
+        self._wish = self._wish or reason
+
+    def leave(self, applied: bool) -> None:
+        """The script has left its loop, in a body that had ``applied`` its step."""
+        if applied and not self._void:
+            self._standing.publish()
+        self._left = True
+
+    def conclude(self) -> None:
+        """The script has ended. If it has left its loop, all ranks have to, at the same step."""
+        while self._left:
+            self.stop("the script has left its loop")
+            if not self.turn():
+                return
+            if self.finished:
+                if self.finish():
+                    return
+            elif self.world is not None and self.world.last >= 0:
+                self.seat.refuse(
+                    f"rank {self.world.rank} has left its loop after step {self.point.step}, others"
+                    " have not: leave it on all ranks alike, or call run.stop()"
+                )
+                return
+
+    def _asks(self) -> bool:
+        """Whether the script wants to go no further, and nobody has said yet where that is."""
+        world = self.world
+        undecided = world is not None and world.last < 0 and not self.finished
+        return undecided and self._stop is not None and self._stop[0] == self.point.step
+
     def _checkpoint_if_due(self) -> None:
+        if self._asks():
+            return  # It is not consistent before all know whether it is the last.
         self._owes_checkpoint = False
         world, snapshot = self.world, self._standing.snapshot
         if world is None or snapshot is None:

@@ -285,6 +285,49 @@ class HeatsLate(Heats):
         return {"ends": self.ends(), "losses": {}, "checkpoints": seat.checkpoints}
 
 
+class Stops(Script):
+    high = True
+
+    def above(self, run: elasticd.Run) -> None:
+        self.ours = run
+
+    def bottom(self, step: elasticd.Step) -> None:
+        self.optimizer.learning_rate = 1e-2 / step.number
+        if step.number == 4:
+            self.ours.stop("enough")
+
+
+class StopsAbove(Stops):
+    """In the body of the step that is to be the last, before it is made."""
+
+    high = False
+
+    def top(self, step: elasticd.Step) -> None:
+        if step.number == 4:
+            self.ours.stop("enough")
+
+    def bottom(self, step: elasticd.Step) -> None:
+        """It is said."""
+
+
+class Leaves(Stops):
+    """And changes the model behind the loop, which is nobody's state."""
+
+    def run(self, seat: Any) -> dict[str, Any]:
+        run = elasticd.Run(
+            model=self.model, optimizer=self.optimizer, loss=self.loss, data=self.data()
+        )
+        losses = {}
+        for step in run:
+            losses[step.number] = step.loss
+            self.optimizer.learning_rate = 1e-2 / step.number
+            if step.number == 4:
+                break
+        self.model.update(tree_map(lambda p: p * 2, self.model.parameters()))
+        run._runner.conclude()
+        return {"ends": self.ends(), "losses": losses, "checkpoints": seat.checkpoints}
+
+
 class NamesItsOptimizerLate(DecaysBelow):
     high = False
 
@@ -316,6 +359,9 @@ SCRIPTS: list[type[Script]] = [
     Warms,
     Draws,
     NamesItsOptimizerLate,
+    Stops,
+    StopsAbove,
+    Leaves,
     Heats,
     HeatsLate,
 ]
