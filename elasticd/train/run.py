@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -98,7 +99,7 @@ class Run:
             source.prove_fresh()
             if source.has_state:
                 self._state.track(STREAM, _StreamState(source, self._runner))
-        HOST.at_end(self._runner.conclude)
+        HOST.at_end(partial(self._runner.ending.conclude, self._runner))
         self._looping = False
         self._loss_and_grad = value_and_grad(model, loss) if loss is not None else None
         if loss is not None:
@@ -193,7 +194,7 @@ class Run:
         Call it on every rank alike. A rank that alone calls it, by its clock for example, ends the
         job one step later. To leave the loop with ``break``, on all ranks, means the same.
         """
-        self._runner.stop(reason or "run.stop()")
+        self._runner.ending.want(reason or "run.stop()")
 
     def evaluate(self, fn: Callable[..., T]) -> T:
         """Call ``fn()``, or ``fn(model)`` if it takes an argument, with the model in evaluation

@@ -32,7 +32,7 @@ MAX_RECOVERIES = 15
 RETURN_SECONDS = 10.0
 FREE = 1_000_000
 """A step that no script gets to."""
-TOLD = ("node_unfit", "job_failed", "job_finished", "warning")
+TOLD = ("node_unfit", "job_failed", "job_finished", "job_stops", "warning")
 """Events in which a user is told of a habit that can't hold."""
 _SHOWN_LINES = 6
 ROOM = 5

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from .cluster import JobShape, Setup, Weather
-from .faults import KINDS
+from .strikes import KINDS
 
 _WEATHERS = (
     Weather(),

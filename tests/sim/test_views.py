@@ -11,7 +11,7 @@ from elasticd.core.words import effects as e
 from elasticd.types import NodeId
 
 from .cluster import Cluster, JobShape, Setup
-from .faults import LINK_KINDS, NODE_KINDS, Injector
+from .faults import Injector
 from .run import Result, simulate
 from .scripts import (
     at_step,
@@ -22,6 +22,7 @@ from .scripts import (
     stop_the_only_member,
 )
 from .seeds import setup_of
+from .strikes import LINK_KINDS, NODE_KINDS
 from .test_sim import job_events, passes, recovery_seconds
 
 VIEW_KINDS = (*NODE_KINDS, *LINK_KINDS)

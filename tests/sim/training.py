@@ -11,6 +11,7 @@ from elasticd.core.words.children import (
     TrainerAtRun,
     TrainerDigest,
     TrainerProbed,
+    TrainerStops,
     TrainerWaiting,
 )
 from elasticd.core.words.records import World
@@ -444,7 +445,8 @@ class Training:
         self._phase("idle")
         if self.protocol.world is not None:
             with self.trainer.turn() as protocol:
-                protocol.stop(self._point, "the script asked")
+                generation = protocol.current().generation
+                protocol.say(TrainerStops(generation, self._point.step, "the script asked"))
             yield Until(lambda: self.protocol.world is None)
 
     def _barrier(self) -> Waits:

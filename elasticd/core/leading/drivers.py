@@ -116,9 +116,12 @@ class Drivers:
                 record, state=state, reason=reason or None, step=driver.committed, digest=digest
             )
         )
-        generation = driver.world.generation.counter if driver.world is not None else None
+        world = driver.world
+        generation = world.generation.counter if world is not None else None
         if state == "finished":
             text = f"all {driver.committed} steps are done"
+            if world is not None and world.last >= 0:
+                text = f"it is done with step {driver.committed}, as its script asked"
             self.ctx.emit(
                 "job_finished", text, job, generation, steps=driver.committed, digest=digest
             )

@@ -20,7 +20,7 @@ from elasticd.types import NodeId, Point, Rung
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class LastStep:
     """Which step is the last, and why."""
 
     last: int
@@ -29,7 +29,7 @@ class Ending:
 
 def ending(
     world: World, asked: Mapping[NodeId, StopAsked], progress: Mapping[NodeId, Progress]
-) -> Ending | None:
+) -> LastStep | None:
     """What follows from who has asked in ``world``, and from how far the others are; nothing as
     long as they may still ask."""
     if world.last >= 0 or not asked:
@@ -39,10 +39,10 @@ def ending(
     others = [n for n in world.members if n not in who and not _came_with(world, n, step)]
     reason = asked[who[0]].reason or "the script asked for it"
     if not others:
-        return Ending(step, reason)
+        return LastStep(step, reason)
     if any(n in progress and _has_not_asked(progress[n], step) for n in others):
         text = f"{', '.join(who)} asked after step {step}, {', '.join(others)} did not"
-        return Ending(step + 1, f"{reason} ({text})")
+        return LastStep(step + 1, f"{reason} ({text})")
     return None
 
 

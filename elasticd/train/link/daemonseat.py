@@ -202,7 +202,7 @@ class DaemonSeat:
     def stop(self, point: Point, reason: str) -> None:
         self.phase("idle")
         with self.driver.turn() as protocol:
-            protocol.stop(point, reason)
+            protocol.say(w.TrainerStops(protocol.current().generation, point.step, reason))
         with self.driver.turn() as protocol:
             self.driver.wait(lambda: protocol.world is None)
 

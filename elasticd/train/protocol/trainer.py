@@ -119,8 +119,7 @@ class TrainerProtocol(Generic[S, U]):
         self._visit: Visit | None = None
         self._voice = Voice()
         self._sharing: Sharing[S, U] = Sharing(self._voice, self.held)
-        self._frozen = 0
-        self._short = False
+        self._frozen, self._short = 0, False
 
     def effects(self) -> list[Effect]:
         """What is to be done since the last call."""
@@ -236,14 +235,14 @@ class TrainerProtocol(Generic[S, U]):
         return self.arrivals.waiting or self.released
 
     def take(self) -> tuple[TrainerWorld | w.TakeState, Cargo] | None:
-        """What to go to next, with its cargo: a world, which is entered, or a state to be taken
-        before there is one. None: the job was released."""
+        """What comes next, with its cargo: a world, which is entered, or a state to be taken before
+        there is one. None: the job was released."""
         taken = self.arrivals.take_world()
         if taken is None:
             return self.arrivals.take_delivery()
-        self._visit, self.halting = Visit(taken[0]), HaltOrder()
-        self._short = taken[0].relief > 0
-        self.say(w.TrainerCame(taken[0].generation))
+        world, _ = taken
+        self._visit, self.halting, self._short = Visit(world), HaltOrder(), world.relief > 0
+        self.say(w.TrainerCame(world.generation))
         return taken
 
     def state_came(self, generation: Tag) -> bool:
@@ -392,10 +391,6 @@ class TrainerProtocol(Generic[S, U]):
     def is_judged(self) -> bool:
         """Whether there is an end to the wait for the verdict."""
         return self._visit is None or self._visit.judged
-
-    def stop(self, point: Point, reason: str) -> None:
-        """The script wants the committed ``point`` to be the last; or GenerationLost."""
-        self.say(w.TrainerStops(self.current().generation, point.step, reason))
 
     def finish(self, point: Point) -> None:
         """The last step is committed."""

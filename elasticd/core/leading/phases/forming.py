@@ -131,11 +131,14 @@ class Forming:
         return self.world.sources[self.world.members.index(node)] not in ("keep", "init")
 
     def _is_away(self, node: NodeId) -> bool:
-        """Whether its trainer is to load a state, and is in the script's own code yet."""
-        status = self.office.statuses.get(node)
-        if not self._loads(node) or status is None or status.trainer is None:
+        """Whether its trainer is to load a state, and may be in the script's own code yet."""
+        office = self.office
+        if not self._loads(node) or node in office.course.progress:
             return False
-        return self.office.roster.is_here(node, self.world) and not status.trainer.came
+        status = office.statuses.get(node)
+        known = status is not None and office.roster.is_here(node, self.world)
+        trainer = status.trainer if status is not None and known else None
+        return trainer is None or not trainer.came
 
     def _limit(self, node: NodeId) -> float:
         """How many seconds a member may take. States are loaded, perhaps, from peers or disks."""
