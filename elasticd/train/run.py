@@ -33,6 +33,7 @@ from elasticd.train.steps.witness import Witness
 from elasticd.train.world import TrainerWorld
 
 T = TypeVar("T")
+_REASON_LETTERS = 400
 
 
 class Run:
@@ -193,8 +194,13 @@ class Run:
 
         Call it on every rank alike. A rank that alone calls it, by its clock for example, ends the
         job one step later. To leave the loop with ``break``, on all ranks, means the same.
+
+        Raises:
+            UsageError: the reason is no text.
         """
-        self._runner.ending.want(reason or "run.stop()")
+        if not isinstance(reason, str):
+            raise UsageError(f"run.stop() takes a reason in words, not {type(reason).__name__}")
+        self._runner.ending.want(reason[:_REASON_LETTERS] or "run.stop()")
 
     def evaluate(self, fn: Callable[..., T]) -> T:
         """Call ``fn()``, or ``fn(model)`` if it takes an argument, with the model in evaluation

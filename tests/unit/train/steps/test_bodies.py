@@ -412,3 +412,32 @@ def test_deaths_change_nothing(kind: type[Script], seed: int) -> None:
         assert value["ends"] == alone["ends"], cohort.worlds
         assert value["losses"].items() <= alone["losses"].items(), cohort.worlds
         assert set(value["checkpoints"]) <= set(alone["checkpoints"]), cohort.worlds
+
+
+def test_a_rank_that_alone_asks_to_stop_ends_the_job_one_step_later() -> None:
+    def script(seat: Any) -> list[int]:
+        ours = Script()
+        run = elasticd.Run(
+            model=ours.model, optimizer=ours.optimizer, loss=ours.loss, data=ours.data()
+        )
+        made = []
+        for step in run:
+            made.append(step.number)
+            if seat.name == "b" and step.number == 3:
+                run.stop("time is up")
+        return made
+
+    results = Cohort(spec(train__steps=STEPS), script, random.Random(0)).run(list("abc"))
+    assert [result.value for result in results.values()] == [[1, 2, 3, 4]] * 3
+
+
+def test_a_reason_to_stop_is_text() -> None:
+    def script(seat: Any) -> None:
+        ours = Script()
+        run: Any = elasticd.Run(
+            model=ours.model, optimizer=ours.optimizer, loss=ours.loss, data=ours.data()
+        )
+        run.stop(3)
+
+    error = Cohort(spec(), script, random.Random(0)).run(["a"])["a"].error
+    assert str(error) == "run.stop() takes a reason in words, not int"
