@@ -245,8 +245,8 @@ class TrainerStatus:
     """The state that it was brought to enter a world with; none once it has been in one."""
     stop: StopAsked | None = None
     """What its script has asked for in its world."""
-    came: bool = False
-    """Its thread has taken up its world, or waited for one."""
+    came: bool = True
+    """Its thread has taken up its world, or waited for one. A daemon of before doesn't say."""
 
 
 @dataclass(frozen=True, slots=True)
