@@ -296,7 +296,7 @@ class Training:
 
     def _publish(self, *, loaded: bool = False) -> None:
         with self.trainer.turn() as protocol:
-            protocol.replays(self._attached or not self.cluster.setup.script_state)
+            protocol.held.may_replay(self._attached or not self.cluster.setup.script_state)
             protocol.hold(State(self._point), loaded=loaded)
 
     # --- steps ------------------------------------------------------------------------------------
@@ -329,6 +329,7 @@ class Training:
         if self.protocol.is_halted(step):
             self._phase("paused")
             yield Until(lambda: not self.protocol.is_halted(step))
+        self.protocol.halting.begins(step + 1)
 
     def _compute(self, number: int) -> Waits:
         self._phase("compute")

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from elasticd.checkpoints.manifest import Manifest
-from elasticd.core.leading.halting import HALTED, goes_beyond
+from elasticd.core.leading.halting import HALTED
 from elasticd.core.words.records import GOING_BACK, StopAsked, World
 from elasticd.core.words.worlds import Progress
 from elasticd.types import NodeId, Point, Rung
@@ -48,14 +48,14 @@ def ending(
 
 def _has_not_asked(progress: Progress, step: int) -> bool:
     """Whether it is past the end of that step's body."""
-    halted = progress.phase == HALTED and progress.step == step
-    return halted or goes_beyond(progress, step)
+    if progress.step != step:
+        return progress.step > step
+    return progress.begun or progress.phase == HALTED
 
 
 def _came_with(world: World, node: NodeId, step: int) -> bool:
     """Whether a member was given the state of ``step``: it never ran that step's body."""
-    source = world.sources[world.members.index(node)]
-    return world.step == step and source not in ("keep", "init")
+    return world.step == step and node in world.given
 
 
 def last_kept(before: World | None, point: Point, rung: Rung, manifest: Manifest | None) -> int:

@@ -81,6 +81,8 @@ class TrainerHolds:
     """From these states on it has every update up to ``point``."""
     replays: bool = False
     """It can apply updates that others have made."""
+    given: bool = False
+    """The state came from elsewhere: its step's body never ran here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,8 @@ class TrainerProgress:
     grain_seconds: float = 0.0
     """What a grain, and an update, took lately; 0: there was none."""
     update_seconds: float = 0.0
+    begun: bool = False
+    """It computes the step after ``step``, in this world."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,6 +183,8 @@ class World:
     """Per shard the ranks that write it, where failure domains decide; empty: as usual."""
     last: int = -1
     """The last step, where the script has asked to stop; -1: the job's."""
+    given: tuple[NodeId, ...] = ()
+    """Members that never ran the body of ``step``: they were given its state."""
 
     @property
     def shards(self) -> int:

@@ -32,7 +32,19 @@ ASKED = StopAsked(7, "enough")
 def after(world: World, asking: tuple[NodeId, ...], **at: tuple[int, WorkPhase]) -> int | None:
     """The last step, if these ask, and these are in that phase behind that committed step."""
     progress = {
-        NodeId(n): Progress(JOB, world.generation, step, STAMP, step, 0.5, phase, 1.0, 0, {})
+        NodeId(n): Progress(
+            JOB,
+            world.generation,
+            step,
+            STAMP,
+            step,
+            0.5,
+            phase,
+            1.0,
+            0,
+            {},
+            begun=phase in ("compute", "reduce"),
+        )
         for n, (step, phase) in at.items()
     }
     found = ending(world, dict.fromkeys(asking, ASKED), progress)
@@ -57,7 +69,7 @@ def test_who_has_gone_on_did_not_ask(phase: WorkPhase) -> None:
 
 
 def test_who_was_given_the_state_is_not_asked() -> None:
-    world = replace(world_of(A, B, C, step=7), sources=("keep", "keep", "peer:a"))
+    world = replace(world_of(A, B, C, step=7), given=(C,))
     assert after(world, (A, B), c=(7, "compute")) == 7
     # In a world that began earlier it has run that step's body.
     assert after(replace(world, step=6), (A, B), c=(7, "compute")) == 8

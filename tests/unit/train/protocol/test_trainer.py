@@ -298,7 +298,7 @@ def test_a_state_that_was_delivered_is_told_of_with_what_it_can_apply() -> None:
     protocol.take()
     protocol.begin_preparing(3)
     protocol.end_load(START)
-    protocol.replays(True)
+    protocol.held.may_replay(True)
     protocol.hold(State(START))
     assert protocol.idle_since(3)
     protocol.effects()
