@@ -100,7 +100,9 @@ class Office:
     @property
     def last_step(self) -> int:
         """With which the job ends, as far as is known."""
-        steps = self.spec.train.steps
+        newest, steps = self.newest, self.spec.train.steps
+        if newest is not None and newest.last:
+            return newest.step  # who leads when all have left may know of no world
         return steps if self.world is None else self.world.ends_at(steps)
 
     @property
