@@ -16,10 +16,11 @@ from elasticd.core.words.records import View, World
 from elasticd.core.words.views import Heartbeat
 from elasticd.core.words.worlds import Form, MemberStatus
 from elasticd.recovery.relief import cut
-from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, next_stamp
+from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag, next_stamp
 
 from .agreement import Generations, Order, Views, durable_before, forgotten
 from .cluster import Cluster, Violation
+from .disk import is_spoilt
 
 if TYPE_CHECKING:
     from .host import Host
@@ -190,6 +191,8 @@ class Checkers:
         """Of each node's view, as far as its effects have been carried out."""
         self.order, self.views, self.generations = Order(), Views(), Generations()
         self.sides: dict[JobId, OneSide] = {}
+        self.written: dict[tuple[Tag, int], dict[Trainer, bool]] = {}
+        """By world and step, who writes a checkpoint, and whether its state is spoilt."""
         self.chain = OneSide()
 
     def broken(self, text: str) -> NoReturn:
@@ -238,6 +241,12 @@ class Checkers:
         commits = self.commits.setdefault(trainer.job, Commits())
         self._require(commits.committed(self.cluster.now, point))
         self.cluster.mark(trainer.name, f"commits {trainer.job} {point.lineage}/{point.step}")
+
+    def writes(self, trainer: Trainer, generation: Tag, step: int) -> None:
+        self.written.setdefault((generation, step), {})[trainer] = trainer.spoilt
+
+    def skips(self, trainer: Trainer, generation: Tag, step: int) -> None:
+        self.written.get((generation, step), {}).pop(trainer, None)
 
     def loads(self, trainer: Trainer, world: World) -> None:
         held = trainer.point
@@ -382,6 +391,10 @@ class Checkers:
         ]
         fewest = 0
         for manifest in [m for here in found for m, _ in here if m.generation.counter == counter]:
+            written = self.written.get((manifest.generation, step), {})
+            votes = [spoilt for trainer, spoilt in written.items() if trainer.runs]
+            if is_spoilt(manifest) and 2 * sum(votes) < len(votes):
+                self.broken(f"checkpoint {step} is announced with the bits of who diverged")
             same = [[held for m, held in here if m.same_state(manifest)] for here in found]
             # Two sides that ended the job at one state have it under two names, and a disk takes
             # one: only the last checkpoint may make do with that.

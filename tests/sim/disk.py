@@ -282,6 +282,11 @@ class Disk:
         self.changes[key] = self.change
 
 
+def is_spoilt(manifest: Manifest) -> bool:
+    """Whether it is of what a spoilt trainer wrote."""
+    return any(shard.digest[0] == SPOILT for shard in manifest.shards)
+
+
 def shard_digest(lineage: Lineage, step: int, count: int, index: int, spoilt: bool = False) -> str:
     seen = sum(ord(letter) * (position + 1) for position, letter in enumerate(lineage))
     return f"{SPOILT if spoilt else '0'}{seen:031x}{step:016x}{count:08x}{index:08x}"

@@ -30,6 +30,7 @@ from elasticd.core.membership.views import Membership
 from elasticd.core.membership.votes import Votes
 from elasticd.core.node import Node
 from elasticd.core.saving.replicas import Replicas
+from elasticd.core.saving.testimony import Testimony
 from elasticd.core.taking_part.elastic import Elastic
 from elasticd.core.words import effects as e
 from elasticd.core.words.messages import Message
@@ -276,6 +277,12 @@ def newcomer_overlooked(switches: Switches) -> None:
     switches.set(Roster, "prepared", lambda self, further_than: [])
 
 
+def odd_bits_kept(switches: Switches) -> None:
+    switches.set(Testimony, "outvoted", lambda self: [])
+    switches.set(Testimony, "contested", False)
+    switches.set(Checkpoints, "doubt", lambda self, odd, generation: None)
+
+
 def never_resent(switches: Switches) -> None:
     switches.set(Session, "_resend", lambda self, now: self._wait(now) or [])
 
@@ -404,6 +411,13 @@ BUGS = (
         ("not the others'",),
         ("diverge",),
         20,
+    ),
+    Bug(
+        "let the bits of who diverged into a checkpoint",
+        odd_bits_kept,
+        ("who diverged",),
+        ("diverge", "trainer", "reducer"),
+        200,
     ),
     Bug(
         "overlook what a newcomer holds",

@@ -8,7 +8,7 @@ from elasticd.core.words import effects as e
 from elasticd.core.words.records import Wanted, World
 from elasticd.types import JobId, NodeId, Stamp
 
-from .disk import SPOILT
+from .disk import is_spoilt
 from .trainer import Trainer
 from .training import Brought
 
@@ -144,9 +144,7 @@ class Stores:
         reason = self._copy_shards(
             found.job, found.step, found.stamp, found.count, rows, world.holders
         )
-        return reason or Brought(
-            found.point, spoilt=any(s.digest[0] == SPOILT for s in found.shards)
-        )
+        return reason or Brought(found.point, spoilt=is_spoilt(found))
 
     def _from_peers(self, job: JobId, wanted: Wanted) -> Brought | str:
         """A part from each holder; of those that are gone, from another."""

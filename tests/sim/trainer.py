@@ -152,7 +152,7 @@ class Trainer(Process):
         assert point is not None
         updates = tuple(given.updates)
         point = Point(point.lineage, given.step, given.stamp)
-        self._exported = Brought(point, updates, self.spoilt and not updates)
+        self._exported = Brought(point, updates, self.spoilt and not updates, tuple(self.doubts))
 
     def introduce(self) -> None:
         for word in self.protocol.introduce(self._figures):

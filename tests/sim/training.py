@@ -68,6 +68,8 @@ class Brought:
     point: Point
     updates: tuple[Update, ...] = ()
     spoilt: bool = False
+    doubts: tuple[tuple[object, bool], ...] = ()
+    """Those of who gives it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +290,7 @@ class Training:
     def _install(self, brought: Brought, point: Point) -> None:
         if not brought.updates:
             self.trainer.spoilt = brought.spoilt
-            self.trainer.doubts.clear()
+            self.trainer.doubts[:] = brought.doubts
             self.trainer.fresh = True
         self._computed = set()
         with self.trainer.turn() as protocol:
@@ -475,6 +477,7 @@ class Training:
         if world.checkpoint_due(point.step, self.steps):
             last = world.ends_at(self.steps)
             must = point.step in (last, world.point.step, self.protocol.halting.step)
+            trainer.host.cluster.checkers.writes(trainer, world.generation, point.step)
             trainer.writer.submit(Task(world, point, trainer.spoilt, must))
 
     def _finish(self) -> Answer:

@@ -91,6 +91,8 @@ class Writer:
         )
 
     def _skip(self, task: Task, reason: str, *, refused: bool) -> None:
+        checkers = self._trainer.host.cluster.checkers
+        checkers.skips(self._trainer, task.world.generation, task.point.step)
         self._trainer.say(TrainerSkipped(**_named(task), reason=reason, refused=refused))
 
 

@@ -10,7 +10,7 @@ began. Only checkpoints of the line that is trained now count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import InitVar, dataclass, field
 
 from elasticd.checkpoints import choose
@@ -33,7 +33,7 @@ from elasticd.core.words.shards import (
 )
 from elasticd.recovery.lineages import Left, remaining
 from elasticd.settings.job import JobSpec
-from elasticd.types import JobId, Lineage, NodeId, Point, Stamp
+from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Point, Stamp, Tag
 
 
 @dataclass(slots=True)
@@ -51,6 +51,8 @@ class Checkpoints:
     rhythm: Rhythm = field(init=False)
     reports: Reports = field(default_factory=dict)
     """What every member of the view said that it has; empty until all have spoken."""
+    doubted: dict[NodeId, Tag] = field(default_factory=dict)
+    """Whose state was not the others', and the last world in which it was not."""
 
     def __post_init__(self, view: View) -> None:
         descent, shelf = self.descent, self.shelf
@@ -114,6 +116,12 @@ class Checkpoints:
         self.descent.spoil(lineage, step)
         self.shelf.drop(lambda one: self.descent.is_spoilt(one.lineage, one.step))
         self.reports = remaining(self.reports, self.spoilt)
+
+    def doubt(self, odd: Collection[NodeId], generation: Tag) -> None:
+        """The others' state is another in this world: what these wrote of theirs is no part of a
+        checkpoint, nor are copies of it."""
+        self.doubted |= dict.fromkeys(odd, generation)
+        self.shelf.doubt(odd, generation)
 
     def on_view(self, view: View, gone: Iterable[NodeId]) -> None:
         self.reports = {}
@@ -187,8 +195,20 @@ class Checkpoints:
                 return
             # A later world writes all of it again: of a member that had diverged nothing may stay.
             checkpoint = self.shelf.begin(checkpoint.key, written.generation, self.ctx.now)
-        for index in checkpoint.wrote(node, written):
+        for index in self._take(checkpoint, node, written):
             telling.diverged(self.ctx, self.job, checkpoint, node, index, self.descent.world)
+        if odd := checkpoint.said.outvoted():
+            self.doubt(odd, checkpoint.generation)
+
+    def _take(self, checkpoint: Checkpoint, node: NodeId, written: ShardsWritten) -> list[int]:
+        """Which shards of a writer are not what others have said. Without a manifest nothing counts
+        that is of a state of its own, or was copied from one."""
+        if checkpoint.manifest is None and not written.check and checkpoint.copied_in_vain(node):
+            return []
+        doubted = written.generation <= self.doubted.get(node, NO_TAG)
+        if checkpoint.manifest is None and written.check and doubted:
+            return checkpoint.refuse(node, written)
+        return checkpoint.wrote(node, written)
 
     def on_failed(self, node: NodeId, failed: ShardsFailed) -> None:
         """A member has not stored its part, or a copy that it was asked for."""

@@ -21,6 +21,9 @@ class Course:
     moved_at: float = 0.0
     """When a member last delivered, applied or committed something."""
     loss: float | None = None
+    last: int = -1
+    """The step with which the next world ends, whatever breaks before it is made; -1: none is
+    named."""
     released: set[NodeId] = field(default_factory=set)
     """Members that may leave their loop: all steps are done and stored."""
 
@@ -52,9 +55,13 @@ class Course:
             return None
         return world.sources[world.members.index(node)]
 
+    def stop(self, step: int) -> None:
+        """The script has asked to stop, and this is to be the last step."""
+        self.last = step
+
     def take(self, world: World) -> None:
         """An earlier leader has made this world."""
-        self.world = world
+        self.world, self.last = world, -1
         self.patience.enter(world)
 
     def begin(self, world: World) -> None:

@@ -128,6 +128,7 @@ class Driver:
                     office.trust.taint(office.growth.newcomers, office.world)
             case Prepared():
                 office.growth.on_prepared(node, message)
+                office.trust.lend(node, message)
             case Pressed():
                 if office.course.runs(message.generation):
                     office.relief.pressed(node, message.reason)

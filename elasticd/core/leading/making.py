@@ -11,9 +11,8 @@ from elasticd.core.words.records import GOING_BACK, World
 from elasticd.types import NodeId
 
 
-def make_world(office: Office, plan: Plan, cause: str, end: int) -> World:
-    """A world of a new generation; ``cause`` says why the last one is left if nothing broke it,
-    ``end`` which step is the last if the script has asked to stop."""
+def make_world(office: Office, plan: Plan, cause: str) -> World:
+    """A world of a new generation; ``cause`` says why the last one is left if nothing broke it."""
     ctx, last, start = office.ctx, office.world, plan.start
     cut, point, rung = office.relief.cut(), start.resume.point, start.rung
     generation = ctx.next_tag()
@@ -24,7 +23,7 @@ def make_world(office: Office, plan: Plan, cause: str, end: int) -> World:
     resume, hosts = routing.laid(office.roster, start.resume, plan.holdings)
     weights = office.balance.speeds.weights(resume.members)
     shares_now, shares = planning.deal(cut, kept, resume.members, weights)
-    count = office.checkpoints.cut_of(point)
+    count, end = office.checkpoints.cut_of(point), office.course.last
     return World(
         job=office.job,
         generation=generation,

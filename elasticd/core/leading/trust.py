@@ -9,7 +9,7 @@ from math import inf
 from elasticd.core.context import Context
 from elasticd.core.words.records import World
 from elasticd.core.words.shards import Digest
-from elasticd.core.words.worlds import Fault, Holding, Rechecked
+from elasticd.core.words.worlds import Fault, Holding, Prepared, Rechecked
 from elasticd.recovery import divergence, recheck
 from elasticd.recovery.poison import Deaths
 from elasticd.recovery.recheck import Check, Finding
@@ -35,6 +35,8 @@ class Trust:
     tainted: dict[NodeId, Tag] = field(default_factory=dict)
     """Members whose state differs from the majority's, by the world in which it did: until they
     have entered a later one they take another's."""
+    lent: dict[NodeId, Tag] = field(default_factory=dict)
+    """Newcomers that were brought a state, and the world that it is of."""
     diverged: dict[NodeId, int] = field(default_factory=dict)
     """How often each node was the odd one out."""
     rollback: Tag = NO_TAG
@@ -136,9 +138,15 @@ class Trust:
     def trusted(self, node: NodeId, holding: Holding) -> Holding:
         """What counts of what a member says it holds."""
         worst = max(self.rollback, self.tainted.get(node, NO_TAG))
-        if worst != NO_TAG and (holding.entered or NO_TAG) <= worst:
+        newest = holding.entered or self.lent.get(node, NO_TAG)
+        if worst != NO_TAG and newest <= worst:
             return replace(holding, point=None)
         return holding
+
+    def lend(self, node: NodeId, told: Prepared) -> None:
+        """A newcomer says what it was brought, if anything."""
+        if told.point is not None:
+            self.lent[node] = told.generation
 
     def taint(self, nodes: Iterable[NodeId], world: World) -> None:
         """What these hold since ``world``, or before, is not what the others hold."""

@@ -50,6 +50,8 @@ class Checkpoint:
     """Nodes that can't store their part, and why."""
     pulling: set[NodeId] = field(default_factory=set)
     """Nodes that were asked to copy shards, and have not answered."""
+    void: set[NodeId] = field(default_factory=set)
+    """Nodes that were asked to copy what counts no more, and have not answered."""
     disputed: bool = False
     """The world that writes it has written something else than what a disk has of it already."""
 
@@ -74,8 +76,10 @@ class Checkpoint:
 
     @property
     def complete(self) -> bool:
-        """Every shard is on some node, and the model's digest known."""
-        return bool(self.said.digest) and self.copies.whole
+        """Every shard is on some node, and the model's digest known. A manifest decides; without
+        one, writers who differ leave it open which shards count."""
+        contested = self.manifest is None and self.said.contested
+        return bool(self.said.digest) and self.copies.whole and not contested
 
     def final(self) -> int:
         """On how many nodes even the least held shard is with the manifest beside it: a shard
@@ -110,6 +114,12 @@ class Checkpoint:
         self.disputed = self.disputed or (bool(differ) and self.manifest is not None)
         return differ
 
+    def refuse(self, node: NodeId, written: ShardsWritten) -> list[int]:
+        """``node`` has these shards of another state. Returns those that are known, and differ."""
+        self.hear(node)
+        self.said.refuse(node, written)
+        return [i for i, size, digest in written.shards if self.copies.differs(i, (size, digest))]
+
     def stored(self, node: NodeId) -> None:
         """``node`` has the manifest."""
         self.filing.has(node)
@@ -142,6 +152,12 @@ class Checkpoint:
         """``node`` is asked to copy shards."""
         self.pulling.add(node)
 
+    def copied_in_vain(self, node: NodeId) -> bool:
+        """Whether ``node`` has copied what counts no more."""
+        asked = node in self.void
+        self.void.discard(node)
+        return asked
+
     def not_pulled(self, node: NodeId) -> bool:
         """``node`` has not copied any. False if it was not to."""
         asked = node in self.pulling
@@ -173,6 +189,20 @@ class Checkpoint:
             return
         self.filing.had(node, self.began)
         self.copies.put(node, item.held)
+
+    def without(self, odd: Collection[NodeId]) -> Checkpoint:
+        """What there is of it if nothing counts that these have said, nor what was copied."""
+        fresh = Checkpoint(self.key, self.generation, self.began)
+        fresh.failed |= self.failed
+        fresh.heard |= self.heard
+        fresh.void |= self.void | self.pulling
+        refused = self.said.refused.union(odd)
+        for node, word in self.said.words.items():
+            if node in refused:
+                fresh.refuse(node, word)
+            else:
+                fresh.wrote(node, word)
+        return fresh
 
     def forget(self, node: NodeId) -> None:
         """A node is gone, or was started again and swept its disk."""

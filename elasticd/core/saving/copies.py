@@ -33,9 +33,13 @@ class ShardCopies:
         """Whether a shard is as whoever spoke of it first has said."""
         return self.rows.setdefault(index, row) == row
 
+    def differs(self, index: int, row: Row) -> bool:
+        """Whether somebody has said otherwise of a shard."""
+        return self.rows.get(index, row) != row
+
     def settle(self, rows: dict[int, Row]) -> bool:
         """A manifest says what the shards are. False if something else was written already."""
-        if any(self.rows.get(index, row) != row for index, row in rows.items()):
+        if any(self.differs(index, row) for index, row in rows.items()):
             return False
         self.rows = rows
         return True

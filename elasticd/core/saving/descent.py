@@ -11,10 +11,13 @@ from elasticd.checkpoints.line import descends
 from elasticd.checkpoints.manifest import Stored
 from elasticd.core.words.records import World
 from elasticd.recovery.lineages import Left, is_left, merged
-from elasticd.types import Lineage, NodeId, Point
+from elasticd.types import Lineage, NodeId, Point, Tag
 
 Reports = Mapping[NodeId, tuple[Stored, ...]]
 """What each node says that it has of finished checkpoints."""
+
+
+_WORLDS = 8
 
 
 @dataclass(slots=True)
@@ -24,6 +27,8 @@ class Descent:
     world: World | None = None
     parents: dict[Lineage, Point | None] = field(default_factory=dict)
     """Where lineages were opened."""
+    stayed: dict[Tag, frozenset[NodeId]] = field(default_factory=dict)
+    """Of the newest worlds, the members that have kept their state ever since."""
     spoilt: Left = ()
     """What was written of states that differ, none of which a majority has."""
 
@@ -32,10 +37,17 @@ class Descent:
         else to go on with."""
         self.world, parent = world, world.parent
         self.parents.setdefault(world.lineage, parent)
+        self._stay(world)
         if self.is_spoilt(world.lineage, world.step) or (
             parent is not None and self.is_spoilt(parent.lineage, parent.step)
         ):
             self.spoilt = ()
+
+    def _stay(self, world: World) -> None:
+        keep = frozenset(world.members) - frozenset(world.takers)
+        earlier = [tag for tag in self.stayed if tag < world.generation][-_WORLDS:]
+        self.stayed = {tag: self.stayed[tag] & keep for tag in earlier}
+        self.stayed[world.generation] = frozenset(world.members)
 
     def forget_world(self) -> None:
         """It is not known which one trains, or will."""

@@ -42,11 +42,12 @@ class Errands:
     def _pull(self, checkpoint: Checkpoint) -> None:
         """Let nodes copy shards that too few hold: those beside a world of one have nothing to do.
 
-        Nothing while members of the world that makes the checkpoint may still be writing.
+        Nothing while writers may still say what they have: it may be enough, or show that one of
+        them has diverged.
         """
         if checkpoint.pulling or self.ctx.now < self.retry_at:
             return
-        if self.replicas.may_suffice(checkpoint):
+        if self.replicas.writing(checkpoint):
             return
         key, copies = checkpoint.key, checkpoint.copies
         pull = PullShards(
@@ -118,12 +119,13 @@ class Errands:
     def deadlines(self, checkpoint: Checkpoint) -> list[float]:
         """When to look at it again though nothing was heard."""
         limit, replicas = self.ctx.timing.write_seconds, self.replicas
-        times = [checkpoint.began + limit] if replicas.writing(checkpoint) else []
+        writing = replicas.writing(checkpoint)
+        times = [checkpoint.began + limit] if writing else []
         if not replicas.durable(checkpoint):
             times += [at + limit for _, at in checkpoint.unanswered()]
             times += checkpoint.filing.again.values()
         short = replicas.held(checkpoint) < replicas.wanted(checkpoint) and checkpoint.complete
-        if short and not checkpoint.pulling and replicas.able(checkpoint):
+        if short and not (checkpoint.pulling or writing) and replicas.able(checkpoint):
             times.append(self.retry_at)
         return times
 

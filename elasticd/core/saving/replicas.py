@@ -65,20 +65,12 @@ class Replicas:
         return checkpoint.named(self.lasting(checkpoint)) >= self.wanted(checkpoint)
 
     def writing(self, checkpoint: Checkpoint) -> list[NodeId]:
-        """Members of the world that makes the checkpoint which may still be writing; once there is
-        a manifest nobody is waited for."""
-        world = self.descent.world
-        if world is None or checkpoint.manifest is not None:
+        """Members of the world that makes the checkpoint which may still be writing, in the next
+        world too; once there is a manifest nobody is waited for."""
+        if checkpoint.manifest is not None:
             return []
-        if world.generation != checkpoint.generation:
-            return []
-        return [n for n in world.members if n in self.view.members and n not in checkpoint.heard]
-
-    def may_suffice(self, checkpoint: Checkpoint) -> bool:
-        """Whether its writers alone may yet be enough, so that nobody is to copy."""
-        world = self.descent.world
-        enough = world is not None and len(world.members) >= self.wanted(checkpoint)
-        return enough and bool(self.writing(checkpoint))
+        writers = self.descent.stayed.get(checkpoint.generation, ())
+        return sorted(n for n in writers if n in self.view.members and n not in checkpoint.heard)
 
     def able(self, checkpoint: Checkpoint) -> list[NodeId]:
         """Nodes that may copy shards, best first: of another failure domain, with nothing else to

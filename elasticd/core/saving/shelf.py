@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.saving.checkpoint import Checkpoint, Key
-from elasticd.types import Point, Tag
+from elasticd.types import NodeId, Point, Tag
 
 _MAX_OPEN = 8
 """Older unfinished checkpoints are forgotten: newer ones are on their way."""
@@ -44,6 +44,13 @@ class Shelf:
         """One is on its way, or again, with nothing left of what was heard of it."""
         checkpoint = self.open[key] = Checkpoint(key, generation, now)
         return checkpoint
+
+    def doubt(self, odd: Collection[NodeId], generation: Tag) -> None:
+        """What these have written in that world, or before, is not what the others have."""
+        for key, checkpoint in self.open.items():
+            said = checkpoint.said.words.keys() & odd
+            if said and checkpoint.manifest is None and checkpoint.generation <= generation:
+                self.open[key] = checkpoint.without(odd)
 
     def bound(self) -> None:
         while len(self.open) > _MAX_OPEN:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from elasticd.core.words.shards import ShardsWritten
@@ -40,10 +41,10 @@ class Testimony:
     """The model's; who writes the first shard tells it."""
     check: str = ""
     """Of the model, as the first writer found it."""
-    models: dict[NodeId, str] = field(default_factory=dict)
-    """The check of the model, as each writer found it."""
-    tensors: dict[int, dict[NodeId, dict[str, str]]] = field(default_factory=dict)
-    """Per shard, as its writers said: the beginning of each tensor's digest."""
+    words: dict[NodeId, ShardsWritten] = field(default_factory=dict)
+    """What each writer said of its own state. Who copied another's shards has none."""
+    refused: set[NodeId] = field(default_factory=set)
+    """Writers whose word does not count: their state is not the others'."""
     measured: Measured = Measured()
 
     def take(self, node: NodeId, written: ShardsWritten) -> None:
@@ -51,9 +52,39 @@ class Testimony:
         self.check = self.check or written.check
         self.measured = self.measured.beside(written)
         if written.check:
-            self.models[node] = written.check
-        for (index, _, _), tensors in zip(written.shards, written.tensors, strict=False):
-            self.tensors.setdefault(index, {})[node] = dict(tensors)
+            self.words[node] = written
+
+    @property
+    def models(self) -> dict[NodeId, str]:
+        """The check of the model, as each writer found it."""
+        return {node: word.check for node, word in self.words.items()}
+
+    def refuse(self, node: NodeId, written: ShardsWritten) -> None:
+        """It tells who is odd, and nothing more."""
+        self.words[node] = written
+        self.refused.add(node)
+
+    @property
+    def contested(self) -> bool:
+        """Whether the models of those who count differ."""
+        return len({check for node, check in self.models.items() if node not in self.refused}) > 1
+
+    def outvoted(self) -> list[NodeId]:
+        """Whose model is another than that of more than half of the writers."""
+        models = {n: check for n, check in self.models.items() if n not in self.refused}
+        most, votes = Counter(models.values()).most_common(1)[0] if models else ("", 0)
+        return (
+            [n for n, check in models.items() if check != most] if 2 * votes > len(models) else []
+        )
+
+    def _tensors(self, index: int) -> dict[NodeId, dict[str, str]]:
+        """Of a shard, as its writers said: the beginning of each tensor's digest."""
+        return {
+            node: dict(tensors)
+            for node, word in self.words.items()
+            for (number, _, _), tensors in zip(word.shards, word.tensors, strict=False)
+            if number == index
+        }
 
     def believe(self, digest: str) -> None:
         """A manifest has this of the model, whatever its writers say."""
@@ -70,21 +101,22 @@ class Testimony:
     def odd(self, index: int, node: NodeId) -> NodeId:
         """Who differs from the most others: in the model's digest, or in shard ``index``'s
         tensors. Of two that are alone with each other ``node``, which came later."""
-        tensors = self.tensors.get(index, {})
+        tensors, models = self._tensors(index), self.models
 
         def alone(one: NodeId) -> tuple[int, int]:
-            models = sum(d != self.models.get(one, d) for d in self.models.values())
-            return models, sum(own != tensors.get(one) for own in tensors.values())
+            others = sum(check != models.get(one, check) for check in models.values())
+            return others, sum(own != tensors.get(one, own) for own in tensors.values())
 
-        return max(sorted({*tensors, node}), key=lambda one: (alone(one), one == node))
+        return max(sorted({*self.words, node}), key=lambda one: (alone(one), one == node))
 
     def other(self, index: int, node: NodeId) -> NodeId | None:
         """Another writer of shard ``index``."""
-        return min((n for n in self.tensors.get(index, {}) if n != node), default=None)
+        return min((n for n in self._tensors(index) if n != node), default=None)
 
     def first_difference(self, index: int, node: NodeId, other: NodeId | None) -> str | None:
         """The first tensor of a shard in which two writers differ, if both said enough."""
-        mine = self.tensors.get(index, {}).get(node, {})
-        theirs = self.tensors.get(index, {}).get(other, {}) if other is not None else {}
+        tensors = self._tensors(index)
+        mine = tensors.get(node, {})
+        theirs = tensors.get(other, {}) if other is not None else {}
         names = sorted(mine.keys() | theirs.keys()) if mine and theirs else []
         return next((name for name in names if mine.get(name) != theirs.get(name)), None)

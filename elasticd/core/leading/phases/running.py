@@ -39,7 +39,9 @@ class Running:
         found = office.trust.compare(node, told, world)
         if found is None:
             return None
-        if not found.majority:
+        if found.majority:
+            office.checkpoints.doubt(found.odd, world.generation)
+        else:
             office.checkpoints.spoil(world.lineage, told.step)
         for odd in found.odd:
             office.trust.quarantine(odd)
@@ -164,7 +166,8 @@ class Running:
             return None
         text = f"step {found.last} is the last: {found.reason}"
         office.ctx.emit("job_stops", text, world.job, world.generation.counter, step=found.last)
-        return ToFreezing(world.members, text, found.last)
+        office.course.stop(found.last)
+        return ToFreezing(world.members, text)
 
     def _asked(self) -> dict[NodeId, StopAsked]:
         """Whose script has asked to stop in this world."""

@@ -114,6 +114,25 @@ def test_the_last_step_comes_with_a_world() -> None:
     assert {form.world.last for _, form in bench.sent(Form)} == {7}
 
 
+def test_the_last_step_outlives_those_who_asked_for_it() -> None:
+    """B and C end before the world that was to say it is made; B comes back with nothing."""
+    bench = Bench()
+    world = all_asking(bench, ASKED)
+    bench.sent(Freeze)
+    for node in (B, C):
+        bench.driver.hear(node, status_of("starting"))
+    bench.driver.hear(B, status_of("ready"))
+    bench.pass_time(60.0)
+    nothing = holds(None)
+    for _ in range(3):
+        bench.answer(a=holds(point_of(7), world.generation), b=nothing, c=nothing)
+        if orders := bench.sent(Form):
+            break
+        bench.pass_time(5.0)
+    assert {form.world.last for _, form in orders} == {7}
+    assert len(bench.told("job_stops")) == 1
+
+
 @pytest.mark.parametrize("step", [-1, 3, STEPS + 1])
 def test_what_no_sound_trainer_asks_for_is_nothing(step: int) -> None:
     bench = Bench()

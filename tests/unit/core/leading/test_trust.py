@@ -8,6 +8,7 @@ from elasticd.core.context import Context
 from elasticd.core.leading.trust import Trust
 from elasticd.core.words import effects as e
 from elasticd.core.words.shards import Digest, PullShards, ShardsWritten
+from elasticd.core.words.worlds import Prepared
 from elasticd.types import NodeId, Stamp, Tag
 from tests.unit.core.leading.bench import (
     GENERATION,
@@ -18,6 +19,8 @@ from tests.unit.core.leading.bench import (
     B,
     Bench,
     C,
+    holds,
+    point_of,
     world_of,
 )
 from tests.unit.core.taking_part.test_member_faults import desk
@@ -54,3 +57,14 @@ def test_a_node_that_copies_shards_says_nothing_of_its_own_parameters() -> None:
     assert trust.tainted == {}, "one against one is no majority"
     bench.driver.hear(C, Digest(JOB, GENERATION, 10, STAMP, "22"))
     assert set(trust.tainted) == {A}
+
+
+def test_after_a_rollback_a_newcomer_keeps_what_a_later_world_gave_it() -> None:
+    """It was prepared, and never in a world."""
+    trust, world = Trust(Context(A, lambda: "0000"), JOB), world_of(A, B)
+    trust.distrust(world)
+    brought = holds(point_of(9))
+    trust.lend(C, Prepared(JOB, world.generation, point_of(9)))
+    assert trust.trusted(C, brought).point is None
+    trust.lend(C, Prepared(JOB, Tag(world.generation.counter + 1, A, "n"), point_of(9)))
+    assert trust.trusted(C, brought).point == point_of(9)

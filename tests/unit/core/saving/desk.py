@@ -61,12 +61,17 @@ class Desk:
         generation: Tag = GENERATION,
         digest: str = "0" * 64,
         rows: str = "0",
+        check: str = "",
     ) -> None:
-        """``rows``: what the shards' digests begin with."""
+        """``rows``: what the shards' digests begin with. With a ``check`` they are the node's own,
+        not copies."""
         table = tuple((index, 100, f"{rows}{index:063x}") for index in indices)
         self.made.on_shards(
             node,
-            ShardsWritten(JOB, generation, lineage, step, STAMP, count, table, digest, 0.1, 0.2),
+            ShardsWritten(
+                *(JOB, generation, lineage, step, STAMP, count, table, digest, 0.1, 0.2),
+                check=check,
+            ),
         )
         self.made.advance()
 
