@@ -12,7 +12,7 @@ BENCH_ARGS ?=
 SOAK ?= sim
 SOAK_SECONDS ?= 1800
 
-QUICK_TESTS := $(wildcard tests/test_*.py tests/unit tests/property tests/conformance tests/sim/test_sim.py)
+QUICK_TESTS := $(wildcard tests/test_*.py tests/unit tests/property tests/conformance tests/gallery/test_cards.py tests/gallery/test_judge.py tests/sim/test_sim.py)
 USABLE := import ensurepip, sys; sys.exit(sys.version_info < (3, 11))
 
 COVERAGE_TESTS ?= tests/unit/core tests/unit/recovery tests/unit/checkpoints
@@ -40,7 +40,7 @@ deep: $(INSTALLED) ## the tests that take longer: more nodes, networks, kills
 
 check: $(INSTALLED) ## format, lint, types, import directions and quick tests that start no process
 	@$(MAKE) --no-print-directory --jobs 3 lint linux darwin pyright imports
-	@$(PYTHON) -m pytest -q $(PARALLEL) -m "not process and not deep" $(QUICK_TESTS)
+	@$(PYTHON) -m pytest -q $(PARALLEL) -m "not process and not deep and not slow" $(QUICK_TESTS)
 
 # The parts of make check that read and do not run. What is known of a file is known per platform.
 lint:
@@ -66,9 +66,9 @@ bench: $(INSTALLED) ## measure: every tests/benchmarks/bench_*.py in turn
 		echo "== $$script"; $(PYTHON) "$$script" $(BENCH_ARGS); \
 	done
 
-soak: $(INSTALLED) ## faults for SOAK_SECONDS=1800; SOAK=sim, chaos (real processes), fuzz (frames), checkpoint
-	@case "$(SOAK)" in sim|chaos|fuzz|checkpoint) ;; *) \
-		echo "make soak: SOAK is sim, chaos, fuzz or checkpoint, not '$(SOAK)'" >&2; exit 2;; esac
+soak: $(INSTALLED) ## faults for SOAK_SECONDS=1800; SOAK=sim, chaos (real processes), gallery (scripts), fuzz, checkpoint
+	@case "$(SOAK)" in sim|chaos|gallery|fuzz|checkpoint) ;; *) \
+		echo "make soak: SOAK is sim, chaos, gallery, fuzz or checkpoint, not '$(SOAK)'" >&2; exit 2;; esac
 	@$(PYTHON) tests/$(SOAK)/soak.py --seconds $(SOAK_SECONDS)
 
 clean: ## remove .venv and everything else that can be made again

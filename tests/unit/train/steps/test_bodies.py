@@ -345,7 +345,9 @@ def test_a_world_changes_nothing(kind: type[Script]) -> None:
     assert undisturbed(kind, "abc") == undisturbed(kind)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 8))]
+)
 @pytest.mark.parametrize("kind", SCRIPTS)
 def test_deaths_change_nothing(kind: type[Script], seed: int) -> None:
     """Of members at any of their calls; their successors take the state as a whole, or before

@@ -1,0 +1,260 @@
+"""Run a script of the gallery on real daemons, break them, and judge what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from elasticd.cli.submit import prepare
+from elasticd.core.words.requests import VerifyCheckpoints
+from elasticd.errors import NoDaemonError, OperationError, ProtocolError
+from elasticd.types import JobId
+from tests.gallery.alone import BESIDE, Alone
+from tests.gallery.blows import Blow
+from tests.gallery.cards import Card, as_toml
+from tests.integration.cluster import ENDED, Cluster
+
+NODES = 3
+PACE_SECONDS = 0.05
+"""Of a step of a job that is broken, so that a kill meets all phases of a step."""
+POLL_SECONDS = 0.1
+STUCK_SECONDS = 60.0
+"""Without any change of what status shows: it hangs. Compilers of three nodes take half of it."""
+PARKED_SECONDS = 15.0
+"""So long a job may be parked while every node lives."""
+MAX_RECOVERIES = 15
+"""Without a step between."""
+RETURN_SECONDS = 10.0
+FREE = 1_000_000
+"""A step that no script gets to."""
+TOLD = ("node_unfit", "job_failed", "job_finished", "warning")
+"""Events in which a user is told of a habit that can't hold."""
+_SHOWN_LINES = 6
+
+
+class Stuck(Exception):
+    """A job hangs; the sentence says where."""
+
+
+@dataclass
+class Hold:
+    """The file that says which steps may begin."""
+
+    path: Path
+
+    def until(self, step: int) -> None:
+        fresh = self.path.with_suffix(".new")
+        fresh.write_text(str(step))
+        fresh.replace(self.path)
+
+
+@dataclass
+class Watch:
+    """Polls one job, and notices when it gets no further."""
+
+    cluster: Cluster
+    job: str
+    _seen: tuple[Any, ...] = ()
+    _changed: float = field(default_factory=time.monotonic)
+    _parked: float | None = None
+    _recoveries_at: tuple[int, int] = (0, 0)
+    """The newest step, and how many recoveries there were by then."""
+
+    def look(self) -> dict[str, Any]:
+        """The job's status now.
+
+        Raises:
+            Stuck: it hangs, is parked though every node lives, or recovers for ever.
+        """
+        now = time.monotonic()
+        status: dict[str, Any] = {}
+        with contextlib.suppress(NoDaemonError, OperationError, ProtocolError):
+            status = self.cluster.status(self.job)
+        state, step = status.get("state", "not shown"), status.get("step", 0)
+        where = f"{state} at step {step}: {status.get('reason')}"
+        seen = (state, step, status.get("generation"), status.get("recoveries"))
+        if seen != self._seen:
+            self._seen, self._changed = seen, now
+        elif now - self._changed > STUCK_SECONDS and state not in ENDED:
+            raise Stuck(f"hangs, {where}")
+        if state != "parked" or len(self.cluster.living()) < self.cluster.size:
+            self._parked = None
+        elif self._parked is None:
+            self._parked = now
+        elif now - self._parked > PARKED_SECONDS:
+            raise Stuck(f"stays {where}")
+        recoveries = status.get("recoveries", 0)
+        if step > self._recoveries_at[0]:
+            self._recoveries_at = step, recoveries
+        elif recoveries - self._recoveries_at[1] > MAX_RECOVERIES:
+            raise Stuck(f"recovers for ever, {where}")
+        return status
+
+    def until(self, step: int) -> dict[str, Any]:
+        """Its status once ``step`` is committed and it runs, or it has ended."""
+        while True:
+            status = self.look()
+            if status.get("state") in ENDED:
+                return status
+            if status.get("state") == "running" and status["ranks"] and status["step"] >= step:
+                return status
+            time.sleep(POLL_SECONDS)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a cluster says of a job that is over, or why it hangs."""
+
+    status: Mapping[str, Any]
+    events: Sequence[Mapping[str, Any]]
+    struck: tuple[str, ...] = ()
+    stuck: str = ""
+    unverified: str = ""
+    """What ``checkpoints verify`` found wrong."""
+
+
+def run_on(
+    cluster: Cluster, card: Card, folder: Path, blows: Sequence[Blow], kernels: Path
+) -> Ended:
+    """Submit the script, make the blows, wait for its end. ``kernels``: those compiled so far."""
+    for node in cluster.nodes:
+        shutil.copytree(kernels, cluster.home / node / "cache", dirs_exist_ok=True)
+    hold = Hold(folder / "hold")
+    folder.mkdir(parents=True, exist_ok=True)
+    hold.until(blows[0].step if blows else FREE)
+    description = card.lay_out(folder / "job")
+    environment = {**card.settings.get("job.env", {}), "PYTHONPATH": str(BESIDE)}
+    if blows:
+        environment |= {"GALLERY_HOLD": str(hold.path), "GALLERY_PACE": str(PACE_SECONDS)}
+    spec, packed = prepare(description, [f"job.env={as_toml(environment)}"])
+    job = cluster.client.submit(spec, packed)
+    watch = Watch(cluster, job)
+    struck: list[str] = []
+    stuck = unverified = ""
+    status: dict[str, Any] = {}
+    try:
+        for number, blow in enumerate(blows):
+            if watch.until(blow.step)["state"] in ENDED:
+                break
+            later = blows[number + 1 :]
+            hold.until(later[0].step if later else FREE)
+            time.sleep(blow.after_seconds)
+            _whole(watch)
+            if strike(watch, blow):
+                struck.append(str(blow))
+        while (status := watch.look()).get("state") not in ENDED:
+            time.sleep(POLL_SECONDS)
+    except Stuck as error:
+        stuck = str(error)
+    finally:
+        hold.until(FREE)
+    events = cluster.events(job)
+    if stuck:
+        cluster.command("cancel", job, seconds=60)
+    elif status["state"] == "finished":
+        unverified = verify(cluster, job, status["step"])
+    return Ended(status, events, tuple(struck), stuck, unverified)
+
+
+def verify(cluster: Cluster, job: str, last: int) -> str:
+    """The first replica that isn't what its manifest says, in words.
+
+    Of steps before the last a replica may be missing: it is written again when it is needed.
+    """
+    for frame in cluster.client.stream(VerifyCheckpoints(JobId(job), None)):
+        bad = "ok" in frame and not frame["ok"]
+        if bad and (frame["step"] == last or "missing" not in frame["reason"]):
+            return f"{frame['node']}: step {frame['step']}: {frame['reason']}"
+    return ""
+
+
+def _whole(watch: Watch) -> None:
+    """Wait a moment for the nodes of an earlier blow to be back in the world."""
+    deadline = time.monotonic() + RETURN_SECONDS / 2
+    while time.monotonic() < deadline:
+        status = watch.look()
+        if status.get("state") in ENDED or len(status.get("ranks", ())) == watch.cluster.size:
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def strike(watch: Watch, blow: Blow) -> bool:
+    """Kill what the blow names, bring nodes back; whether anything was there to be killed."""
+    cluster, job = watch.cluster, watch.job
+    ranks = watch.look().get("ranks", [])
+    if not ranks:
+        return False
+    match blow.kind:
+        case "trainer":
+            return cluster.kill_trainer(job, blow.rank % len(ranks)) is not None
+        case "reducer":
+            return cluster.kill_reducer(job, blow.rank % len(ranks)) is not None
+        case "main":
+            step = watch.look()["step"]
+            cluster.kill_node(ranks[0]["node"])
+            deadline = time.monotonic() + RETURN_SECONDS
+            while time.monotonic() < deadline:
+                status = watch.look()
+                if status.get("state") in ENDED or status.get("step", 0) > step:
+                    break
+                time.sleep(POLL_SECONDS)
+        case "everything":
+            cluster.kill_nodes(cluster.nodes)
+    cluster.up()
+    return True
+
+
+def judge(card: Card, alone: Alone, ended: Ended) -> list[str]:
+    """What is not as the card says, in sentences."""
+    if ended.stuck:
+        return [ended.stuck]
+    status = ended.status
+    reason = _one_line(str(status["reason"]))
+    left_out = [_one_line(e["reason"]) for e in ended.events if e["kind"] == "node_unfit"]
+    said = [_one_line(e["reason"]) for e in ended.events if e["kind"] in TOLD]
+    match card.expect:
+        case "same":
+            return list(_differences(alone, ended)) + [f"left out: {r}" for r in left_out]
+        case "named":
+            if any(all(word in text for word in card.words) for text in said):
+                return []
+            return list(_differences(alone, ended))
+        case "refused" | "fails":
+            wrong = []
+            if status["state"] != "failed":
+                wrong.append(f"is {status['state']} at step {status['step']}")
+            elif not all(word in reason for word in card.words):
+                wrong.append(f"fails without the words {card.words}: {reason}")
+            if card.expect == "refused" and status["step"]:
+                wrong.append(f"is refused only behind step {status['step']}")
+            return wrong
+    return []
+
+
+def _differences(alone: Alone, ended: Ended) -> list[str]:
+    status = ended.status
+    if status["state"] != "finished":
+        return [f"{status['state']} at step {status['step']}: {_one_line(status['reason'])}"]
+    wrong = []
+    if status["step"] != alone.step:
+        wrong.append(f"ends with step {status['step']}, alone with {alone.step}")
+    if status["digest"] != alone.digest:
+        exact = "exact" if status["exact"] else "not exact"
+        wrong.append(f"other bits than alone, and is called {exact}")
+    elif not status["exact"]:
+        wrong.append("is called not exact")
+    odd = [e for e in ended.events if e["kind"] == "fault_detected" and e["fault"] == "divergence"]
+    wrong += [f"divergence: {event['evidence']}" for event in odd[:1]]
+    if ended.unverified:
+        wrong.append(f"checkpoints: {ended.unverified}")
+    return wrong
+
+
+def _one_line(text: object) -> str:
+    """The end of ``text``, where a traceback says what it is about."""
+    return " / ".join(line.strip() for line in str(text).strip().splitlines()[-_SHOWN_LINES:])

@@ -1,0 +1,72 @@
+"""Scripts as people write them, while processes are killed; ``make soak SOAK=gallery`` runs all."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.gallery.alone import judge_alone, run_alone
+from tests.gallery.blows import KINDS, Kind, draw
+from tests.gallery.cards import cards
+from tests.gallery.exhibit import NODES, judge, run_on
+from tests.integration.cluster import Cluster
+
+pytestmark = pytest.mark.process
+
+KILLED: dict[str, Kind] = {
+    "transformer_lm": "reducer",
+    "resnet_batchnorm": "main",
+    "decay_in_body": "everything",
+    "rate_before_loop": "trainer",
+    "tracked_objects": "trainer",
+    "stream_with_state": "main",
+}
+DEEP = (
+    "beta_in_state",
+    "cnn_digits",
+    "compiled_step",
+    "custom_optimizer_counter",
+    "dropout_mlp",
+    "ema_ready_made",
+    "gan_both_at_once",
+    "half_precision",
+    "in_place_scaling",
+    "lora_before_run",
+)
+CARDS = cards()
+
+
+@pytest.mark.parametrize(("name", "kind"), KILLED.items(), ids=KILLED.keys())
+def test_a_script_has_the_same_bits_after_a_kill(
+    name: str, kind: Kind, cluster: Cluster, kernels: Path, tmp_path: Path
+) -> None:
+    card = CARDS[name]
+    alone = run_alone(card, tmp_path / "alone", kernels)
+    assert not judge_alone(card, alone)
+    blows = draw(random.Random(name), card.steps, NODES, [kind])
+    ended = run_on(cluster, card, tmp_path / "killed", blows, kernels)
+    wrong = judge(card, alone, ended)
+    assert not wrong, cluster.report("; ".join(wrong))
+    assert ended.struck, cluster.report("nothing was there to be killed")
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", DEEP)
+def test_a_script_keeps_what_its_card_says(
+    name: str, cluster: Cluster, kernels: Path, tmp_path: Path
+) -> None:
+    card = CARDS[name]
+    alone = run_alone(card, tmp_path / "alone", kernels)
+    wrong = judge_alone(card, alone)
+    if card.todo and wrong:
+        pytest.xfail(f"{card.todo}: {wrong}")
+    blows = draw(random.Random(name), card.steps, NODES, KINDS)
+    for way, struck in (("undisturbed", []), ("killed", blows)):
+        ended = run_on(cluster, card, tmp_path / way, struck, kernels)
+        wrong += [f"{way}: {one}" for one in judge(card, alone, ended)]
+    if card.todo and wrong:
+        pytest.xfail(f"{card.todo}: {wrong}")
+    assert not card.todo, f"it is cured: its todo ({card.todo}) must go"
+    assert not wrong, cluster.report("; ".join(wrong))
