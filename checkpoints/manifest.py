@@ -61,6 +61,8 @@ class Manifest:
     created_seconds: float
     metric: float | None = None
     """The figure by which the job keeps its best, as it was when the state was taken."""
+    last: bool = False
+    """The script has asked to stop, and this is its last step: nobody trains on from it."""
 
     @property
     def point(self) -> Point:
@@ -118,6 +120,8 @@ def encode(manifest: Manifest) -> bytes:
     }
     if m.metric is not None:
         fields["metric"] = float(m.metric)
+    if m.last:
+        fields["last"] = True
     body = _pack(fields)
     return _pack({"version": VERSION, "check": _digest(body), "body": body})
 
@@ -139,6 +143,9 @@ def decode(data: bytes, where: str = "manifest") -> Manifest:
     metric = body.pop("metric", None) if isinstance(body, dict) else None
     if metric is not None and type(metric) is not float:
         raise StateError(f"{where}: metric has the wrong type")
+    last = body.pop("last", False) if isinstance(body, dict) else False
+    if type(last) is not bool:
+        raise StateError(f"{where}: last has the wrong type")
     fields = _fields(body, _KINDS, where)
     parent = fields["parent"]
     try:
@@ -157,6 +164,7 @@ def decode(data: bytes, where: str = "manifest") -> Manifest:
             digest=fields["digest"],
             created_seconds=fields["created_seconds"],
             metric=metric,
+            last=last,
         )
     except ValueError as error:
         raise StateError(f"{where}: {error}") from None

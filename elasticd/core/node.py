@@ -201,7 +201,10 @@ class Node:
                 self.ctx.reach.learn(node, paths)
                 self.members.on_ways(gather=self.liveness.circle.sparse)
             case e.Received(node, message):
-                self.liveness.heard(node)
+                if self.liveness.heard(node):
+                    # While it was silent it may have been told nothing.
+                    self.jobs.share([node])
+                    self.nodes.share([node])
                 self._receive(node, message)
             case e.Submit(request, record):
                 self.jobs.submit(request, record)

@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticd.errors import UsageError
+from elasticd.errors import GenerationLost, UsageError
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.recovery.exactness import FAST, NO_REPEAT, refusal
 from elasticd.settings.job import JobSpec, load
@@ -33,6 +33,7 @@ class AloneSeat:
         self.output_dir = folder / OUTPUT_FOLDER
         self.probe: ProbeResult | None = None
         self._taken = False
+        self._world: TrainerWorld | None = None
 
     @classmethod
     def find(cls) -> AloneSeat:
@@ -67,7 +68,10 @@ class AloneSeat:
     def take(self) -> TrainerWorld | None:
         if self._taken:
             return None
-        self._taken = True
+        self._taken, self._world = True, self._world or self._first_world()
+        return self._world
+
+    def _first_world(self) -> TrainerWorld:
         job, lineage = JobId(self.spec.job.name), Lineage("alone")
         share = ((0, self.spec.grains),)
         return TrainerWorld(
@@ -89,7 +93,14 @@ class AloneSeat:
         )
 
     def check(self) -> None:
-        pass
+        if not self._taken:
+            raise GenerationLost("another world is there")
+
+    def stop(self, point: Point, reason: str) -> None:
+        assert self._world is not None
+        print(f"elasticd: step {point.step} is the last: {reason}", file=sys.stderr)
+        self._world = replace(self._world, point=point, state="keep", last=point.step)
+        self._taken = False
 
     def files(self, world: TrainerWorld) -> Files:
         raise UsageError("there is no state to load")

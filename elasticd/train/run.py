@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +33,7 @@ from elasticd.train.steps.witness import Witness
 from elasticd.train.world import TrainerWorld
 
 T = TypeVar("T")
+_REASON_LETTERS = 400
 
 
 class Run:
@@ -97,6 +100,7 @@ class Run:
             source.prove_fresh()
             if source.has_state:
                 self._state.track(STREAM, _StreamState(source, self._runner))
+        HOST.at_end(partial(self._runner.ending.conclude, self._runner))
         self._looping = False
         self._loss_and_grad = value_and_grad(model, loss) if loss is not None else None
         if loss is not None:
@@ -185,6 +189,19 @@ class Run:
         """
         self._state.track(name, thing)
 
+    def stop(self, reason: str = "") -> None:
+        """Make this step, whose body is under way, the last: then the loop and the job end.
+
+        Call it on every rank alike. A rank that alone calls it, by its clock for example, ends the
+        job one step later. To leave the loop with ``break``, on all ranks, means the same.
+
+        Raises:
+            UsageError: the reason is no text.
+        """
+        if not isinstance(reason, str):
+            raise UsageError(f"run.stop() takes a reason in words, not {type(reason).__name__}")
+        self._runner.ending.want(reason[:_REASON_LETTERS] or "run.stop()")
+
     def evaluate(self, fn: Callable[..., T]) -> T:
         """Call ``fn()``, or ``fn(model)`` if it takes an argument, with the model in evaluation
         mode; has a deadline of its own. Returns what ``fn`` returns."""
@@ -220,7 +237,12 @@ class Run:
                     return
                 continue
             step = Step(runner, self._source, self._collate, self._optimizer, clip_norm)
-            yield step
+            try:
+                yield step
+            except GeneratorExit:
+                if not sys.is_finalizing():
+                    runner.leave(step.applied)
+                raise
             if not step.applied:
                 raise UsageError(f"the loop's body did not call step.apply() for {step}")
 

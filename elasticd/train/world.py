@@ -62,6 +62,8 @@ class TrainerWorld:
     """Samples in a grain; shares number grains of this size. 0: as job.toml says."""
     relief: int = 0
     """What is given up for want of memory: elasticd.recovery.relief."""
+    last: int = -1
+    """The last step, where the script has asked to stop; -1: as job.toml says."""
 
     @classmethod
     def as_given(cls, word: GiveWorld) -> TrainerWorld:
@@ -93,6 +95,11 @@ class TrainerWorld:
         """The grains of this member in ``step``."""
         return self.shares_of(step)[self.rank]
 
+    def ends_at(self, steps: int) -> int:
+        """The last step, in a job of so many."""
+        return steps if self.last < 0 else self.last
+
     def checkpoint_due(self, step: int, steps: int) -> bool:
-        """Whether this world wants a checkpoint of ``step``; the job ends at ``steps``."""
-        return due(step, self.writes.every_at(step), steps) and step > self.checkpointed
+        """Whether this world wants a checkpoint of ``step``, in a job of so many ``steps``."""
+        wanted = due(step, self.writes.every_at(step), self.ends_at(steps))
+        return wanted and step > self.checkpointed

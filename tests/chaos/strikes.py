@@ -78,6 +78,7 @@ class Revival:
         """Unless one is under way."""
         if self._thread is None or not self._thread.is_alive():
             self.finish()
+            self._cluster.will_start()  # what passes is waited for first
             self._thread = threading.Thread(target=self._run)
             self._thread.start()
 

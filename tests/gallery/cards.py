@@ -27,9 +27,9 @@ SCRIPTS = Path(__file__).parent / "scripts"
 
 Expect = Literal["same", "refused", "named", "fails"]
 """``same``: the same final bits in every way to run it. ``refused``: it never makes a step, and
-``words`` are in the reason. ``named``: the same bits, or else who computes something else is left
-out, or the job fails, for a reason with ``words`` in it. ``fails``: the script itself ends in an
-error, and ``words`` are in the reason."""
+``words`` are in the reason. ``named``: the same bits, or else the job goes on without who computes
+something else, is called not exact, or fails, for a reason with ``words`` in it. ``fails``: the
+script itself ends in an error, and ``words`` are in the reason."""
 
 SETTINGS: dict[str, Any] = {
     "batch.global": 16,

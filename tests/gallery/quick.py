@@ -81,8 +81,11 @@ def digests(card: Card, folder: Path, ranks: str, kills: dict[str, int], seed: s
         exec(code, {"__name__": "__main__", "__file__": str(folder / "train.py")})
         return Watched.noted.pop(threading.get_ident())
 
-    cohort = Cohort(spec, script, random.Random(seed))
+    dice = random.Random(seed)
+    cohort = Cohort(spec, script, dice)
     cohort.kills, cohort.respawn = kills, bool(kills)
+    # How a successor comes by its state, and whoever is a step behind by the step.
+    cohort.delivers, cohort.keeps_updates = dice.random() < 0.5, dice.random() < 0.5
     with _as_a_job(folder, list(spec.job.args)):
         os.environ.update(spec.job.env)
         results = cohort.run(list(ranks)).values()

@@ -26,7 +26,7 @@ def card(**changes: Any) -> Card:
     [
         ({}, [], []),
         ({"digest": "d2"}, [], ["other bits than alone, and is called exact"]),
-        ({"exact": False}, [], ["is called not exact"]),
+        ({"exact": False, "exact_reason": "why"}, [], ["is called not exact: why"]),
         ({"step": 20}, [], ["ends with step 20, alone with 24"]),
         ({"state": "cancelled", "reason": "why"}, [], ["cancelled at step 24: why"]),
         ({}, [UNFIT], ["left out: state outside of run.state: beta"]),
@@ -43,6 +43,8 @@ def test_who_differs_may_be_left_out_by_name() -> None:
     assert not judge(named, ALONE, Ended(FINISHED, []))
     assert not judge(named, ALONE, Ended(other, [UNFIT]))
     assert judge(named, ALONE, Ended(other, [DIVERGED]))
+    inexact = {**other, "exact": False, "exact_reason": "the script keeps state outside of run"}
+    assert not judge(named, ALONE, Ended(inexact, []))
 
 
 def test_a_refusal_comes_before_the_first_step() -> None:

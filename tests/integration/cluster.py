@@ -168,6 +168,10 @@ class Cluster:
 
     revive = up
 
+    def will_start(self) -> None:
+        """Nodes are about to be started, so that it means nothing that none is there."""
+        self._starting = True
+
     def down(self) -> list[str]:
         """End everything; returns what is left of it, in words."""
         self.note()

@@ -20,7 +20,7 @@ BAD = {
     "bad_binary.py": "strange",
     "bad_import.py": "ModuleNotFoundError: No module named 'no_such_module_here'",
     "bad_no_run.py": "without calling elasticd.Run",
-    "bad_early.py": "before its last step",
+    "bad_early.py": "rank 0 has left its loop after step 5",
     "bad_late.py": "KeyError: 'five is too many'",
     "bad_differs.py": "every rank must build the same model",
 }
@@ -46,6 +46,15 @@ def test_bad_scripts_fail_with_their_last_words(cluster: Cluster, script: str) -
 def trainers(cluster: Cluster) -> list[int]:
     living = [p for node in cluster.nodes for p in cluster.processes(node)[1:] if p.alive]
     return [one.pid for one in living if one.role == "trainer"]
+
+
+def test_a_job_ends_where_all_ranks_leave_their_loop(cluster: Cluster) -> None:
+    job = cluster.submit("leaves_early.py")
+    status = cluster.wait_end(job)
+    assert (status["step"], status["digest_step"]) == (5, 5), cluster.report("another end", job)
+    (told,) = cluster.kinds(job, "job_stops")
+    assert told["step"] == 5
+    assert not cluster.faults(job)
 
 
 def test_cancel_ends_the_trainers(cluster: Cluster) -> None:

@@ -371,7 +371,7 @@ class Checkers:
         spec = self.cluster.specs[emit.job]
         wanted = min(spec.checkpoint.replicas, len(members))
         step = emit.fields["step"]
-        last = step == spec.train.steps
+        last = step in self.cluster.shapes[emit.job].may_end_at()
         disks = [h.disk for h in self.cluster.hosts.values()]
         # What was stored counts, though retention may have removed it meanwhile. Two sides of a
         # partition may have used the same counter: one of them has to be whole.
@@ -416,7 +416,7 @@ class Checkers:
 
     def ended(self) -> None:
         """Every node tells the same end, and the history is whole."""
-        for job, spec in self.cluster.specs.items():
+        for job in self.cluster.specs:
             records = [
                 host.node.records.get(job)
                 for host in self.cluster.living()
@@ -426,7 +426,7 @@ class Checkers:
                 self.broken(f"the nodes' records of {job} differ: {records}")
             record = records[0]
             if record is not None and record.state == "finished":
-                self._whole(job, spec.train.steps)
+                self._whole(job, record.step)
 
         for request, answer in self.cluster.answers.items():
             self._answered(self.cluster.requests.get(request, ""), answer)
@@ -449,6 +449,8 @@ class Checkers:
             self.broken(f"{job} was cancelled, and is {record.state}")
 
     def _whole(self, job: JobId, steps: int) -> None:
+        if steps not in self.cluster.shapes[job].may_end_at():
+            self.broken(f"{job} ended with step {steps}")
         commits, ledger = self.commits[job], self.ledgers.setdefault(job, Ledger())
         ends = [(lin, stamp) for (lin, step), stamp in commits.stamps.items() if step == steps]
         if not ends:

@@ -43,6 +43,17 @@ class JobShape:
     spare: str = "script"
     user_code_seconds: float = 60.0
     verify_every: int = 50
+    stops_at: int = 0
+    """After this step the script asks to stop; 0: it doesn't."""
+    stops_on: str = ""
+    """Only on this node; empty: on all."""
+
+    def may_end_at(self) -> tuple[int, ...]:
+        """The steps that may be the last. Whether one node alone was there to ask is chance."""
+        if not 0 < self.stops_at < self.steps:
+            return (self.steps,)
+        asked = (self.stops_at, self.stops_at + 1, self.steps)
+        return asked if self.stops_on else asked[:1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +173,7 @@ class Cluster:
         self.rings: dict[str, Ring] = {}
         self.addresses = Addresses(self)
         self.specs: dict[JobId, JobSpec] = {}
+        self.shapes: dict[JobId, JobShape] = {}
         self.requests: dict[int, str] = {}
         """What operators asked for."""
         self.answers: dict[int, dict[str, Any]] = {}
@@ -177,6 +189,17 @@ class Cluster:
         """Run ``action`` that many simulated seconds from now; ties in the order of asking."""
         self._count += 1
         heapq.heappush(self._heap, (self.now + seconds, self._count, action))
+
+    def when(self, ready: Callable[[], bool], action: Callable[[], object]) -> None:
+        """Do ``action`` as soon as ``ready()``, looked at every millisecond of simulated time."""
+
+        def look() -> None:
+            if ready():
+                action()
+            else:
+                self.after(0.001, look)
+
+        self.after(0.0, look)
 
     def say(self, who: str, what: object) -> None:
         """A moment for the transcript; ``what`` is put into words when somebody reads it."""

@@ -1,4 +1,4 @@
-"""Seeded faults: which, where, when, and what ends them again."""
+"""What each kind of fault does, where, and what ends it again."""
 
 from __future__ import annotations
 
@@ -10,60 +10,17 @@ from itertools import product
 from elasticd.core.words import effects as e
 from elasticd.types import NodeId
 
-from .cluster import Cluster, JobShape, Setup, Strike
+from .cluster import Cluster, JobShape, Strike
 from .host import Host
 from .operators import Operator
 from .process import Process
 from .ring import Reducer
+from .strikes import plan
 from .trainer import Trainer
-
-CHILD_KINDS = (
-    "trainer",
-    "reducer",
-    "trainers",
-    "spare_trainer",
-    "spare_reducer",
-    "stop_trainer",
-    "stop_reducer",
-    "hang",
-    "oom",
-    "deadlock",
-    "diverge",
-)
-NODE_KINDS = (
-    "node", "processes", "daemon", "daemons", "crash", "power_cut", "stop_node", "stop_daemon",
-    "sleep", "leave", "rolling",
-)  # fmt: skip
-LINK_KINDS = ("flap", "partition", "silence", "one_way", "clog", "address")
-DISK_KINDS = ("disk_full", "disk_slow", "rot")
-CLOCK_KINDS = ("clock_step", "clock_drift")
-OPERATOR_KINDS = ("submit", "cancel", "pause", "drain")
-KINDS = (*CHILD_KINDS, *NODE_KINDS, *LINK_KINDS, *DISK_KINDS, *CLOCK_KINDS, *OPERATOR_KINDS)
-HEAVY_KINDS = frozenset((*NODE_KINDS, *LINK_KINDS, *DISK_KINDS))
-"""Crashes, partitions and disk faults."""
 
 _CHILD_KILLS_WITHOUT_PROGRESS = 6
 """More than this without a committed step between is what fails a job on purpose."""
 _MAX_JOBS = 4
-
-
-def plan(setup: Setup) -> tuple[Strike, ...]:
-    """The faults of a run: those given, else drawn from the seed."""
-    if setup.strikes is not None:
-        return setup.strikes
-    if not setup.fault_kinds:
-        return ()
-    chance = random.Random(f"faults {setup.seed}")
-    found: list[Strike] = []
-    at = 0.0
-    while True:
-        # Often the next one comes while the last is still being recovered from.
-        soon = chance.random() < 0.3
-        mean = setup.mean_fault_seconds
-        at += chance.uniform(0.0, 0.3) if soon else chance.expovariate(1 / mean)
-        if at >= setup.fault_seconds:
-            return tuple(found)
-        found.append(Strike(len(found), at, chance.choice(setup.fault_kinds)))
 
 
 class Injector:
@@ -256,6 +213,31 @@ class Injector:
         for each in self.cluster.hosts.values():
             each.crash()
             self._later(self._chance.uniform(0.5, 6.0), each.start)
+        return True
+
+    def _world(self, host: Host) -> bool:
+        """Power fails on every member of a world, if it can as soon as a newcomer has its state."""
+        worlds = self.cluster.checkers.forms.values()
+        world = max(worlds, key=lambda w: w.generation, default=None)
+        others = [h for h in self.cluster.living() if world and h.name not in world.members]
+        if world is None or not others:
+            return False
+        away = {name: self._chance.choice((0.3, 1.0, 4.0, 15.0)) for name in world.members}
+        boots = {name: self.cluster.hosts[name].boot for name in away}
+
+        def fails() -> None:
+            self.cluster.say("faults", f"power fails on every member of {world.generation}")
+            for name, seconds in away.items():
+                each = self.cluster.hosts[name]
+                if each.boot == boots[name] and not self.stopped:
+                    each.crash()
+                    self._later(seconds, each.start)
+
+        latest = self.cluster.now + self._chance.uniform(0.0, 3.0)
+        self.cluster.when(
+            lambda: self.cluster.now >= latest or any(self._serving(h, Trainer) for h in others),
+            fails,
+        )
         return True
 
     def _leave(self, host: Host) -> bool:

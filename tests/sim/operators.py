@@ -28,7 +28,7 @@ class Operator:
         number = len(self.cluster.specs) + 1
         spec = spec_of(f"job{number}", shape)
         job = JobId(f"job{number}-{number}-abcd")
-        self.cluster.specs[job] = spec
+        self.cluster.specs[job], self.cluster.shapes[job] = spec, shape
         record = JobRecord(job, number, spec.to_dict(), "archive", "queued")
         self._ask(lambda request: e.Submit(request, record), f"submit {job}", host)
         return job

@@ -23,6 +23,7 @@ if not __package__:
 from elasticd.core.leading import council, making, planning
 from elasticd.core.leading.checkpointing import Checkpoints
 from elasticd.core.leading.office import Office
+from elasticd.core.leading.roster import Roster
 from elasticd.core.leading.trust import Trust
 from elasticd.core.membership.sessions import Session
 from elasticd.core.membership.views import Membership
@@ -271,6 +272,10 @@ def odd_state_kept(switches: Switches) -> None:
     switches.set(Trust, "trusted", lambda self, node, holding: holding)
 
 
+def newcomer_overlooked(switches: Switches) -> None:
+    switches.set(Roster, "prepared", lambda self, further_than: [])
+
+
 def never_resent(switches: Switches) -> None:
     switches.set(Session, "_resend", lambda self, now: self._wait(now) or [])
 
@@ -338,6 +343,12 @@ def _slow_pair(seed: int) -> Setup:
     return Setup(seed=seed, nodes=2, jobs=_TWO, message_seconds=(0.01, 0.02))
 
 
+def _lonely(seed: int) -> Setup:
+    kinds = ("sleep", "stop_node", "world")
+    shape = JobShape(steps=60, world_max=2)
+    return Setup(seed=seed, nodes=3, jobs=(shape,), fault_seconds=12.0, fault_kinds=kinds)
+
+
 def _strict(seed: int) -> Setup:
     return replace(setup_of(seed, ("partition", "node")), partition="strict")
 
@@ -393,6 +404,13 @@ BUGS = (
         ("not the others'",),
         ("diverge",),
         20,
+    ),
+    Bug(
+        "overlook what a newcomer holds",
+        newcomer_overlooked,
+        ("although",),
+        setup=_lonely,
+        bound=40,
     ),
     Bug("never resend", never_resent, ("within",), setup=_stormy, bound=10),
     Bug("deliver a duplicate", duplicate_delivered, ("twice, late",), setup=_stormy, bound=10),

@@ -119,8 +119,7 @@ def convergence_seconds(cluster: Cluster) -> float:
 
     - The work: one node may have to do all of it, twice where only the last checkpoint is left.
     - Hangs: each node may have a trainer that hangs, and each may be found only after the one
-      before. If one hung, a world may wait ``load_seconds`` (600) for it: while it is to load a
-      state, a leader can't tell a trainer that hangs from one that loads.
+      before.
     - The rest is waited for once, or twice where what it was waited for can fail again.
     """
     setup, timing = cluster.setup, cluster.setup.timing
@@ -129,8 +128,6 @@ def convergence_seconds(cluster: Cluster) -> float:
         for spec in cluster.specs.values()
     )
     hangs = setup.nodes * max(s.recovery.user_code_seconds for s in cluster.specs.values())
-    if cluster.faults["hang"]:
-        hangs += timing.load_seconds
     once = timing.start_seconds + timing.restore_seconds + timing.bench_seconds
     twice = timing.hang_seconds + timing.form_seconds + 3 * timing.holding_seconds
     return float(work + hangs + once + 2 * twice)

@@ -16,18 +16,6 @@ from .trainer import Trainer
 Script = Callable[[Cluster, Injector], None]
 
 
-def when(cluster: Cluster, ready: Callable[[], bool], action: Callable[[], object]) -> None:
-    """Do ``action`` as soon as ``ready()``, looked at every millisecond of simulated time."""
-
-    def look() -> None:
-        if ready():
-            action()
-        else:
-            cluster.after(0.001, look)
-
-    cluster.after(0.0, look)
-
-
 def newest(cluster: Cluster) -> int:
     return max((step for c in cluster.checkers.commits.values() for _, step in c.times), default=-1)
 
@@ -36,7 +24,7 @@ def at_step(step: int, action: Callable[[Cluster, Injector], object]) -> Script:
     """A script that does ``action`` once, when ``step`` is committed."""
 
     def script(cluster: Cluster, injector: Injector) -> None:
-        when(cluster, lambda: newest(cluster) >= step, lambda: action(cluster, injector))
+        cluster.when(lambda: newest(cluster) >= step, lambda: action(cluster, injector))
 
     return script
 
@@ -60,9 +48,9 @@ def kill_who_has_answered(cluster: Cluster, injector: Injector) -> None:
 
     def strike() -> None:
         injector.inject("reducer")
-        when(cluster, look, lambda: answered[0].kill())
+        cluster.when(look, lambda: answered[0].kill())
 
-    when(cluster, lambda: newest(cluster) >= 10, strike)
+    cluster.when(lambda: newest(cluster) >= 10, strike)
 
 
 def led(cluster: Cluster) -> Host:
@@ -77,7 +65,7 @@ def restart_leader_at_the_end(cluster: Cluster, injector: Injector) -> None:
     """Its daemon is killed when the last step is committed and not stored yet; another one leads
     then, and the world goes on."""
     last = max(spec.train.steps for spec in cluster.specs.values())
-    when(cluster, lambda: newest(cluster) >= last, lambda: led(cluster).restart_daemon(0.3))
+    cluster.when(lambda: newest(cluster) >= last, lambda: led(cluster).restart_daemon(0.3))
 
 
 def leave(cluster: Cluster, host: Host) -> None:
@@ -85,7 +73,7 @@ def leave(cluster: Cluster, host: Host) -> None:
     node = host.node
     assert node is not None
     host.post(e.Leave("its daemon is being stopped"))
-    when(cluster, node.may_end, lambda: host.crash(power=False))
+    cluster.when(node.may_end, lambda: host.crash(power=False))
 
 
 def leader_leaves(cluster: Cluster, injector: Injector) -> None:
@@ -96,7 +84,7 @@ def leader_leaves(cluster: Cluster, injector: Injector) -> None:
         leave(cluster, host)
         cluster.after(4.0, host.start)
 
-    when(cluster, lambda: newest(cluster) >= 10, strike)
+    cluster.when(lambda: newest(cluster) >= 10, strike)
 
 
 def cut_off(cluster: Cluster, injector: Injector, node: NodeId, close: bool) -> Callable[[], None]:
@@ -121,7 +109,7 @@ def stop_the_only_member(cluster: Cluster, injector: Injector) -> None:
         cluster.after(30.0, ends)
         cluster.after(45.0, victim.resume)
 
-    when(cluster, lambda: newest(cluster) >= 30, strike)
+    cluster.when(lambda: newest(cluster) >= 30, strike)
 
 
 def crash_before_it_is_formed(cluster: Cluster, injector: Injector) -> None:
@@ -142,6 +130,6 @@ def crash_before_it_is_formed(cluster: Cluster, injector: Injector) -> None:
 
     def strike() -> None:
         third.crash()
-        when(cluster, attempted, strand)
+        cluster.when(attempted, strand)
 
-    when(cluster, lambda: newest(cluster) >= 10, strike)
+    cluster.when(lambda: newest(cluster) >= 10, strike)

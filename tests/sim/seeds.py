@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from .cluster import JobShape, Setup, Weather
-from .faults import KINDS
+from .strikes import KINDS
 
 _WEATHERS = (
     Weather(),
@@ -19,6 +19,15 @@ _WEATHERS = (
 
 _STRICT = 0.2
 """The share of clusters of which one side at most may train."""
+
+
+def _stopping(seed: int, shape: JobShape) -> JobShape:
+    """Some scripts ask to stop."""
+    chance = random.Random(f"stops {seed}")
+    if chance.random() >= 0.2:
+        return shape
+    asks = chance.choice(("", "", "n0", "n1"))
+    return replace(shape, stops_at=chance.randrange(1, shape.steps), stops_on=asks)
 
 
 def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) -> Setup:
@@ -43,6 +52,7 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
     if shape.world_max and shape.world_max < shape.world_min:
         shape = replace(shape, world_max=shape.world_min)
     shape = replace(shape, verify_every=chance.choice((0, 4, 50)))
+    shape = _stopping(seed, shape)
     jobs = (shape,) if chance.random() < 0.8 else (shape, replace(shape, steps=6))
     weather = chance.choice(_WEATHERS) if kinds is None else Weather()
     kinds = KINDS if kinds is None else kinds

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
-from .faults import HEAVY_KINDS
 from .run import Result, simulate
 from .seeds import setup_of
+from .strikes import HEAVY_KINDS
 
 _BATCH_SECONDS = 1.0
 """A worker tells of its seeds about this often."""

@@ -15,7 +15,7 @@ from elasticd.types import NodeId
 from .cluster import Cluster, JobShape, Setup
 from .faults import Injector
 from .run import simulate
-from .scripts import Script, newest, when
+from .scripts import Script, newest
 from .seeds import setup_of
 from .test_sim import passes
 
@@ -33,7 +33,7 @@ def restarts(*orders: Order) -> Script:
             return newest(cluster) >= step
 
         for step, names, seconds in orders:
-            when(cluster, partial(reached, step), partial(strike, names, seconds))
+            cluster.when(partial(reached, step), partial(strike, names, seconds))
 
     return script
 
@@ -96,7 +96,7 @@ def test_a_child_that_does_not_come_back_is_ended() -> None:
                 child.stop()
             host.restart_daemon(0.5)
 
-        when(cluster, lambda: newest(cluster) >= 5, strike)
+        cluster.when(lambda: newest(cluster) >= 5, strike)
 
     setup = Setup(seed=5, jobs=(JobShape(steps=60),), timing=Timing(adopt_seconds=1.0))
     passes(simulate(setup, script=script))

@@ -10,7 +10,7 @@ from .cluster import Cluster, JobShape, Setup
 from .faults import Injector
 from .operators import Operator
 from .run import Result, simulate
-from .scripts import Script, newest, when
+from .scripts import Script, newest
 from .seeds import setup_of
 from .test_sim import passes
 
@@ -32,14 +32,14 @@ def drain_at(step: int, name: str, seconds: float = 4.0) -> Script:
 
         def strike() -> None:
             operator.drain(host.name)
-            when(cluster, empty, lambda: cluster.after(seconds, undrain))
+            cluster.when(empty, lambda: cluster.after(seconds, undrain))
 
         def undrain() -> None:
             assert host.node is not None and host.node.state_of(host.name) == "draining"
             assert not host.children
             operator.undrain(host.name)
 
-        when(cluster, lambda: newest(cluster) >= step, strike)
+        cluster.when(lambda: newest(cluster) >= step, strike)
 
     return script
 
@@ -64,7 +64,7 @@ def test_its_rank_leaves_at_a_boundary_and_comes_back(seed: int, name: str) -> N
 def test_one_that_is_needed_stays_until_others_can_go_on() -> None:
     def script(cluster: Cluster, injector: Injector) -> None:
         operator = Operator(cluster)
-        when(cluster, lambda: newest(cluster) >= 5, lambda: operator.drain_for(NodeId("n0"), 2.0))
+        cluster.when(lambda: newest(cluster) >= 5, lambda: operator.drain_for(NodeId("n0"), 2.0))
 
     setup = Setup(seed=1, nodes=2, jobs=(JobShape(steps=60, world_min=2),))
     result = passes(simulate(setup, script=script))
@@ -91,7 +91,7 @@ def test_it_survives_the_restart_of_every_daemon() -> None:
             operator.drain(NodeId("n1"))
             cluster.after(3.0, restart)
 
-        when(cluster, lambda: newest(cluster) >= 5, strike)
+        cluster.when(lambda: newest(cluster) >= 5, strike)
 
     passes(simulate(Setup(seed=3, jobs=(JobShape(steps=300),)), script=script))
 

@@ -13,7 +13,7 @@ from elasticd.types import NodeId
 from .cluster import Cluster, JobShape, Setup
 from .faults import Injector
 from .run import Result, simulate
-from .scripts import at_step, led, when
+from .scripts import at_step, led
 from .seeds import setup_of
 from .test_sim import passes
 
@@ -56,8 +56,7 @@ def views_of(cluster: Cluster, nodes: Iterable[NodeId]) -> set[tuple[NodeId, ...
 def agree(cluster: Cluster, nodes: Iterable[NodeId], then: Callable[[float], object]) -> None:
     """Do ``then`` with the seconds that it took until just these nodes share a view."""
     nodes, began = sorted(nodes), cluster.now
-    when(
-        cluster,
+    cluster.when(
         lambda: views_of(cluster, nodes) == {tuple(nodes)},
         lambda: then(cluster.now - began),
     )

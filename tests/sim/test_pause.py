@@ -14,7 +14,7 @@ from .cluster import Cluster, JobShape, Setup
 from .faults import Injector
 from .operators import Operator
 from .run import Result, simulate
-from .scripts import Script, newest, when
+from .scripts import Script, newest
 from .seeds import setup_of
 from .test_sim import passes
 
@@ -39,13 +39,13 @@ def pause_at(step: int, seconds: float) -> Script:
 
         def strike() -> None:
             operator.pause(JOB)
-            when(cluster, lambda: rests(cluster), lambda: cluster.after(seconds, resume))
+            cluster.when(lambda: rests(cluster), lambda: cluster.after(seconds, resume))
 
         def resume() -> None:
             cluster.say("test", f"is resumed from {status(cluster)['step']}")
             operator.resume(JOB)
 
-        when(cluster, lambda: newest(cluster) >= step, strike)
+        cluster.when(lambda: newest(cluster) >= step, strike)
 
     return script
 
@@ -69,7 +69,7 @@ def test_a_paused_job_loses_no_step_and_counts_no_recovery(seed: int) -> None:
 def test_before_it_runs_and_close_to_its_end(step: int) -> None:
     def script(cluster: Cluster, injector: Injector) -> None:
         operator = Operator(cluster)
-        when(cluster, lambda: newest(cluster) >= step, lambda: operator.pause_for(JOB, 3.0))
+        cluster.when(lambda: newest(cluster) >= step, lambda: operator.pause_for(JOB, 3.0))
 
     passes(simulate(Setup(seed=1, jobs=(JobShape(steps=40),)), script=script))
 
@@ -84,7 +84,7 @@ def test_while_it_recovers_and_its_leader_dies() -> None:
             cluster.after(0.2, lambda: cluster.hosts[NodeId("n0")].crash(power=False))
             cluster.after(6.0, cluster.hosts[NodeId("n0")].start)
 
-        when(cluster, lambda: newest(cluster) >= 10, strike)
+        cluster.when(lambda: newest(cluster) >= 10, strike)
 
     for seed in range(6):
         passes(simulate(Setup(seed=seed, jobs=(JobShape(steps=60),)), script=script))
@@ -97,9 +97,9 @@ def test_pausing_twice_is_pausing_once() -> None:
         def strike() -> None:
             for name in ("n0", "n1", "n2"):
                 operator.pause(JOB, cluster.hosts[NodeId(name)])
-            when(cluster, lambda: rests(cluster), partial(operator.resume, JOB))
+            cluster.when(lambda: rests(cluster), partial(operator.resume, JOB))
 
-        when(cluster, lambda: newest(cluster) >= 5, strike)
+        cluster.when(lambda: newest(cluster) >= 5, strike)
 
     result = passes(simulate(Setup(seed=2, jobs=(JobShape(steps=30),)), script=script))
     assert len(formed(result)) == 2
@@ -114,8 +114,8 @@ def test_a_paused_job_makes_room_and_a_cancel_ends_it() -> None:
             assert status(cluster)["state"] == "paused"
             operator.cancel(JOB)
 
-        when(cluster, lambda: newest(cluster) >= 5, partial(operator.pause, JOB))
-        when(cluster, lambda: status(cluster, other)["state"] == "finished", after)
+        cluster.when(lambda: newest(cluster) >= 5, partial(operator.pause, JOB))
+        cluster.when(lambda: status(cluster, other)["state"] == "finished", after)
 
     shapes = (JobShape(steps=60), JobShape(steps=6))
     result = passes(simulate(Setup(seed=3, jobs=shapes), script=script))
@@ -132,7 +132,7 @@ def test_the_queue_goes_by_priority_and_then_by_number() -> None:
             assert record is not None
             spec = record.spec | {"job": record.spec["job"] | {"priority": priority}}
             job = JobId(f"job{number}-{number}-abcd")
-            cluster.specs[job] = cluster.specs[JOB]
+            cluster.specs[job], cluster.shapes[job] = cluster.specs[JOB], cluster.shapes[JOB]
             made = replace(record, id=job, number=number, spec=spec, state="queued", turn=0)
             host.post(e.Submit(100 + number, made))
         order.extend(
@@ -141,7 +141,7 @@ def test_the_queue_goes_by_priority_and_then_by_number() -> None:
         )
 
     def later(cluster: Cluster, injector: Injector) -> None:
-        when(cluster, lambda: newest(cluster) >= 0, lambda: script(cluster, injector))
+        cluster.when(lambda: newest(cluster) >= 0, lambda: script(cluster, injector))
 
     result = passes(simulate(Setup(seed=4, jobs=(JobShape(steps=6, every=3),)), script=later))
     assert order == [

@@ -18,7 +18,7 @@ from .faults import Injector
 from .plans import read_plan
 from .ring import Reducer
 from .run import Result, simulate
-from .scripts import at_step, kill_who_has_answered, newest, when
+from .scripts import at_step, kill_who_has_answered, newest
 from .seeds import setup_of
 
 CORPUS = 100
@@ -211,7 +211,7 @@ def test_a_world_waits_for_its_least_members() -> None:
             cluster.hosts[sorted(cluster.hosts)[1]].crash()
             cluster.after(30.0, cluster.hosts[sorted(cluster.hosts)[1]].start)
 
-        when(cluster, lambda: newest(cluster) >= 5, strike)
+        cluster.when(lambda: newest(cluster) >= 5, strike)
 
     setup = Setup(seed=4, nodes=2, jobs=(JobShape(steps=30, world_min=2),))
     result = passes(simulate(setup, script=script))

@@ -11,7 +11,7 @@ from elasticd.core.words import effects as e
 from elasticd.types import NodeId
 
 from .cluster import Cluster, JobShape, Setup
-from .faults import LINK_KINDS, NODE_KINDS, Injector
+from .faults import Injector
 from .run import Result, simulate
 from .scripts import (
     at_step,
@@ -20,9 +20,9 @@ from .scripts import (
     leave,
     led,
     stop_the_only_member,
-    when,
 )
 from .seeds import setup_of
+from .strikes import LINK_KINDS, NODE_KINDS
 from .test_sim import job_events, passes, recovery_seconds
 
 VIEW_KINDS = (*NODE_KINDS, *LINK_KINDS)
@@ -75,7 +75,7 @@ def test_a_node_that_joins_while_a_world_forms_does_not_stop_it(seed: int) -> No
 
         def again() -> None:
             injector.inject("reducer")
-            when(cluster, forming, other.start)
+            cluster.when(forming, other.start)
 
         other.crash()
         cluster.after(3.0, again)
@@ -108,7 +108,7 @@ def test_two_halves_go_on_meet_and_one_lineage_is_left(seed: int) -> None:
         def kill() -> None:
             injector.inject("trainers")
 
-        when(cluster, met, lambda: cluster.after(1.0, kill))
+        cluster.when(met, lambda: cluster.after(1.0, kill))
 
     shape = JobShape(steps=300, every=7, replicas=1)
     result = passes(simulate(Setup(seed=seed, nodes=3, jobs=(shape,)), script=at_step(15, strike)))

@@ -11,6 +11,7 @@ from elasticd.core.words.children import (
     TrainerAtRun,
     TrainerDigest,
     TrainerProbed,
+    TrainerStops,
     TrainerWaiting,
 )
 from elasticd.core.words.records import World
@@ -93,6 +94,8 @@ class Training:
         self._aside: tuple[TrainerWorld, Place] | tuple[TakeState, Brought] | None = None
         self._read_for: tuple[TrainerWorld, Brought] | None = None
         self._missed: Update | None = None
+        self._stop = -1
+        """After which step the script asks to stop."""
         self._micro = trainer.spec.batch.micro
 
     # --- the script -------------------------------------------------------------------------------
@@ -102,11 +105,14 @@ class Training:
         yield from self._reach_run()
         if (yield from self._enter()):
             while (yield from self._turn()):
-                over = self._point.step >= self.steps
+                over = self._is_over(self._world)
                 if not (yield from self._finish() if over else self._step()):
                     break
         yield self._takes("ends", 0.01, 0.2)
         self.trainer.die(0)
+
+    def _is_over(self, world: TrainerWorld | None) -> bool:
+        return world is not None and self._point.step >= world.ends_at(self.steps)
 
     def _reach_run(self) -> Waits:
         least, most = self.cluster.setup.trainer_start_seconds
@@ -177,7 +183,7 @@ class Training:
                     return "over"
                 case TrainerWorld() as world, place:
                     try:
-                        if world.state == "keep":
+                        if world.state == "keep" and not self._is_over(world):
                             self._world, self.place = world, place
                             yield from self._settle(world, place)
                             yield from self._barrier()
@@ -290,7 +296,7 @@ class Training:
 
     def _publish(self, *, loaded: bool = False) -> None:
         with self.trainer.turn() as protocol:
-            protocol.replays(self._attached or not self.cluster.setup.script_state)
+            protocol.held.may_replay(self._attached or not self.cluster.setup.script_state)
             protocol.hold(State(self._point), loaded=loaded)
 
     # --- steps ------------------------------------------------------------------------------------
@@ -323,6 +329,7 @@ class Training:
         if self.protocol.is_halted(step):
             self._phase("paused")
             yield Until(lambda: not self.protocol.is_halted(step))
+        self.protocol.halting.begins(step + 1)
 
     def _compute(self, number: int) -> Waits:
         self._phase("compute")
@@ -408,17 +415,40 @@ class Training:
         else:
             self._owes_checkpoint = True
         yield self._takes("bodies", 0.0, 0.3 if self.cluster.setup.script_state else 0.002)
+        shape = self.cluster.shapes[self.trainer.job]
+        if number == shape.stops_at and shape.stops_on in ("", self.trainer.host.name):
+            self._stop = number
 
     def _turn(self) -> Answer:
         """From one body of the loop to the next; False if the job was released instead."""
         if not self._void:
             self._publish()
+        else:
+            self._stop = -1
         self._looping, self._void = True, False
-        if self._owes_checkpoint:
-            self._checkpoint_if_due()
-        if self._aside is None and self.protocol.world is not None:
-            return True
-        return (yield from self._enter())
+        while True:
+            if self._owes_checkpoint:
+                self._checkpoint_if_due()
+            left = self._aside is not None or self.protocol.world is None
+            if left and not (yield from self._enter()):
+                return False
+            if not self._asks():
+                self._stop = -1
+                return True
+            yield from self._ask()
+
+    def _asks(self) -> bool:
+        world = self._world
+        undecided = world is not None and world.last < 0 and not self._is_over(world)
+        return undecided and self._stop == self._point.step
+
+    def _ask(self) -> Waits:
+        self._phase("idle")
+        if self.protocol.world is not None:
+            with self.trainer.turn() as protocol:
+                generation = protocol.current().generation
+                protocol.say(TrainerStops(generation, self._point.step, "the script asked"))
+            yield Until(lambda: self.protocol.world is None)
 
     def _barrier(self) -> Waits:
         _, place = self._present()
@@ -433,6 +463,8 @@ class Training:
             self.cluster.checkers.committed(self.trainer, point)
 
     def _checkpoint_if_due(self) -> None:
+        if self._asks():
+            return
         self._owes_checkpoint = False
         world, point, trainer = self._world, self._point, self.trainer
         assert world is not None
@@ -441,7 +473,8 @@ class Training:
             digest = state_digest(point.step, trainer.spoilt)
             trainer.say(TrainerDigest(world.generation, point.step, point.stamp, digest))
         if world.checkpoint_due(point.step, self.steps):
-            must = point.step in (self.steps, world.point.step, self.protocol.halting.step)
+            last = world.ends_at(self.steps)
+            must = point.step in (last, world.point.step, self.protocol.halting.step)
             trainer.writer.submit(Task(world, point, trainer.spoilt, must))
 
     def _finish(self) -> Answer:

@@ -47,7 +47,7 @@ class Balance:
                     culprit=found.node,
                 )
                 return [n for n in world.members if n != found.node]
-        left = self.spec.train.steps - committed
+        left = world.ends_at(self.spec.train.steps) - committed
         move = self.speeds.judge(world.members, grains, world.shares, left)
         if move is None or not warm:
             return []

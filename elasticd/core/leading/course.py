@@ -35,6 +35,7 @@ class Course:
     def follow(self) -> None:
         """A new view: what was told may have been lost."""
         self.released = set()
+        self.patience.follow()
 
     def release(self, node: NodeId) -> None:
         """A member was told that it may leave its loop."""

@@ -108,20 +108,21 @@ class Drivers:
             self.ctx.emit("job_paused", text, job, step=rest.step)
 
     def _over(self, job: JobId, driver: Driver, state: JobState, reason: str) -> None:
-        newest = driver.newest
-        digest = newest.digest if state == "finished" and newest is not None else None
+        newest, step, digest = driver.newest, driver.committed, None
+        if state == "finished" and newest is not None:
+            # Who leads when all have left may know of the last checkpoint only.
+            step, digest = max(step, newest.step), newest.digest
         record = self.jobs.records[job]
         self.jobs.update(
-            replace(
-                record, state=state, reason=reason or None, step=driver.committed, digest=digest
-            )
+            replace(record, state=state, reason=reason or None, step=step, digest=digest)
         )
-        generation = driver.world.generation.counter if driver.world is not None else None
+        world = driver.world
+        generation = world.generation.counter if world is not None else None
         if state == "finished":
-            text = f"all {driver.committed} steps are done"
-            self.ctx.emit(
-                "job_finished", text, job, generation, steps=driver.committed, digest=digest
-            )
+            text = f"all {step} steps are done"
+            if world is not None and world.last >= 0:
+                text = f"it is done with step {step}, as its script asked"
+            self.ctx.emit("job_finished", text, job, generation, steps=step, digest=digest)
         else:
             self.ctx.emit("job_failed", reason, job, generation)
 

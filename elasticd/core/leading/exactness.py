@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from elasticd.core.context import Context
-from elasticd.core.words.records import World
+from elasticd.core.words.records import ProbeDigests, World
 from elasticd.core.words.worlds import MemberStatus, Sampled, Verdict
 from elasticd.recovery.exactness import FAST, NO_REPEAT, refusal
 from elasticd.types import JobId, NodeId
 
-Probes = list[tuple[NodeId, dict[str, Any]]]
+Probes = list[tuple[NodeId, ProbeDigests]]
 
 
 _POSITIONS = 16
@@ -113,16 +112,16 @@ def verdict(probes: Probes) -> tuple[bool, str]:
     Newcomers were prepared one by one, and only what was computed from one state can be compared.
     """
     for node, probe in probes:
-        if not probe["repeats"]:
+        if not probe.repeats:
             return False, f"on {node} {NO_REPEAT}"
-    firsts: dict[str, tuple[NodeId, dict[str, Any]]] = {}
+    firsts: dict[str, tuple[NodeId, ProbeDigests]] = {}
     for node, probe in probes:
-        first_node, first = firsts.setdefault(probe["state"], (node, probe))
-        for key, what in (
-            ("gradient", "gradients"),
-            ("update", "updates"),
-            ("layout", "state leaves"),
+        first_node, first = firsts.setdefault(probe.state, (node, probe))
+        for mine, theirs, what in (
+            (probe.gradient, first.gradient, "gradients"),
+            (probe.update, first.update, "updates"),
+            (probe.layout, first.layout, "state leaves"),
         ):
-            if probe[key] != first[key]:
+            if mine != theirs:
                 return False, f"{what} differ between {first_node} and {node}"
     return True, ""

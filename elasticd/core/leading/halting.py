@@ -20,6 +20,13 @@ _AHEAD_STEPS = 2
 _BEYOND = ("compute", "reduce", "update")
 
 
+def goes_beyond(progress: Progress, step: int) -> bool:
+    """Whether a member has begun the step after this one."""
+    if progress.step != step:
+        return progress.step > step
+    return progress.committed == step and progress.phase in _BEYOND
+
+
 @dataclass(slots=True)
 class Halting:
     """Of one job, while its driver lives."""
@@ -41,7 +48,7 @@ class Halting:
         ends by itself."""
         known = progress.keys() == set(world.members)
         same = self.world is not None and self.world.generation == world.generation
-        if not known or (same and not any(self._beyond(p) for p in progress.values())):
+        if not known or (same and not any(goes_beyond(p, self.step) for p in progress.values())):
             return
         newest = max(p.step for p in progress.values())
         if all(p.phase == HALTED and p.step == newest for p in progress.values()):
@@ -51,11 +58,6 @@ class Halting:
             self._tell(world, self.step)
         else:
             self.lift(world, progress)
-
-    def _beyond(self, progress: Progress) -> bool:
-        if progress.step != self.step:
-            return progress.step > self.step
-        return progress.committed == self.step and progress.phase in _BEYOND
 
     def lift(self, world: World, progress: Mapping[NodeId, Progress]) -> None:
         """Let the members go on, whoever told them to halt."""

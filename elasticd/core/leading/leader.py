@@ -201,7 +201,7 @@ class Driver:
         further = office.saw(node, progress)
         if further and isinstance(stage.phase, Running):
             stage.follow(stage.phase.at_boundary())
-        if office.wishes.paused and isinstance(stage.phase, Running):
+        if isinstance(stage.phase, Running) and stage.phase.watches:
             stage.go_on()
         stage.bulletin.changed()
 

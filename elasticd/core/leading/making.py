@@ -6,12 +6,14 @@ from elasticd.checkpoints.layout import placement
 from elasticd.core.leading import planning, routing
 from elasticd.core.leading.council import Plan
 from elasticd.core.leading.office import Office
+from elasticd.core.leading.stopping import last_kept
 from elasticd.core.words.records import GOING_BACK, World
 from elasticd.types import NodeId
 
 
-def make_world(office: Office, plan: Plan, cause: str) -> World:
-    """A world of a new generation; ``cause`` says why the last one is left, if nothing broke it."""
+def make_world(office: Office, plan: Plan, cause: str, end: int) -> World:
+    """A world of a new generation; ``cause`` says why the last one is left if nothing broke it,
+    ``end`` which step is the last if the script has asked to stop."""
     ctx, last, start = office.ctx, office.world, plan.start
     cut, point, rung = office.relief.cut(), start.resume.point, start.rung
     generation = ctx.next_tag()
@@ -48,7 +50,16 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
         relief=office.relief.level,
         count=count,
         writers=() if count else _writers(office, resume.members),
+        given=tuple(n for n in resume.members if _is_given(plan, n)),
+        last=end if end >= point.step else last_kept(last, point, rung, start.manifest),
     )
+
+
+def _is_given(plan: Plan, node: NodeId) -> bool:
+    """Whether a member never ran the body of the step from which the world goes on."""
+    resume, holding = plan.start.resume, plan.holdings.get(node)
+    source = resume.sources[resume.members.index(node)]
+    return source not in ("keep", "init") or (holding is not None and holding.given)
 
 
 def _writers(office: Office, members: tuple[NodeId, ...]) -> tuple[tuple[int, ...], ...]:

@@ -98,14 +98,22 @@ class Office:
         return self.checkpoints.newest
 
     @property
+    def last_step(self) -> int:
+        """With which the job ends, as far as is known."""
+        newest, steps = self.newest, self.spec.train.steps
+        if newest is not None and newest.last:
+            return newest.step  # who leads when all have left may know of no world
+        return steps if self.world is None else self.world.ends_at(steps)
+
+    @property
     def stored_last(self) -> bool:
         """Whether the last step's checkpoint is consistent."""
-        return self.newest is not None and self.newest.step == self.spec.train.steps
+        return self.newest is not None and self.newest.step == self.last_step
 
     @property
     def all_committed(self) -> bool:
         """Whether no step is left to do."""
-        return self.course.committed >= self.spec.train.steps
+        return self.course.committed >= self.last_step
 
     @property
     def least(self) -> int:
@@ -150,6 +158,11 @@ class Office:
         """A member's progress in the last world; whether another step is committed."""
         self.balance.speeds.saw(node, progress.grain_seconds, progress.update_seconds)
         return self.course.saw(node, progress, self.ctx.now)
+
+    def reached(self, node: NodeId) -> int:
+        """The step that a member has come to, as far as it has told."""
+        told = self.course.progress.get(node)
+        return max(self.statuses[node].committed, told.step if told is not None else 0)
 
     def advance(self) -> bool:
         """Go on with the checkpoints; whether another one is the newest now."""

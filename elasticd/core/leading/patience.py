@@ -68,7 +68,7 @@ class Patience:
     world: World | None = None
     places: dict[NodeId, _Place] = field(default_factory=dict)
     told: set[NodeId] = field(default_factory=set)
-    """Members whose lateness was told already, in this world."""
+    """Members whose lateness was told already, in this world and view."""
     before: dict[NodeId, str] = field(default_factory=dict)
     """What members were about when they were last heard of in an earlier world."""
     looked: float = -inf
@@ -85,6 +85,10 @@ class Patience:
         """What was learned holds no more: the work of a step is another."""
         self.samples.clear()
         self.limits.clear()
+
+    def follow(self) -> None:
+        """A new view: who was told may not have heard it."""
+        self.told.clear()
 
     def lose(self, node: NodeId) -> None:
         """Nothing is known any more of where a member is."""
@@ -132,8 +136,7 @@ class Patience:
             case "user":
                 return self.user_code_seconds
             case "enter":
-                evaluates = self.before.get(node) == "evaluate"
-                return self.user_code_seconds * (EVALUATE_FACTOR if evaluates else 1)
+                return self.coming(node)
             case "evaluate":
                 return EVALUATE_FACTOR * self.user_code_seconds
             case "compute" | "update":
@@ -147,6 +150,11 @@ class Patience:
                 return inf
             case _:
                 assert_never(place.phase)
+
+    def coming(self, node: NodeId) -> float:
+        """Seconds until its trainer comes to a world from the script's own code."""
+        evaluates = self.before.get(node) == "evaluate"
+        return self.user_code_seconds * (EVALUATE_FACTOR if evaluates else 1)
 
     def learned(self, phase: str) -> float | None:
         """FACTOR times the slow quantile of what was seen; None while too little was."""

@@ -256,8 +256,10 @@ def _from_survivors(at: Situation, best: restore.Held) -> Start:
 def _is_over(at: Situation, point: Point) -> bool:
     """Whether this is the last world's last state, which all its members have applied: whatever
     others do, they come to no other."""
-    trained = at.world.lineage if at.world is not None else None
-    return point.step == at.spec.train.steps <= at.committed and point.lineage == trained
+    world = at.world
+    if world is None or point.lineage != world.lineage:
+        return False
+    return point.step == world.ends_at(at.spec.train.steps) <= at.committed
 
 
 def _has_checkpoints(at: Situation, lineage: Lineage) -> bool:

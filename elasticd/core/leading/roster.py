@@ -58,6 +58,13 @@ class Roster:
         found = ((n, self.statuses.get(n)) for n in self.view.members)
         return [n for n, s in found if s and s.trainer and s.trainer.phase in phases]
 
+    def prepared(self, further_than: int) -> list[NodeId]:
+        """Members whose trainer was in no world yet, and holds a state beyond that step: whoever
+        gave it may have died since."""
+        found = ((n, self.statuses[n].trainer) for n in self.trainers("ready"))
+        points = [(n, trainer.prepared) for n, trainer in found if trainer is not None]
+        return [n for n, point in points if point is not None and point.step > further_than]
+
     def unsettled(self) -> list[NodeId]:
         """Members whose trainer may still come up."""
         result = []

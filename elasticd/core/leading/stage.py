@@ -116,8 +116,8 @@ class Stage:
                 return
             case ToWaiting(why):
                 self.phase = Waiting(office, now, why)
-            case ToFreezing(nodes, cause):
-                self.phase = Freezing(office, now, cause)
+            case ToFreezing(nodes, cause, last):
+                self.phase = Freezing(office, now, cause, last)
                 self.phase.begin(nodes)
             case ToForming(world):
                 office.begin(world)

@@ -110,19 +110,21 @@ class Liveness:
         if self.ctx.now - peer.accused_at < self.ctx.timing.return_seconds:
             self.confirm_dead(node, peer.accused_of)
 
-    def heard(self, node: NodeId) -> None:
+    def heard(self, node: NodeId) -> bool:
+        """A node has spoken; whether it was taken for dead."""
         if self.leaving:
-            return
+            return False
         if self.roll.silenced(node):
             self.ctx.log("info", "node speaks again", node=node)
             self._meet(node)
-            return
+            return True
         peer = self.roll.peers.get(node)
         if peer is not None and peer.down_since is None:
             self.roll.heard(node)
             self.detector.heard(node, self.ctx.now)
             if self.circle.charges:
                 self.circle.acquit(node)
+        return False
 
     def on_heartbeat(self, node: NodeId, beat: Heartbeat) -> None:
         roll = self.roll

@@ -123,6 +123,7 @@ class Checkpoint:
         if not self.copies.settle({s.index: (s.bytes, s.digest) for s in manifest.shards}):
             return False
         filing, known = self.filing, self.filing.manifest
+        self.said.believe(manifest.digest)
         if known is None or not filing.stored:
             # What is announced is to be found on the disks under the same generation.
             filing.say(replace(manifest, holders=(known or manifest).holders))
@@ -131,7 +132,6 @@ class Checkpoint:
     def take(self, manifest: Manifest, disputed: bool) -> None:
         """A disk has a manifest of it; ``disputed``: somebody has said otherwise."""
         self.disputed = disputed
-        self.said.believe(manifest.digest)
         self.announced(manifest)
 
     def hear(self, node: NodeId) -> None:
@@ -211,8 +211,10 @@ class Checkpoint:
             for named, held in rows
         )
 
-    def made(self, job: JobId, spec: JobSpec, parent: Point | None, wall: float) -> Manifest:
-        """The manifest of what is known now."""
+    def made(
+        self, job: JobId, spec: JobSpec, parent: Point | None, wall: float, last: bool
+    ) -> Manifest:
+        """The manifest of what is known now; ``last``: the script stops there."""
         key = self.key
         return Manifest(
             job=job,
@@ -229,4 +231,5 @@ class Checkpoint:
             digest=self.said.digest,
             created_seconds=wall,
             metric=self.said.measured.metric,
+            last=last,
         )

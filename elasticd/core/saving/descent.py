@@ -48,6 +48,14 @@ class Descent:
     def is_spoilt(self, lineage: Lineage, step: int) -> bool:
         return is_left(self.spoilt, lineage, step)
 
+    def ends_at(self, steps: int) -> int:
+        """The last step, in a job of so many."""
+        return steps if self.world is None else self.world.ends_at(steps)
+
+    def stops_at(self, step: int) -> bool:
+        """Whether the script has asked to stop after that step."""
+        return self.world is not None and self.world.last == step
+
     def has(self, point: Point) -> bool:
         """Whether the present world went through this state, as far as is known."""
         return self.world is None or descends(self.world.lineage, point, self.parents)

@@ -64,7 +64,8 @@ class Errands:
         wanted, lasting = replicas.wanted(checkpoint), replicas.lasting(checkpoint)
         if manifest is None or not checkpoint.stands(wanted, lasting):
             parent = self.descent.parents.get(checkpoint.lineage)
-            made = manifest or checkpoint.made(self.job, self.spec, parent, self.ctx.wall)
+            last = self.descent.stops_at(checkpoint.step)
+            made = manifest or checkpoint.made(self.job, self.spec, parent, self.ctx.wall, last)
             manifest = replace(made, holders=checkpoint.copies.listed())
             checkpoint.filing.write(manifest)
         for node in replicas.view.members:

@@ -47,7 +47,7 @@ class Replicas:
     def wanted(self, checkpoint: Checkpoint) -> int:
         """On how many nodes; no more than can store it."""
         able = self.lasting(checkpoint) - checkpoint.failed.keys()
-        if checkpoint.step == self.spec.train.steps:
+        if checkpoint.step == self.descent.ends_at(self.spec.train.steps):
             # Two sides that ended a job at one state have it under two names.
             able -= checkpoint.filing.rejected
         return min(self.spec.checkpoint.replicas, max(1, len(able)))

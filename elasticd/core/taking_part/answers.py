@@ -31,6 +31,7 @@ class Pending:
     committed: int = 0
     gives: tuple[Stamp, ...] = ()
     replays: bool = False
+    given: bool = False
     answered: bool = False
 
 
@@ -72,7 +73,7 @@ class Answers:
         pending = self.pending
         if pending is not None and said.serial == pending.asked:
             pending.point, pending.committed = said.point, said.committed or 0
-            pending.gives, pending.replays = said.gives, said.replays
+            pending.gives, pending.replays, pending.given = said.gives, said.replays, said.given
             pending.answered = True
 
     def recall(self, serial: int) -> None:
@@ -115,6 +116,7 @@ class Answers:
             counter=self.ctx.counter,
             gives=pending.gives,
             replays=pending.replays,
+            given=pending.given,
         )
 
     # --- states for a trainer in no world ---------------------------------------------------------

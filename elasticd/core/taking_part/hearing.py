@@ -23,6 +23,7 @@ from elasticd.core.words.children import (
     ReducerHere,
     ReducerWarm,
     TrainerAtRun,
+    TrainerCame,
     TrainerDigest,
     TrainerExported,
     TrainerFinished,
@@ -42,12 +43,13 @@ from elasticd.core.words.children import (
     TrainerSampled,
     TrainerSkipped,
     TrainerSpoilt,
+    TrainerStops,
     TrainerUnloaded,
     TrainerWaiting,
     TrainerWrote,
 )
 from elasticd.core.words.effects import FetchState
-from elasticd.core.words.records import World
+from elasticd.core.words.records import StopAsked, World
 from elasticd.core.words.shards import Digest
 from elasticd.core.words.worlds import Lent, Rechecked, Sampled
 
@@ -89,12 +91,15 @@ def _says(us: Listener, trainer: Trainer, word: FromChild) -> None:
             us.answers.on_holds(word)
             us.answer()
         case TrainerPrepared(serial, point, reason, replays):
+            if point is not None and trainer.phase == "ready":
+                trainer.prepare(point)
+                us.reports.report()
             if done := us.answers.prepared(serial, point, reason, replays):
                 us.reports.tell(done)
         case TrainerRefused(reason):
             us.reports.accuse("worker_exit", reason, fatal=reason, kept=us.place is not None)
         case TrainerProbed():
-            trainer.probed(word.digests())
+            trainer.probed(word.result())
             us.reports.report()
         case TrainerWrote():
             us.reports.wrote(shards_for_leader(job, word))
@@ -104,10 +109,10 @@ def _says(us: Listener, trainer: Trainer, word: FromChild) -> None:
             us.ctx.emit("checkpoint_skipped", text, job, counter, step=word.step)
             us.reports.skips(failure_for_leader(job, word))
         case (
-            TrainerLoaded() | TrainerLends() | TrainerSpoilt() | TrainerUnloaded()
+            TrainerCame() | TrainerLoaded() | TrainerLends() | TrainerSpoilt() | TrainerUnloaded()
             | TrainerProgress() | TrainerLostReducer() | TrainerOutOfMemory()
             | TrainerNotFinite() | TrainerDigest() | TrainerRechecked() | TrainerSampled()
-            | TrainerFinished()
+            | TrainerStops() | TrainerFinished()
         ):  # fmt: skip
             world = us.reports.world
             if world is not None and world.generation == word.generation:
@@ -131,6 +136,9 @@ def _says_of_world(us: Listener, trainer: Trainer, word: OfWorld, world: World) 
     if place is None:
         return
     match word:
+        case TrainerCame():
+            trainer.comes()
+            us.reports.report()
         case TrainerLoaded():
             place.loaded()
         case TrainerLends(_, step, stamp, reason, never):
@@ -155,6 +163,9 @@ def _says_of_world(us: Listener, trainer: Trainer, word: OfWorld, world: World) 
             us.reports.tell(Rechecked(job, generation, step, grain, digest))
         case TrainerSampled(_, step, position, digest):
             us.reports.tell(Sampled(job, generation, step, position, digest))
+        case TrainerStops(_, step, reason):
+            trainer.stops(StopAsked(step, reason))
+            us.reports.report()
         case TrainerFinished():
             if trainer.phase == "active":
                 trainer.finish()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from elasticd.core.context import Context
 from elasticd.core.taking_part.adoption import AdoptedTrainer
 from elasticd.core.words.effects import ChildExited, KillChild
-from elasticd.core.words.records import TrainerStatus
+from elasticd.core.words.records import ProbeDigests, StopAsked, TrainerStatus
 from elasticd.recovery import signatures
-from elasticd.types import Confidence, Sign, Tag, TrainerPhase
+from elasticd.types import Confidence, Point, Sign, Tag, TrainerPhase
 
 
 @dataclass(slots=True)
@@ -19,8 +18,14 @@ class Trainer:
     pid: int = 0
     phase: TrainerPhase = "starting"
     fingerprint: dict[str, str] = field(default_factory=dict)
-    probe: dict[str, Any] | None = None
+    probe: ProbeDigests | None = None
     judged: bool = False
+    prepared: Point | None = None
+    """The state that it was brought to enter a world with."""
+    stop: StopAsked | None = None
+    """What its script has asked for in its world."""
+    came: bool = False
+    """Its thread has taken up its world, or waited for one: it is not in the script's own code."""
     entered: Tag | None = None
     """The newest world in which it has had the right state."""
     hung: str = ""
@@ -43,24 +48,37 @@ class Trainer:
         """Its script has come to ``Run(…)``."""
         self.phase, self.fingerprint = "ready", fingerprint
 
+    def prepare(self, point: Point) -> None:
+        """It holds this state now, though it is in no world."""
+        self.prepared = point
+
     def enter(self) -> None:
         """It is given a world, whose verdict is on what is computed there."""
-        self.phase = "active"
+        self.came = self.phase == "ready"
+        self.phase, self.prepared, self.stop = "active", None, None
         if not self.judged:
             self.probe = None
+
+    def comes(self) -> None:
+        """Its thread has taken up its world."""
+        self.came = True
 
     def has_state(self, generation: Tag) -> None:
         """It holds the right state in this world."""
         self.entered = generation
 
-    def probed(self, digests: dict[str, Any]) -> None:
+    def probed(self, result: ProbeDigests) -> None:
         """It has computed a grain twice, and asks, so it knows of no verdict, whatever it was
         sent."""
-        self.probe, self.judged = digests, False
+        self.probe, self.judged = result, False
 
     def judge(self) -> None:
         """It is told the verdict."""
         self.judged = True
+
+    def stops(self, asked: StopAsked) -> None:
+        """Its script wants to go no further."""
+        self.stop = asked
 
     def finish(self) -> None:
         """Its last step is committed."""
@@ -84,7 +102,10 @@ class Trainer:
         return self.phase in ("released", "done")
 
     def status(self) -> TrainerStatus:
-        return TrainerStatus(self.phase, self.pid, self.fingerprint, self.probe, self.judged)
+        return TrainerStatus(
+            self.phase, self.pid, self.fingerprint, self.probe, self.judged, self.prepared,
+            self.stop, self.came,
+        )  # fmt: skip
 
 
 def kill_hung(ctx: Context, trainer: Trainer, why: str, seconds: float) -> None:
@@ -103,7 +124,10 @@ def adopted(one: AdoptedTrainer) -> Trainer:
     else:
         phase = "active" if one.used else "ready"
     child, prints = one.left.child, said.fingerprint or {}
-    return Trainer(child, one.left.pid, phase, prints, judged=said.judged, entered=said.entered)
+    return Trainer(
+        child, one.left.pid, phase, prints,
+        judged=said.judged, prepared=said.prepared, entered=said.entered,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

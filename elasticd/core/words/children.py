@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from elasticd.core.words.codec import Words
 from elasticd.core.words.engines import EngineOrder
+from elasticd.core.words.records import ProbeDigests
 from elasticd.types import (
     JobId,
     Lineage,
@@ -64,6 +65,8 @@ class TrainerHere:
     """Of the last freeze or delivery."""
     judged: bool
     released: bool
+    prepared: Point | None = None
+    """The state that it was brought before it was ever in a world."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,16 @@ class TrainerHolds:
     """From these states on it has every update up to ``point``."""
     replays: bool = False
     """It can apply updates that others have made."""
+    given: bool = False
+    """The state came from elsewhere: its step's body never ran here."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerCame:
+    """The training thread has taken up this world: what it was about before is over."""
+
+    kind: ClassVar = "came"
+    generation: Tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +186,8 @@ class TrainerProgress:
     grain_seconds: float = 0.0
     """What a grain, and an update, took lately; 0: there was none."""
     update_seconds: float = 0.0
+    begun: bool = False
+    """It computes the step after ``step``, in this world."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +202,19 @@ class TrainerProbed:
     state: str
     generation: Tag | None = None
 
-    def digests(self) -> dict[str, Any]:
+    def result(self) -> ProbeDigests:
         """What of it is compared with other members' probes."""
-        names = ("repeats", "gradient", "update", "layout", "state")
-        return {name: getattr(self, name) for name in names}
+        return ProbeDigests(self.repeats, self.gradient, self.update, self.layout, self.state)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerStops:
+    """The script wants the committed ``step`` to be the last; it waits for another world."""
+
+    kind: ClassVar = "stops"
+    generation: Tag
+    step: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +338,7 @@ FromTrainer = (
     | TrainerAtRun
     | TrainerHere
     | TrainerHolds
+    | TrainerCame
     | TrainerLoaded
     | TrainerLends
     | TrainerPrepared
@@ -324,6 +349,7 @@ FromTrainer = (
     | TrainerNotExported
     | TrainerProgress
     | TrainerProbed
+    | TrainerStops
     | TrainerLostReducer
     | TrainerOutOfMemory
     | TrainerNotFinite
@@ -336,11 +362,13 @@ FromTrainer = (
 )
 
 OfWorld = (
-    TrainerLoaded
+    TrainerCame
+    | TrainerLoaded
     | TrainerLends
     | TrainerSpoilt
     | TrainerUnloaded
     | TrainerProgress
+    | TrainerStops
     | TrainerLostReducer
     | TrainerOutOfMemory
     | TrainerNotFinite
@@ -451,6 +479,8 @@ class GiveWorld:
     micro: int = 0
     """Samples in a grain; 0: as job.toml says."""
     relief: int = 0
+    last: int = -1
+    """The last step; -1: as job.toml says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,11 +181,19 @@ class World:
     """How often nodes were the odd one out in this job; twice is once too often."""
     writers: tuple[tuple[int, ...], ...] = ()
     """Per shard the ranks that write it, where failure domains decide; empty: as usual."""
+    last: int = -1
+    """The last step, where the script has asked to stop; -1: the job's."""
+    given: tuple[NodeId, ...] = ()
+    """Members that never ran the body of ``step``: they were given its state."""
 
     @property
     def shards(self) -> int:
         """Into how many shards a checkpoint is cut."""
         return self.count or len(self.members)
+
+    def ends_at(self, steps: int) -> int:
+        """The last step, in a job of so many."""
+        return steps if self.last < 0 else self.last
 
     @property
     def goes_back(self) -> bool:
@@ -206,14 +214,41 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
+class ProbeDigests:
+    """What a fresh process came to, to be compared with the other members' probes: digests of grain
+    0's gradient, of one update, of the layout, and the stamp of the state it began with."""
+
+    repeats: bool
+    """It came to the same bits twice."""
+    gradient: str
+    update: str
+    layout: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    """A script wants ``step`` to be the last."""
+
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class TrainerStatus:
     """A trainer as its daemon sees it."""
 
     phase: TrainerPhase
     pid: int
     fingerprint: dict[str, str]
-    probe: dict[str, Any] | None
+    probe: ProbeDigests | None
     judged: bool
+    prepared: Point | None = None
+    """The state that it was brought to enter a world with; none once it has been in one."""
+    stop: StopAsked | None = None
+    """What its script has asked for in its world."""
+    came: bool = True
+    """Its thread has taken up its world, or waited for one. A daemon of before doesn't say."""
 
 
 @dataclass(frozen=True, slots=True)

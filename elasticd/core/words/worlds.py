@@ -72,6 +72,8 @@ class Holding:
     """From these states on it has every update up to ``point``."""
     replays: bool = False
     """It can apply updates that others have made."""
+    given: bool = False
+    """Its trainer was given this state: it never ran the body of its step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,8 @@ class Progress:
     grain_seconds: float = 0.0
     """What a grain, and an update, took the sender lately; 0: it has made none."""
     update_seconds: float = 0.0
+    begun: bool = False
+    """It computes the step after ``step``, in this world."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,8 @@ class Background:
         metric: float | None,
     ) -> None:
         """``metric`` is the figure by which the best checkpoint is kept, as it is now."""
-        must = snapshot.point.step in (self._spec.train.steps, world.point.step, halt_step)
+        last = world.ends_at(self._spec.train.steps)
+        must = snapshot.point.step in (last, world.point.step, halt_step)
         available = psutil.virtual_memory().available
         mode = mode_of(self._spec.checkpoint.snapshot, snapshot.bytes, available)
         self.writer.submit(Task(world, snapshot, stall_seconds, mode, must, metric))

@@ -140,7 +140,7 @@ class DaemonSeat:
 
     def replays(self, takes: bool) -> None:
         with self.driver.turn() as protocol:
-            protocol.replays(takes)
+            protocol.held.may_replay(takes)
 
     def end_update(self, point: Point, loss: float | None, update: Update | None) -> None:
         with self.driver.turn() as protocol:
@@ -198,6 +198,14 @@ class DaemonSeat:
             if protocol.is_halted(point.step):
                 self.driver.set_phase("paused")
                 self.driver.wait(lambda: not protocol.is_halted(point.step))
+            protocol.halting.begins(point.step + 1)
+
+    def stop(self, point: Point, reason: str) -> None:
+        self.phase("idle")
+        with self.driver.turn() as protocol:
+            protocol.say(w.TrainerStops(protocol.current().generation, point.step, reason))
+        with self.driver.turn() as protocol:
+            self.driver.wait(lambda: protocol.world is None)
 
     def agree(self, result: ProbeResult) -> None:
         told = w.TrainerProbed(

@@ -11,7 +11,7 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -40,6 +40,7 @@ def main() -> NoReturn:
     randomness.seed_script(seat.spec.train.seed)
     script = clone.folder / extra["entrypoint"]
     code = run_script(script, [str(word) for word in extra.get("args", ())])
+    code = code or _guarded(HOST.conclude)
     _finish_interpreter()
     seat.close(code)
     # Not sys.exit: our threads may be inside MLX, which aborts a process that takes itself down.
@@ -82,13 +83,19 @@ def run_script(script: Path, args: Sequence[str]) -> int:
     module.__file__ = str(script)
     module.__builtins__ = __builtins__  # type: ignore[attr-defined]
     sys.modules["__main__"] = module
+    return _guarded(
+        lambda: exec(compile(script.read_bytes(), str(script), "exec"), module.__dict__)
+    )
+
+
+def _guarded(work: Callable[[], None]) -> int:
+    """Do that at the top of the process, and return the exit status that it means."""
     try:
-        code = compile(script.read_bytes(), str(script), "exec")
-        exec(code, module.__dict__)
+        work()
     except SystemExit as end:
         return _status(end.code)
     except BaseException as error:
-        # The top of the process: whatever the script raised is its end.
+        # Whatever the script raised is its end.
         traceback.print_exception(type(error), error, _below(error.__traceback__))
         return 1
     return 0

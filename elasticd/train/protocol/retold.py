@@ -8,14 +8,25 @@ well: nobody can tell which it was.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import assert_never
 
 from elasticd.core.words import children as w
-from elasticd.types import Lineage, Stamp, Tag
+from elasticd.types import Lineage, Point, Stamp, Tag
 
 _KEPT_REPORTS = 4
 """What became of the shards of this many states is told again; older ones are of no use any
 more."""
+
+
+@dataclass(slots=True)
+class _InWorld:
+    """What was said in the present world, and means nothing in the next."""
+
+    came: w.TrainerCame | None = None
+    stops: w.TrainerStops | None = None
+    finished: w.TrainerFinished | None = None
+    gone: w.FromTrainer | None = None
 
 
 class Retold:
@@ -27,10 +38,10 @@ class Retold:
         self._serial = 0
         self._entered: Tag | None = None
         self._given: Tag | None = None
-        self._gone: w.FromTrainer | None = None
         self._probe: w.TrainerProbed | None = None
-        self._finished: w.TrainerFinished | None = None
+        self._here = _InWorld()
         self._digest: w.TrainerDigest | None = None
+        self._prepared: Point | None = None
         self._shards: deque[w.TrainerWrote] = deque(maxlen=_KEPT_REPORTS)
         self._skipped: deque[w.TrainerSkipped] = deque(maxlen=_KEPT_REPORTS)
 
@@ -41,12 +52,16 @@ class Retold:
                 self._waiting = True
             case w.TrainerAtRun(fingerprint):
                 self._fingerprint = fingerprint
+            case w.TrainerCame():
+                self._here.came = word
             case w.TrainerLoaded():
                 self._entered = self._given
             case w.TrainerProbed():
                 self._probe, self._judged = word, False
+            case w.TrainerStops():
+                self._here.stops = word
             case w.TrainerFinished():
-                self._finished = word
+                self._here.finished = word
             case w.TrainerDigest():
                 self._digest = word
             case w.TrainerWrote():
@@ -56,11 +71,13 @@ class Retold:
             case w.TrainerSkipped():
                 self._skipped.append(word)  # else the leader waits for these shards
             case w.TrainerLostReducer() | w.TrainerOutOfMemory() | w.TrainerRefused():
-                self._gone = word  # ways of leaving a world that the leader must hear of
+                self._here.gone = word  # ways of leaving a world that the leader must hear of
             case w.TrainerNotFinite(policy=policy):
                 if policy == "restore":
-                    self._gone = word
-            case w.TrainerLends() | w.TrainerPrepared():
+                    self._here.gone = word
+            case w.TrainerPrepared(point=point):
+                self._prepared = point or self._prepared
+            case w.TrainerLends():
                 pass  # the view that follows the daemon's return begins growth again
             case w.TrainerSpoilt() | w.TrainerUnloaded():
                 pass  # said while a world forms, which ends with that view
@@ -76,14 +93,14 @@ class Retold:
     def given(self, generation: Tag, holds_state: bool) -> None:
         """The daemon gave us a world, for which the state is in place or will be brought."""
         self._given, self._used = generation, True
-        self._gone = self._finished = None
+        self._here, self._prepared = _InWorld(), None
         self._skipped.clear()  # nobody waits for shards of an older world
         if holds_state:
             self._entered = generation
 
     def frozen(self) -> None:
         """The daemon made us leave our world."""
-        self._given = self._gone = self._finished = None
+        self._given, self._here = None, _InWorld()
 
     def asked(self, serial: int) -> None:
         """The daemon has given an order with this number; it shall not be given again."""
@@ -108,15 +125,18 @@ class Retold:
             serial=self._serial,
             judged=self._judged,
             released=self._released,
+            prepared=self._prepared,
         )
         repeated = (
+            self._here.came,
             progress,
             self._probe,
             *self._skipped,
             *self._shards,
             self._digest,
-            self._finished,
-            self._gone,
+            self._here.stops,
+            self._here.finished,
+            self._here.gone,
         )
         return [here, *(word for word in repeated if word is not None)]
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic
 
-from elasticd.core.words.children import LendState, TrainerLends, TrainerNotExported
+from elasticd.core.words.children import (
+    LendState,
+    TrainerHolds,
+    TrainerLends,
+    TrainerNotExported,
+)
 from elasticd.train.protocol.effects import Export
 from elasticd.train.protocol.lending import Lending, Request, S, U
 from elasticd.train.protocol.voice import Voice
@@ -23,6 +28,8 @@ class StateInPlace(Generic[S]):
     updating: bool = False
     replays: bool = False
     """Updates of others can be applied to it."""
+    given: bool = False
+    """It came from elsewhere: its step's body never ran here."""
     freezes: tuple[int, ...] = ()
     """To be answered when the update is done."""
 
@@ -30,6 +37,14 @@ class StateInPlace(Generic[S]):
     def at(self) -> int | None:
         """The step that it is of, or is about to be."""
         return None if self.point is None else self.point.step + self.updating
+
+    def may_replay(self, takes: bool) -> None:
+        """Whether others' updates can be applied to it."""
+        self.replays = takes
+
+    def told(self, serial: int, gives: tuple[Stamp, ...]) -> TrainerHolds:
+        """The answer to a freeze."""
+        return TrainerHolds(serial, self.point, self.committed, gives, self.replays, self.given)
 
 
 class Sharing(Generic[S, U]):

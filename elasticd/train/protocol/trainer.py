@@ -66,7 +66,9 @@ class Figures:
     grain_seconds: float
     update_seconds: float
 
-    def told(self, generation: Tag, point: Point, committed: int | None) -> w.TrainerProgress:
+    def told(
+        self, generation: Tag, point: Point, committed: int | None, begun: bool
+    ) -> w.TrainerProgress:
         """The word for them."""
         return w.TrainerProgress(
             generation=generation,
@@ -80,6 +82,7 @@ class Figures:
             metrics=dict(self.metrics),
             grain_seconds=self.grain_seconds,
             update_seconds=self.update_seconds,
+            begun=begun,
         )
 
 
@@ -88,6 +91,12 @@ class HaltOrder:
     """``step`` is the one to go no further than; -1: none."""
 
     step: int = -1
+    begun: int = -1
+    """The newest step whose grains are being computed, or were, in this world."""
+
+    def begins(self, step: int) -> None:
+        """Its grains are going to be computed."""
+        self.begun = step
 
     def order(self, world: TrainerWorld, step: int, at: int | None) -> None:
         """One that comes when we are ``at`` a later step is not obeyed: our progress shows."""
@@ -119,8 +128,7 @@ class TrainerProtocol(Generic[S, U]):
         self._visit: Visit | None = None
         self._voice = Voice()
         self._sharing: Sharing[S, U] = Sharing(self._voice, self.held)
-        self._frozen = 0
-        self._short = False
+        self._frozen, self._short = 0, False
 
     def effects(self) -> list[Effect]:
         """What is to be done since the last call."""
@@ -186,8 +194,7 @@ class TrainerProtocol(Generic[S, U]):
             self._answer_freeze(serial)
 
     def _answer_freeze(self, serial: int) -> None:
-        held, gives = self.held, tuple(self._sharing.lending.starts)
-        self.say(w.TrainerHolds(serial, held.point, held.committed, gives, held.replays))
+        self.say(self.held.told(serial, tuple(self._sharing.lending.starts)))
 
     def _offer(self, world: TrainerWorld, cargo: Cargo) -> None:
         self._leave()
@@ -236,13 +243,14 @@ class TrainerProtocol(Generic[S, U]):
         return self.arrivals.waiting or self.released
 
     def take(self) -> tuple[TrainerWorld | w.TakeState, Cargo] | None:
-        """What to go to next, with its cargo: a world, which is entered, or a state to be taken
-        before there is one. None: the job was released."""
+        """What comes next, with its cargo: a world, which is entered, or a state to be taken before
+        there is one. None: the job was released."""
         taken = self.arrivals.take_world()
         if taken is None:
             return self.arrivals.take_delivery()
-        self._visit, self.halting = Visit(taken[0]), HaltOrder()
-        self._short = taken[0].relief > 0
+        world, _ = taken
+        self._visit, self.halting, self._short = Visit(world), HaltOrder(), world.relief > 0
+        self.say(w.TrainerCame(world.generation))
         return taken
 
     def state_came(self, generation: Tag) -> bool:
@@ -330,6 +338,7 @@ class TrainerProtocol(Generic[S, U]):
         """A step was applied, perhaps the one whose end we had missed and from which the present
         world starts. None: its update is given to nobody."""
         missed = self.world if self._visit and not self._visit.settled else None
+        self.held.given = False
         self._sharing.lending.applied(update, None if self.world is None else self.world.generation)
         self._end(point)
         if missed is not None:
@@ -339,7 +348,7 @@ class TrainerProtocol(Generic[S, U]):
     def end_load(self, point: Point) -> None:
         """A state from elsewhere is in place. What was committed before belonged to another."""
         self._sharing.lending.drop()
-        self.held.committed = None
+        self.held.committed, self.held.given = None, True
         self._end(point)
 
     def give_up_update(self) -> None:
@@ -363,10 +372,6 @@ class TrainerProtocol(Generic[S, U]):
     def idle_since(self, serial: int) -> bool:
         """Whether nothing else was asked of us since the delivery of that serial."""
         return serial >= self._frozen and self.arrivals.world is None and not self.released
-
-    def replays(self, takes: bool) -> None:
-        """Whether others' updates can be applied here."""
-        self.held.replays = takes
 
     # --- the training thread: steps ---------------------------------------------------------------
 
@@ -407,4 +412,5 @@ class TrainerProtocol(Generic[S, U]):
         visit, point = self._visit, self.held.point
         if visit is None or not visit.settled or point is None:
             return None
-        return figures.told(visit.world.generation, point, self.held.committed)
+        begun = self.halting.begun > point.step
+        return figures.told(visit.world.generation, point, self.held.committed, begun)

@@ -89,7 +89,7 @@ class Attributes:
                 self._changed |= _differing({path: self._first[path]}, {path: holder})
         found = {**self._waiting, **self._values(self._changed - self._passing)}
         return {
-            path: take_apart(_remember(found[path]), _below(path), tensors)
+            path: take_apart(remembered(found[path]), _below(path), tensors)
             for path in sorted(found)
         }
 
@@ -146,7 +146,7 @@ class Attributes:
         if value is _ABSENT:
             self._holders[holder].drop(name)
         else:
-            self._holders[holder].put(name, _remember(value))
+            self._holders[holder].put(name, remembered(value))
 
 
 def changed_values(
@@ -176,7 +176,7 @@ def _below(path: str) -> str:
 
 def _look(holders: Mapping[str, Holder]) -> Look:
     return {
-        path: {name: _remember(value) for name, value in holder.values().items()}
+        path: {name: remembered(value) for name, value in holder.values().items()}
         for path, holder in holders.items()
     }
 
@@ -215,14 +215,14 @@ def alike(one: Any, other: Any) -> bool:
     return bool(one == other or (one != one and other != other))
 
 
-def _remember(value: Any) -> Any:
+def remembered(value: Any) -> Any:
     """A copy that a change in place doesn't reach."""
     if isinstance(value, mx.array):
         return share(value)
     if isinstance(value, np.ndarray):
         return value.copy()
     if isinstance(value, dict):
-        return {key: _remember(item) for key, item in value.items()}
+        return {key: remembered(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(map(_remember, value))
+        return type(value)(map(remembered, value))
     return value

@@ -11,7 +11,7 @@ from mlx.nn.layers.base import Module
 
 from elasticd.errors import UsageError
 from elasticd.train.states.state import model_tree
-from elasticd.train.states.trees import array_slots, check_alike, handle
+from elasticd.train.states.trees import array_slots, check_alike, share
 
 
 class EMA:
@@ -31,8 +31,10 @@ class EMA:
         """Begin at the model's present parameters.
 
         Raises:
-            UsageError: ``decay`` is not between 0 and 1.
+            UsageError: ``model`` is no module, or ``decay`` is not between 0 and 1.
         """
+        if not isinstance(model, Module):
+            raise UsageError(f"EMA(model=) is a {type(model).__name__}, not an mlx.nn.Module")
         if not 0 <= decay < 1:
             raise UsageError(f"EMA(decay=) must be at least 0 and below 1, not {decay}")
         self.decay = decay
@@ -67,7 +69,7 @@ class EMA:
 
     def state_dict(self) -> dict[str, Any]:
         """The averages, by path."""
-        return {path: handle(array) for path, array in self._average.items()}
+        return {path: share(array) for path, array in self._average.items()}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Go on from averages that :meth:`state_dict` gave.
@@ -80,4 +82,4 @@ class EMA:
 
 
 def _wide(array: mx.array) -> mx.array:
-    return array.astype(mx.float32) if array.dtype in (mx.float16, mx.bfloat16) else handle(array)
+    return array.astype(mx.float32) if array.dtype in (mx.float16, mx.bfloat16) else share(array)

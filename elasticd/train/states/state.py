@@ -27,8 +27,8 @@ from elasticd.train.states.trees import (
     arrays,
     changed,
     check_alike,
-    handle,
     put_together,
+    share,
     slots,
     take_apart,
 )
@@ -235,11 +235,6 @@ class TrainingState:
         if optimizer is not None:
             self.attach(optimizer, late=False)
 
-    @property
-    def tracks(self) -> bool:
-        """Whether there is state that the script's own code may change between steps."""
-        return bool(self._tracked)
-
     def attach(self, optimizer: optim.Optimizer, *, late: bool = True) -> None:
         """Make ``optimizer`` part of the state; what was loaded for it is installed. ``late``:
         there are states of this run without it.
@@ -309,7 +304,7 @@ class TrainingState:
                     plain[path] = take_apart(value, OPTIMIZER + path, tensors)
         values = self.attributes.capture(tensors)
         mx.eval(tensors)
-        return Own({name: handle(array) for name, array in tensors.items()}, plain, values)
+        return Own({name: share(array) for name, array in tensors.items()}, plain, values)
 
     def capture(self, point: Point, seed: int, samples: int, *, set_up: bool = True) -> Snapshot:
         """A snapshot of the present state, which is that of ``point``."""
@@ -359,7 +354,7 @@ class TrainingState:
         elif self._beginning is not None:
             self._beginning.put_back()
         for path, slot in places.items():
-            slot.put(handle(model[path]))
+            slot.put(share(model[path]))
         self.put_tracked(loaded.plain["tracked"], loaded.tensors)
         self.attributes.install(loaded.plain.get("attributes", {}), loaded.tensors)
 
@@ -380,7 +375,7 @@ class TrainingState:
         places |= {OPTIMIZER + path: slot for path, slot in self._optimizer_slots().items()}
         for name, array in changes.tensors.items():
             if not name.startswith(ATTRIBUTES):
-                places[name].put(handle(array))
+                places[name].put(share(array))
         self.attributes.update(changes.values, changes.tensors)
         for path, value in (changes.plain or {}).items():
             places[OPTIMIZER + path].put(put_together(value, changes.tensors))
@@ -394,7 +389,7 @@ class TrainingState:
         check_alike(f"{where}:", arrays(model_tree(self.model)), given)
         places = self.model_slots()
         for path, array in given.items():
-            places[path].put(handle(array))
+            places[path].put(share(array))
 
     def _put_optimizer(self, saved: dict[str, mx.array], plain: dict[str, Any]) -> None:
         if self.optimizer is None:
@@ -408,7 +403,7 @@ class TrainingState:
             mine = {path: array for path, array in mine.items() if path in places} | new
         check_alike("optimizer:", mine, saved)
         for path, array in saved.items():
-            places[path].put(handle(array))
+            places[path].put(share(array))
         for path, value in plain.items():
             if path in places:
                 places[path].put(put_together(value, {}))

@@ -99,7 +99,7 @@ def changed(
     own; None if there are others than before. What was replaced by the same bits is named too."""
     if before.keys() != now.keys():
         return None
-    return {name: handle(a) for name, a in now.items() if not _same_place(before[name], a)}
+    return {name: share(a) for name, a in now.items() if not _same_place(before[name], a)}
 
 
 def _same_place(one: mx.array, other: mx.array) -> bool:
@@ -120,16 +120,10 @@ def _bytes(array: mx.array) -> mx.array:
     return mx.contiguous(array).reshape(-1).view(mx.uint8)
 
 
-def handle(array: mx.array) -> mx.array:
-    """A name of our own for what ``array`` is now: ``array *= 2`` elsewhere isn't seen through
-    it. Costs nothing, and works for arrays that aren't evaluated."""
-    return copy.copy(array)
-
-
 def share(array: mx.array) -> mx.array:
-    """Another handle on the same buffer: what is written in place through the one isn't seen
-    through the other."""
-    return mx.stop_gradient(array)
+    """Another handle on the same array: what is written in place through the one isn't seen through
+    the other. It costs no memory, and the array need not be evaluated."""
+    return copy.copy(array)
 
 
 def take_apart(value: Any, path: str, tensors: dict[str, mx.array]) -> Any:
@@ -152,7 +146,7 @@ def take_apart(value: Any, path: str, tensors: dict[str, mx.array]) -> Any:
     while path in tensors:  # {"a.b": …} beside {"a": {"b": …}}
         path += "'"
     if isinstance(value, mx.array):
-        tensors[path] = value
+        tensors[path] = share(value)
         return {"array": path}
     if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
         data = np.ascontiguousarray(value)
@@ -185,7 +179,7 @@ def put_together(plain: Any, tensors: Mapping[str, mx.array]) -> Any:
         case "tuple":
             return tuple(put_together(item, tensors) for item in content)
         case "array":
-            return handle(tensors[content])
+            return share(tensors[content])
         case "numpy" | "scalar":
             path, dtype, shape = content
             data = np.frombuffer(np.array(tensors[path]).tobytes(), np.dtype(dtype)).reshape(shape)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import mlx.core as mx
@@ -82,14 +83,15 @@ class Update:
         clip_norm: float | None = None,
     ) -> Update | None:
         """None if the gradients' tree can't be told from its paths."""
-        if not _plain(gradient) or not _plain(reduced.gradients):
+        alike = gradient is reduced.gradients
+        if not _plain(gradient) or not (alike or _plain(reduced.gradients)):
             return None
         step = before.step + 1
         stamp = next_stamp(before.stamp, generation, step)
         mx.eval(gradient)
         loss, metrics, state = reduced.loss, reduced.metrics, reduced.state
         kept = reduced.gradients
-        if changed(_flat(kept), _flat(gradient)) == {}:
+        if not alike and changed(_flat(kept), _flat(gradient)) == {}:
             kept = gradient
         parts = (before.stamp, generation, step, stamp, skips, loss, metrics, clip_norm, state)
         return cls(*parts, gradient, kept)
@@ -107,7 +109,7 @@ class Update:
         tracked = snapshot.plain["tracked"]
         return replace(self, body=Body(before, after, snapshot.tracked, tracked))
 
-    @property
+    @cached_property
     def tensors(self) -> dict[str, mx.array]:
         """All its arrays, by name."""
         found = {_STATE + path: array for path, array in self.state.items()}
@@ -122,6 +124,10 @@ class Update:
 
     @property
     def bytes(self) -> int:
+        return self._bytes
+
+    @cached_property
+    def _bytes(self) -> int:
         return sum(array.nbytes for array in self.tensors.values())
 
     def follows(self, point: Point) -> bool:

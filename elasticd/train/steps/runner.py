@@ -6,31 +6,29 @@ then enters the next world and computes what that one lacks.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import mlx.core as mx
-import numpy as np
 from mlx.utils import tree_map
-from numpy.typing import NDArray
 
 from elasticd.errors import GenerationLost
-from elasticd.ipc.plan import ChunkPlan
-from elasticd.recovery import tree
 from elasticd.recovery.relief import room_text
 from elasticd.recovery.signatures import of_text
 from elasticd.train.states.state import TrainingState, model_tree
 from elasticd.train.states.updates import Reduced, Update
 from elasticd.train.steps import randomness
+from elasticd.train.steps.ending import StopWish
 from elasticd.train.steps.entrance import Entrance
 from elasticd.train.steps.grains import Grains
-from elasticd.train.steps.layout import Layout, Vector
 from elasticd.train.steps.progress import Lately
 from elasticd.train.steps.relief import room_bytes
 from elasticd.train.steps.seat import Delivery, Seat
 from elasticd.train.steps.standing import Standing
+from elasticd.train.steps.summing import Summing
 from elasticd.train.steps.weighted import GrainLoss
 from elasticd.train.world import TrainerWorld
 from elasticd.types import Point, next_stamp
@@ -46,16 +44,16 @@ class StepRunner:
         self._standing = Standing(seat, state)
         self._grains = Grains(self._standing, cut)
         self._entrance = Entrance(self._standing, self._grains)
+        self._summing = Summing(seat, self._grains)
         self._update_times = Lately()
         self._agreed = False
-        self._flat: mx.array | None = None
-        self._plan: tuple[object, ChunkPlan] | None = None
         self._owes_checkpoint = self._skips = False
         self._looping = False
         self._void = False
         """What the body under way makes of the state is nobody's."""
         self._aside: TrainerWorld | Delivery | None = None
         """What ended the last body, to be entered before anything else."""
+        self.ending = StopWish()
         self._missed: Update | None = None
         """The step under way was reduced by the others, who have applied this."""
 
@@ -83,7 +81,10 @@ class StepRunner:
     @property
     def finished(self) -> bool:
         """Whether the last step is applied."""
-        return self.point.step >= self.steps
+        return self.world is not None and self._is_over(self.world)
+
+    def _is_over(self, world: TrainerWorld) -> bool:
+        return self.point.step >= world.ends_at(self.steps)
 
     # Worlds.
 
@@ -122,12 +123,12 @@ class StepRunner:
                 return "over"
             if not isinstance(arrival, Delivery):
                 try:
-                    if arrival.state == "keep":
+                    if arrival.state == "keep" and not self._is_over(arrival):
                         self._entrance.settle(arrival)
                         self.seat.barrier(self.point)
                         self._checkpoint_if_due()
                         return "again"
-                    self._missed = self._entrance.missed(arrival)
+                    self._missed = self._entrance.missed(arrival)  # nothing where it is over
                 except GenerationLost:
                     continue
                 if self._missed is not None:
@@ -155,7 +156,7 @@ class StepRunner:
             return False
         if not self.seat.out_of_memory(f"{text[:400]} {room_text(room_bytes())}"):
             return False
-        self._flat = None
+        self._summing.give_back()
         self._grains.renounce()
         mx.clear_cache()
         return True
@@ -195,7 +196,7 @@ class StepRunner:
             assert result is not None
             self.seat.agree(result)
             self._agreed = True
-        total = self._total(world, layout)
+        total = self._summing.total(world, layout, self.step)
         self._judge_loss(layout.header(total))
         self.seat.begin_update()
         reduced = layout.mean(total, self._grains.count)
@@ -217,35 +218,6 @@ class StepRunner:
             raise GenerationLost(reason)
         self.seat.not_finite(self.step, loss, policy)
         self._skips = True
-
-    def _total(self, world: TrainerWorld, layout: Layout) -> Vector:
-        sums = self._grains.sums
-        if world.size == 1:
-            total = sums.total()
-            assert total is not None
-            return total
-        plan = self._plan_for(world)
-        if world.reduction == "fast":
-            own = sums.total()
-            parts = {} if own is None else {(0, self._grains.count): own}
-        else:
-            parts = sums.parts()
-        views = {
-            node: [_view(piece) for piece in part if piece.size] for node, part in parts.items()
-        }
-        if self._flat is None:
-            self._flat = mx.zeros((layout.size,), mx.float32)
-            mx.eval(self._flat)
-        self.seat.reduce(self.step, plan, views, _view(self._flat))
-        return layout.split(self._flat)
-
-    def _plan_for(self, world: TrainerWorld) -> ChunkPlan:
-        shares = world.shares_of(self.step)
-        if self._plan is None or self._plan[0] is not shares:
-            count = self._grains.count
-            parts = tuple(tree.cover(share, count) for share in shares)
-            self._plan = shares, ChunkPlan(count, parts)
-        return self._plan[1]
 
     def zero_gradients(self) -> Any:
         """A gradient that does nothing."""
@@ -308,23 +280,41 @@ class StepRunner:
     def turn(self) -> bool:
         """From one body of the loop to the next, or to the first: the state is what the script's
         own code has left. False if the job was released meanwhile."""
-        if self._void or (not self._looping and self._standing.set_up):
+        if self._void or self.ending.left or (not self._looping and self._standing.set_up):
             # That code ran on a state which isn't, or isn't any longer, the job's.
             self._grains.put_back()
             self._standing.restore()
         else:
             self._standing.set_up = True
             self._standing.publish()
-        self._looping = True
-        self._void = False
-        if self._owes_checkpoint:
-            self._checkpoint_if_due()
-        if (self._aside is not None or not self._in_world()) and not self.enter():
-            return False
+        self.ending.body_ends(self.point, counts=not self._void)
+        self._looping, self._void = True, False
+        while True:
+            if self._owes_checkpoint:
+                self._checkpoint_if_due()
+            if (self._aside is not None or not self._in_world()) and not self.enter():
+                return False
+            reason = self._asks_to_stop()
+            if not reason:
+                break
+            with contextlib.suppress(GenerationLost):
+                self.seat.stop(self.point, reason)
         randomness.seed_top(self.seed, self.step)
         return True
 
+    def leave(self, applied: bool) -> None:
+        """The script has left its loop, in a body that had ``applied`` its step."""
+        if applied and not self._void:
+            self._standing.publish()
+        self.ending.left = True
+
+    def _asks_to_stop(self) -> str:
+        """Why the script wants to go no further, where nobody knows yet whether it may."""
+        return "" if self.finished else self.ending.asks(self.point, self.world)
+
     def _checkpoint_if_due(self) -> None:
+        if self._asks_to_stop():
+            return  # It is not consistent before all know whether it is the last.
         self._owes_checkpoint = False
         world, snapshot = self.world, self._standing.snapshot
         if world is None or snapshot is None:
@@ -334,8 +324,3 @@ class StepRunner:
             self.seat.verify(world, snapshot)
         if world.checkpoint_due(snapshot.point.step, self.steps):
             self.seat.checkpoint(world, snapshot, self._standing.stall_seconds)
-
-
-def _view(array: mx.array) -> NDArray[np.float32]:
-    """The buffer of an evaluated flat float32 array. Writing to it writes to the array."""
-    return np.frombuffer(memoryview(array), np.float32)  # type: ignore[arg-type]

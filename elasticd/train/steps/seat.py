@@ -7,7 +7,7 @@ so; the caller then takes the next world with :meth:`Seat.take`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -135,6 +135,10 @@ class Seat(Protocol):
         """Wait here if the job is paused at this committed step, until it goes on or the world
         ends."""
 
+    def stop(self, point: Point, reason: str) -> None:
+        """The script wants the committed ``point`` to be the last. Wait until the world has ended:
+        the next one says which is, or that is asked anew; may raise GenerationLost."""
+
     def agree(self, result: ProbeResult) -> None:
         """Wait for the verdict over all members' probes; may raise GenerationLost."""
 
@@ -188,10 +192,20 @@ class Host:
     def __init__(self) -> None:
         self._seat: Seat | None = None
         self._taken = False
+        self._conclude: Callable[[], None] | None = None
 
     def prepare(self, seat: Seat) -> None:
         """Called by the trainer's host, before it runs the script."""
         self._seat, self._taken = seat, False
+
+    def at_end(self, conclude: Callable[[], None]) -> None:
+        """``conclude`` is to be called when the script has ended as it should."""
+        self._conclude = conclude
+
+    def conclude(self) -> None:
+        """The script has ended as it should."""
+        if self._conclude is not None:
+            self._conclude()
 
     def sit(self) -> Seat | None:
         """The prepared seat; None if this process has no daemon.

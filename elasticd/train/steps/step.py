@@ -9,7 +9,7 @@ from typing import Any, assert_never
 from mlx.utils import tree_map
 
 from elasticd.errors import GenerationLost, OperationError, UsageError
-from elasticd.train.states.trees import handle
+from elasticd.train.states.trees import share
 from elasticd.train.states.updates import Reduced
 from elasticd.train.steps import randomness
 from elasticd.train.steps.data import Collate, Source, batch_of
@@ -93,6 +93,9 @@ class Step:
             self._result("step.grads")
         if self._applied:
             raise UsageError("step.grads: the step is applied already")
+        if self._reduced is not None and self._gradients is self._reduced.gradients:
+            # The script may write into them in place; who is a step behind needs them as they were.
+            self._gradients = tree_map(share, self._gradients)
         return self._gradients
 
     @grads.setter
@@ -139,9 +142,7 @@ class Step:
                         assert_never(answer)
 
     def _take(self, reduced: Reduced) -> None:
-        self._reduced = reduced
-        # The script may write into its gradients in place; who is a step behind needs them all.
-        self._gradients = tree_map(handle, reduced.gradients)
+        self._reduced, self._gradients = reduced, reduced.gradients
 
     def rehearsal(self, grains: Iterator[int]) -> Iterator[Any]:
         """The batches of ``grains``, before there is a world that trains."""

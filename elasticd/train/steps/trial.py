@@ -14,7 +14,7 @@ import numpy as np
 
 from elasticd.checkpoints.codec import model_digest
 from elasticd.errors import UsageError
-from elasticd.train.states.attributes import alike
+from elasticd.train.states.attributes import alike, remembered
 from elasticd.train.states.holders import MOST_LEAVES, is_plain, optimizers_of
 from elasticd.train.states.state import TrainingState
 from elasticd.train.states.trees import arrays
@@ -50,7 +50,7 @@ def _try(state: TrainingState, gradients: Any, seed: int) -> _Found:
     randomness.seed_update(seed, 0)
     state.optimizer.update(state.model, gradients)
     state.evaluate()
-    changed = {path: _kept(value) for path, value in state.attributes.since(before).items()}
+    changed = {path: remembered(value) for path, value in state.attributes.since(before).items()}
     held: dict[str, mx.array] = {
         **{"model/" + path: array for path, array in arrays(state.model.state).items()},
         **{"optimizer/" + path: array for path, array in arrays(state.optimizer.state).items()},
@@ -67,17 +67,6 @@ def _try(state: TrainingState, gradients: Any, seed: int) -> _Found:
                 "be stored: keep numbers, arrays, or short lists and dicts of them instead"
             )
     return _Found(digest, changed)
-
-
-def _kept(value: Any) -> Any:
-    """A copy, as the same lists are changed again."""
-    if isinstance(value, dict):
-        return {key: _kept(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_kept(item) for item in value]
-    if isinstance(value, mx.array):
-        return mx.array(value)
-    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def _as_array(value: Any) -> mx.array:

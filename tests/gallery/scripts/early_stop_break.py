@@ -1,9 +1,5 @@
 """Early stopping: the loop is left once the loss is low enough."""
 
-# /// gallery
-# todo = "issue 15 item 4: leaving the loop fails the job"
-# ///
-
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim

@@ -1,9 +1,5 @@
 """Early stopping by run.stop, after so many steps without progress on the validation set."""
 
-# /// gallery
-# todo = "issue 15 items 3, 4: run.state, run.stop"
-# ///
-
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim

@@ -1,9 +1,5 @@
 """The loss asks for the step by an argument of that name, to warm a term up."""
 
-# /// gallery
-# todo = "issue 15 item 3a: step= as an argument of the loss"
-# ///
-
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim

@@ -1,9 +1,5 @@
 """A module whose temperature is a Python number that the body lowers (Gumbel softmax)."""
 
-# /// gallery
-# todo = "issue 15 item 9: plain attributes of modules are neither stored nor restored"
-# ///
-
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim

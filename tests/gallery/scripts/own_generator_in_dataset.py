@@ -3,7 +3,6 @@
 # /// gallery
 # expect = "named"
 # words = ["sample"]
-# todo = "issue 15 item 5: samples of ranks are not compared"
 # ///
 
 import mlx.nn as nn

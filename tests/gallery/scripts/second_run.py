@@ -3,7 +3,6 @@
 # /// gallery
 # expect = "refused"
 # words = ["Run"]
-# todo = "issue 15 item 6: a second Run is not refused when the script runs alone"
 # ///
 
 import mlx.core as mx

@@ -1,9 +1,5 @@
 """A vocabulary is numbered in the order of a set of strings, which a hash seed decides."""
 
-# /// gallery
-# todo = "issue 15 item 6: alone, PYTHONHASHSEED is not fixed"
-# ///
-
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim

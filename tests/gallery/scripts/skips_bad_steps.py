@@ -1,9 +1,5 @@
 """The low-level form leaves out updates whose gradient is too large, by step.skip()."""
 
-# /// gallery
-# todo = "issue 15 item 4: step.skip()"
-# ///
-
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim

@@ -3,7 +3,6 @@
 # /// gallery
 # expect = "named"
 # words = ["time is up"]
-# todo = "issue 15 item 4: run.stop"
 # ///
 
 import time

@@ -1,9 +1,5 @@
 """A stream that shuffles and draws from the global generators while it is read."""
 
-# /// gallery
-# todo = "issue 15 item 5: generators are not a function of the position"
-# ///
-
 import random
 
 import mlx.core as mx

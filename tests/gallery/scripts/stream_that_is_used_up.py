@@ -3,7 +3,6 @@
 # /// gallery
 # expect = "refused"
 # words = ["data"]
-# todo = "issue 15 item 5: a stream's factory is not called twice and compared"
 # ///
 
 import mlx.core as mx

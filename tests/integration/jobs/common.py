@@ -8,6 +8,7 @@ the reduction that it applied, whatever the members did before.
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import time
@@ -55,15 +56,26 @@ class Ledger:
 
     def __init__(self, run: Any) -> None:
         self._run = run
-        self._file = (run.output_dir / f"ledger-{os.getpid()}.jsonl").open("a")
+        self._file = (run.output_dir / f"ledger-{os.getpid()}.jsonl").open("ab", buffering=0)
 
     def write(self, step: Any, shares: mx.array) -> None:
         """``shares``: counts divided by the global batch."""
         used = (np.array(shares) * GLOBAL).tolist()
         line = {"step": step.number, "used": used, "loss": step.loss, "rank": self._run.rank}
-        self._file.write(json.dumps(line) + "\n")
-        self._file.flush()
+        self._append(json.dumps(line).encode() + b"\n")
         print(f"step {step.number} loss {step.loss:.4f}", flush=True)
+
+    def _append(self, line: bytes) -> None:
+        """Write all of it. A disk that is full is waited for, as the tests free it again: what is
+        tested is the daemon, and a script that raises would end the job."""
+        left = memoryview(line)
+        while left:
+            try:
+                left = left[self._file.write(left) :]
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                time.sleep(0.05)
 
 
 def options() -> argparse.Namespace:

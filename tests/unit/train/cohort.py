@@ -70,6 +70,9 @@ class Cohort:
         self.results: dict[str, Result] = {}
         self.deposits: dict[Any, dict[str, Any]] = {}
         self.committed = 0
+        self.asked: dict[str, int] = {}
+        """After which step ranks of this world want to stop."""
+        self.last = -1
         self.kills: dict[str, int] = {}
         self.dies_behind: dict[str, int] = {}
         """A rank dies before the update of this step, when the first of the others has made it."""
@@ -133,6 +136,7 @@ class Cohort:
         if newest is not None and newest.point is not None:
             point = newest.point
         self.worlds.append((point.step, len(self.members)))
+        self.asked.clear()
         now, later = self._shares(), self._shares()
         for rank, seat in enumerate(self.members):
             seat.world = None
@@ -155,8 +159,20 @@ class Cohort:
                 checkpointed=-1,
                 checkpoint_folder=Path("/nowhere"),
                 writes=Writes(2, 1, 1),
+                last=self.last,
             )
         self.changed.notify_all()
+
+    def weigh_stops(self) -> None:
+        """Name the last step once all have asked to stop, or begun the next step."""
+        if not self.asked or self.last >= 0:
+            return
+        step = max(self.asked.values())
+        others = {m.name for m in self.members if not m.came_with(step)} - self.asked.keys()
+        beyond = self.deposits.get((self.members[0].generation, ("reduce", step + 1)), {})
+        if others <= beyond.keys():
+            self.last = step + 1 if others else step
+            self._form()
 
     def _shares(self) -> tuple[Share, ...]:
         """Random shares, unequal, not in order, some empty."""
@@ -222,6 +238,15 @@ class Seat:
 
     def check(self) -> None:
         self._present()
+
+    def came_with(self, step: int) -> bool:
+        """Whether it was given the state of that step: it never ran its body."""
+        world = self.world or self.next
+        return world is not None and world.state == "load" and world.point.step == step
+
+    @property
+    def generation(self) -> Tag | None:
+        return None if self.world is None else self.world.generation
 
     def _present(self) -> TrainerWorld:
         self._call()
@@ -311,10 +336,17 @@ class Seat:
     def give_up_update(self) -> None:
         self._call()
 
+    def stop(self, point: Point, reason: str) -> None:
+        world = self._present()
+        self.cohort.asked[self.name] = point.step
+        self.cohort.weigh_stops()
+        self._wait(lambda: self.world is not world)
+
     def _together(self, key: Any, value: Any) -> dict[str, Any]:
         world = self._present()
         deposits = self.cohort.deposits.setdefault((world.generation, key), {})
         deposits[self.name] = value
+        self.cohort.weigh_stops()
         self.cohort.changed.notify_all()
         self._wait(lambda: self.world is not world or len(deposits) == world.size)
         self.check()
@@ -323,7 +355,7 @@ class Seat:
     def reduce(self, step: int, plan: ChunkPlan, parts: Parts, out: NDArray[np.float32]) -> None:
         flat = {node: np.concatenate(part) for node, part in parts.items()}
         sums: dict[Any, NDArray[np.float32]] = {}
-        for theirs in self._together(("reduce", step, plan), flat).values():
+        for theirs in self._together(("reduce", step), flat).values():
             sums |= theirs
         out[:] = tree.finish(sums, (0, plan.grains), lambda a, b: a + b)
 

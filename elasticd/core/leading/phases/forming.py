@@ -8,6 +8,7 @@ How their collective engine comes up is that engine's own business (core/engines
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import assert_never
 
 from elasticd.core.engines.port import LeaderEngine
@@ -116,26 +117,36 @@ class Forming:
     def tick(self) -> Blames | None:
         """End a world that does not form."""
         waited = self.office.ctx.now - self.since
-        if self.office.ctx.now < self.since + self._seconds():
+        late = [n for n in sorted(set(self.world.members) - self.ready) if waited >= self._limit(n)]
+        if not late:
             return None
-        late = sorted(set(self.world.members) - self.ready)
         text = f"the world did not form in {waited:.0f} s; waiting for {late}"
-        if self._never_came(late[0]):
+        if self._is_away(late[0]):
+            # If its thread hangs, the next world waits for it in vain as well.
             hung = Hung(self.office.job, self.world.generation, text, waited)
             self.office.ctx.send(late[0], hung)
         return Blames((Blame(late[0], "hang", text),))
 
-    def _never_came(self, node: NodeId) -> bool:
-        """Whether its trainer is to load a state, and has not come so far as to tell of it. If its
-        thread hangs, the next world waits for it in vain as well."""
-        source = self.world.sources[self.world.members.index(node)]
-        return source not in ("keep", "init") and node not in self.office.course.progress
+    def _loads(self, node: NodeId) -> bool:
+        return self.world.sources[self.world.members.index(node)] not in ("keep", "init")
 
-    def _seconds(self) -> float:
-        """How long it may take: states are loaded, perhaps, from peers or disks."""
+    def _is_away(self, node: NodeId) -> bool:
+        """Whether its trainer is to load a state, and may be in the script's own code yet."""
+        office = self.office
+        if not self._loads(node) or node in office.course.progress:
+            return False
+        status = office.statuses.get(node)
+        known = status is not None and office.roster.is_here(node, self.world)
+        trainer = status.trainer if status is not None and known else None
+        return trainer is None or not trainer.came
+
+    def _limit(self, node: NodeId) -> float:
+        """How many seconds a member may take. States are loaded, perhaps, from peers or disks."""
         timing = self.office.ctx.timing
-        loading = any(source not in ("keep", "init") for source in self.world.sources)
-        return timing.load_seconds if loading else timing.form_seconds
+        if not any(self._loads(n) for n in self.world.members):
+            return timing.form_seconds
+        coming = self.office.course.patience.coming(node) if self._is_away(node) else inf
+        return min(timing.load_seconds, coming)
 
     def deadlines(self) -> list[float]:
-        return [self.since + self._seconds()]
+        return [self.since + self._limit(n) for n in self.world.members if n not in self.ready]

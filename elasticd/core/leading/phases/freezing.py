@@ -33,6 +33,8 @@ class Freezing:
     since: float
     cause: str = ""
     """Why a world is left that nothing has broken."""
+    last: int = -1
+    """The step with which the next one ends, if that is decided."""
     serial: str = ""
     asked: set[NodeId] = field(default_factory=set)
     holdings: dict[NodeId, Holding] = field(default_factory=dict)
@@ -162,7 +164,7 @@ class Freezing:
         office.histories.chosen(start, office.roster.ran(last))
         if plan.raised is not None:
             office.relief.tell(level, plan.raised.text, last)
-        world = making.make_world(office, plan, self.cause)
+        world = making.make_world(office, plan, self.cause, self.last)
         office.trust.settled()
         account.settled()
         return ToForming(world)

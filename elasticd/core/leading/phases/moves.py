@@ -20,6 +20,8 @@ class ToFreezing:
     nodes: tuple[NodeId, ...]
     cause: str = ""
     """Why a world is left that nothing has broken."""
+    last: int = -1
+    """The step with which the next world ends, if that is decided."""
 
 
 @dataclass(frozen=True, slots=True)

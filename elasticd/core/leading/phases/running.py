@@ -8,7 +8,8 @@ from elasticd.core.leading import routing
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases import evidence
 from elasticd.core.leading.phases.moves import Blame, Blames, Outcome, Rest, ToFreezing, ToWaiting
-from elasticd.core.words.records import World
+from elasticd.core.leading.stopping import ending
+from elasticd.core.words.records import StopAsked, World
 from elasticd.core.words.shards import Digest
 from elasticd.core.words.worlds import Hung, MemberStatus, Rechecked, Release
 from elasticd.recovery import recheck
@@ -119,8 +120,7 @@ class Running:
         holding, compared = office.roster.trainers("active"), office.growth.compared
         strangers = [n for n in able if n in holding and (n in room or n not in compared)]
         fresh = [n for n in room if n not in holding]
-        steps = office.spec.train.steps
-        return strangers or office.growth.ready(fresh, office.course.progress, steps)
+        return strangers or office.growth.ready(fresh, office.course.progress, office.last_step)
 
     def _balance(self) -> ToFreezing | None:
         office, world = self.office, self.world
@@ -145,7 +145,7 @@ class Running:
 
     # --- what can be done now ---------------------------------------------------------------------
 
-    def go_on(self) -> Blames | Rest | Outcome | None:
+    def go_on(self) -> Blames | Rest | Outcome | ToFreezing | None:
         """Whatever does not wait for a step's boundary."""
         office, world = self.office, self.world
         self._release()
@@ -154,7 +154,32 @@ class Running:
             return Outcome("failed", office.exactness.forbids)
         rest = self._halt()
         office.wishes.discharge(world, office.roster)
-        return rest or self._leave_disputed()
+        return rest or self._leave_disputed() or self._stop()
+
+    def _stop(self) -> ToFreezing | None:
+        """Name the last step, if the script has asked to stop."""
+        office, world = self.office, self.world
+        found = ending(world, self._asked(), office.course.progress)
+        if found is None:
+            return None
+        text = f"step {found.last} is the last: {found.reason}"
+        office.ctx.emit("job_stops", text, world.job, world.generation.counter, step=found.last)
+        return ToFreezing(world.members, text, found.last)
+
+    def _asked(self) -> dict[NodeId, StopAsked]:
+        """Whose script has asked to stop in this world."""
+        roster, world, course = self.office.roster, self.world, self.office.course
+        here = [n for n in world.members if n in roster.statuses and roster.is_here(n, world)]
+        trainers = ((n, roster.statuses[n].trainer) for n in here)
+        asked = {n: t.stop for n, t in trainers if t is not None and t.stop is not None}
+        # What is behind everybody, or beyond the job, no sound trainer asks for.
+        least, most = course.committed, self.office.spec.train.steps
+        return {n: stop for n, stop in asked.items() if least <= stop.step <= most}
+
+    @property
+    def watches(self) -> bool:
+        """Whether what comes next depends on how far the members are."""
+        return self.office.wishes.paused or bool(self._asked())
 
     def _release(self) -> None:
         """Let the members leave once the last step's checkpoint is consistent."""
@@ -173,7 +198,7 @@ class Running:
         if not office.wishes.paused:
             halting.lift(world, progress)
         elif not halting.reached(world, progress):
-            halting.order(world, progress, office.spec.train.steps)
+            halting.order(world, progress, office.last_step)
         elif newest is not None and (newest.lineage, newest.step) == (world.lineage, halting.step):
             return Rest(newest.step, str(world.generation))
         return None
@@ -182,8 +207,7 @@ class Running:
         """Go back if a disk has the job's last state otherwise than all members: it takes no second
         one of that name, and nobody can complete what it has."""
         office, world = self.office, self.world
-        steps = office.spec.train.steps
-        disputed = office.newest is not None and office.checkpoints.disputed(steps)
+        disputed = office.newest is not None and office.checkpoints.disputed(office.last_step)
         if not disputed or not office.trust.distrust(world):
             return None
         step = office.course.committed

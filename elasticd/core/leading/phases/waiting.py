@@ -8,6 +8,7 @@ from elasticd.core.leading import routing
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases.moves import Blame, Outcome, Rest, ToFreezing
 from elasticd.core.leading.roster import HOLDING
+from elasticd.types import NodeId
 
 
 @dataclass(slots=True)
@@ -19,7 +20,7 @@ class Waiting:
     def go_on(self) -> ToFreezing | Outcome | Rest | None:
         """Ask the members what they hold once a world can be made of them."""
         office = self.office
-        holding = office.roster.trainers(*HOLDING)
+        holding = self._holding()
         if office.wishes.paused and not holding:
             return None if office.silent(self.since) else self._rest()
         if office.ctx.now < office.tries.soonest:
@@ -28,7 +29,8 @@ class Waiting:
             self.why = f"waiting to hear from {', '.join(silent)}"
             return None
         least = office.least
-        able = holding + office.wishes.without_unwanted(office.roster.trainers("ready"))
+        ready = [n for n in office.roster.trainers("ready") if n not in holding]
+        able = holding + office.wishes.without_unwanted(ready)
         if len(able) < least:
             self.why = f"{len(able)} of at least {least} members are ready"
             self.why += office.roster.troubles()
@@ -40,6 +42,12 @@ class Waiting:
         fit = [n for n in holding if office.trust.fit(n)]
         enough = (s for s in (fit, holding) if routing.most_in_a_ring(office.roster, s) >= least)
         return ToFreezing(tuple(next(enough, able)))
+
+    def _holding(self) -> list[NodeId]:
+        """Members that were in a world, and newcomers that hold more than any of those."""
+        office = self.office
+        holding = office.roster.trainers(*HOLDING)
+        return holding + office.roster.prepared(max(map(office.reached, holding), default=-1))
 
     def _patience(self) -> float:
         """Seconds that trainers which start are waited for."""

@@ -10,7 +10,7 @@ import pytest
 from elasticd.core.jobs.status import job_status
 from elasticd.core.leading.exactness import verdict
 from elasticd.core.leading.phases.moves import Outcome
-from elasticd.core.words.records import JobRecord, World
+from elasticd.core.words.records import JobRecord, ProbeDigests, World
 from elasticd.core.words.worlds import Fault, Sampled, Verdict
 from elasticd.recovery.relief import RECOMPUTE_LEVEL
 from elasticd.settings.job import BatchSettings
@@ -28,9 +28,8 @@ from tests.unit.core.leading.bench import (
 )
 
 
-def probe(**changes: Any) -> dict[str, Any]:
-    same = {"repeats": True, "gradient": "g", "update": "u", "layout": "l", "state": "s"}
-    return same | changes
+def probe(**changes: Any) -> ProbeDigests:
+    return replace(ProbeDigests(True, gradient="g", update="u", layout="l", state="s"), **changes)
 
 
 def test_all_alike() -> None:
@@ -53,7 +52,7 @@ def test_what_does_not_repeat() -> None:
 def test_newcomers_that_were_prepared_with_different_states_are_not_compared() -> None:
     later = probe(state="t", gradient="h", update="v")
     assert verdict([(A, probe()), (B, later)]) == (True, "")
-    assert verdict([(A, probe()), (B, later), (C, later | {"update": "w"})]) == (
+    assert verdict([(A, probe()), (B, later), (C, replace(later, update="w"))]) == (
         False,
         "updates differ between b and c",
     )

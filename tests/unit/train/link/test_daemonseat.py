@@ -26,6 +26,7 @@ from elasticd.core.words.children import (
     ReleaseTrainer,
     TakeState,
     ToTrainer,
+    TrainerCame,
     TrainerHere,
     TrainerHolds,
     TrainerLostReducer,
@@ -196,12 +197,12 @@ def test_a_freeze_is_answered_while_the_training_thread_is_busy(
     tell(seat, world(OLD, size=1))
     seat.adopt(taken(seat).point)
     tell(seat, FreezeTrainer(7))
-    assert link.said == [TrainerHolds(7, POINT, None)]
+    assert link.said == [TrainerCame(OLD), TrainerHolds(7, POINT, None)]
     with pytest.raises(GenerationLost):
         seat.begin_update()
 
 
-@pytest.mark.parametrize("waits", ["files", "finish", "halt"])
+@pytest.mark.parametrize("waits", ["files", "finish", "halt", "stop"])
 def test_a_freeze_wakes_a_thread_that_waits(seat: DaemonSeat, waits: str) -> None:
     tell(seat, world(OLD, size=1))
     here = taken(seat)
@@ -211,6 +212,7 @@ def test_a_freeze_wakes_a_thread_that_waits(seat: DaemonSeat, waits: str) -> Non
         "files": lambda: seat.files(here),
         "finish": lambda: seat.finish(POINT),
         "halt": lambda: seat.halt(POINT),
+        "stop": lambda: seat.stop(POINT, "enough"),
     }
     with beside(work[waits]) as results:
         tell(seat, FreezeTrainer(1))
@@ -235,7 +237,7 @@ def test_a_thread_in_a_collective_falls_out_of_it(
     with pytest.raises(GenerationLost):
         seat.check()
     said = TrainerHolds if what == "frozen" else TrainerLostReducer
-    assert [type(word) for word in link.said] == [said]
+    assert [type(word) for word in link.said] == [TrainerCame, said]
     reducer.close()
 
 
@@ -261,7 +263,7 @@ def test_a_daemon_that_takes_nothing_does_not_stop_the_training_thread(
         seat.end_load(POINT)
         seat.check()
         link.takes.set()
-    words = [TrainerPrepared(3, None, why) for why in ("no", "nor this")]
+    words = [TrainerCame(OLD), *(TrainerPrepared(3, None, why) for why in ("no", "nor this"))]
     assert sorted(link.said, key=str) == words
 
 
@@ -272,8 +274,9 @@ def test_a_restarted_daemon_hears_first_who_it_is(seat: DaemonSeat, link: FakeLi
     seat.adopt(taken(seat).point)
     told: list[Any] = []
     link.introduce(told.extend)
-    here, progress = (FROM_TRAINER.decode(frame) for frame in told)
+    here, came, progress = (FROM_TRAINER.decode(frame) for frame in told)
     assert isinstance(here, TrainerHere) and isinstance(progress, TrainerProgress)
+    assert came == TrainerCame(OLD)
     assert (here.fingerprint, here.generation, progress.step) == ({"w": "float32"}, OLD, 0)
 
 

@@ -9,7 +9,7 @@ import pytest
 from elasticd.core.words import children as w
 from elasticd.errors import GenerationLost, ProtocolError
 from elasticd.train.protocol.effects import Drop, Export, LeaveWorld, Say, TellProgress
-from elasticd.types import Lineage, NanCure, Point, Stamp
+from elasticd.types import NanCure, Point, Stamp
 
 from .worlds import (
     FIGURES,
@@ -17,6 +17,7 @@ from .worlds import (
     Protocol,
     State,
     after,
+    ask,
     done,
     enter,
     make_step,
@@ -212,10 +213,6 @@ def test_what_changes_the_progress_is_reported() -> None:
 # --- states for others, and from others -----------------------------------------------------------
 
 
-def ask(protocol: Protocol, point: Point, since: Stamp | None = None) -> None:
-    protocol.hear(w.ExportState(9, point.step, point.stamp, since))
-
-
 def test_a_state_can_be_read_from_when_it_is_held_until_the_next_update() -> None:
     protocol = Protocol()
     enter(protocol, world(1))
@@ -301,7 +298,7 @@ def test_a_state_that_was_delivered_is_told_of_with_what_it_can_apply() -> None:
     protocol.take()
     protocol.begin_preparing(3)
     protocol.end_load(START)
-    protocol.replays(True)
+    protocol.held.may_replay(True)
     protocol.hold(State(START))
     assert protocol.idle_since(3)
     protocol.effects()
@@ -395,84 +392,3 @@ def test_release_ends_every_wait_of_the_script() -> None:
     assert not protocol.may_end
     protocol.hear(w.ReleaseTrainer())
     assert protocol.may_end and protocol.is_called and protocol.take() is None
-
-
-# --- a daemon that was restarted ------------------------------------------------------------------
-
-
-def test_a_restarted_daemon_asks_anew() -> None:
-    protocol = Protocol()
-    enter(protocol, world(1))
-    protocol.begin_update()
-    protocol.hear(w.FreezeTrainer(1))
-    ask(protocol, START)
-    (here,) = protocol.introduce(FIGURES)
-    assert isinstance(here, w.TrainerHere) and (here.serial, here.generation) == (1, None)
-    protocol.end_update(*after(START, tag(1)))
-    protocol.hold(State(START))
-    assert said(protocol) == []
-
-
-def test_a_restarted_daemon_hears_what_the_old_one_may_have_missed() -> None:
-    protocol = Protocol()
-    protocol.say(w.TrainerAtRun({"w": "float32"}))
-    enter(protocol, world(1))
-    point = make_step(protocol)
-    probe = w.TrainerProbed(True, "g", "u", "l", point.stamp)
-    protocol.probe(probe)
-    digest = w.TrainerDigest(tag(1), 1, point.stamp, "d")
-    protocol.say(digest)
-    protocol.finish(point)
-    here, progress, *rest = protocol.introduce(FIGURES)
-    assert isinstance(here, w.TrainerHere)
-    assert (here.fingerprint, here.entered, here.used) == ({"w": "float32"}, tag(1), True)
-    assert isinstance(progress, w.TrainerProgress) and progress.committed == 1
-    assert rest == [
-        replace(probe, generation=tag(1)), digest, w.TrainerFinished(tag(1), 1, point.stamp),
-    ]  # fmt: skip
-    protocol.hear(w.TellVerdict(tag(1), True, ""))
-    protocol.lose_reducer("why")
-    here, *rest = protocol.introduce(FIGURES)
-    assert isinstance(here, w.TrainerHere) and here.judged
-    assert rest == [
-        digest, w.TrainerFinished(tag(1), 1, point.stamp), w.TrainerLostReducer(tag(1), "why"),
-    ]  # fmt: skip
-
-
-def test_only_a_state_that_is_in_place_counts_as_entered() -> None:
-    protocol = Protocol()
-    enter(protocol, world(1, Point(Lineage("l"), 3, Stamp("s")), "load"))
-    (here,) = protocol.introduce(FIGURES)
-    assert isinstance(here, w.TrainerHere) and (here.generation, here.entered) == (tag(1), None)
-    protocol.begin_update()
-    protocol.end_load(Point(Lineage("l"), 3, Stamp("s")))
-    protocol.hold(State(Point(Lineage("l"), 3, Stamp("s"))), loaded=True)
-    here, *_ = protocol.introduce(FIGURES)
-    assert isinstance(here, w.TrainerHere) and here.entered == tag(1)
-
-
-def test_of_shards_the_last_four_reports_are_told_again() -> None:
-    protocol = Protocol()
-    reports = [
-        w.TrainerWrote(tag(1), START.lineage, step, Stamp(""), 1, (), "", "", 0.0, 0.0)
-        for step in range(6)
-    ]
-    for report in reports:
-        protocol.say(report)
-    assert protocol.introduce(FIGURES)[1:] == reports[2:]
-
-
-def test_shards_that_were_not_written_are_told_of_again_until_they_are() -> None:
-    protocol = Protocol()
-    enter(protocol, world(1))
-    named = (tag(1), START.lineage, 5, Stamp("s"), 1)
-    other = w.TrainerSkipped(tag(1), START.lineage, 4, Stamp("r"), 1, "late", False)
-    full = w.TrainerSkipped(*named, "no room", True)
-    wrote = w.TrainerWrote(*named, (), "", "", 0.0, 0.0)
-    protocol.say(other)
-    protocol.say(full)
-    assert protocol.introduce(FIGURES)[2:] == [other, full]
-    protocol.say(wrote)
-    assert protocol.introduce(FIGURES)[2:] == [other, wrote]
-    enter(protocol, world(2))
-    assert other not in protocol.introduce(FIGURES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from elasticd.core.words.children import FromTrainer, GiveWorld, WritePlan
+from elasticd.core.words.children import ExportState, FromTrainer, GiveWorld, WritePlan
 from elasticd.train.protocol.effects import Effect, Say
 from elasticd.train.protocol.trainer import Figures, TrainerProtocol
 from elasticd.train.world import TrainerWorld
@@ -89,3 +89,8 @@ def make_step(protocol: Protocol) -> Point:
     protocol.commit(point.step)
     protocol.hold(State(point), replace(update, complete=True))
     return point
+
+
+def ask(protocol: Protocol, point: Point, since: Stamp | None = None) -> None:
+    """Want a state, as a whole or from ``since`` on."""
+    protocol.hear(ExportState(9, point.step, point.stamp, since))

@@ -241,6 +241,26 @@ class Dictish:
         self.value = saved["value"]
 
 
+def test_a_snapshot_is_out_of_reach_of_what_is_written_in_place() -> None:
+    """Of the model, the optimizer and what is tracked; and so is a state that it is put back to."""
+    model, rule = nn.Linear(2, 2), optim.SGD(0.1, momentum=0.9)
+    kept: dict[str, Any] = {"average": [mx.ones((2,))]}
+    state = TrainingState(model, rule)
+    state.track("kept", kept)
+    before = state.capture(POINT, 0, 0)
+    was = {name: array.tolist() for name, array in before.tensors.items()}
+
+    def write() -> None:
+        for array in (model.weight, rule.state["weight"]["v"], kept["average"][0]):
+            array += 1
+
+    write()
+    state.install(Loaded.of(before))
+    assert kept["average"][0].tolist() == [1, 1]
+    write()
+    assert {name: array.tolist() for name, array in before.tensors.items()} == was
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_tracked_objects_survive(late: bool) -> None:
     def things() -> dict[str, Any]:

@@ -285,6 +285,49 @@ class HeatsLate(Heats):
         return {"ends": self.ends(), "losses": {}, "checkpoints": seat.checkpoints}
 
 
+class Stops(Script):
+    high = True
+
+    def above(self, run: elasticd.Run) -> None:
+        self.ours = run
+
+    def bottom(self, step: elasticd.Step) -> None:
+        self.optimizer.learning_rate = 1e-2 / step.number
+        if step.number == 4:
+            self.ours.stop("enough")
+
+
+class StopsAbove(Stops):
+    """In the body of the step that is to be the last, before it is made."""
+
+    high = False
+
+    def top(self, step: elasticd.Step) -> None:
+        if step.number == 4:
+            self.ours.stop("enough")
+
+    def bottom(self, step: elasticd.Step) -> None:
+        """It is said."""
+
+
+class Leaves(Stops):
+    """And changes the model behind the loop, which is nobody's state."""
+
+    def run(self, seat: Any) -> dict[str, Any]:
+        run = elasticd.Run(
+            model=self.model, optimizer=self.optimizer, loss=self.loss, data=self.data()
+        )
+        losses = {}
+        for step in run:
+            losses[step.number] = step.loss
+            self.optimizer.learning_rate = 1e-2 / step.number
+            if step.number == 4:
+                break
+        self.model.update(tree_map(lambda p: p * 2, self.model.parameters()))
+        run._runner.ending.conclude(run._runner)
+        return {"ends": self.ends(), "losses": losses, "checkpoints": seat.checkpoints}
+
+
 class NamesItsOptimizerLate(DecaysBelow):
     high = False
 
@@ -316,6 +359,9 @@ SCRIPTS: list[type[Script]] = [
     Warms,
     Draws,
     NamesItsOptimizerLate,
+    Stops,
+    StopsAbove,
+    Leaves,
     Heats,
     HeatsLate,
 ]
@@ -366,3 +412,32 @@ def test_deaths_change_nothing(kind: type[Script], seed: int) -> None:
         assert value["ends"] == alone["ends"], cohort.worlds
         assert value["losses"].items() <= alone["losses"].items(), cohort.worlds
         assert set(value["checkpoints"]) <= set(alone["checkpoints"]), cohort.worlds
+
+
+def test_a_rank_that_alone_asks_to_stop_ends_the_job_one_step_later() -> None:
+    def script(seat: Any) -> list[int]:
+        ours = Script()
+        run = elasticd.Run(
+            model=ours.model, optimizer=ours.optimizer, loss=ours.loss, data=ours.data()
+        )
+        made = []
+        for step in run:
+            made.append(step.number)
+            if seat.name == "b" and step.number == 3:
+                run.stop("time is up")
+        return made
+
+    results = Cohort(spec(train__steps=STEPS), script, random.Random(0)).run(list("abc"))
+    assert [result.value for result in results.values()] == [[1, 2, 3, 4]] * 3
+
+
+def test_a_reason_to_stop_is_text() -> None:
+    def script(seat: Any) -> None:
+        ours = Script()
+        run: Any = elasticd.Run(
+            model=ours.model, optimizer=ours.optimizer, loss=ours.loss, data=ours.data()
+        )
+        run.stop(3)
+
+    error = Cohort(spec(), script, random.Random(0)).run(["a"])["a"].error
+    assert str(error) == "run.stop() takes a reason in words, not int"

@@ -76,7 +76,13 @@ def test_deaths_change_no_bit(name: str, seed: int) -> None:
     assert cohort.committed == 4
 
 
-@pytest.mark.parametrize("name", ["high", "low", "noisy", "counting"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "high",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ["low", "noisy", "counting"]),
+    ],
+)
 def test_who_missed_a_step_s_end_makes_it_from_the_same_gradient(name: str) -> None:
     (alone,) = values(run(SCRIPTS[name], "a"))
     replays = 0
@@ -90,6 +96,17 @@ def test_who_missed_a_step_s_end_makes_it_from_the_same_gradient(name: str) -> N
                 assert results[rank].value["digest"] == alone["digest"], (step, cohort.worlds)
                 assert results[rank].value["losses"] == alone["losses"], "one has missed a step"
     assert replays > 0, "no rank was ever a step behind"
+
+
+def test_whichever_call_is_a_rank_s_last_no_bit_changes() -> None:
+    """Over one whole step and more."""
+    (alone,) = values(run(SCRIPTS["high"], "a"))
+    for last_call in range(14, 40):
+        cohort = Cohort(spec(), SCRIPTS["high"], random.Random(last_call))
+        cohort.kills = {"a": last_call}
+        results = cohort.run(list("abc"))
+        for name in "bc":
+            assert results[name].value["digest"] == alone["digest"], (last_call, cohort.worlds)
 
 
 @pytest.mark.parametrize("name", ["high", "low"])

@@ -1,0 +1,51 @@
+"""Which kinds of faults there are, and which of them strike when in a run."""
+
+from __future__ import annotations
+
+import random
+
+from .cluster import Setup, Strike
+
+CHILD_KINDS = (
+    "trainer",
+    "reducer",
+    "trainers",
+    "spare_trainer",
+    "spare_reducer",
+    "stop_trainer",
+    "stop_reducer",
+    "hang",
+    "oom",
+    "deadlock",
+    "diverge",
+)
+NODE_KINDS = (
+    "node", "processes", "daemon", "daemons", "crash", "power_cut", "stop_node", "stop_daemon",
+    "sleep", "leave", "rolling", "world",
+)  # fmt: skip
+LINK_KINDS = ("flap", "partition", "silence", "one_way", "clog", "address")
+DISK_KINDS = ("disk_full", "disk_slow", "rot")
+CLOCK_KINDS = ("clock_step", "clock_drift")
+OPERATOR_KINDS = ("submit", "cancel", "pause", "drain")
+KINDS = (*CHILD_KINDS, *NODE_KINDS, *LINK_KINDS, *DISK_KINDS, *CLOCK_KINDS, *OPERATOR_KINDS)
+HEAVY_KINDS = frozenset((*NODE_KINDS, *LINK_KINDS, *DISK_KINDS))
+"""Crashes, partitions and disk faults."""
+
+
+def plan(setup: Setup) -> tuple[Strike, ...]:
+    """The faults of a run: those given, else drawn from the seed."""
+    if setup.strikes is not None:
+        return setup.strikes
+    if not setup.fault_kinds:
+        return ()
+    chance = random.Random(f"faults {setup.seed}")
+    found: list[Strike] = []
+    at = 0.0
+    while True:
+        # Often the next one comes while the last is still being recovered from.
+        soon = chance.random() < 0.3
+        mean = setup.mean_fault_seconds
+        at += chance.uniform(0.0, 0.3) if soon else chance.expovariate(1 / mean)
+        if at >= setup.fault_seconds:
+            return tuple(found)
+        found.append(Strike(len(found), at, chance.choice(setup.fault_kinds)))
