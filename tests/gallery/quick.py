@@ -84,6 +84,7 @@ def digests(card: Card, folder: Path, ranks: str, kills: dict[str, int], seed: s
     dice = random.Random(seed)
     cohort = Cohort(spec, script, dice)
     cohort.kills, cohort.respawn = kills, bool(kills)
+    cohort.outputs, cohort.moves = folder / "output", dice.random() < 0.5
     # How a successor comes by its state, and whoever is a step behind by the step.
     cohort.delivers, cohort.keeps_updates = dice.random() < 0.5, dice.random() < 0.5
     with _as_a_job(folder, list(spec.job.args)):
