@@ -1,9 +1,9 @@
 """The files of ``run.open``: each rank writes its own, and now and then all are made like main's.
 
 So main may die at any time: whoever is main then has the file already. All ranks compare what they
-have where a world begins its first step, and from then on at the steps of checkpoints. A file that
-differs, or lacks the steps before its process came, is completed from one that has most of them;
-of several that of the lowest rank counts, which is main's.
+have where a world begins its first step, then at the steps of checkpoints, and at the end. A file
+that differs, or lacks the steps before its process came, is completed from one that has most of
+them; of several that of the lowest rank counts, which is main's.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class Told:
 class _Log:
     file: StepFile
     held: list[bytes] = field(default_factory=list)
+    opened: bool = False
+    """By this rank's script, and not only by another's."""
     complained: bool = False
 
 
@@ -78,6 +80,7 @@ class RunLogs:
             except OSError as error:
                 raise UsageError(f"run.open({name!r}): {error}") from error
         log = self._logs[name]
+        log.opened = True
         return RunFile(name, lambda text: self._take(name, log, text))
 
     def _file(self, name: str) -> StepFile:
@@ -107,7 +110,8 @@ class RunLogs:
     def body_ends(self) -> None:
         """What the script has written belongs to the state in place."""
         for name, log in self._logs.items():
-            self._write(name, log, self._step)
+            if log.opened:
+                self._write(name, log, self._step)
 
     def end(self) -> None:
         """The script has left its loop: what it still writes belongs to no step."""
@@ -158,7 +162,8 @@ class RunLogs:
             self._compared = world.generation, anybody
             due = anybody
         else:
-            due = self._compared[1] and self._step % self._every == 0
+            last = world.ends_at(self._seat.spec.train.steps)
+            due = self._compared[1] and (self._step % self._every == 0 or self._step >= last)
         if due:
             self._compare(gathering, world)
 

@@ -86,12 +86,22 @@ def test_every_step_is_there_once(tmp_path: Path, high: bool, names: str) -> Non
         assert words(path) == [*LINES, "done"]
 
 
+def test_at_checkpoints_every_file_is_as_mains(tmp_path: Path) -> None:
+    """Of what main wrote before it died all have its last checkpoint's."""
+    made = cohort(tmp_path, script(True), 9)
+    made.dies_after = {"a": 5}
+    for path in files(made, "abc").values():
+        lines = path.read_text().splitlines()
+        assert lines[:4] == ["step aaa", *(f"{step} aa" for step in (1, 2, 3))]
+        assert lines[4:-1] == [f"{step} bb" for step in range(4, STEPS + 1)]
+
+
 @pytest.mark.parametrize("reduction", ["exact", "fast"])
-def test_at_checkpoints_every_file_is_as_mains(tmp_path: Path, reduction: str) -> None:
+def test_at_the_end_every_file_is_as_mains(tmp_path: Path, reduction: str) -> None:
     found = files(cohort(tmp_path, script(True), 2, world__reduction=reduction), "abc")
     for path in found.values():
         lines = path.read_text().splitlines()
-        assert lines[:7] == ["step aaa", *(f"{step} aa" for step in range(1, 7))]
+        assert lines == ["step aaa", *(f"{step} aa" for step in range(1, STEPS + 1)), "done"]
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -157,20 +167,50 @@ def test_a_process_that_goes_back_takes_its_lines_back(tmp_path: Path) -> None:
     assert words(tmp_path / "a" / "log") == ["1", "2"]
 
 
-def test_only_one_rank_has_a_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("one", ["a", "c"])
+def test_only_one_rank_opens_a_file(tmp_path: Path, one: str) -> None:
     def body(seat: Any) -> None:
         model = nn.Linear(4, 3)
         run = elasticd.Run(
             model=model, optimizer=optim.Adam(1e-2), loss=models.loss, data=models.samples()
         )
-        log = run.open("log") if run.is_main else None
+        log = run.open("log") if seat.name == one else None
         for step in run:
             if log is not None:
                 print(step.number, file=log)
 
     made = cohort(tmp_path, body, 4)
     made.run(list("abc"))
-    assert words(tmp_path / "a" / "log") == LINES[1:]
+    assert words(tmp_path / one / "log") == LINES[1:]
+    assert words(tmp_path / "b" / "log") == LINES[1:]
+
+
+@pytest.mark.parametrize("names", ["a", "bac"])
+def test_a_disk_that_refuses_for_a_while_loses_nothing(
+    tmp_path: Path, names: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(fd: int, data: bytes, offset: int) -> int:
+        raise OSError(28, "No space left on device")
+
+    def body(seat: Any) -> Path:
+        run = elasticd.Run(
+            model=nn.Linear(4, 3),
+            optimizer=optim.Adam(1e-2),
+            loss=models.loss,
+            data=models.samples(),
+        )
+        log = run.open("log")
+        (held,) = run._runner.logs._logs.values()
+        for step in run:
+            if seat.name == "a":
+                held.file.pwrite = refuse if 2 <= step.number < 7 else None
+            print(step.number, seat.name, file=log)
+        return run.output_dir / "log"
+
+    found = files(cohort(tmp_path, body, 10), names)
+    for path in found.values():
+        assert words(path) == LINES[1:]
+    assert capsys.readouterr().err.count("log can't be written") == 1
 
 
 @pytest.mark.parametrize(
