@@ -23,8 +23,8 @@ from elasticd.train.steps import randomness
 from tests.gallery.cards import Card
 from tests.unit.train.cohort import Cohort, Killed
 
-NOT_HERE = frozenset({"signal_handlers", "multiprocess_loader"})
-"""They want the main thread, or to be imported."""
+NOT_HERE = frozenset({"signal_handlers", "multiprocess_loader", "log_file_at_top"})
+"""They want the main thread, to be imported, or a folder for each rank."""
 
 
 class Watched(Run):

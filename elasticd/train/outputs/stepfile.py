@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import struct
+import weakref
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,7 +43,9 @@ class StepFile:
             each.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         self._file = os.open(path, flags, 0o644)
+        weakref.finalize(self, os.close, self._file)
         self._index = os.open(index, flags, 0o644)
+        weakref.finalize(self, os.close, self._index)
         self.pwrite: Callable[[int, bytes, int], int] | None = None
         """Instead of the system's, in tests."""
         self._steps, self._ends = array("q"), array("q")
