@@ -18,6 +18,7 @@ from elasticd.core.context import Context, Reach, Timing
 from elasticd.core.jobs.nodes import NodeTable
 from elasticd.core.jobs.status import job_status
 from elasticd.core.jobs.table import JobTable
+from elasticd.core.jobs.tables import Tables
 from elasticd.core.leading.drivers import Drivers
 from elasticd.core.leading.herald import Herald
 from elasticd.core.membership.liveness import Liveness
@@ -28,15 +29,7 @@ from elasticd.core.words import effects as e
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import JobRecord, World
 from elasticd.core.words.stable import Found
-from elasticd.core.words.tables import (
-    Departing,
-    Jobs,
-    JobsKept,
-    Nodes,
-    NodesKept,
-    OfTables,
-    Summary,
-)
+from elasticd.core.words.tables import Departing, OfTables
 from elasticd.core.words.views import (
     Heartbeat,
     Leaving,
@@ -84,7 +77,7 @@ class Node:
     """What one daemon knows and decides.
 
     Attributes:
-        summaries: of each job what its leader told last.
+        tables: what it keeps of all jobs and nodes.
         due: when it asked to be woken at the latest, in monotonic seconds.
         followed: the epoch of the view that it follows; None: none.
     """
@@ -105,12 +98,12 @@ class Node:
         self.views = Membership(self.ctx, votes, who.expected_peers, promised)
         self.members = Members.of(self.ctx, found)
         records = {record.id: record for record in stable.records}
-        self.jobs = JobTable(self.ctx, self._near, self._view_members, records)
+        jobs = JobTable(self.ctx, self._near, self._view_members, records)
         living = self.views.liveness.living
         known = {record.node: record for record in stable.nodes}
-        self.nodes = NodeTable(self.ctx, living, self._view_members, self._near_members, known)
-        self.drivers = Drivers(self.ctx, self.jobs, self.nodes.unwanted)
-        self.summaries: dict[JobId, dict[str, Any]] = {}
+        nodes = NodeTable(self.ctx, living, self._view_members, self._near_members, known)
+        self.tables = Tables(jobs, nodes)
+        self.drivers = Drivers(self.ctx, jobs, nodes.unwanted)
         self.followed: Tag | None = None
         self.due = inf
         self._herald = Herald(self.ctx)
@@ -123,7 +116,7 @@ class Node:
     @property
     def records(self) -> dict[JobId, JobRecord]:
         """Every job that the node knows of."""
-        return self.jobs.records
+        return self.tables.jobs.records
 
     def _view_members(self) -> tuple[NodeId, ...]:
         return self.views.view.members if self.views.view is not None else ()
@@ -189,8 +182,7 @@ class Node:
                 pass
             case e.PeerUp(node, boot, address, session):
                 self.liveness.peer_up(node, boot, address, session)
-                self.jobs.share([node])
-                self.nodes.share([node])
+                self.tables.share([node])
             case e.PeerDown(node, boot, reason):
                 self.views.peer_down(node, boot, reason)
             case e.Leave(reason):
@@ -202,20 +194,18 @@ class Node:
                 self.members.on_ways(gather=self.liveness.circle.sparse)
             case e.Received(node, message):
                 if self.liveness.heard(node):
-                    # While it was silent it may have been told nothing.
-                    self.jobs.share([node])
-                    self.nodes.share([node])
+                    self.tables.share([node])
                 self._receive(node, message)
             case e.Submit(request, record):
-                self.jobs.submit(request, record)
+                self.tables.jobs.submit(request, record)
             case e.Cancel(request, job):
-                self.jobs.cancel(request, job)
+                self.tables.jobs.cancel(request, job)
             case e.Pause(request, job, paused):
-                self.jobs.pause(request, job, paused)
+                self.tables.jobs.pause(request, job, paused)
             case e.Drain(request, node, draining):
-                self.nodes.drain(request, node, draining)
+                self.tables.nodes.drain(request, node, draining)
             case e.Depart():
-                self.nodes.depart(self.me)
+                self.tables.nodes.depart(self.me)
                 for node in self._view_members():
                     if node != self.me:
                         self.ctx.send(node, Departing())
@@ -241,7 +231,7 @@ class Node:
         if isinstance(message, OfViews):
             self._of_views(node, message)
         elif isinstance(message, OfTables):
-            self._of_tables(node, message)
+            self.tables.hear(node, message)
         elif isinstance(message, ToLeader):
             self.drivers.receive(node, message)
         elif isinstance(message, ToMember):
@@ -276,23 +266,6 @@ class Node:
             case _:
                 assert_never(message)
 
-    def _of_tables(self, node: NodeId, message: OfTables) -> None:
-        match message:
-            case Jobs(records):
-                self.jobs.on_jobs(node, records)
-            case JobsKept(jobs):
-                self.jobs.on_kept(node, jobs)
-            case Nodes(told):
-                self.nodes.on_nodes(node, told)
-            case NodesKept(names):
-                self.nodes.on_kept(node, names)
-            case Departing():
-                self.nodes.depart(node)
-            case Summary(job, fields):
-                self.summaries[job] = fields
-            case _:
-                assert_never(message)
-
     # --- views ------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
@@ -306,15 +279,14 @@ class Node:
         self.ctx.log("info", "view", epoch=str(view.epoch), members=list(view.members))
         if self.views.leading:
             self._herald.announce(view)
-            self._herald.tell_of_parking(view, self.jobs.queue())
+            self._herald.tell_of_parking(view, self.tables.jobs.queue())
             if kept_lead:
                 self.drivers.on_view(view, reborn, self.liveness.following.missed)
         if not kept_lead:
             self.drivers.drop()
-        self.jobs.share([n for n in self._near_members() if n != self.me])
+        self.tables.share([n for n in self._near_members() if n != self.me])
         self._park()
-        self.nodes.share([n for n in self._near_members() if n != self.me])
-        self.nodes.follow(view.members, reborn)
+        self.tables.nodes.follow(view.members, reborn)
         self._schedule()
         self.members.follow(view)
 
@@ -340,12 +312,12 @@ class Node:
         self.drivers.keep_records()
         self._schedule()
         for record in list(self.records.values()):
-            unwanted = self.me in self.nodes.unwanted()
+            unwanted = self.me in self.tables.nodes.unwanted()
             self.members.attend(record, unwanted, self.views.view)
         self.drivers.tick()
         self.members.mind_reducers()
-        self.jobs.answer()
-        self.nodes.answer()
+        self.tables.jobs.answer()
+        self.tables.nodes.answer()
 
     def _schedule(self) -> None:
         if self.views.view is not None and self.views.leading and not self.views.parked:
@@ -366,11 +338,11 @@ class Node:
     def state_of(self, node: NodeId) -> str:
         """``alive``, ``suspect``, ``dead`` or ``draining``."""
         state = self.liveness.state_of(node)
-        return "draining" if state == "alive" and self.nodes.draining(node) else state
+        return "draining" if state == "alive" and self.tables.nodes.draining(node) else state
 
     def may_stop(self) -> bool:
         """Whether nobody who stays trains with a rank of ours."""
-        return not self.members.train_with(set(self._view_members()) - self.nodes.unwanted())
+        return not self.members.train_with(set(self._view_members()) - self.tables.nodes.unwanted())
 
     def may_end(self) -> bool:
         """Whether the others can do without another word of ours, once we have left."""
@@ -378,7 +350,7 @@ class Node:
 
     def job_status(self, job: JobId) -> dict[str, Any]:
         """One entry of ``status --json``'s jobs."""
-        record = self.jobs.records[job]
-        runnable = [each.id for each in self.jobs.runnable()]
+        record = self.tables.jobs.records[job]
+        runnable = [each.id for each in self.tables.jobs.runnable()]
         position = runnable.index(job) + 1 if job in runnable else None
-        return job_status(record, self.summaries.get(job, {}), position, self.views.parked)
+        return job_status(record, self.tables.summaries.get(job, {}), position, self.views.parked)

@@ -6,7 +6,6 @@ import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast
 
@@ -100,7 +99,7 @@ class Run:
             source.prove_fresh()
             if source.has_state:
                 self._state.track(STREAM, _StreamState(source, self._runner))
-        HOST.at_end(partial(self._runner.ending.conclude, self._runner))
+        HOST.at_end(self._conclude)
         self._looping = False
         self._loss_and_grad = value_and_grad(model, loss) if loss is not None else None
         if loss is not None:
@@ -256,6 +255,23 @@ class Run:
                 raise
             if not step.applied:
                 raise UsageError(f"the loop's body did not call step.apply() for {step}")
+
+    def _conclude(self) -> None:
+        """The script has ended. If it has left its loop, all ranks have to, at the same step."""
+        runner = self._runner
+        while runner.ending.left:
+            runner.ending.want("the script has left its loop")
+            if not runner.turn():
+                return
+            if runner.finished:
+                if runner.finish():
+                    return
+            elif self._world.last >= 0:
+                self._seat.refuse(
+                    f"rank {self.rank} has left its loop after step {runner.point.step}, others"
+                    " have not: leave it on all ranks alike, or call run.stop()"
+                )
+                return
 
     def __iter__(self) -> Iterator[Step]:
         """The library runs each step; yields it when it is committed.

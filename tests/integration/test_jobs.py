@@ -49,7 +49,7 @@ def trainers(cluster: Cluster) -> list[int]:
 
 
 def test_a_job_ends_where_all_ranks_leave_their_loop(cluster: Cluster) -> None:
-    job = cluster.submit("leaves_early.py")
+    job = cluster.submit("bad_early.py", job__args=["--all"])
     status = cluster.wait_end(job)
     assert (status["step"], status["digest_step"]) == (5, 5), cluster.report("another end", job)
     (told,) = cluster.kinds(job, "job_stops")

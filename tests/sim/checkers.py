@@ -438,7 +438,9 @@ class Checkers:
         if not asked or "error" in answer:
             return
         if asked.startswith(("drain", "undrain")):
-            tables = [h.node.nodes.records for h in self.cluster.living() if h.node is not None]
+            tables = [
+                h.node.tables.nodes.records for h in self.cluster.living() if h.node is not None
+            ]
             name = NodeId(str(job))
             if any(table.get(name) != tables[0].get(name) for table in tables):
                 self.broken(f"{asked} was answered {answer}, and the nodes' records differ")

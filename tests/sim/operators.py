@@ -53,7 +53,7 @@ class Operator:
 
         def drained() -> bool:
             nodes = [each.node for each in self.cluster.living()]
-            return not nodes or any(n is not None and n.nodes.draining(node) for n in nodes)
+            return not nodes or any(n is not None and n.tables.nodes.draining(node) for n in nodes)
 
         request = self.drain(node, host)
         self._undo(request, f"drain {node}", seconds, lambda: self.undrain(node), drained)

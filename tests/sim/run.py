@@ -152,7 +152,7 @@ def _quiet(cluster: Cluster) -> bool:
         host.children for host in cluster.hosts.values()
     ):
         return False
-    tables = [host.node.nodes.records for host in cluster.living() if host.node is not None]
+    tables = [host.node.tables.nodes.records for host in cluster.living() if host.node is not None]
     if any(table != tables[0] for table in tables):
         return False
     for job in cluster.specs:

@@ -26,7 +26,7 @@ def drain_at(step: int, name: str, seconds: float = 4.0) -> Script:
         def empty() -> bool:
             return (
                 host.node is not None
-                and host.node.nodes.draining(host.name)
+                and host.node.tables.nodes.draining(host.name)
                 and not (host.children)
             )
 

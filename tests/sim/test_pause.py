@@ -137,7 +137,7 @@ def test_the_queue_goes_by_priority_and_then_by_number() -> None:
             host.post(e.Submit(100 + number, made))
         order.extend(
             f"{each.id}:{status(cluster, each.id)['queue_position']}"
-            for each in (host.node.jobs.queue() if host.node is not None else ())
+            for each in (host.node.tables.jobs.queue() if host.node is not None else ())
         )
 
     def later(cluster: Cluster, injector: Injector) -> None:

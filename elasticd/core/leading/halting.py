@@ -17,14 +17,6 @@ from elasticd.types import JobId, NodeId, Tag
 HALTED = "paused"
 """The phase of a trainer that goes no further."""
 _AHEAD_STEPS = 2
-_BEYOND = ("compute", "reduce", "update")
-
-
-def goes_beyond(progress: Progress, step: int) -> bool:
-    """Whether a member has begun the step after this one."""
-    if progress.step != step:
-        return progress.step > step
-    return progress.committed == step and progress.phase in _BEYOND
 
 
 @dataclass(slots=True)
@@ -48,7 +40,7 @@ class Halting:
         ends by itself."""
         known = progress.keys() == set(world.members)
         same = self.world is not None and self.world.generation == world.generation
-        if not known or (same and not any(goes_beyond(p, self.step) for p in progress.values())):
+        if not known or (same and not any(p.has_begun_after(self.step) for p in progress.values())):
             return
         newest = max(p.step for p in progress.values())
         if all(p.phase == HALTED and p.step == newest for p in progress.values()):

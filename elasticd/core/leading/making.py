@@ -50,16 +50,9 @@ def make_world(office: Office, plan: Plan, cause: str, end: int) -> World:
         relief=office.relief.level,
         count=count,
         writers=() if count else _writers(office, resume.members),
-        given=tuple(n for n in resume.members if _is_given(plan, n)),
+        given=tuple(n for n in resume.members if plan.holdings[n].given),
         last=end if end >= point.step else last_kept(last, point, rung, start.manifest),
     )
-
-
-def _is_given(plan: Plan, node: NodeId) -> bool:
-    """Whether a member never ran the body of the step from which the world goes on."""
-    resume, holding = plan.start.resume, plan.holdings.get(node)
-    source = resume.sources[resume.members.index(node)]
-    return source not in ("keep", "init") or (holding is not None and holding.given)
 
 
 def _writers(office: Office, members: tuple[NodeId, ...]) -> tuple[tuple[int, ...], ...]:

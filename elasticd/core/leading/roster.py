@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from elasticd.checkpoints.manifest import Stored
-from elasticd.core.words.records import View, World
+from elasticd.core.words.records import StopAsked, View, World
 from elasticd.core.words.worlds import MemberStatus
 from elasticd.recovery import relief
 from elasticd.recovery.lineages import Ran
@@ -64,6 +64,11 @@ class Roster:
         found = ((n, self.statuses[n].trainer) for n in self.trainers("ready"))
         points = [(n, trainer.prepared) for n, trainer in found if trainer is not None]
         return [n for n, point in points if point is not None and point.step > further_than]
+
+    def asking(self, members: Iterable[NodeId]) -> dict[NodeId, StopAsked]:
+        """Whose script has asked to stop."""
+        found = ((n, s.trainer.stop) for n in members if (s := self.statuses.get(n)) and s.trainer)
+        return {n: stop for n, stop in found if stop is not None}
 
     def unsettled(self) -> list[NodeId]:
         """Members whose trainer may still come up."""

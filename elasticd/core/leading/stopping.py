@@ -40,22 +40,21 @@ def ending(
     reason = asked[who[0]].reason or "the script asked for it"
     if not others:
         return LastStep(step, reason)
-    if any(n in progress and _has_not_asked(progress[n], step) for n in others):
+    if any(n in progress and _is_past(progress[n], step) for n in others):
         text = f"{', '.join(who)} asked after step {step}, {', '.join(others)} did not"
         return LastStep(step + 1, f"{reason} ({text})")
     return None
 
 
-def _has_not_asked(progress: Progress, step: int) -> bool:
+def _is_past(progress: Progress, step: int) -> bool:
     """Whether it is past the end of that step's body."""
-    if progress.step != step:
-        return progress.step > step
-    return progress.begun or progress.phase == HALTED
+    halted = progress.phase == HALTED and progress.step == step
+    return halted or progress.has_begun_after(step)
 
 
 def _came_with(world: World, node: NodeId, step: int) -> bool:
     """Whether a member was given the state of ``step``: it never ran that step's body."""
-    return world.step == step and node in world.given
+    return world.step == step and (node in world.given or node in world.takers)
 
 
 def last_kept(before: World | None, point: Point, rung: Rung, manifest: Manifest | None) -> int:

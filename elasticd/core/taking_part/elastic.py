@@ -206,8 +206,8 @@ class Elastic:
         self.given_up = None
         self.answers.expire()
         trainer.enter()
-        source = world.sources[world.members.index(self.ctx.me)]
-        self.place = place = self._place(world, trainer, source in ("keep", "init"))
+        has_state = self.ctx.me not in world.takers
+        self.place = place = self._place(world, trainer, has_state)
         if place.has_state:
             trainer.has_state(world.generation)
         self.reports.report()

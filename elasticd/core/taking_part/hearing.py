@@ -138,7 +138,8 @@ def _says_of_world(us: Listener, trainer: Trainer, word: OfWorld, world: World) 
     match word:
         case TrainerCame():
             trainer.comes()
-            us.reports.report()
+            if not place.has_state:  # else nobody waits for it
+                us.reports.report()
         case TrainerLoaded():
             place.loaded()
         case TrainerLends(_, step, stamp, reason, never):

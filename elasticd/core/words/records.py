@@ -184,12 +184,18 @@ class World:
     last: int = -1
     """The last step, where the script has asked to stop; -1: the job's."""
     given: tuple[NodeId, ...] = ()
-    """Members that never ran the body of ``step``: they were given its state."""
+    """Members that came with a state which they had been given: they never ran its step's body."""
 
     @property
     def shards(self) -> int:
         """Into how many shards a checkpoint is cut."""
         return self.count or len(self.members)
+
+    @property
+    def takers(self) -> tuple[NodeId, ...]:
+        """Members that are to take the state, from a peer or from disks."""
+        pairs = zip(self.members, self.sources, strict=True)
+        return tuple(node for node, source in pairs if source not in ("keep", "init"))
 
     def ends_at(self, steps: int) -> int:
         """The last step, in a job of so many."""

@@ -156,6 +156,10 @@ class Progress:
     begun: bool = False
     """It computes the step after ``step``, in this world."""
 
+    def has_begun_after(self, step: int) -> bool:
+        """Whether it has begun the step after this one."""
+        return self.step > step or (self.step == step and self.begun)
+
 
 @dataclass(frozen=True, slots=True)
 class Pressed:

@@ -84,7 +84,7 @@ class Queries:
 
     async def status(self, request: r.ShowStatus, stream: Stream) -> Mapping[str, Any]:
         node, view = self._node, self._node.views.view
-        jobs = [record.id for record in node.jobs.queue()]
+        jobs = [record.id for record in node.tables.jobs.queue()]
         if request.job is not None:
             jobs = [self._known(request.job)]
         names = set(node.liveness.living()) | set(view.members if view is not None else ())

@@ -2,32 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from elasticd.train.steps.seat import Seat
 from elasticd.train.world import TrainerWorld
 from elasticd.types import Point
-
-_LEFT = "the script has left its loop"
-
-
-class Runner(Protocol):
-    """What is asked of the runner once the script has ended."""
-
-    seat: Seat
-
-    @property
-    def world(self) -> TrainerWorld | None: ...
-
-    @property
-    def point(self) -> Point: ...
-
-    @property
-    def finished(self) -> bool: ...
-
-    def turn(self) -> bool: ...
-
-    def finish(self) -> bool: ...
 
 
 class StopWish:
@@ -55,20 +31,3 @@ class StopWish:
             return ""
         step, reason = self._asked
         return reason if step == point.step else ""
-
-    def conclude(self, runner: Runner) -> None:
-        """The script has ended. If it has left its loop, all ranks have to, at the same step."""
-        while self.left:
-            self.want(_LEFT)
-            if not runner.turn():
-                return
-            world = runner.world
-            if runner.finished:
-                if runner.finish():
-                    return
-            elif world is not None and world.last >= 0:
-                runner.seat.refuse(
-                    f"rank {world.rank} has left its loop after step {runner.point.step}, others"
-                    " have not: leave it on all ranks alike, or call run.stop()"
-                )
-                return

@@ -129,7 +129,7 @@ class StepRunner:
                         self.seat.barrier(self.point)
                         self._checkpoint_if_due()
                         return "again"
-                    self._missed = self._entrance.missed(arrival)  # nothing where it is over
+                    self._missed = self._entrance.missed(arrival)
                 except GenerationLost:
                     continue
                 if self._missed is not None:

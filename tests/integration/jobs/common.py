@@ -8,6 +8,7 @@ the reduction that it applied, whatever the members did before.
 from __future__ import annotations
 
 import argparse
+import atexit
 import errno
 import json
 import os
@@ -52,30 +53,40 @@ def counts(indices: mx.array) -> mx.array:
 
 
 class Ledger:
-    """One line a step in the run's output folder, by one process."""
+    """One line a step in the run's output folder, by one process.
+
+    A line that finds the disk full goes with a later one, at the latest when the script ends: the
+    tests free the disk again. A script that raised would end the job, and one that waited here
+    would keep its daemon from writing anything, and so from seeing that the disk is full.
+    """
 
     def __init__(self, run: Any) -> None:
         self._run = run
         self._file = (run.output_dir / f"ledger-{os.getpid()}.jsonl").open("ab", buffering=0)
+        self._left = b""
+        atexit.register(self._finish)
 
     def write(self, step: Any, shares: mx.array) -> None:
         """``shares``: counts divided by the global batch."""
         used = (np.array(shares) * GLOBAL).tolist()
         line = {"step": step.number, "used": used, "loss": step.loss, "rank": self._run.rank}
-        self._append(json.dumps(line).encode() + b"\n")
+        self._left += json.dumps(line).encode() + b"\n"
+        self._write()
         print(f"step {step.number} loss {step.loss:.4f}", flush=True)
 
-    def _append(self, line: bytes) -> None:
-        """Write all of it. A disk that is full is waited for, as the tests free it again: what is
-        tested is the daemon, and a script that raises would end the job."""
-        left = memoryview(line)
-        while left:
-            try:
-                left = left[self._file.write(left) :]
-            except OSError as error:
-                if error.errno != errno.ENOSPC:
-                    raise
-                time.sleep(0.05)
+    def _write(self) -> None:
+        try:
+            while self._left:
+                self._left = self._left[self._file.write(self._left) :]
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+
+    def _finish(self) -> None:
+        self._write()
+        while self._left:
+            time.sleep(0.05)
+            self._write()
 
 
 def options() -> argparse.Namespace:

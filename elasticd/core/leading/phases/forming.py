@@ -8,7 +8,6 @@ How their collective engine comes up is that engine's own business (core/engines
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import inf
 from typing import assert_never
 
 from elasticd.core.engines.port import LeaderEngine
@@ -116,37 +115,37 @@ class Forming:
 
     def tick(self) -> Blames | None:
         """End a world that does not form."""
-        waited = self.office.ctx.now - self.since
-        late = [n for n in sorted(set(self.world.members) - self.ready) if waited >= self._limit(n)]
+        waited, limits, away = self.office.ctx.now - self.since, self._limits(), self._away()
+        late = sorted(node for node, limit in limits.items() if waited >= limit)
         if not late:
             return None
         text = f"the world did not form in {waited:.0f} s; waiting for {late}"
-        if self._is_away(late[0]):
+        if late[0] in away:
             # If its thread hangs, the next world waits for it in vain as well.
             hung = Hung(self.office.job, self.world.generation, text, waited)
             self.office.ctx.send(late[0], hung)
         return Blames((Blame(late[0], "hang", text),))
 
-    def _loads(self, node: NodeId) -> bool:
-        return self.world.sources[self.world.members.index(node)] not in ("keep", "init")
+    def _away(self) -> set[NodeId]:
+        """Members that are to take a state, and whose trainer may be in the script's own code."""
+        return {node for node in self.world.takers if not self._has_come(node)}
 
-    def _is_away(self, node: NodeId) -> bool:
-        """Whether its trainer is to load a state, and may be in the script's own code yet."""
+    def _has_come(self, node: NodeId) -> bool:
         office = self.office
-        if not self._loads(node) or node in office.course.progress:
-            return False
         status = office.statuses.get(node)
-        known = status is not None and office.roster.is_here(node, self.world)
-        trainer = status.trainer if status is not None and known else None
-        return trainer is None or not trainer.came
+        if status is None or status.trainer is None or not office.roster.is_here(node, self.world):
+            return node in office.course.progress
+        return status.trainer.came or node in office.course.progress
 
-    def _limit(self, node: NodeId) -> float:
-        """How many seconds a member may take. States are loaded, perhaps, from peers or disks."""
-        timing = self.office.ctx.timing
-        if not any(self._loads(n) for n in self.world.members):
-            return timing.form_seconds
-        coming = self.office.course.patience.coming(node) if self._is_away(node) else inf
-        return min(timing.load_seconds, coming)
+    def _limits(self) -> dict[NodeId, float]:
+        """How many seconds those who are not ready may take. States are loaded, perhaps, from peers
+        or disks."""
+        timing, patience = self.office.ctx.timing, self.office.course.patience
+        longest = timing.load_seconds if self.world.takers else timing.form_seconds
+        limits = dict.fromkeys((n for n in self.world.members if n not in self.ready), longest)
+        for node in self._away() & limits.keys():
+            limits[node] = min(longest, patience.coming(node))
+        return limits
 
     def deadlines(self) -> list[float]:
-        return [self.since + self._limit(n) for n in self.world.members if n not in self.ready]
+        return [self.since + seconds for seconds in set(self._limits().values())]

@@ -168,13 +168,12 @@ class Running:
 
     def _asked(self) -> dict[NodeId, StopAsked]:
         """Whose script has asked to stop in this world."""
-        roster, world, course = self.office.roster, self.world, self.office.course
-        here = [n for n in world.members if n in roster.statuses and roster.is_here(n, world)]
-        trainers = ((n, roster.statuses[n].trainer) for n in here)
-        asked = {n: t.stop for n, t in trainers if t is not None and t.stop is not None}
+        office, world = self.office, self.world
         # What is behind everybody, or beyond the job, no sound trainer asks for.
-        least, most = course.committed, self.office.spec.train.steps
-        return {n: stop for n, stop in asked.items() if least <= stop.step <= most}
+        sound = range(office.course.committed, office.spec.train.steps + 1)
+        asked = office.roster.asking(world.members).items()
+        here = office.roster.is_here
+        return {n: stop for n, stop in asked if stop.step in sound and here(n, world)}
 
     @property
     def watches(self) -> bool:

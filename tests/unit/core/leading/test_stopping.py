@@ -93,15 +93,21 @@ def test_a_checkpoint_may_say_that_it_is_the_last() -> None:
     assert last_kept(None, point_of(5), "restore", manifest) == 5
 
 
-def test_the_last_step_comes_with_a_world() -> None:
-    bench = Bench()
+def all_asking(bench: Bench, stop: StopAsked) -> World:
+    """All members have committed step 7, and their trainers say ``stop``."""
     world = bench.adopt()
     bench.progress(world, 7, phase="user")
     for node in (A, B, C):
         status = status_of("active", world, committed=7)
         assert status.trainer is not None
-        asking = replace(status, trainer=replace(status.trainer, stop=ASKED))
-        bench.driver.hear(node, asking)
+        trainer = replace(status.trainer, stop=stop)
+        bench.driver.hear(node, replace(status, trainer=trainer))
+    return world
+
+
+def test_the_last_step_comes_with_a_world() -> None:
+    bench = Bench()
+    world = all_asking(bench, ASKED)
     assert [event.reason for event in bench.told("job_stops")] == ["step 7 is the last: enough"]
     held = holds(point_of(7), world.generation)
     bench.answer(a=held, b=held, c=held)
@@ -111,11 +117,5 @@ def test_the_last_step_comes_with_a_world() -> None:
 @pytest.mark.parametrize("step", [-1, 3, STEPS + 1])
 def test_what_no_sound_trainer_asks_for_is_nothing(step: int) -> None:
     bench = Bench()
-    world = bench.adopt()
-    bench.progress(world, 7, phase="user")
-    for node in (A, B, C):
-        status = status_of("active", world, committed=7)
-        assert status.trainer is not None
-        trainer = replace(status.trainer, stop=StopAsked(step, ""))
-        bench.driver.hear(node, replace(status, trainer=trainer))
+    all_asking(bench, StopAsked(step, ""))
     assert not bench.told("job_stops") and not list(bench.sent(Freeze))

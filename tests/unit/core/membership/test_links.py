@@ -167,9 +167,9 @@ def test_messages_pass_while_the_link_is_dead(closed: bool) -> None:
             if isinstance(effect, e.Transmit) and effect.to == C:
                 mesh.post(C, e.Arrived(A, effect.frame))
     mesh.wait(1.0)
-    assert sorted(fields["n"] for fields in mesh.endpoints[B].node.summaries.values()) == list(
-        range(20)
-    )
+    assert sorted(
+        fields["n"] for fields in mesh.endpoints[B].node.tables.summaries.values()
+    ) == list(range(20))
 
 
 def test_a_link_that_returns_is_used_again_after_it_has_proved_itself() -> None:
