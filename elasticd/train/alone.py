@@ -152,6 +152,9 @@ class AloneSeat:
     def reduce(self, step: int, plan: ChunkPlan, parts: Parts, out: NDArray[np.float32]) -> None:
         raise UsageError("a world of one reduces nothing")
 
+    def tell(self, step: int, plan: ChunkPlan, parts: Parts, out: NDArray[np.float32]) -> None:
+        raise UsageError("a world of one tells nobody")
+
     def barrier(self, point: Point) -> None:
         pass
 

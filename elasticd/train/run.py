@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar, cast
 
 import mlx.core as mx
 import mlx.optimizers as optim
@@ -165,6 +165,17 @@ class Run:
         """The folder for what the script writes; it exists."""
         self._seat.output_dir.mkdir(parents=True, exist_ok=True)
         return self._seat.output_dir
+
+    def open(self, name: str) -> TextIO:
+        """A text file in :attr:`output_dir`, to which every rank writes; main's lines count.
+
+        What was in the file stays, and what the loop's bodies write follows, once for each step,
+        whoever was main. It is in the file when the body has ended. Call this on every rank.
+
+        Raises:
+            UsageError: it is no name below that folder, or the disk refuses it.
+        """
+        return cast("TextIO", self._runner.logs.open(name))
 
     def digest(self) -> str:
         """The hex digest of the model's parameters that ``status --json`` shows."""

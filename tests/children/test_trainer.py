@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -47,7 +48,7 @@ run.track("notes", notes)
 for step in run:
     notes["bodies"] += 1
     if step.number == 3:
-        open("gate").read()  # until the test opens the other end
+        open("../../gate").read()  # until the test opens the other end
     run.log(twice=2 * step.number)
     print("step", step.number, flush=True)
 print("digest", run.digest(), notes["bodies"], flush=True)
@@ -82,7 +83,8 @@ class Trainer:
 
 @contextmanager
 def trainer(folder: Path, script: str, spare: str = "script") -> Iterator[Trainer]:
-    (folder / "train.py").write_text(textwrap.dedent(script))
+    (folder / "sent").mkdir(exist_ok=True)
+    (folder / "sent" / "train.py").write_text(textwrap.dedent(script))
     path, gate = folder / "children.sock", folder / "gate"
     path.unlink(missing_ok=True)
     if not gate.exists():
@@ -94,7 +96,9 @@ def trainer(folder: Path, script: str, spare: str = "script") -> Iterator[Traine
         "grace_seconds": 120,
         "job": JOB,
         "spec": JobSpec.from_dict(SPEC).to_dict(),
-        "script": str(folder / "train.py"),
+        "folder": str(folder / "sent"),
+        "clones": str(folder / "clones"),
+        "entrypoint": "train.py",
         "args": ["--flag"],
         "output_dir": str(folder / "out"),
         "spare": spare,
@@ -312,3 +316,49 @@ def test_a_script_ends_as_python_would_end_it(
         status, out = child.end()
     assert status == code and says in out
     assert "host.py" not in out
+
+
+FILES = """
+import os, sys
+from pathlib import Path
+import mlx.nn as nn, mlx.optimizers as optim
+import elasticd
+
+log = open("train.log", "w")
+print(os.getpid(), file=log, flush=True)
+here = Path.cwd()
+assert Path(__file__) == here / "train.py" == Path(sys.argv[0]), (__file__, sys.argv[0])
+assert sys.path[0] == str(here), sys.path
+cache = here / "cache"
+print("cached" if cache.exists() else "first", flush=True)
+cache.touch()
+elasticd.Run(model=nn.Linear(1, 1), optimizer=optim.SGD(0.1), data=[1.0] * 20)
+"""
+
+
+def test_a_spare_leaves_the_files_of_the_living_trainer_alone(tmp_path: Path) -> None:
+    with trainer(tmp_path, FILES) as living:
+        living.wait("at_run")
+        with trainer(tmp_path, FILES) as spare:
+            spare.wait("at_run")
+            clones = tmp_path / "clones"
+            logs = [int((clones / name / "train.log").read_text()) for name in "01"]
+            assert logs == [living.process.pid, spare.process.pid]
+            living.process.kill()
+            assert living.end()[1] == "first\n"
+            with trainer(tmp_path, FILES, "interpreter") as third:
+                third.wait("waiting")
+                third.send("run")
+                third.wait("at_run")
+                assert (clones / "0" / "train.log").read_text() == f"{third.process.pid}\n"
+                third.process.kill()
+                assert third.end()[1] == "cached\n"
+    assert [path.name for path in (tmp_path / "sent").iterdir()] == ["train.py"]
+
+
+def test_a_disk_that_takes_no_clone_is_not_the_scripts_fault(tmp_path: Path) -> None:
+    (tmp_path / "clones").write_text("in the way")
+    with trainer(tmp_path, FILES) as child:
+        code, out = child.end()
+    assert code == -signal.SIGTERM
+    assert "the job's folder can't be cloned" in out and "Traceback" not in out

@@ -23,8 +23,8 @@ from elasticd.train.steps import randomness
 from tests.gallery.cards import Card
 from tests.unit.train.cohort import Cohort, Killed
 
-NOT_HERE = frozenset({"signal_handlers", "multiprocess_loader"})
-"""They want the main thread, or to be imported."""
+NOT_HERE = frozenset({"signal_handlers", "multiprocess_loader", "log_file_at_top"})
+"""They want the main thread, to be imported, or a folder for each rank."""
 
 
 class Watched(Run):
@@ -84,6 +84,7 @@ def digests(card: Card, folder: Path, ranks: str, kills: dict[str, int], seed: s
     dice = random.Random(seed)
     cohort = Cohort(spec, script, dice)
     cohort.kills, cohort.respawn = kills, bool(kills)
+    cohort.outputs, cohort.moves = folder / "output", dice.random() < 0.5
     # How a successor comes by its state, and whoever is a step behind by the step.
     cohort.delivers, cohort.keeps_updates = dice.random() < 0.5, dice.random() < 0.5
     with _as_a_job(folder, list(spec.job.args)):

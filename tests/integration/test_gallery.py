@@ -33,6 +33,8 @@ DEEP = (
     "gan_both_at_once",
     "half_precision",
     "in_place_scaling",
+    "log_file_at_top",
+    "log_file_of_run",
     "lora_before_run",
 )
 CARDS = cards()

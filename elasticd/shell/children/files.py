@@ -20,7 +20,12 @@ class ChildFiles:
     home: Path
 
     def work_folder(self, job: JobId) -> Path:
+        """What was sent, as it was sent."""
         return self.home / "work" / job
+
+    def clones_folder(self, job: JobId) -> Path:
+        """Where each trainer has its own clone of that."""
+        return self.home / "clones" / job
 
     def output_folder(self, job: JobId) -> Path:
         """Made if need be."""

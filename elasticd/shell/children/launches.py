@@ -22,7 +22,9 @@ def trainer(effect: e.StartTrainer, record: JobRecord, files: ChildFiles) -> Lau
     settings = {
         "job": effect.job,
         "spec": record.spec,
-        "script": str(folder / spec.job.entrypoint),
+        "folder": str(folder),
+        "clones": str(files.clones_folder(effect.job)),
+        "entrypoint": spec.job.entrypoint,
         "args": list(spec.job.args),
         "output_dir": str(files.output_folder(effect.job)),
         "spare": "interpreter" if early else "script",

@@ -161,14 +161,18 @@ class DaemonSeat:
     # The training thread: steps.
 
     def reduce(self, step: int, plan: ChunkPlan, parts: Parts, out: NDArray[np.float32]) -> None:
+        self.tell(step, plan, parts, out)
         with self.driver.turn() as protocol:
             reduction = protocol.current().reduction
+            self.driver.report.metrics["bytes_per_step"] = plan.bytes_sent(reduction, len(out))
+
+    def tell(self, step: int, plan: ChunkPlan, parts: Parts, out: NDArray[np.float32]) -> None:
+        with self.driver.turn() as protocol:
+            protocol.current()
             self.driver.set_phase("reduce")
         with self._may_break():
             self._reducer.reduce(step, plan, parts, out)
-        with self.driver.turn() as protocol:
-            protocol.current()
-            self.driver.report.metrics["bytes_per_step"] = plan.bytes_sent(reduction, len(out))
+        self.check()
 
     def barrier(self, point: Point) -> None:
         with self.driver.turn() as protocol:

@@ -6,23 +6,26 @@ import atexit
 import contextlib
 import faulthandler
 import os
+import signal
 import sys
 import threading
 import traceback
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from elasticd.ipc.child import DUMP_SIGNAL, DaemonLink
 from elasticd.settings.job import JobSpec
+from elasticd.train.link.clones import Clone, clone_folder
 
 
 def main() -> NoReturn:
     """Run the script that the environment names, and exit with its status."""
     link = DaemonLink.connect()
     faulthandler.register(DUMP_SIGNAL, all_threads=True)
+    clone = _own_folder(link.settings.extra)  # locked while this process lives
     # Only now: MLX takes a while to load, and the daemon should know this process by then.
     from elasticd.train.link.daemonseat import DaemonSeat
     from elasticd.train.steps import randomness
@@ -35,12 +38,27 @@ def main() -> NoReturn:
         seat.await_run()
     HOST.prepare(seat)
     randomness.seed_script(seat.spec.train.seed)
-    code = run_script(Path(extra["script"]), [str(word) for word in extra.get("args", ())])
+    script = clone.folder / extra["entrypoint"]
+    code = run_script(script, [str(word) for word in extra.get("args", ())])
     code = code or _guarded(HOST.conclude)
     _finish_interpreter()
     seat.close(code)
     # Not sys.exit: our threads may be inside MLX, which aborts a process that takes itself down.
     os._exit(code)
+
+
+def _own_folder(extra: Mapping[str, Any]) -> Clone:
+    """Clone the job's folder, and work there."""
+    try:
+        clone = clone_folder(Path(extra["folder"]), Path(extra["clones"]))
+        os.chdir(clone.folder)
+    except OSError as error:
+        print(f"elasticd: the job's folder can't be cloned: {error}", file=sys.stderr, flush=True)
+        # Not an exit status: those are the script's, whose job would fail for this node's disk.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise
+    return clone
 
 
 def _finish_interpreter() -> None:

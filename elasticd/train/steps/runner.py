@@ -24,6 +24,7 @@ from elasticd.train.steps import randomness
 from elasticd.train.steps.ending import StopWish
 from elasticd.train.steps.entrance import Entrance
 from elasticd.train.steps.grains import Grains
+from elasticd.train.steps.logs import RunLogs
 from elasticd.train.steps.progress import Lately
 from elasticd.train.steps.relief import room_bytes
 from elasticd.train.steps.seat import Delivery, Seat
@@ -53,7 +54,7 @@ class StepRunner:
         """What the body under way makes of the state is nobody's."""
         self._aside: TrainerWorld | Delivery | None = None
         """What ended the last body, to be entered before anything else."""
-        self.ending = StopWish()
+        self.ending, self.logs = StopWish(), RunLogs(self._standing)
         self._missed: Update | None = None
         """The step under way was reduced by the others, who have applied this."""
 
@@ -141,8 +142,11 @@ class StepRunner:
     def finish(self) -> bool:
         """Wait at the end of the job. False if a world with more steps came instead."""
         while self.finished:
-            if self.seat.finish(self.point):
-                return True
+            with contextlib.suppress(GenerationLost):
+                self.logs.level(self.world)
+                if self.seat.finish(self.point):
+                    self.logs.end()
+                    return True
             if not self.enter():
                 return True
         return False
@@ -170,6 +174,7 @@ class StepRunner:
             GenerationLost: the world has ended.
         """
         self.seat.halt(self.point)
+        self.logs.level(self.world)
         self.seat.phase("compute")
         yield from self._grains.missing()
 
@@ -284,9 +289,11 @@ class StepRunner:
             # That code ran on a state which isn't, or isn't any longer, the job's.
             self._grains.put_back()
             self._standing.restore()
+            self.logs.drop()
         else:
             self._standing.set_up = True
             self._standing.publish()
+            self.logs.body_ends()
         self.ending.body_ends(self.point, counts=not self._void)
         self._looping, self._void = True, False
         while True:
@@ -306,6 +313,8 @@ class StepRunner:
         """The script has left its loop, in a body that had ``applied`` its step."""
         if applied and not self._void:
             self._standing.publish()
+            self.logs.body_ends()
+        self.logs.end()
         self.ending.left = True
 
     def _asks_to_stop(self) -> str:

@@ -128,6 +128,9 @@ class Seat(Protocol):
     def reduce(self, step: int, plan: ChunkPlan, parts: Parts, out: NDArray[np.float32]) -> None:
         """Sum over the world; may raise GenerationLost."""
 
+    def tell(self, step: int, plan: ChunkPlan, parts: Parts, out: NDArray[np.float32]) -> None:
+        """As :meth:`reduce`, of what members tell one another beside a step's gradient."""
+
     def barrier(self, point: Point) -> None:
         """Wait until all members hold ``point``, which commits it; may raise GenerationLost."""
 

@@ -1,9 +1,5 @@
 """A log file is opened for writing at top level; at the end it must have every step."""
 
-# /// gallery
-# todo = "issue 15 item 8: a spare truncates the living trainer's file"
-# ///
-
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim

@@ -1,9 +1,5 @@
 """run.open: each step stands in the log once, whoever was main when."""
 
-# /// gallery
-# todo = "issue 15 item 8: run.open"
-# ///
-
 import csv
 
 import mlx.core as mx

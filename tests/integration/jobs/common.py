@@ -32,8 +32,8 @@ class Samples:
 
     def __init__(self, pace_seconds: float) -> None:
         self._pace_seconds = pace_seconds
-        folder = Path.cwd()  # HOME/node-0/work/JOB
-        self._hurry = folder / "../../.." / f"hurry-{folder.name}"
+        folder = Path.cwd()  # HOME/node-0/clones/JOB/0
+        self._hurry = folder / "../../../.." / f"hurry-{folder.parent.name}"
         self._x = np.random.default_rng(5).normal(size=(SAMPLES, INPUTS)).astype(np.float32)
 
     def __len__(self) -> int:

@@ -76,6 +76,8 @@ class Cohort:
         self.kills: dict[str, int] = {}
         self.dies_behind: dict[str, int] = {}
         """A rank dies before the update of this step, when the first of the others has made it."""
+        self.dies_after: dict[str, int] = {}
+        """A rank dies in the body of this step, where its script looks here."""
         self.respawn = False
         self.delivers = False
         """Who comes later is given a state before it is given a world."""
@@ -84,7 +86,15 @@ class Cohort:
         self.worlds: list[tuple[int, int]] = []
         self.replays = 0
         """How often a rank was given updates instead of a state."""
+        self.outputs = Path("/nowhere")
+        """Below it each node has a folder. A successor is on the node of the dead, or ..."""
+        self.moves = False
+        """... on a new one."""
         self._threads: list[threading.Thread] = []
+
+    def output_of(self, name: str) -> Path:
+        """The folder of the node that this rank is on."""
+        return self.outputs / (name if self.moves else name.rstrip("'"))
 
     def run(self, names: list[str]) -> dict[str, Result]:
         """Run until every rank has ended; each result by name."""
@@ -169,7 +179,7 @@ class Cohort:
             return
         step = max(self.asked.values())
         others = {m.name for m in self.members if not m.came_with(step)} - self.asked.keys()
-        beyond = self.deposits.get((self.members[0].generation, ("reduce", step + 1)), {})
+        beyond = self.deposits.get((self.members[0].generation, ("begun", step + 1)), {})
         if others <= beyond.keys():
             self.last = step + 1 if others else step
             self._form()
@@ -188,7 +198,9 @@ class Seat:
 
     def __init__(self, cohort: Cohort, name: str) -> None:
         self.cohort, self.name, self.spec = cohort, name, cohort.job
-        self.output_dir = Path("/nowhere")
+        self.output_dir = cohort.output_of(name)
+        self._reductions: dict[Any, int] = {}
+        """How many there were, by world and step."""
         self.world: TrainerWorld | None = None
         self.next: TrainerWorld | None = None
         self.donor: Seat = self
@@ -355,9 +367,13 @@ class Seat:
     def reduce(self, step: int, plan: ChunkPlan, parts: Parts, out: NDArray[np.float32]) -> None:
         flat = {node: np.concatenate(part) for node, part in parts.items()}
         sums: dict[Any, NDArray[np.float32]] = {}
-        for theirs in self._together(("reduce", step), flat).values():
+        where = self.generation, step
+        self._reductions[where] = number = self._reductions.get(where, 0) + 1
+        for theirs in self._together(("reduce", step, number), flat).values():
             sums |= theirs
         out[:] = tree.finish(sums, (0, plan.grains), lambda a, b: a + b)
+
+    tell = reduce
 
     def barrier(self, point: Point) -> None:
         points = self._together(("barrier", point.step), point)
@@ -366,7 +382,10 @@ class Seat:
         self.lending.committed(self._present().generation)
 
     def halt(self, point: Point) -> None:
-        """Nobody pauses a cohort."""
+        """Nobody pauses a cohort. But it is told that the next step has begun."""
+        key = self.generation, ("begun", point.step + 1)
+        self.cohort.deposits.setdefault(key, {})[self.name] = None
+        self.cohort.weigh_stops()
 
     def agree(self, result: ProbeResult) -> None:
         self.check()

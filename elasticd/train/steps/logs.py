@@ -1,0 +1,221 @@
+"""The files of ``run.open``: each rank writes its own, and now and then all are made like main's.
+
+So main may die at any time: whoever is main then has the file already. All ranks compare what they
+have where a world begins its first step, then at the steps of checkpoints, and at the end. A file
+that differs, or lacks the steps before its process came, is completed from one that has most of
+them; of several that of the lowest rank counts, which is main's.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from dataclasses import dataclass, field
+
+import msgpack
+
+from elasticd.errors import UsageError
+from elasticd.train.outputs.stepfile import BASE, Extent, StepFile
+from elasticd.train.outputs.textfile import OWN_FOLDER, RunFile, checked_name
+from elasticd.train.steps.gathering import Gathering
+from elasticd.train.steps.standing import Standing
+from elasticd.train.world import TrainerWorld
+from elasticd.types import Tag
+
+MOST_FILES = 32
+MOST_HELD_BYTES = 8 << 20
+"""Of a file, while the disk refuses it."""
+_NOTHING = Extent(0, 0, "")
+_EVERY_STEPS = 10
+"""Where the interval of checkpoints isn't given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a rank has of one file."""
+
+    whole: Extent
+    marked: Extent
+
+    def since(self, source: Told) -> Extent:
+        """What it needn't be told by ``source``."""
+        return self.marked if self.marked == source.marked else _NOTHING
+
+
+@dataclass
+class _Log:
+    file: StepFile
+    held: list[bytes] = field(default_factory=list)
+    opened: bool = False
+    """By this rank's script, and not only by another's."""
+    complained: bool = False
+
+
+class RunLogs:
+    """Of one process."""
+
+    def __init__(self, standing: Standing) -> None:
+        self._standing, self._seat = standing, standing.seat
+        self._logs: dict[str, _Log] = {}
+        self._lock = threading.Lock()
+        """A script may write in any thread; the rest is the training thread's."""
+        self._behind = False
+        self._compared: tuple[Tag, bool] | None = None
+        """A world, and whether anybody in it had a file when it began."""
+        every = self._seat.spec.checkpoint.every_steps
+        self._every = every if isinstance(every, int) else _EVERY_STEPS
+
+    def open(self, name: str) -> RunFile:
+        """A file with what belongs to the state in place.
+
+        Raises:
+            UsageError: it is no name of a file here, there are too many, or the disk refuses it.
+        """
+        name = checked_name(name)
+        if name not in self._logs:
+            if len(self._logs) == MOST_FILES:
+                raise UsageError(f"run.open({name!r}): it would be the {MOST_FILES + 1}th file")
+            try:
+                self._logs[name] = _Log(self._file(name))
+            except OSError as error:
+                raise UsageError(f"run.open({name!r}): {error}") from error
+        log = self._logs[name]
+        log.opened = True
+        return RunFile(name, lambda text: self._take(name, log, text))
+
+    def _file(self, name: str) -> StepFile:
+        folder, step = self._seat.output_dir, self._step if self._standing.set_up else BASE
+        index = folder / OWN_FOLDER / f"{name.replace('%', '%%').replace('/', '%')}.steps"
+        return StepFile(folder / name, index, step)
+
+    @property
+    def _step(self) -> int:
+        """Of the state in place."""
+        return self._standing.step - 1
+
+    def _take(self, name: str, log: _Log, text: bytes) -> None:
+        with self._lock:
+            log.held.append(text)
+        if self._behind:
+            self._write(name, log, None)
+
+    # The loop.
+
+    def drop(self) -> None:
+        """What the script has written since the last body belongs to no state."""
+        with self._lock:
+            for log in self._logs.values():
+                log.held.clear()
+
+    def body_ends(self) -> None:
+        """What the script has written belongs to the state in place."""
+        for name, log in self._logs.items():
+            if log.opened:
+                self._write(name, log, self._step)
+
+    def end(self) -> None:
+        """The script has left its loop: what it still writes belongs to no step."""
+        self._behind = True
+        for name, log in self._logs.items():
+            self._write(name, log, None)
+
+    def _write(self, name: str, log: _Log, step: int | None) -> None:
+        with self._lock:
+            text = b"".join(log.held)
+            log.held.clear()
+            try:
+                if step is not None:
+                    log.file.append(step, text)
+                elif text:
+                    log.file.append_behind(text)
+            except OSError as error:
+                log.held.append(text)
+                if len(text) > MOST_HELD_BYTES:
+                    raise
+                self._complain(name, log, error)
+
+    def _complain(self, name: str, log: _Log, error: OSError) -> None:
+        """One rank's disk is no reason to end a job."""
+        if not log.complained:
+            print(f"elasticd: {name} can't be written, tried again: {error}", file=sys.stderr)
+        log.complained = True
+
+    # The world.
+
+    def level(self, world: TrainerWorld | None) -> None:
+        """Have the text that belongs to the state in place. Every member comes here once in a world
+        for each step, before it is computed.
+
+        Raises:
+            GenerationLost: the world has ended.
+        """
+        for name, log in self._logs.items():
+            try:
+                log.file.cut(self._step)
+            except OSError as error:
+                self._complain(name, log, error)
+        if world is None or world.size == 1:
+            return
+        gathering = Gathering(self._seat, world, self._standing.step)
+        if self._compared is None or self._compared[0] != world.generation:
+            anybody = any(gathering.numbers(len(self._logs)))
+            self._compared = world.generation, anybody
+            due = anybody
+        else:
+            last = world.ends_at(self._seat.spec.train.steps)
+            due = self._compared[1] and (self._step % self._every == 0 or self._step >= last)
+        if due:
+            self._compare(gathering, world)
+
+    def _compare(self, gathering: Gathering, world: TrainerWorld) -> None:
+        told = [_unpacked(message) for message in gathering.messages(self._packed())]
+        for name in sorted({name for each in told for name in each}):
+            ranks = [each.get(name, Told(_NOTHING, _NOTHING)) for each in told]
+            source = max(range(world.size), key=lambda rank: (ranks[rank].whole.records, -rank))
+            best = ranks[source]
+            differing = [each.since(best) for each in ranks if each.whole != best.whole]
+            since = min(differing, key=lambda extent: extent.records, default=None)
+            content = b""
+            if since is not None:
+                length = _length(since, best.whole)
+                own = self._read(name, since, length) if world.rank == source else b""
+                content = gathering.told(source, own, length)
+            lacks = ranks[world.rank].whole != best.whole
+            self._settle(name, since if lacks else None, content)
+
+    def _packed(self) -> bytes:
+        told = {}
+        for name, log in self._logs.items():
+            extents = log.file.told(), log.file.marked
+            told[name] = [[e.records, e.bytes, e.digest] for e in extents]
+        packed: bytes = msgpack.packb(told)
+        return packed
+
+    def _read(self, name: str, since: Extent, length: int) -> bytes:
+        content = self._logs[name].file.read(since)
+        return content.ljust(length, b"\0")  # somebody has cut the file behind our back
+
+    def _settle(self, name: str, since: Extent | None, content: bytes) -> None:
+        """Have the content that all have behind ``since``; None: it is here."""
+        try:
+            if name not in self._logs:
+                self._logs[name] = _Log(self._file(name))
+            log = self._logs[name]
+            if since is not None:
+                log.file.replace(since, content)
+            log.file.mark()
+        except OSError as error:
+            if name in self._logs:
+                self._complain(name, self._logs[name], error)
+
+
+def _unpacked(message: bytes) -> dict[str, Told]:
+    return {
+        name: Told(*(Extent(*extent) for extent in extents))
+        for name, extents in msgpack.unpackb(message).items()
+    }
+
+
+def _length(since: Extent, whole: Extent) -> int:
+    """Of what is told of a file."""
+    return StepFile.record_bytes * (whole.records - since.records) + whole.bytes - since.bytes
