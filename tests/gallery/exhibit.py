@@ -30,6 +30,11 @@ PARKED_SECONDS = 15.0
 MAX_RECOVERIES = 15
 """Without a step between."""
 RETURN_SECONDS = 10.0
+CREEP_SECONDS = 1.0
+RUNNING_STEPS = 4
+"""Around a blow, so that it meets a step at any place."""
+LAST_STEPS = 3
+"""Behind the last blow, with all nodes."""
 FREE = 1_000_000
 """A step that no script gets to."""
 TOLD = ("node_unfit", "job_failed", "job_finished", "warning")
@@ -142,11 +147,14 @@ def run_on(
             if watch.until(blow.step)["state"] in ENDED:
                 break
             later = blows[number + 1 :]
-            hold.until(later[0].step if later else FREE)
+            last = later[0].step if later else card.steps - LAST_STEPS
+            hold.until(min(blow.step + RUNNING_STEPS, last))
             time.sleep(blow.after_seconds)
-            _whole(watch)
+            before = watch.look().get("generation")
             if strike(watch, blow):
                 struck.append(str(blow))
+                _creep(watch, hold, range(blow.step + 1, last + 1), before)
+            hold.until(later[0].step if later else FREE)
         while (status := watch.look()).get("state") not in ENDED:
             time.sleep(POLL_SECONDS)
     except Stuck as error:
@@ -173,14 +181,19 @@ def verify(cluster: Cluster, job: str, last: int) -> str:
     return ""
 
 
-def _whole(watch: Watch) -> None:
-    """Wait a moment for the nodes of an earlier blow to be back in the world."""
-    deadline = time.monotonic() + RETURN_SECONDS / 2
-    while time.monotonic() < deadline:
-        status = watch.look()
-        if status.get("state") in ENDED or len(status.get("ranks", ())) == watch.cluster.size:
-            return
-        time.sleep(POLL_SECONDS)
+def _creep(watch: Watch, hold: Hold, steps: range, before: object) -> None:
+    """Let one step after another begin until all nodes are in a world after generation ``before``:
+    who joins does so between two steps, and what it doesn't know shows in those that follow."""
+    for step in steps:
+        hold.until(step)
+        deadline = time.monotonic() + CREEP_SECONDS
+        while time.monotonic() < deadline:
+            status = watch.look()
+            fresh = status.get("state") == "running" and status["generation"] != before
+            whole = fresh and len(status["ranks"]) == watch.cluster.size
+            if whole or status.get("state") in ENDED:
+                return
+            time.sleep(POLL_SECONDS)
 
 
 def strike(watch: Watch, blow: Blow) -> bool:
