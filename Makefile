@@ -28,7 +28,7 @@ demo: $(INSTALLED) ## train on a local cluster of three daemons, break it, show 
 # Whole clusters are many processes each: two at a time, and those about speed one by one.
 test: $(INSTALLED) ## the test suite; PYTEST_ARGS="-k name" for a part of it
 ifeq ($(PYTEST_ARGS),)
-	@$(PYTHON) -m pytest $(PARALLEL) -m "not deep" --ignore tests/integration
+	@$(PYTHON) -m pytest $(PARALLEL) -m "not deep and not slow" --ignore tests/integration
 	@$(PYTHON) -m pytest -n 2 -m "not deep and not alone" tests/integration
 	@$(PYTHON) -m pytest -m "alone and not deep" tests/integration
 else
@@ -36,7 +36,12 @@ else
 endif
 
 deep: $(INSTALLED) ## the tests that take longer: more nodes, networks, kills
-	@$(PYTHON) -m pytest -m deep $(PYTEST_ARGS)
+ifeq ($(PYTEST_ARGS),)
+	@$(PYTHON) -m pytest $(PARALLEL) -m slow
+	@$(PYTHON) -m pytest -m deep
+else
+	@$(PYTHON) -m pytest -m "deep or slow" $(PYTEST_ARGS)
+endif
 
 check: $(INSTALLED) ## format, lint, types, import directions and quick tests that start no process
 	@$(MAKE) --no-print-directory --jobs 3 lint linux darwin pyright imports

@@ -31,8 +31,6 @@ MAX_RECOVERIES = 15
 """Without a step between."""
 RETURN_SECONDS = 10.0
 CREEP_SECONDS = 1.0
-RUNNING_STEPS = 4
-"""Around a blow, so that it meets a step at any place."""
 LAST_STEPS = 3
 """Behind the last blow, with all nodes."""
 FREE = 1_000_000
@@ -40,6 +38,8 @@ FREE = 1_000_000
 TOLD = ("node_unfit", "job_failed", "job_finished", "warning")
 """Events in which a user is told of a habit that can't hold."""
 _SHOWN_LINES = 6
+ROOM = 5
+"""So many steps may begin between the one that a blow waits for and the blow."""
 
 
 class Stuck(Exception):
@@ -148,7 +148,8 @@ def run_on(
                 break
             later = blows[number + 1 :]
             last = later[0].step if later else card.steps - LAST_STEPS
-            hold.until(min(blow.step + RUNNING_STEPS, last))
+            # It runs on, but not to its end: nodes may be slow, and the blow is to find it alive.
+            hold.until(min(blow.step + ROOM, last))
             time.sleep(blow.after_seconds)
             before = watch.look().get("generation")
             if strike(watch, blow):
