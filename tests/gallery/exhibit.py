@@ -30,6 +30,9 @@ PARKED_SECONDS = 15.0
 MAX_RECOVERIES = 15
 """Without a step between."""
 RETURN_SECONDS = 10.0
+CREEP_SECONDS = 1.0
+LAST_STEPS = 3
+"""Behind the last blow, with all nodes."""
 FREE = 1_000_000
 """A step that no script gets to."""
 TOLD = ("node_unfit", "job_failed", "job_finished", "job_stops", "warning")
@@ -143,13 +146,15 @@ def run_on(
         for number, blow in enumerate(blows):
             if watch.until(blow.step)["state"] in ENDED:
                 break
+            later = blows[number + 1 :]
+            last = later[0].step if later else card.steps - LAST_STEPS
             # It runs on, but not to its end: nodes may be slow, and the blow is to find it alive.
-            hold.until(min(blow.step + ROOM, card.steps - 1))
+            hold.until(min(blow.step + ROOM, last))
             time.sleep(blow.after_seconds)
-            _whole(watch)
+            before = watch.look().get("generation")
             if strike(watch, blow):
                 struck.append(str(blow))
-            later = blows[number + 1 :]
+                _creep(watch, hold, range(blow.step + 1, last + 1), before)
             hold.until(later[0].step if later else FREE)
         while (status := watch.look()).get("state") not in ENDED:
             time.sleep(POLL_SECONDS)
@@ -177,14 +182,19 @@ def verify(cluster: Cluster, job: str, last: int) -> str:
     return ""
 
 
-def _whole(watch: Watch) -> None:
-    """Wait a moment for the nodes of an earlier blow to be back in the world."""
-    deadline = time.monotonic() + RETURN_SECONDS / 2
-    while time.monotonic() < deadline:
-        status = watch.look()
-        if status.get("state") in ENDED or len(status.get("ranks", ())) == watch.cluster.size:
-            return
-        time.sleep(POLL_SECONDS)
+def _creep(watch: Watch, hold: Hold, steps: range, before: object) -> None:
+    """Let one step after another begin until all nodes are in a world after generation ``before``:
+    who joins does so between two steps, and what it doesn't know shows in those that follow."""
+    for step in steps:
+        hold.until(step)
+        deadline = time.monotonic() + CREEP_SECONDS
+        while time.monotonic() < deadline:
+            status = watch.look()
+            fresh = status.get("state") == "running" and status["generation"] != before
+            whole = fresh and len(status["ranks"]) == watch.cluster.size
+            if whole or status.get("state") in ENDED:
+                return
+            time.sleep(POLL_SECONDS)
 
 
 def strike(watch: Watch, blow: Blow) -> bool:

@@ -2,6 +2,7 @@
 
 # /// gallery
 # todo = "issue 15: a joiner doesn't find a buffer that no longer changes: its sums are shorter"
+# settings = { "recovery.spare" = "none" }
 # ///
 
 import mlx.core as mx
