@@ -248,6 +248,13 @@ class Checkers:
     def skips(self, trainer: Trainer, generation: Tag, step: int) -> None:
         self.written.get((generation, step), {}).pop(trainer, None)
 
+    def _outvoted(self, generation: Tag, step: int) -> bool:
+        """Whether a spoilt state was that of less than half of those who wrote it, be it with those
+        who have ended, from whom no word may have come."""
+        written = self.written.get((generation, step), {})
+        living = [spoilt for trainer, spoilt in written.items() if trainer.runs]
+        return all(2 * sum(votes) < len(votes) for votes in (living, list(written.values())))
+
     def loads(self, trainer: Trainer, world: World) -> None:
         held = trainer.point
         if trainer.doubts or trainer.fresh:
@@ -391,9 +398,7 @@ class Checkers:
         ]
         fewest = 0
         for manifest in [m for here in found for m, _ in here if m.generation.counter == counter]:
-            written = self.written.get((manifest.generation, step), {})
-            votes = [spoilt for trainer, spoilt in written.items() if trainer.runs]
-            if is_spoilt(manifest) and 2 * sum(votes) < len(votes):
+            if is_spoilt(manifest) and self._outvoted(manifest.generation, step):
                 self.broken(f"checkpoint {step} is announced with the bits of who diverged")
             same = [[held for m, held in here if m.same_state(manifest)] for here in found]
             # Two sides that ended the job at one state have it under two names, and a disk takes
