@@ -130,6 +130,14 @@ def superseded(rows: Iterable[Row]) -> list[Row]:
     return [row for row in rows if is_needless(row)]
 
 
+def outlived(rows: Iterable[Row], policies: Collection[Policy]) -> list[Row]:
+    """Those that no policy keeps beside the consistent ones: each node removes its part by itself,
+    one of them perhaps later than the others."""
+    rows = list(rows)
+    whole = {row.manifest for row in rows if row.consistent}
+    return [row for row in rows if row.manifest in prunable({*whole, row.manifest}, policies)]
+
+
 def useless(rows: Iterable[Row], answered: Collection[NodeId]) -> list[Row]:
     """Those below the newest consistent one that no node can complete: of the nodes that
     ``answered`` nobody has some shard, and no other is named by the manifest."""

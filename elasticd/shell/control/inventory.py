@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,14 @@ from typing import Any, TypeVar
 from elasticd.checkpoints import layout, summary
 from elasticd.checkpoints.manifest import Stored
 from elasticd.checkpoints.port import Problem, Store
-from elasticd.checkpoints.retention import Policy, policies_of, prunable, superseded, useless
+from elasticd.checkpoints.retention import (
+    Policy,
+    outlived,
+    policies_of,
+    prunable,
+    superseded,
+    useless,
+)
 from elasticd.checkpoints.summary import Row
 from elasticd.core.words.records import JobRecord
 from elasticd.core.words.requests import (
@@ -103,10 +110,14 @@ class Inventory:
         }
 
     async def verify(self, request: VerifyCheckpoints, stream: Stream) -> None:
-        """Read every replica of every shard, the nodes beside one another; a frame for each."""
+        """Read every replica of every shard, the nodes beside one another; a frame for each.
+
+        What retention has removed on a node is no damage, though another has it yet.
+        """
         job = request.job
         known = await self._gather(job)
         rows = _chosen(known.rows, request.step)
+        removed = outlived(known.rows, self._policies(job, {}))
         total = sum(len(nodes) for row in rows for nodes in row.present)
         await stream.send({"replicas": total, "silent": known.silent})
         results: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(100)
@@ -121,7 +132,8 @@ class Inventory:
                             await results.put(result)
                         else:
                             doubts.append(_Doubt(node, row, index, result))
-                doubts.extend(self._not_there(node, row))
+                if node in row.nodes or row not in removed:
+                    doubts.extend(self._not_there(node, row))
 
         async def check_all() -> None:
             await asyncio.gather(*(check(node) for node in known.stored))
@@ -167,7 +179,12 @@ class Inventory:
         """Remove what no policy keeps; never the newest consistent checkpoint of a line."""
         job = request.job
         known = await self._gather(job)
-        policies = self._policies(job, request)
+        said = {
+            "keep": request.keep,
+            "keep_every_steps": request.keep_every_steps,
+            "keep_hours": request.keep_hours,
+        }
+        policies = self._policies(job, {k: v for k, v in said.items() if v is not None})
         consistent = [row.manifest for row in known.rows if row.consistent]
         points = {m.point for m in prunable(consistent, policies)}
         gone = [r for r in superseded(known.rows) if r.consistent and r.manifest.point in points]
@@ -286,15 +303,10 @@ class Inventory:
         await self._states.copies.pull_to(path, m, index, row.present[index])
         return path
 
-    def _policies(self, job: JobId, request: PruneCheckpoints) -> list[Policy]:
+    def _policies(self, job: JobId, given: Mapping[str, float]) -> list[Policy]:
+        """Those of the job; ``given`` wins."""
         record = self._record_of(job)
         spec = JobSpec.from_dict(record.spec).checkpoint if record is not None else None
-        said = {
-            "keep": request.keep,
-            "keep_every_steps": request.keep_every_steps,
-            "keep_hours": request.keep_hours,
-        }
-        given = {key: value for key, value in said.items() if value is not None}
         if not all(value >= 0 for value in given.values()):
             raise UsageError("what is kept is given as numbers from 0 up")
         return policies_of(spec, given)

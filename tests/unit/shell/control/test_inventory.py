@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.checkpoints.port import Problem
+from elasticd.core.words.records import JobRecord
 from elasticd.core.words.requests import VerifyCheckpoints
 from elasticd.shell.control import inventory
 from elasticd.shell.control.inventory import Inventory
@@ -24,6 +26,12 @@ MANIFEST = Manifest(
     *(JOB, Lineage("line"), None, 10, Stamp("ab"), NO_TAG, 80, 8, 1),
     *((Shard(0, 4, "00" * 32),), ((ONE, TWO),), "00", 0.0),
 )
+SPEC = {
+    "job": {"name": "job", "entrypoint": "train.py"},
+    "batch": {"global": 8, "micro": 1},
+    "train": {"steps": 100},
+    "checkpoint": {"keep": 2},
+}
 WHOLE, EMPTY = Stored(MANIFEST, (0,)), Stored(MANIFEST, ())
 
 
@@ -64,7 +72,7 @@ def verify(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, boo
         class FakeStates:
             store_of = staticmethod(stores.__getitem__)
 
-        known: Any = object()
+        known = cast(JobRecord, SimpleNamespace(spec=SPEC))
         asked = Inventory(cast(States, FakeStates()), lambda: [ONE, TWO], lambda job: known)
         said = Said()
         asyncio.run(asked.verify(VerifyCheckpoints(JOB), cast(Stream, said)))
@@ -92,6 +100,28 @@ def test_one_that_was_removed_meanwhile_is_no_damage(verify: Any) -> None:
 @pytest.mark.parametrize("held", [(), (EMPTY,)], ids=["all of it", "the shard"])
 def test_what_stays_away_is_damage(verify: Any, held: tuple[Stored, ...]) -> None:
     assert verify(FakeStore([(WHOLE,)]), FakeStore([held])) == [("one", True), ("two", False)]
+
+
+def of_step(step: int) -> Stored:
+    stamp = Stamp(f"{step:032x}")
+    return Stored(replace(MANIFEST, step=step, stamp=stamp), (0,))
+
+
+def test_what_retention_has_removed_on_one_node_is_no_damage(verify: Any) -> None:
+    old, newer, newest = of_step(10), of_step(20), of_step(30)
+    late = FakeStore([(old, newer, newest)])
+    found = verify(late, FakeStore([(newer, newest)]))
+    assert sorted(found) == [("one", True)] * 3 + [("two", True)] * 2
+    assert ("two", False) in verify(late, FakeStore([(old, newest)])), "this one is to be kept"
+
+
+def test_nor_if_nobody_can_restore_it_any_more(verify: Any) -> None:
+    """The shards of step 10 that ``two`` had are gone."""
+    old = Stored(replace(of_step(10).manifest, shards=MANIFEST.shards * 2, count=2), (0,))
+    shards = replace(old.manifest, holders=((ONE, TWO), (TWO,)))
+    late = FakeStore([(Stored(shards, (0,)), of_step(20), of_step(30))])
+    found = verify(late, FakeStore([(of_step(20), of_step(30))]))
+    assert all(sound for _, sound in found)
 
 
 def test_what_is_rotten_is_damage(verify: Any) -> None:
