@@ -77,6 +77,8 @@ class Cohort:
         self.dies_behind: dict[str, int] = {}
         """A rank dies before the update of this step, when the first of the others has made it."""
         self.respawn = False
+        self.respawns = 0
+        """How many of those that die, besides, have a successor."""
         self.delivers = False
         """Who comes later is given a state before it is given a world."""
         self.keeps_updates = True
@@ -120,7 +122,8 @@ class Cohort:
 
     def _bury(self, seat: Seat) -> None:
         self.members.remove(seat)
-        if self.respawn or not self.members:
+        if self.respawn or self.respawns or not self.members:
+            self.respawns -= not self.respawn and self.respawns > 0
             self.respawn = False
             fresh = Seat(self, seat.name + "'")
             self.members.append(fresh)
