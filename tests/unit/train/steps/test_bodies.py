@@ -375,8 +375,8 @@ def played(kind: type[Script]) -> Callable[[Any], dict[str, Any]]:
     return script
 
 
-def undisturbed(kind: type[Script], names: str = "a") -> dict[str, Any]:
-    results = Cohort(spec(train__steps=STEPS), played(kind), random.Random(0)).run(list(names))
+def undisturbed(kind: type[Script], names: str = "a", steps: int = STEPS) -> dict[str, Any]:
+    results = Cohort(spec(train__steps=steps), played(kind), random.Random(0)).run(list(names))
     for result in results.values():
         if result.error is not None:
             raise result.error
