@@ -308,7 +308,8 @@ class TrainingState:
         found = _structure(now)
         if found == self._structure:
             return
-        for path in sorted({*found, *self._structure}):
+        # What has come tells more than what is gone.
+        for path in [*sorted(found), *sorted(self._structure)]:
             if found.get(path) != self._structure.get(path):
                 raise UsageError(
                     f"the model's {path} is {_shown(found.get(path))}, at Run(…) it was "

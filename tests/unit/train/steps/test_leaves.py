@@ -12,9 +12,10 @@ import mlx.optimizers as optim
 import pytest
 
 import elasticd
+from elasticd.errors import UsageError
 from tests.unit.train import models
 from tests.unit.train.cohort import Cohort, spec
-from tests.unit.train.steps.test_bodies import Script, played, undisturbed
+from tests.unit.train.steps.test_bodies import Script, check_survivors, played, undisturbed
 
 STEPS = 9
 
@@ -191,6 +192,9 @@ class Alternates(Script):
         model.second = nn.Linear(5, 3)
         self.model = model
 
+    def gradient(self, loss: Any, part: Any, batch: Any) -> Any:
+        return nn.value_and_grad(part, loss)(part, batch)
+
     def run(self, seat: Any) -> dict[str, Any]:
         run = elasticd.Run(model=self.model, optimizer=self.optimizer, data=models.samples())
 
@@ -204,9 +208,7 @@ class Alternates(Script):
             for batch in step.micro_batches():
                 grads = {}
                 for part in parts:
-                    value, grads[part] = nn.value_and_grad(self.model[part], loss)(
-                        self.model[part], batch
-                    )
+                    value, grads[part] = self.gradient(loss, self.model[part], batch)
                 step.accumulate(value, grads)
             step.apply()
             if not step.late:
@@ -232,10 +234,56 @@ class OfTheFrozenToo(NowAndThenAll):
     def __init__(self) -> None:
         super().__init__()
         self.model.first.freeze()
-        self.optimizer.init(self.model.parameters())
+
+    def gradient(self, loss: Any, part: Any, batch: Any) -> Any:
+        def of(parameters: Any) -> Any:
+            part.update(parameters)
+            return loss(part, batch)
+
+        return mx.value_and_grad(of)(part.parameters())
 
     def parts(self, step: elasticd.Step) -> tuple[str, ...]:
         return ("second", "first") if step.number % 3 == 1 else ("second",)
+
+
+class Modes(Script):
+    """Dropout and a running mean, which its body switches off and on."""
+
+    high = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model: Any = nn.Sequential(
+            nn.Linear(4, 8), nn.BatchNorm(8), nn.Dropout(0.3), nn.Linear(8, 3)
+        )
+
+    def bottom(self, step: elasticd.Step) -> None:
+        layer: Any = self.model.layers[1 + step.number % 2]
+        layer.train(not layer.training)
+
+
+class Replaces(Script):
+    """Another head of the same shape, which is trained in part."""
+
+    high = True
+
+    def bottom(self, step: elasticd.Step) -> None:
+        if step.number % 3 == 1:
+            head = nn.Linear(8, 3)
+            head.freeze(keys=["bias"])
+            self.model.layers[2] = head
+        if step.number % 3 == 0:
+            self.model.unfreeze()
+
+
+class Measures(Script):
+    """Its loss shows other figures than its gradients are of."""
+
+    high = True
+
+    def loss(self, model: Any, batch: Any) -> Any:
+        found = models.loss(model, batch)
+        return elasticd.Weighted(found, batch["y"].sum() + 1, {"shown": found * 2})
 
 
 KINDS: list[type[Script]] = [
@@ -249,6 +297,10 @@ KINDS: list[type[Script]] = [
     Alternates,
     AlternatesJoined,
     NowAndThenAll,
+    OfTheFrozenToo,
+    Modes,
+    Replaces,
+    Measures,
 ]
 SEEDS = [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 10))]
 
@@ -262,13 +314,8 @@ def through_deaths(kind: type[Script], seed: int) -> None:
     cohort.respawns = 4
     cohort.delivers, cohort.keeps_updates = bool(seed % 2), bool(seed % 3)
     results = cohort.run(list("abc"))
-    died = {name for name, result in results.items() if result.error is not None}
+    died = check_survivors(cohort, results, alone)
     assert died, "nobody died"
-    for name in results.keys() - died:
-        value = results[name].value
-        assert value["ends"] == alone["ends"], cohort.worlds
-        assert value["losses"].items() <= alone["losses"].items(), cohort.worlds
-        assert set(value["checkpoints"]) <= set(alone["checkpoints"]), cohort.worlds
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -281,3 +328,115 @@ def test_joiners_sum_what_the_others_sum(kind: type[Script], seed: int) -> None:
 @pytest.mark.parametrize("seed", range(4, 60))
 def test_whatever_forward_passes_assign(seed: int) -> None:
     through_deaths(drawn(seed), seed)
+
+
+def adds_a_layer(model: Any) -> None:
+    model.layers[0].lora = mx.zeros((2, 2))
+
+
+def takes_a_layer(model: Any) -> None:
+    del model.layers[2]["bias"]
+
+
+def makes_it_smaller(model: Any) -> None:
+    model.layers[2].bias = mx.zeros((1,))
+
+
+def makes_it_half(model: Any) -> None:
+    model.layers[2].bias = model.layers[2].bias.astype(mx.float16)
+
+
+@pytest.mark.parametrize("above", [False, True])
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (adds_a_layer, r"layers\.0\.lora is float32\[2,2\], at Run.* it was absent.*before Run"),
+        (takes_a_layer, r"layers\.2\.bias is absent, at Run.* it was float32\[3\]"),
+        (makes_it_smaller, r"layers\.2\.bias is float32\[1\], at"),
+        (makes_it_half, r"layers\.2\.bias is float16\[3\], at"),
+    ],
+)
+def test_a_body_that_changes_the_structure_is_refused_on_all_ranks(
+    change: Any, says: str, above: bool
+) -> None:
+    """A newcomer's module can't be built from a state."""
+
+    class Changes(Script):
+        high = not above
+
+        def top(self, step: elasticd.Step) -> None:
+            if above and step.number == 3:
+                change(self.model)
+
+        def bottom(self, step: elasticd.Step) -> None:
+            if not above and step.number == 3:
+                change(self.model)
+
+    cohort = Cohort(spec(train__steps=STEPS), played(Changes), random.Random(0))
+    results = cohort.run(list("abc"))
+    errors = [result.error for result in results.values()]
+    told = [error for error in errors if isinstance(error, UsageError)]
+    assert told and all(isinstance(error, (UsageError, AssertionError)) for error in errors)
+    assert cohort.committed == 3 - above
+    with pytest.raises(UsageError, match=says):
+        raise told[0]
+
+
+def test_gradients_that_only_some_grains_have_are_named() -> None:
+    class Uneven(Alternates):
+        def parts(self, step: elasticd.Step) -> tuple[str, ...]:
+            return ("first", "second") if self.rank else ("first",)
+
+        def run(self, seat: Any) -> dict[str, Any]:
+            self.rank = "abc".index(seat.name)
+            return super().run(seat)
+
+    results = Cohort(spec(), played(Uneven), random.Random(1)).run(list("ab"))
+    told = [str(r.error) for r in results.values() if isinstance(r.error, UsageError)]
+    assert told and "absent in the others; give zeros where it has none" in told[0]
+
+
+class Converges(nn.Module):
+    """Its first pass in a process that joins late finds nothing to change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+        self.seen, self.kept = mx.zeros((2,)), mx.full((3,), 0.1)
+        self.freeze(keys=["seen", "kept"], recurse=False)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        self.seen = mx.ones_like(self.seen)
+        self.kept = self.kept * 1.0
+        result: mx.array = self.linear(x) + self.seen.mean()
+        return result
+
+
+def test_state_that_no_grain_changes_keeps_its_bits() -> None:
+    """Its mean, a sum that is divided, might have others."""
+
+    class Keeps(Script):
+        high = True
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model: Any = Converges()
+
+        def ends(self) -> str:
+            return str(self.model.kept.tolist())
+
+    assert undisturbed(Keeps, "abc")["ends"] == str(mx.full((3,), 0.1).tolist())
+
+
+def test_a_thawed_layer_is_among_those_that_a_state_calls_trained() -> None:
+    states: list[Any] = []
+
+    def script(seat: Any) -> None:
+        found = Thaws()
+        found.run(seat)
+        states.append(seat.snapshot)
+
+    Cohort(spec(train__steps=3), script, random.Random(0)).run(["a"])
+    (state,) = states
+    assert {path.split(".")[1] for path in state.trainable} == {"2", "3"}
+    assert state.plain["summed"] == {"assigned": [], "beside": [], "metrics": []}
