@@ -9,6 +9,7 @@ left out too, since ranks make different numbers of them.
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from elasticd.train.states.holders import MOST_LEAVES, Holder, holders_of
+from elasticd.train.states.holders import MOST_LEAVES, Holder, holders_of, modules_of
 from elasticd.train.states.trees import put_together, same_bits, share, take_apart
 
 ATTRIBUTES = "attributes/"
@@ -33,12 +34,15 @@ class Attributes:
 
     def __init__(self) -> None:
         self._roots: dict[str, Any] = {}
+        self._modules: dict[str, list[Any]] = {}
         self._holders: dict[str, Holder] = {}
         self._first: Look = {}
         self._last: Look = {}
         """What was found when it was looked for changes; holders that give the same again have
         changed nothing."""
         self._changed: set[str] = set()
+        self.changes = 0
+        """How often something was found to have changed, or was put in place."""
         self._passing: set[str] = set()
         """What forward passes change."""
         self._left_out: set[str] = set()
@@ -49,17 +53,24 @@ class Attributes:
     def watch(self, name: str, thing: Any) -> None:
         """From now on the values of a module or an optimizer belong to the state; what was loaded
         for it is put in place."""
-        self._roots[name] = thing
+        self._roots[name], self._modules[name] = thing, modules_of(thing)
         self._add(holders_of(name, thing))
         for path in [p for p in self._waiting if p.partition(":")[0] in self._holders]:
             self._put(path, self._waiting.pop(path))
             self._changed.add(path)
 
     def renew(self) -> None:
-        """Modules may have come."""
+        """The script may have put modules in the place of others."""
         for name, thing in self._roots.items():
+            modules = modules_of(thing)
+            known = self._modules.get(name, [])
+            if len(modules) == len(known) and all(map(operator.is_, modules, known)):
+                continue
+            self._modules[name] = modules
             found = holders_of(name, thing)
             self._add({path: h for path, h in found.items() if path not in self._holders})
+            self._holders |= found
+            self._last = {path: last for path, last in self._last.items() if path not in found}
 
     def _add(self, holders: Mapping[str, Holder]) -> None:
         self._holders |= holders
@@ -86,6 +97,7 @@ class Attributes:
             values = holder.values()
             if values is not self._last.get(path):
                 self._last[path] = values
+                self.changes += 1
                 self._changed |= _differing({path: self._first[path]}, {path: holder})
         found = {**self._waiting, **self._values(self._changed - self._passing)}
         return {
@@ -142,6 +154,7 @@ class Attributes:
         return found
 
     def _put(self, path: str, value: Any) -> None:
+        self.changes += 1
         holder, _, name = path.partition(":")
         if value is _ABSENT:
             self._holders[holder].drop(name)

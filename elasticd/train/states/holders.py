@@ -20,7 +20,8 @@ MOST_LEAVES = 1000
 """What has more is too long to travel with every state."""
 _DEEPEST = 4
 _CHANGE_IN_PLACE = (dict, list, tuple, np.ndarray)
-_OF_MODULES = frozenset(("_no_grad", "_training"))
+_FROZEN = "_no_grad"
+"""Where a module has the names of those of its parameters that are not trained: a set."""
 _OF_OPTIMIZERS = frozenset(("_initialized", "_state", "_schedulers", "filters"))
 
 
@@ -85,30 +86,34 @@ class _OfObject:
 
 
 class _OfModule:
-    """What a module holds besides arrays and modules."""
+    """What a module holds besides arrays and modules: which of its parameters are frozen, too, and
+    whether it is in training mode."""
 
     def __init__(self, module: Module) -> None:
         self._module = module
         self._seen: tuple[dict[str, Any], int] | None = None
         self._found: dict[str, Any] = {}
+        self._in_place = False
 
     def values(self) -> dict[str, Any]:
         here, size = vars(self._module), len(self._module)
         same = self._seen is not None and size == self._seen[1] and _same(here, self._seen[0])
         # There are many modules, and they are asked after every step.
-        if not same or any(isinstance(v, _CHANGE_IN_PLACE) for v in self._found.values()):
-            self._seen, self._found = (dict(here), size), self._look()
+        if not same or self._in_place:
+            frozen = frozenset(here.get(_FROZEN, ()))
+            self._seen, self._found = ({**here, _FROZEN: frozen}, size), self._look()
+            self._in_place = any(isinstance(v, _CHANGE_IN_PLACE) for v in self._found.values())
+            self._found[_FROZEN] = sorted(frozen)
         return self._found
 
     def _look(self) -> dict[str, Any]:
-        attributes = vars(self._module).items()
-        found = {k: v for k, v in attributes if k not in _OF_MODULES and is_plain(v)}
+        found = {k: v for k, v in vars(self._module).items() if k != _FROZEN and is_plain(v)}
         # Lists and dicts without an array or a module are no parameters.
         inner = {k: v for k, v in self._module.items() if _is_bare(v) and is_plain(v)}
         return found | inner
 
     def put(self, name: str, value: Any) -> None:
-        setattr(self._module, name, value)
+        setattr(self._module, name, set(value) if name == _FROZEN else value)
 
     def drop(self, name: str) -> None:
         vars(self._module).pop(name, None)
@@ -177,6 +182,14 @@ class _OfState:
 
     def has(self, name: str) -> bool:
         return True
+
+
+def modules_of(thing: Any) -> list[Any]:
+    """A module with all that are in it; none of anything else."""
+    if not isinstance(thing, Module):
+        return []
+    found: list[Any] = thing.modules()  # type: ignore[no-untyped-call]
+    return found
 
 
 def holders_of(name: str, thing: Any) -> dict[str, Holder]:

@@ -22,11 +22,14 @@ from elasticd.errors import MismatchError, UsageError
 from elasticd.train.states import containers
 from elasticd.train.states.attributes import ATTRIBUTES, Attributes, changed_values
 from elasticd.train.states.containers import Beginning
+from elasticd.train.states.moments import Moments
+from elasticd.train.states.summed import Summed
 from elasticd.train.states.trees import (
     array_slots,
     arrays,
     changed,
     check_alike,
+    describe,
     put_together,
     share,
     slots,
@@ -41,6 +44,10 @@ def model_tree(model: Any, *, trainable: bool = False) -> dict[str, Any]:
     """The model's parameters, or those that are not frozen."""
     tree: dict[str, Any] = model.trainable_parameters() if trainable else model.parameters()
     return tree
+
+
+_Paths = tuple[tuple[tuple[str, ...], int], tuple[str, ...], tuple[str, ...]]
+"""What the model's arrays were when its parameters' paths were found, and which are trained."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,11 @@ class Own:
         before, after = self.plain or {}, now.plain or {}
         plain = {p: v for p, v in after.items() if p not in before or before[p] != v}
         return Own(tensors | beside, plain, values)
+
+    def below(self, prefix: str) -> dict[str, mx.array]:
+        """The arrays whose names begin so, by the rest of their names."""
+        size = len(prefix)
+        return {name[size:]: a for name, a in self.tensors.items() if name.startswith(prefix)}
 
     def _leaves(self) -> dict[str, mx.array]:
         return {n: a for n, a in self.tensors.items() if not n.startswith(ATTRIBUTES)}
@@ -215,6 +227,14 @@ def _put_arrays(name: str, module: Module, saved: Mapping[str, mx.array]) -> Non
         slot.put(saved[path])
 
 
+def _structure(found: Mapping[str, mx.array]) -> dict[str, tuple[tuple[int, ...], mx.Dtype]]:
+    return {path: (array.shape, array.dtype) for path, array in found.items()}
+
+
+def _shown(kind: tuple[tuple[int, ...], mx.Dtype] | None) -> str:
+    return "absent" if kind is None else describe(mx.zeros(*kind))
+
+
 class TrainingState:
     """Model, optimizer and tracked objects of this process. For the training thread alone.
 
@@ -228,10 +248,14 @@ class TrainingState:
         self._tracked: dict[str, Tracked] = {}
         self._waiting_optimizer: tuple[dict[str, mx.array], dict[str, Any]] | None = None
         self._waiting_user: dict[str, tuple[Any, dict[str, mx.array]]] = {}
-        self._paths: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]] = ((), (), ())
+        self._paths: _Paths = ((), -1), (), ()
+        self.summed: Summed | None = None
+        """Known from the job's first grain on."""
+        self._structure = _structure(arrays(model.state))
         self.attributes = Attributes()
         self.attributes.watch("model", model)
         self._beginning: Beginning | None = None
+        self._moments: Moments | None = None
         if optimizer is not None:
             self.attach(optimizer, late=False)
 
@@ -249,7 +273,7 @@ class TrainingState:
             raise UsageError("one run has one optimizer (MultiOptimizer joins several)")
         if not isinstance(optimizer, optim.Optimizer):
             raise UsageError(f"optimizer= is a {type(optimizer).__name__}")
-        optimizer.init(model_tree(self.model, trainable=True))
+        self._moments = Moments(optimizer, self.model)
         self.optimizer = optimizer
         self._beginning = Beginning.of(optimizer, self._optimizer_slots(), late)
         self.attributes.watch("optimizer", optimizer)
@@ -274,6 +298,25 @@ class TrainingState:
     def model_slots(self) -> dict[str, Any]:
         """The places of the model's arrays, hidden ones included, by path."""
         return array_slots(self.model.state)
+
+    def check_structure(self, now: Mapping[str, mx.array]) -> None:
+        """The model must have the arrays that it had at ``Run(…)``: a newcomer's has no others.
+
+        Raises:
+            UsageError: naming the first difference.
+        """
+        found = _structure(now)
+        if found == self._structure:
+            return
+        # What has come tells more than what is gone.
+        for path in [*sorted(found), *sorted(self._structure)]:
+            if found.get(path) != self._structure.get(path):
+                raise UsageError(
+                    f"the model's {path} is {_shown(found.get(path))}, at Run(…) it was "
+                    f"{_shown(self._structure.get(path))}: a newcomer's model, which is as at "
+                    "Run(…), can't take that state. Give the model all its arrays before Run(…), "
+                    "frozen where they are to be trained only later; unfreeze() them in the body"
+                )
 
     def normalize(self) -> None:
         """Give every leaf the row-major layout that a loaded one has, since the kernel that runs,
@@ -302,6 +345,7 @@ class TrainingState:
                     tensors[OPTIMIZER + path] = value
                 else:
                     plain[path] = take_apart(value, OPTIMIZER + path, tensors)
+        self.attributes.renew()
         values = self.attributes.capture(tensors)
         mx.eval(tensors)
         return Own({name: share(array) for name, array in tensors.items()}, plain, values)
@@ -309,11 +353,15 @@ class TrainingState:
     def capture(self, point: Point, seed: int, samples: int, *, set_up: bool = True) -> Snapshot:
         """A snapshot of the present state, which is that of ``point``."""
         own = self.own()
+        self.check_structure(own.below(MODEL))
         tensors = dict(own.tensors)
         plain: dict[str, Any] = {} if own.plain is None else {"optimizer": own.plain}
         plain |= {"attributes": own.values, "tracked": self._capture_user(tensors)}
         mx.eval(tensors)
-        model = tuple(n.removeprefix(MODEL) for n in own.tensors if n.startswith(MODEL))
+        # A process may have seen a grain before the others do: in step 0 nobody says it.
+        if self.summed is not None and point.step > 0:
+            plain["summed"] = self.summed.plain()
+        model = tuple(own.below(MODEL))
         parameters, trainable = self._parameter_paths(model)
         return Snapshot(point, seed, samples, tensors, plain, parameters, trainable, set_up)
 
@@ -330,13 +378,13 @@ class TrainingState:
     def _parameter_paths(
         self, model_paths: tuple[str, ...]
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        if self._paths[0] != model_paths:
+        seen = (model_paths, self.attributes.changes)
+        if self._paths[0] != seen:
             parameters, trainable = (
                 tuple(arrays(tree))
                 for tree in (model_tree(self.model), model_tree(self.model, trainable=True))
             )
-            self._paths = (model_paths, parameters, trainable)
-            self.attributes.renew()
+            self._paths = (seen, parameters, trainable)
         return self._paths[1], self._paths[2]
 
     def install(self, loaded: Loaded) -> None:
@@ -351,12 +399,14 @@ class TrainingState:
         optimizer = loaded.part(OPTIMIZER)
         if "optimizer" in loaded.plain:
             self._put_optimizer(optimizer, loaded.plain["optimizer"])
-        elif self._beginning is not None:
+        elif self._beginning is not None and self._moments is not None:
             self._beginning.put_back()
+            self._moments.restart()
         for path, slot in places.items():
             slot.put(share(model[path]))
         self.put_tracked(loaded.plain["tracked"], loaded.tensors)
         self.attributes.install(loaded.plain.get("attributes", {}), loaded.tensors)
+        self.summed = Summed.from_plain(loaded.plain.get("summed"))
 
     def put_tracked(self, plain: Mapping[str, Any], tensors: Mapping[str, mx.array]) -> None:
         """Put what the script tracks in place of what it is."""
@@ -395,7 +445,11 @@ class TrainingState:
         if self.optimizer is None:
             self._waiting_optimizer = (saved, plain)
             return
+        assert self._moments is not None
         places = self._optimizer_slots()
+        if places.keys() != {*saved, *plain}:
+            self._moments.fit({*saved, *plain})
+            places = self._optimizer_slots()
         mine = {path: s.value for path, s in places.items() if isinstance(s.value, mx.array)}
         if mine.keys() != saved.keys() and self._fits(places, {*saved, *plain}):
             places = self._optimizer_slots()
@@ -417,17 +471,27 @@ class TrainingState:
     def _optimizer_slots(self) -> dict[str, Any]:
         return {} if self.optimizer is None else slots(self.optimizer.state)
 
+    def update(self, gradients: Any) -> None:
+        """Have the optimizer update the model, and evaluate what comes of it."""
+        assert self.optimizer is not None and self._moments is not None
+        self._moments.begin(gradients)
+        self.optimizer.update(self.model, gradients)
+        self.evaluate()
+
     def copy(self) -> Callable[[], None]:
         """Remember model and optimizer by reference; the result puts them back."""
         places = list(self.model_slots().values())
         values = [slot.value for slot in places]
-        attributes = self.attributes.look()
+        attributes, moments = self.attributes.look(), self._moments
+        begun = moments.begun if moments is not None else frozenset()
         put_back = containers.remember(self.optimizer.state if self.optimizer else [])
 
         def restore() -> None:
             for slot, value in zip(places, values, strict=True):
                 slot.put(value)
             put_back()
+            if moments is not None:
+                moments.begun = begun
             self.attributes.put_back(attributes)
 
         return restore

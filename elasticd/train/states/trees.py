@@ -99,10 +99,12 @@ def changed(
     own; None if there are others than before. What was replaced by the same bits is named too."""
     if before.keys() != now.keys():
         return None
-    return {name: share(a) for name, a in now.items() if not _same_place(before[name], a)}
+    return {name: share(a) for name, a in now.items() if not same_place(before[name], a)}
 
 
-def _same_place(one: mx.array, other: mx.array) -> bool:
+def same_place(one: mx.array, other: mx.array) -> bool:
+    """Whether two evaluated arrays are one: what was assigned anew lies elsewhere than what was
+    there, even if it has the same bits, as long as somebody holds that."""
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
     return one.size == 0 or _address(one) == _address(other) is not None

@@ -231,17 +231,12 @@ class Entrance:
         self._state.put_own(body.before)
         randomness.seed_update(self._standing.seed, update.step)
         if not update.skips:
-            optimizer, gradients = self._state.optimizer, update.gradient
-            self.update(update.state, optimizer, gradients, update.clip_norm)
+            self.update(update.state, update.gradient, update.clip_norm)
         self._state.put_own(body.after)
         self._state.put_tracked(body.tracked_plain, body.tracked)
 
     def update(
-        self,
-        changed: Mapping[str, mx.array],
-        optimizer: Any,
-        gradients: Any,
-        clip_norm: float | None,
+        self, changed: Mapping[str, mx.array], gradients: Any, clip_norm: float | None
     ) -> None:
         """Change the state in place, by a gradient and by what forward passes changed."""
         if clip_norm is not None:
@@ -250,5 +245,4 @@ class Entrance:
         for path, array in changed.items():
             places[path].put(array)
         del places
-        optimizer.update(self._state.model, gradients)
-        self._state.evaluate()
+        self._state.update(gradients)

@@ -3,14 +3,14 @@ state, and what a pass changes is found, summed or refused."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import mlx.core as mx
 
 from elasticd.errors import UsageError
 from elasticd.train.states.state import TrainingState
-from elasticd.train.states.trees import Slot, same_bits, share
+from elasticd.train.states.trees import Slot, same_bits, same_place, share
 from elasticd.train.steps.layout import Layout
 
 
@@ -21,6 +21,7 @@ class Forward:
         self._state = state
         self._slots: dict[str, Slot] = {}
         self._delicate: frozenset[str] | None = None
+        """What passes assign; None before the first pass of this process, which may assign all."""
         self.base: dict[str, mx.array] = {}
         """The committed state, by path; empty between steps."""
 
@@ -29,6 +30,7 @@ class Forward:
         if not self.base:
             self._slots = self._state.model_slots()
             self.base = {path: slot.value for path, slot in self._slots.items()}
+            self._state.check_structure(self.base)
             if self._delicate is None or self._delicate:
                 self._keep_apart()
             if self._delicate is None:
@@ -55,8 +57,15 @@ class Forward:
         """The step is reduced: what comes next is another state."""
         self._slots, self.base = {}, {}
 
-    def find_changes(self, *outputs: Any) -> Mapping[str, mx.array]:
-        """After the process's first pass: the arrays whose bits it changed, by path.
+    @property
+    def is_first(self) -> bool:
+        """Whether this process has made no pass before."""
+        return self._delicate is None
+
+    def find_assigned(self, given: Container[str], *outputs: Any) -> dict[str, mx.array]:
+        """After this process's first pass: the arrays that it assigned, by path. Not by their bits:
+        a buffer that has converged is assigned all the same. But of what is ``given`` a gradient
+        only those whose bits are others.
 
         Raises:
             UsageError: the pass made arrays come or go.
@@ -66,34 +75,34 @@ class Forward:
         if appeared := sorted(after.keys() ^ self.base.keys()):
             raise UsageError(f"the forward pass made {appeared[0]} come or go; make it beforehand")
         mx.eval(outputs, after)
-        return {p: a for p, a in after.items() if not same_bits(a, self.base[p])}
+        return {
+            path: array
+            for path, array in after.items()
+            if not (same_bits if path in given else same_place)(self.base[path], array)
+        }
 
     def accept(self, layout: Layout) -> None:
-        """From now on ``layout`` says what a pass changes.
-
-        Raises:
-            UsageError: that is also a parameter with a gradient, which only updates may change.
-        """
-        for path in sorted(layout.state_paths & layout.gradient_paths):
-            raise UsageError(f"the forward pass changes {path}, which has a gradient too")
+        """``layout`` says what a pass may change."""
         self._delicate = layout.state_paths
 
     def state_of(self, layout: Layout) -> dict[str, mx.array]:
-        """The state that the pass is known to change, as it left it."""
+        """The state that a pass may change, as it left it."""
         return {leaf.path: self._slots[leaf.path].value for leaf in layout.state}
 
-    def replaced(self, layout: Layout) -> dict[str, mx.array]:
+    def replaced(self, layout: Layout, given: Container[str]) -> dict[str, mx.array]:
         """Arrays that the pass replaced though it isn't known to change them (a compiled function
-        that returns the model's state replaces all), not evaluated."""
-        known = layout.state_paths | layout.gradient_paths
+        that returns the model's state replaces all), not evaluated; but those that are ``given`` a
+        gradient."""
         return {
             path: slot.value
             for path, slot in self._slots.items()
-            if path not in known and slot.value is not self.base[path]
+            if path not in layout.state_paths
+            and path not in given
+            and slot.value is not self.base[path]
         }
 
     def refuse_unknown_changes(self, replaced: Mapping[str, mx.array]) -> None:
-        """Arrays that earlier passes left alone must still be as they were.
+        """Arrays that the job's first pass left alone must still be as they were.
 
         Raises:
             UsageError: naming the first that isn't.
@@ -101,6 +110,6 @@ class Forward:
         for path in sorted(replaced):
             if not same_bits(replaced[path], self.base[path]):
                 raise UsageError(
-                    f"a forward pass changed {path}, which the first pass of this process left "
-                    "alone: the state would depend on who computed which grain"
+                    f"a forward pass changed {path}, which the first pass of the job left alone: "
+                    "let every pass assign it, as in x = mx.where(condition, changed, x)"
                 )

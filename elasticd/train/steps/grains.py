@@ -9,10 +9,12 @@ from typing import Any
 
 import mlx.core as mx
 
+from elasticd.errors import UsageError
 from elasticd.recovery.recheck import Check, choose
 from elasticd.train.steps.accumulate import GrainSums
 from elasticd.train.steps.forward import Forward
-from elasticd.train.steps.layout import Layout, Vector
+from elasticd.train.steps.layout import Layout, Vector, flatten
+from elasticd.train.steps.leaves import Leaves
 from elasticd.train.steps.probe import RUNS, GrainProbe
 from elasticd.train.steps.progress import Lately
 from elasticd.train.steps.seat import Delivery
@@ -52,9 +54,16 @@ class Grains:
         self.sums = GrainSums(self.count)
         self.times = Lately()
         self.probe = GrainProbe()
-        self.layout: Layout | None = None
+        self._leaves = Leaves(standing.state)
+        self._given: frozenset[str] | None = None
+        """Of which arrays the step's grains have a gradient."""
         self._forward = Forward(standing.state)
         self._rechecks = _Rechecks()
+
+    @property
+    def layout(self) -> Layout | None:
+        """Of the sums of the step in hand."""
+        return self._leaves.layout
 
     # Which.
 
@@ -79,6 +88,7 @@ class Grains:
         Raises:
             GenerationLost: the world has ended.
         """
+        self._leaves.look()
         while True:
             self._seat.check()
             self._rechecks.under_way = False
@@ -97,6 +107,7 @@ class Grains:
 
     def rehearsal(self, delivery: Delivery) -> Iterator[int]:
         """For the probe, while nothing else is asked of us."""
+        self._leaves.look()
         for _ in range(RUNS):
             if self.probe.wants_grain and self._seat.idle_since(delivery):
                 self._forward.begin()
@@ -120,16 +131,15 @@ class Grains:
 
     def take_in(self, grain: int, loss: GrainLoss, gradients: Any) -> None:
         """The loss and gradients of one grain."""
-        if self.layout is None:
-            changed = self._forward.find_changes(loss.mean, gradients)
-            self.layout = Layout.of(gradients, self._forward.base, changed, loss.metrics)
-            self._forward.accept(self.layout)
-        layout = self.layout
-        vector = layout.pack(loss, self._forward.state_of(layout), gradients)
-        replaced = self._forward.replaced(layout)
+        layout = self._layout_for(loss, gradients)
+        given = layout.given(gradients)
+        self._check_given(given)
+        forward = self._forward
+        vector = layout.pack(loss, forward.base, forward.state_of(layout), given)
+        replaced = forward.replaced(layout, given)
         if self.probe.wants_grain:
-            mx.eval(vector, replaced, gradients)
-            self._take_probe(layout, vector, gradients)
+            mx.eval(vector, replaced, given)
+            self._take_probe(layout, vector, given)
         elif self._rechecks.under_way:
             self._tell_of(grain, vector, replaced)
         else:
@@ -138,22 +148,42 @@ class Grains:
                 self._tell_of(grain, vector, replaced)
             mx.eval(replaced)
             self.sums.add(grain, vector)
-        self._forward.refuse_unknown_changes(replaced)
+        forward.refuse_unknown_changes(replaced)
+
+    def _layout_for(self, loss: GrainLoss, gradients: Any) -> Layout:
+        """That of the step, which the job's first grain shows."""
+        if self.layout is None or self._forward.is_first:
+            given = flatten(gradients)
+            assigned = self._forward.find_assigned(given, loss.mean, gradients)
+            if self.layout is None:
+                self._leaves.learn(assigned, given, loss.metrics)
+                self._seat.replays(self._standing.replays)
+        layout = self.layout
+        assert layout is not None
+        self._forward.accept(layout)
+        return layout
+
+    def _check_given(self, given: Mapping[str, mx.array]) -> None:
+        self._given = frozenset(given) if self._given is None else self._given
+        if others := sorted(self._given ^ given.keys()):
+            raise UsageError(
+                f"accumulate(): other gradients than before: {', '.join(others)}; all grains of a "
+                "step must have the same"
+            )
 
     def _tell_of(self, grain: int, vector: Vector, replaced: Mapping[str, mx.array]) -> None:
         assert self.world is not None
         mx.eval(vector, replaced)
         self._seat.rechecked(self.world, self._standing.step, grain, list(vector))
 
-    def _take_probe(self, layout: Layout, vector: Vector, gradients: Any) -> None:
+    def _take_probe(self, layout: Layout, vector: Vector, given: Mapping[str, mx.array]) -> None:
         standing = self._standing
         assert standing.point is not None
         if not self.probe.take(vector):
             return
         self._forward.restore()
-        returned = [a.astype(leaf.dtype) for leaf, a in layout.gradient_leaves(gradients)]
-        tree_of = layout.gradient_tree(returned)
-        self.probe.conclude(layout, standing.state, standing.point.stamp, tree_of, standing.seed)
+        returned = layout.returned(given)
+        self.probe.conclude(layout, standing.state, standing.point.stamp, returned, standing.seed)
         if 0 in self.sums.missing():
             self.sums.add(0, vector)
 
@@ -163,6 +193,7 @@ class Grains:
         """Forward passes have left their marks on the state, which are not its own."""
         self._forward.restore()
         self._forward.forget()
+        self._given = None
 
     def spend(self) -> None:
         """The sums went into the update that begins."""

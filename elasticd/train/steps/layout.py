@@ -1,11 +1,16 @@
 """What is summed over the grains of a step, as one flat vector of float32.
 
-First the header: the sum of weight times loss, the sum of weights, and the sums of weight times
-each metric. Then the state that a forward pass changes, times weight. State of integers must come
-out equal in every grain: its bytes travel as half-bytes and their squares, whose sums show both the
-value and any disagreement (by Cauchy and Schwarz, n times the sum of squares is the square of the
-sum only if all n are equal). Then the gradients, times weight. A grain's weight is its number of
-samples unless the loss says otherwise; one of weight 0 adds nothing, whatever its values are.
+First the header: the sum of weight times loss, the sum of weights, the sums of weight times each
+metric, in how many grains each gradient was there, and how many changed each state. Then the state
+that a forward pass may change, times weight. State of integers must come out equal in every grain:
+its bytes travel as half-bytes and their squares, whose sums show both the value and any
+disagreement (by Cauchy and Schwarz, n times the sum of squares is the square of the sum only if all
+n are equal). Then the gradients, times weight. A grain's weight is its number of samples unless the
+loss says otherwise; one of weight 0 adds nothing, whatever its values are.
+
+The leaves are a function of the state, so all ranks have the same (see leaves.py). In a step some
+gradients may be absent, of all grains alike: they are summed as zeros, and not handed back. State
+that no grain has changed stays as it was.
 """
 
 from __future__ import annotations
@@ -20,10 +25,11 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
-from mlx.utils import tree_flatten, tree_map
+from mlx.utils import tree_flatten, tree_map, tree_map_with_path
 
 from elasticd.checkpoints.codec import model_digest
 from elasticd.errors import StateError, UsageError
+from elasticd.train.states.summed import narrowed
 from elasticd.train.states.trees import describe
 from elasticd.train.states.updates import Reduced
 from elasticd.train.steps.weighted import GrainLoss
@@ -37,7 +43,7 @@ def vector_digest(vector: Sequence[mx.array]) -> str:
     return model_digest({f"{number:08d}": piece for number, piece in enumerate(vector)})
 
 
-_GRADIENT_DTYPES = (mx.float32, mx.bfloat16, mx.float16)
+GRADIENT_DTYPES = (mx.float32, mx.bfloat16, mx.float16)
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Layout:
-    """The order of the leaves. ``template`` is the gradients' tree with their numbers as leaves."""
+    """The order of the leaves. ``template`` is the gradients' tree with their paths as leaves."""
 
     floats: tuple[Leaf, ...]
     integers: tuple[Leaf, ...]
@@ -74,28 +80,26 @@ class Layout:
         """Find the layout.
 
         Args:
-            gradients: the tree of a grain's gradients.
+            gradients: the tree of all gradients that a grain may have.
             parameters: the model's arrays by path; a gradient returns in its parameter's dtype.
-            changed: the state that a forward pass changed, by path.
+            changed: the state that a forward pass may change, by path.
             metrics: the names of those that the loss returned.
 
         Raises:
             UsageError: a gradient isn't float32, bfloat16 or float16.
         """
         leaves = []
-        for path, array in _flatten(gradients):
-            if array.dtype not in _GRADIENT_DTYPES:
-                raise UsageError(f"the gradient of {path} is {describe(array)}; it can't be summed")
+        for path, array in flatten(gradients).items():
+            check_sums(path, array)
             dtype = parameters[path].dtype if path in parameters else array.dtype
             leaves.append(Leaf(path, tuple(array.shape), dtype))
-        numbers = iter(range(len(leaves)))
-        template = tree_map(lambda _: next(numbers), gradients)
         kinds: tuple[list[Leaf], list[Leaf]] = ([], [])
         for path in sorted(changed):
             array = changed[path]
             integer = not mx.issubdtype(array.dtype, mx.floating)
             kinds[integer].append(Leaf(path, tuple(array.shape), array.dtype))
         floats, integers = map(tuple, kinds)
+        template = tree_map_with_path(lambda path, _: path, gradients)
         return cls(floats, integers, tuple(leaves), tuple(sorted(metrics)), template)
 
     @cached_property
@@ -114,7 +118,8 @@ class Layout:
     @cached_property
     def lengths(self) -> tuple[int, ...]:
         """Elements of each piece of a vector."""
-        sizes = [2 + len(self.metrics), *(leaf.size for leaf in self.floats)]
+        header = 2 + len(self.metrics) + len(self.gradients) + len(self.state)
+        sizes = [header, *(leaf.size for leaf in self.floats)]
         for leaf in self.integers:
             sizes += [2 * leaf.size * leaf.dtype.size] * 2
         return (*sizes, *(leaf.size for leaf in self.gradients))
@@ -130,12 +135,44 @@ class Layout:
         lines += [f"{leaf.path} {leaf.dtype} {leaf.shape}" for leaf in self.state]
         return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
 
-    def pack(self, loss: GrainLoss, state: Mapping[str, mx.array], gradients: Any) -> Vector:
-        """One grain's vector, not evaluated.
+    def given(self, gradients: Any) -> dict[str, mx.array]:
+        """A grain's gradients by path; some may be absent.
 
         Raises:
-            UsageError: gradients, state or metrics are of another layout; names the first
-                difference.
+            UsageError: they are of another layout; names the first difference.
+        """
+        found = flatten(gradients)
+        if strange := sorted(found.keys() - self.gradient_paths):
+            raise UsageError(
+                f"accumulate(): other gradients than before: {', '.join(strange)}; what is not "
+                "trained when a step begins must have its gradient in step 1, or in no step"
+            )
+        for leaf in self.gradients:
+            array = found.get(leaf.path)
+            if array is not None and tuple(array.shape) != leaf.shape:
+                raise UsageError(
+                    f"accumulate(): expected the gradient of {leaf.path} with shape {leaf.shape}, "
+                    f"was given {leaf.path} as {describe(array)}"
+                )
+        return found
+
+    def pack(
+        self,
+        loss: GrainLoss,
+        base: Mapping[str, mx.array],
+        state: Mapping[str, mx.array],
+        given: Mapping[str, mx.array],
+    ) -> Vector:
+        """One grain's vector, not evaluated.
+
+        Args:
+            loss: of the grain.
+            base: the state before the forward pass, by path.
+            state: the same behind it.
+            given: what :meth:`given` returns.
+
+        Raises:
+            UsageError: state or metrics are of another layout; names the first difference.
         """
         factor = loss.weight
 
@@ -147,30 +184,26 @@ class Layout:
         if tuple(loss.metrics) != self.metrics:
             names = sorted({*loss.metrics} ^ {*self.metrics})
             raise UsageError(f"the loss returned other metrics than before: {', '.join(names)}")
-        means = [times(loss.metrics[name]) for name in self.metrics]
-        vector = [mx.stack([times(loss.mean), factor, *means])]
-        vector += [times(_flat(self._checked(leaf, state[leaf.path]))) for leaf in self.floats]
+        after = {leaf.path: self._checked(leaf, state[leaf.path]) for leaf in self.state}
+        means = [times(loss.mean), factor, *(times(loss.metrics[name]) for name in self.metrics)]
+        flags = [float(leaf.path in given) for leaf in self.gradients]
+        changes = [_differ(base[path], array) for path, array in after.items()]
+        vector = [mx.concatenate([mx.stack(means), mx.array(flags, mx.float32), *changes])]
+        vector += [times(_flat(after[leaf.path])) for leaf in self.floats]
         for leaf in self.integers:
-            digits = _half_bytes(self._checked(leaf, state[leaf.path]))
+            digits = _half_bytes(after[leaf.path])
             vector += [digits, digits * digits]
-        given = _flatten(gradients)
-        if len(given) != len(self.gradients):
-            paths = {path for path, _ in given} ^ self.gradient_paths
-            raise UsageError(
-                f"accumulate(): other gradients than before: {', '.join(sorted(paths))}"
-            )
-        for leaf, (path, array) in zip(self.gradients, given, strict=True):
-            if path != leaf.path or tuple(array.shape) != leaf.shape:
-                raise UsageError(
-                    f"accumulate(): expected the gradient of {leaf.path} with shape {leaf.shape}, "
-                    f"was given {path} as {describe(array)}"
-                )
-            vector.append(times(_flat(array)))
+        for leaf in self.gradients:
+            array = given.get(leaf.path)
+            vector.append(mx.zeros((leaf.size,)) if array is None else times(_flat(array)))
         return vector
 
     def _checked(self, leaf: Leaf, array: mx.array) -> mx.array:
         if tuple(array.shape) != leaf.shape or array.dtype != leaf.dtype:
-            raise UsageError(f"the forward pass made {describe(array)} of {leaf.path}")
+            raise UsageError(
+                f"the forward pass made {describe(array)} of {leaf.path}, whose shape and dtype "
+                "must stay as they are"
+            )
         return array
 
     def split(self, flat: mx.array) -> Vector:
@@ -186,46 +219,74 @@ class Layout:
         loss and the metrics are not a number, and the rest is 0.
 
         Raises:
+            UsageError: a gradient was there in some grains only; names it.
             StateError: integer state differs between grains; names it.
         """
         header, weight = self.header(total)
+        there, changes = self._counts(total)
         divisor = mx.array(weight or 1.0, mx.float32)
         pieces = iter(total[1:])
         state = {leaf.path: _restore(leaf, next(pieces), divisor) for leaf in self.floats}
         for leaf in self.integers:
             state[leaf.path] = _agreed(leaf, next(pieces), next(pieces), grains)
-        gradients = [_restore(leaf, next(pieces), divisor) for leaf in self.gradients]
+        gradients = {}
+        for (path, count), leaf, piece in zip(there.items(), self.gradients, pieces, strict=True):
+            if 0 < count < grains:
+                raise UsageError(
+                    f"the gradient of {path} was there in {count} of the {grains} grains of a step,"
+                    " and absent in the others; give zeros where it has none"
+                )
+            if count:
+                gradients[path] = _restore(leaf, piece, divisor)
+        state = {path: array for path, array in state.items() if changes[path]}
         mx.eval(state, gradients)
         loss, *shown = header
         metrics = dict(zip(self.metrics, shown, strict=True))
-        return Reduced(loss, weight, metrics, state, self.gradient_tree(gradients))
+        return Reduced(loss, weight, metrics, state, self.tree_of(gradients))
 
-    @staticmethod
-    def header(total: Vector) -> tuple[list[float], float]:
+    def header(self, total: Vector) -> tuple[list[float], float]:
         """The means of the loss and of the metrics over a step, and the weight of them all."""
-        weighted_loss, weight, *weighted = np.array(total[0])
+        means = np.array(total[0])[: 2 + len(self.metrics)]
+        weighted_loss, weight, *weighted = means
         if weight == 0:
             return [math.nan] * (1 + len(weighted)), 0.0
         return [float(value / weight) for value in (weighted_loss, *weighted)], float(weight)
 
-    def gradient_leaves(self, gradients: Any) -> list[tuple[Leaf, mx.array]]:
-        """A grain's gradients beside their leaves."""
-        return [
-            (leaf, array)
-            for leaf, (_, array) in zip(self.gradients, _flatten(gradients), strict=True)
-        ]
+    def _counts(self, total: Vector) -> tuple[dict[str, int], dict[str, int]]:
+        """In how many grains there was which gradient, and how many changed which state."""
+        counts = map(int, np.array(total[0])[2 + len(self.metrics) :])
+        there = {leaf.path: next(counts) for leaf in self.gradients}
+        return there, {leaf.path: next(counts) for leaf in self.state}
 
-    def gradient_tree(self, leaves: Sequence[mx.array]) -> Any:
-        """``leaves`` in the tree that the gradients came in."""
-        return tree_map(lambda number: leaves[number], self.template)
+    def returned(self, given: Mapping[str, mx.array]) -> Any:
+        """A grain's own gradients as a step's are handed back."""
+        dtypes = {leaf.path: leaf.dtype for leaf in self.gradients}
+        return self.tree_of({path: array.astype(dtypes[path]) for path, array in given.items()})
+
+    def tree_of(self, gradients: Mapping[str, mx.array]) -> Any:
+        """Gradients by path as a tree."""
+        whole = len(gradients) == len(self.gradients)
+        tree = self.template if whole else narrowed(self.template, gradients.__contains__)
+        return tree_map(lambda path: gradients[path], tree)
 
 
-def _flatten(gradients: Any) -> list[tuple[str, mx.array]]:
+def check_sums(path: str, gradient: mx.array) -> None:
+    """Raises UsageError for a gradient that can't be summed."""
+    if gradient.dtype not in GRADIENT_DTYPES:
+        raise UsageError(f"the gradient of {path} is {describe(gradient)}; it can't be summed")
+
+
+def flatten(gradients: Any) -> dict[str, mx.array]:
+    """Gradients by path.
+
+    Raises:
+        UsageError: something else is among them.
+    """
     flat: list[tuple[str, mx.array]] = list(tree_flatten(gradients))  # type: ignore[arg-type]
     for path, array in flat:
         if not isinstance(array, mx.array):
             raise UsageError(f"the gradient of {path} is a {type(array).__name__}")
-    return flat
+    return dict(flat)
 
 
 def _float32(array: mx.array) -> mx.array:
@@ -236,8 +297,19 @@ def _flat(array: mx.array) -> mx.array:
     return _float32(array).reshape(-1)
 
 
+def _differ(before: mx.array, after: mx.array) -> mx.array:
+    """One number: whether the bits are others."""
+    if before is after or before.size == 0:
+        return mx.zeros((1,))
+    return mx.any(_bytes(before) != _bytes(after)).astype(mx.float32).reshape(1)
+
+
+def _bytes(array: mx.array) -> mx.array:
+    return mx.contiguous(array).reshape(-1).view(mx.uint8)
+
+
 def _half_bytes(array: mx.array) -> mx.array:
-    whole = mx.contiguous(array).reshape(-1).view(mx.uint8)
+    whole = _bytes(array)
     return mx.concatenate([whole & 15, whole >> 4]).astype(mx.float32)
 
 

@@ -249,7 +249,7 @@ class StepRunner:
         started = time.monotonic()
         randomness.seed_update(self.seed, self.step)
         if not self._skips:
-            self._entrance.update(reduced.state, optimizer, gradients, clip_norm)
+            self._entrance.update(reduced.state, gradients, clip_norm)
             self._update_times.took(time.monotonic() - started)
         if missed is not None:
             self._standing.point = world.point

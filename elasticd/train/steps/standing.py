@@ -37,6 +37,11 @@ class Standing:
         assert self.point is not None
         return self.point.step + 1
 
+    @property
+    def replays(self) -> bool:
+        """Whether others' updates can be applied to it."""
+        return self.state.optimizer is not None and self.state.summed is not None
+
     def publish(self, *, loaded: bool = False) -> None:
         """It can be read from now on."""
         assert self.point is not None
@@ -49,7 +54,7 @@ class Standing:
             newest, before, left = self._update
             update = newest.with_body(before, left.changed_to(snapshot.own), snapshot)
             self._update = None
-        self.seat.replays(self.state.optimizer is not None)
+        self.seat.replays(self.replays)
         self.seat.hold(snapshot, update, loaded=loaded)
 
     def install(self, loaded: Loaded) -> None:

@@ -46,7 +46,7 @@ class Summing:
         views = {
             node: [_view(piece) for piece in part if piece.size] for node, part in parts.items()
         }
-        if self._flat is None:
+        if self._flat is None or self._flat.size != layout.size:
             self._flat = mx.zeros((layout.size,), mx.float32)
             mx.eval(self._flat)
         self._seat.reduce(step, plan, views, _view(self._flat))

@@ -48,8 +48,7 @@ def _try(state: TrainingState, gradients: Any, seed: int) -> _Found:
     assert state.optimizer is not None
     before, restore, marks = state.attributes.look(), state.copy(), _marks(state.optimizer)
     randomness.seed_update(seed, 0)
-    state.optimizer.update(state.model, gradients)
-    state.evaluate()
+    state.update(gradients)
     changed = {path: remembered(value) for path, value in state.attributes.since(before).items()}
     held: dict[str, mx.array] = {
         **{"model/" + path: array for path, array in arrays(state.model.state).items()},

@@ -1,9 +1,5 @@
 """A GAN whose discriminator and generator take turns, step by step."""
 
-# /// gallery
-# todo = "issue 15 item 15: gradients are absent in some steps"
-# ///
-
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim

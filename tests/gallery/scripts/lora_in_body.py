@@ -1,7 +1,8 @@
 """LoRA layers are added in the loop's body, once the base has converged a little."""
 
 # /// gallery
-# todo = "issue 15 item 15: the parameters that are trained change in the body"
+# expect = "fails"
+# words = ["at Run(…) it was absent", "before Run"]
 # ///
 
 import mlx.core as mx

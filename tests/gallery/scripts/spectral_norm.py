@@ -1,10 +1,5 @@
 """A layer with spectral normalisation: the forward pass advances a power iteration in a buffer."""
 
-# /// gallery
-# todo = "issue 15: a joiner doesn't find a buffer that no longer changes: its sums are shorter"
-# settings = { "recovery.spare" = "none" }
-# ///
-
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim

@@ -1,9 +1,5 @@
 """Fine-tuning thaws one layer after the other in the loop's body, from the head down."""
 
-# /// gallery
-# todo = "issue 15 item 15: the parameters that are trained change in the body"
-# ///
-
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim

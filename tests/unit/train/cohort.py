@@ -79,6 +79,8 @@ class Cohort:
         self.dies_after: dict[str, int] = {}
         """A rank dies in the body of this step, where its script looks here."""
         self.respawn = False
+        self.respawns = 0
+        """How many of those that die, besides, have a successor."""
         self.delivers = False
         """Who comes later is given a state before it is given a world."""
         self.keeps_updates = True
@@ -130,7 +132,8 @@ class Cohort:
 
     def _bury(self, seat: Seat) -> None:
         self.members.remove(seat)
-        if self.respawn or not self.members:
+        if self.respawn or self.respawns or not self.members:
+            self.respawns -= not self.respawn and self.respawns > 0
             self.respawn = False
             fresh = Seat(self, seat.name + "'")
             self.members.append(fresh)
@@ -370,7 +373,8 @@ class Seat:
         where = self.generation, step
         self._reductions[where] = number = self._reductions.get(where, 0) + 1
         for theirs in self._together(("reduce", step, number), flat).values():
-            sums |= theirs
+            for node, part in theirs.items():  # of a fast sum all have the same node
+                sums[node] = sums[node] + part if node in sums else part
         out[:] = tree.finish(sums, (0, plan.grains), lambda a, b: a + b)
 
     tell = reduce

@@ -15,7 +15,7 @@ from mlx.utils import tree_flatten, tree_map
 
 import elasticd
 from tests.unit.train import models
-from tests.unit.train.cohort import Cohort, spec
+from tests.unit.train.cohort import Cohort, Killed, Result, spec
 
 STEPS = 6
 
@@ -375,8 +375,8 @@ def played(kind: type[Script]) -> Callable[[Any], dict[str, Any]]:
     return script
 
 
-def undisturbed(kind: type[Script], names: str = "a") -> dict[str, Any]:
-    results = Cohort(spec(train__steps=STEPS), played(kind), random.Random(0)).run(list(names))
+def undisturbed(kind: type[Script], names: str = "a", steps: int = STEPS) -> dict[str, Any]:
+    results = Cohort(spec(train__steps=steps), played(kind), random.Random(0)).run(list(names))
     for result in results.values():
         if result.error is not None:
             raise result.error
@@ -384,6 +384,20 @@ def undisturbed(kind: type[Script], names: str = "a") -> dict[str, Any]:
     assert all(other == first for other in others)
     found: dict[str, Any] = first
     return found
+
+
+def check_survivors(cohort: Cohort, results: dict[str, Result], alone: dict[str, Any]) -> set[str]:
+    """Who was killed; all others must have come to what one comes to ``alone``."""
+    died = {name for name, result in results.items() if isinstance(result.error, Killed)}
+    assert results.keys() - died, "nobody is left"
+    for name in results.keys() - died:
+        if (error := results[name].error) is not None:
+            raise error
+        value = results[name].value
+        assert value["ends"] == alone["ends"], cohort.worlds
+        assert value["losses"].items() <= alone["losses"].items(), cohort.worlds
+        assert set(value["checkpoints"]) <= set(alone["checkpoints"]), cohort.worlds
+    return died
 
 
 @pytest.mark.parametrize("kind", SCRIPTS)
@@ -405,13 +419,7 @@ def test_deaths_change_nothing(kind: type[Script], seed: int) -> None:
     cohort.respawn, cohort.delivers = bool(seed % 4), bool(seed % 2)
     cohort.keeps_updates = bool(seed % 3)
     results = cohort.run(list("abc"))
-    died = {name for name, result in results.items() if result.error is not None}
-    assert died, "nobody died"
-    for name in results.keys() - died:
-        value = results[name].value
-        assert value["ends"] == alone["ends"], cohort.worlds
-        assert value["losses"].items() <= alone["losses"].items(), cohort.worlds
-        assert set(value["checkpoints"]) <= set(alone["checkpoints"]), cohort.worlds
+    assert check_survivors(cohort, results, alone), "nobody died"
 
 
 def test_a_rank_that_alone_asks_to_stop_ends_the_job_one_step_later() -> None:

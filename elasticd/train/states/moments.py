@@ -1,0 +1,64 @@
+"""What an optimizer keeps of each parameter. It comes as a parameter is trained for the first time,
+which may be in any step: so a state from elsewhere may have more of it, or less."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import mlx.optimizers as optim
+from mlx.utils import tree_flatten
+
+from elasticd.train.states.summed import narrowed
+from elasticd.train.states.trees import arrays, slots
+
+
+class Moments:
+    """Of one optimizer and the module that it trains."""
+
+    def __init__(self, optimizer: optim.Optimizer, model: Any) -> None:
+        self._optimizer = optimizer
+        self._model = model
+        trained: dict[str, Any] = self._model.trainable_parameters()
+        optimizer.init(trained)
+        self._first_leaves = frozenset(slots(optimizer.state))
+        self._first = frozenset(arrays(trained))
+        self.begun = self._first
+        """The parameters of which there is something."""
+
+    def restart(self) -> None:
+        """The optimizer's state is that of the beginning."""
+        self.begun = self._first
+
+    def begin(self, gradients: Any) -> None:
+        """Make what an update with ``gradients`` needs and isn't there yet."""
+        flat: list[tuple[str, Any]] = list(tree_flatten(gradients))  # type: ignore[arg-type]
+        if new := {path for path, _ in flat} - self.begun:
+            self._make(self.begun | new)
+
+    def _make(self, paths: frozenset[str]) -> None:
+        self._optimizer.init(narrowed(self._model.parameters(), paths.__contains__))
+        self.begun = paths
+
+    def fit(self, saved: Iterable[str]) -> None:
+        """Keep something of just those parameters of which a saved state, with these leaves, has
+        something: what lacks is made, what is too much goes."""
+        known = frozenset(arrays(self._model.parameters()))
+        wanted = {parameter for path in saved if (parameter := self._of(path, known))}
+        if wanted - self.begun:
+            self._make(self.begun | wanted)
+        for path, slot in slots(self._optimizer.state).items():
+            of = self._of(path, known)
+            if of and of not in wanted and path not in self._first_leaves:
+                del slot.container[slot.key]
+        self.begun = self._first | wanted
+
+    def _of(self, path: str, known: frozenset[str]) -> str:
+        """The parameter that a leaf of the optimizer's state belongs to; empty if to none."""
+        optimizer: Any = self._optimizer
+        while isinstance(optimizer, optim.MultiOptimizer):
+            _, number, path = path.split(".", 2)
+            optimizer = optimizer.optimizers[int(number)]
+        while path and path not in known:
+            path = path.rpartition(".")[0]
+        return path
