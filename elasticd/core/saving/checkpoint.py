@@ -78,8 +78,9 @@ class Checkpoint:
     def complete(self) -> bool:
         """Every shard is on some node, and the model's digest known. A manifest decides; without
         one, writers who differ leave it open which shards count."""
-        contested = self.manifest is None and self.said.contested
-        return bool(self.said.digest) and self.copies.whole and not contested
+        if not self.said.digest or not self.copies.whole:
+            return False
+        return self.manifest is not None or not self.said.contested
 
     def final(self) -> int:
         """On how many nodes even the least held shard is with the manifest beside it: a shard
@@ -151,6 +152,7 @@ class Checkpoint:
     def pull(self, node: NodeId) -> None:
         """``node`` is asked to copy shards."""
         self.pulling.add(node)
+        self.void.discard(node)
 
     def copied_in_vain(self, node: NodeId) -> bool:
         """Whether ``node`` has copied what counts no more."""

@@ -83,6 +83,20 @@ def test_nor_does_a_copy_of_what_it_wrote() -> None:
     assert not only(made).copies.rows
 
 
+def test_who_could_not_copy_that_is_asked_again() -> None:
+    made = desk()
+    wrote(made, A, BAD)
+    made.failed(B, refused=False)
+    made.failed(C, refused=False)
+    made.made.doubt([A], GENERATION)
+    wrote(made, C, GOOD)
+    made.failed(B, refused=False)
+    made.later(10.0)
+    assert B in made.asked(PullShards)
+    made.wrote(B, 0, 1, rows=GOOD)
+    assert only(made).copies.nodes() == {B, C}
+
+
 def test_in_a_later_world_it_counts_again() -> None:
     made = desk()
     made.made.doubt([A], GENERATION)
