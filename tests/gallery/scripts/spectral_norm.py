@@ -1,5 +1,9 @@
 """A layer with spectral normalisation: the forward pass advances a power iteration in a buffer."""
 
+# /// gallery
+# settings = { "recovery.spare" = "none" }
+# ///
+
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
