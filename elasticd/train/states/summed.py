@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-from mlx.utils import tree_unflatten
+from mlx.utils import tree_flatten, tree_unflatten
 
 from elasticd.errors import MismatchError
 from elasticd.train.states.trees import array_slots
@@ -72,6 +72,19 @@ class Summed:
             slot.put(zeros[path])
         strange = [(path, array) for path, array in zeros.items() if path not in places]
         return joined(tree, tree_unflatten(strange)) if strange else tree
+
+
+def pruned(tree: Any) -> Any:
+    """A tree without its lists that have no leaf. A module's list of numbers is such a one among
+    the gradients; it may grow, while an optimizer keeps the length with which it began."""
+    if isinstance(tree, dict):
+        return {key: pruned(item) for key, item in tree.items()}
+    if not _has_leaves(tree):
+        return tree
+    if not tree_flatten(tree):
+        return {}
+    items = map(pruned, tree)
+    return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
 
 
 def narrowed(tree: Any, keep: Callable[[str], bool], prefix: str = "") -> Any:
