@@ -203,11 +203,11 @@ class Checkpoints:
     def _take(self, checkpoint: Checkpoint, node: NodeId, written: ShardsWritten) -> list[int]:
         """Which shards of a writer are not what others have said. Without a manifest nothing counts
         that is of a state of its own, or was copied from one."""
-        if checkpoint.manifest is None and not written.check and checkpoint.copied_in_vain(node):
-            return []
-        doubted = written.generation <= self.doubted.get(node, NO_TAG)
-        if checkpoint.manifest is None and written.check and doubted:
-            return checkpoint.refuse(node, written)
+        if checkpoint.manifest is None:
+            if not written.check and checkpoint.copied_in_vain(node):
+                return []
+            if written.check and written.generation <= self.doubted.get(node, NO_TAG):
+                return checkpoint.refuse(node, written)
         return checkpoint.wrote(node, written)
 
     def on_failed(self, node: NodeId, failed: ShardsFailed) -> None:

@@ -67,15 +67,19 @@ class Testimony:
     @property
     def contested(self) -> bool:
         """Whether the models of those who count differ."""
-        return len({check for node, check in self.models.items() if node not in self.refused}) > 1
+        return len(set(self._counted.values())) > 1
 
     def outvoted(self) -> list[NodeId]:
         """Whose model is another than that of more than half of the writers."""
-        models = {n: check for n, check in self.models.items() if n not in self.refused}
-        most, votes = Counter(models.values()).most_common(1)[0] if models else ("", 0)
-        return (
-            [n for n, check in models.items() if check != most] if 2 * votes > len(models) else []
-        )
+        models = self._counted
+        for most, votes in Counter(models.values()).most_common(1):
+            if 2 * votes > len(models):
+                return [node for node, check in models.items() if check != most]
+        return []
+
+    @property
+    def _counted(self) -> dict[NodeId, str]:
+        return {node: check for node, check in self.models.items() if node not in self.refused}
 
     def _tensors(self, index: int) -> dict[NodeId, dict[str, str]]:
         """Of a shard, as its writers said: the beginning of each tensor's digest."""

@@ -3,7 +3,7 @@ sums what the others do, whatever its own first forward pass shows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,12 +79,11 @@ def pruned(tree: Any) -> Any:
     the gradients; it may grow, while an optimizer keeps the length with which it began."""
     if isinstance(tree, dict):
         return {key: pruned(item) for key, item in tree.items()}
-    if not _has_leaves(tree):
+    if not _is_container(tree):
         return tree
     if not tree_flatten(tree):
         return {}
-    items = map(pruned, tree)
-    return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
+    return _rebuilt(tree, map(pruned, tree))
 
 
 def narrowed(tree: Any, keep: Callable[[str], bool], prefix: str = "") -> Any:
@@ -94,17 +93,22 @@ def narrowed(tree: Any, keep: Callable[[str], bool], prefix: str = "") -> Any:
         return {
             key: narrowed(item, keep, f"{prefix}{key}.")
             for key, item in tree.items()
-            if _has_leaves(item) or keep(f"{prefix}{key}")
+            if _is_container(item) or keep(f"{prefix}{key}")
         }
-    if not _has_leaves(tree):
+    if not _is_container(tree):
         return tree
-    leaves = [number for number, item in enumerate(tree) if not _has_leaves(item)]
+    leaves = [number for number, item in enumerate(tree) if not _is_container(item)]
     if leaves and not any(keep(f"{prefix}{number}") for number in leaves):
         return {}
-    return type(tree)(narrowed(item, keep, f"{prefix}{n}.") for n, item in enumerate(tree))
+    return _rebuilt(tree, (narrowed(item, keep, f"{prefix}{n}.") for n, item in enumerate(tree)))
 
 
-def _has_leaves(tree: Any) -> bool:
+def _rebuilt(tree: Any, items: Iterable[Any]) -> Any:
+    """A list, tuple or named tuple like ``tree`` of other items."""
+    return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
+
+
+def _is_container(tree: Any) -> bool:
     return isinstance(tree, (dict, list, tuple))
 
 
@@ -121,4 +125,4 @@ def joined(one: Any, other: Any) -> Any:
 
 
 def _is_empty(tree: Any) -> bool:
-    return _has_leaves(tree) and not tree
+    return _is_container(tree) and not tree
