@@ -63,6 +63,8 @@ class Manifest:
     """The figure by which the job keeps its best, as it was when the state was taken."""
     last: bool = False
     """The script has asked to stop, and this is its last step: nobody trains on from it."""
+    agreed: bool = False
+    """All members of the world that wrote it had this state."""
 
     @property
     def point(self) -> Point:
@@ -122,6 +124,8 @@ def encode(manifest: Manifest) -> bytes:
         fields["metric"] = float(m.metric)
     if m.last:
         fields["last"] = True
+    if m.agreed:
+        fields["agreed"] = True
     body = _pack(fields)
     return _pack({"version": VERSION, "check": _digest(body), "body": body})
 
@@ -143,9 +147,7 @@ def decode(data: bytes, where: str = "manifest") -> Manifest:
     metric = body.pop("metric", None) if isinstance(body, dict) else None
     if metric is not None and type(metric) is not float:
         raise StateError(f"{where}: metric has the wrong type")
-    last = body.pop("last", False) if isinstance(body, dict) else False
-    if type(last) is not bool:
-        raise StateError(f"{where}: last has the wrong type")
+    last, agreed = _flag(body, "last", where), _flag(body, "agreed", where)
     fields = _fields(body, _KINDS, where)
     parent = fields["parent"]
     try:
@@ -165,6 +167,7 @@ def decode(data: bytes, where: str = "manifest") -> Manifest:
             created_seconds=fields["created_seconds"],
             metric=metric,
             last=last,
+            agreed=agreed,
         )
     except ValueError as error:
         raise StateError(f"{where}: {error}") from None
@@ -239,6 +242,14 @@ def _fields(
         if not isinstance(item, kind) or isinstance(item, bool):
             raise StateError(f"{where}: {name} has the wrong type")
     return value
+
+
+def _flag(body: object, name: str, where: str) -> bool:
+    """One that earlier versions don't write, nor those who don't set it."""
+    found = body.pop(name, False) if isinstance(body, dict) else False
+    if type(found) is not bool:
+        raise StateError(f"{where}: {name} has the wrong type")
+    return found
 
 
 def _row(row: object, *kinds: type) -> Sequence[Any]:

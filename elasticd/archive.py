@@ -11,10 +11,8 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import shutil
 import stat
 import tarfile
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from elasticd.errors import ProtocolError, UsageError
 from elasticd.ignore import Ignore
 from elasticd.settings.config import HOME_MARKS
 from elasticd.settings.rules import one_line
+from elasticd.wholefolder import whole_folder
 
 MAX_ARCHIVE_BYTES = 64 << 20
 MAX_FILES = 10_000
@@ -89,18 +88,12 @@ def unpack(data: bytes, folder: Path) -> None:
         raise FileExistsError(f"{folder} exists")
     if len(data) > MAX_ARCHIVE_BYTES:
         raise ProtocolError(f"the archive is larger than {MAX_ARCHIVE_BYTES} bytes")
-    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
+    with whole_folder(folder) as beside:
         for header, content in _members(data):
             path = beside / header.name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
             path.chmod(0o755 if header.mode & stat.S_IXUSR else 0o644)
-        beside.chmod(0o755)
-        beside.rename(folder)
-    except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise
 
 
 class _Walk:

@@ -52,6 +52,8 @@ SpareKind = Literal["script", "interpreter", "none"]
 """How far a trainer that waits has come."""
 NanPolicy = Literal["stop", "skip", "restore"]
 """What a job wants of a loss that is NaN or infinite."""
+DivergencePolicy = Literal["restore", "continue"]
+"""What a job wants of members whose states differ: all go back, or on with the majority's."""
 NanCure = Literal["skip", "restore"]
 """What a trainer does about one: the step counts without its update, or the world is left."""
 SnapshotMode = Literal["reference", "slices"]

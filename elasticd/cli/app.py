@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import elasticd
-from elasticd.cli import chaos, output, service, submit, watch
+from elasticd.cli import chaos, output, outputs, service, submit, watch
 from elasticd.cli import local as cluster
 from elasticd.cli.checkpoints import app as stored_states
 from elasticd.cli.keeper import keeper_of
@@ -20,6 +20,7 @@ from elasticd.core.words.requests import (
     ChangeOfJob,
     ChangeOfNode,
     DrainNode,
+    ForgetJob,
     PauseJob,
     ReadEvents,
     ReadLogs,
@@ -305,6 +306,9 @@ def events(
             print(output.event_line(event), flush=follow)
 
 
+app.command("outputs", short_help="Fetch the files that a job has written.")(outputs.outputs)
+
+
 @app.command()
 def cancel(context: typer.Context, job: Job, home: Home = None, json: Json = False) -> None:
     """End a job; its checkpoints stay.
@@ -314,6 +318,21 @@ def cancel(context: typer.Context, job: Job, home: Home = None, json: Json = Fal
       elasticctl cancel byte-lm-1-k3f9
     """
     _control(context, CancelJob(JobId(job)), home, json)
+
+
+@app.command(short_help="Remove an ended job, with all its files on all nodes.")
+def forget(context: typer.Context, job: Job, home: Home = None, json: Json = False) -> None:
+    """Remove an ended job from the list, and all its files from all nodes.
+
+    Its checkpoints, output files, logs and working folders go, and can't be brought back. Fetch
+    what you want to keep first: 'elasticctl outputs', 'elasticctl checkpoints export'. Nodes that
+    are away remove theirs when they are back.
+
+    \b
+    Example:
+      elasticctl forget byte-lm-1-k3f9
+    """
+    _control(context, ForgetJob(JobId(job)), home, json)
 
 
 def _control(

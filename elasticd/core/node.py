@@ -200,6 +200,8 @@ class Node:
                 self.tables.jobs.submit(request, record)
             case e.Cancel(request, job):
                 self.tables.jobs.cancel(request, job)
+            case e.Forget(request, job):
+                self.tables.jobs.forget(request, job)
             case e.Pause(request, job, paused):
                 self.tables.jobs.pause(request, job, paused)
             case e.Drain(request, node, draining):

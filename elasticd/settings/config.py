@@ -72,6 +72,8 @@ class NodeConfig:
     failure_domain: str = field(default="", metadata=rule(text()))
     quota_bytes: int = field(default=0, metadata=rule(integer(0, 2**62)))
     """What checkpoints may take on this node's disk; 0: as much as there is."""
+    output_bytes: int = field(default=256 << 20, metadata=rule(integer(0, 2**62)))
+    """How much of main's output folder is copied to this node, of each job; 0: nothing."""
     return_seconds: int = field(default=2, metadata=rule(integer(1, 600)))
     """How long a peer's daemon may be away before its node counts as dead: a restarted daemon takes
     over its running children, and costs nothing."""

@@ -25,7 +25,15 @@ from elasticd.settings.rules import (
     text,
 )
 from elasticd.settings.toml import Document
-from elasticd.types import Backend, JobMode, NanPolicy, Reduction, SnapshotWish, SpareKind
+from elasticd.types import (
+    Backend,
+    DivergencePolicy,
+    JobMode,
+    NanPolicy,
+    Reduction,
+    SnapshotWish,
+    SpareKind,
+)
 
 UNMEASURED_INTERVAL_STEPS = 10
 """Steps between checkpoints for ``every_steps = "auto"`` until their cost has been measured."""
@@ -146,6 +154,11 @@ class RecoverySettings:
     verify_every: int = field(default=50, metadata=rule(integer(0, MAX_STEPS)))
     recheck_every: int = field(default=0, metadata=rule(integer(0, MAX_STEPS)))
     on_nan: NanPolicy = field(default="stop", metadata=rule(one_of(NanPolicy)))
+    on_divergence: DivergencePolicy = field(
+        default="restore", metadata=rule(one_of(DivergencePolicy))
+    )
+    """restore: back to the newest checkpoint on which all members agreed; continue: on with the
+    majority's state, into which the odd one's sums have gone."""
     user_code_seconds: float = field(default=600.0, metadata=rule(positive_number(1e9)))
     drop_slow: bool = field(default=False, metadata=rule(boolean))
 

@@ -22,6 +22,7 @@ from elasticd.train.states.namespace import Namespace
 from elasticd.train.states.state import TrainingState, model_tree
 from elasticd.train.states.trees import arrays
 from elasticd.train.steps import randomness
+from elasticd.train.steps.compiled import CompiledLoss
 from elasticd.train.steps.data import Collate, StreamSource, batch_of, source_of, stack
 from elasticd.train.steps.runner import StepRunner
 from elasticd.train.steps.sampling import Batches
@@ -57,6 +58,7 @@ class Run:
         loss: Callable[..., Any] | None = None,
         clip_norm: float | None = None,
         collate: Collate | None = None,
+        compile: bool = False,
     ) -> None:
         """Join the job; returns once this rank holds the job's state.
 
@@ -71,6 +73,8 @@ class Run:
                 loop over the run itself.
             clip_norm: limits the norm of the reduced gradient, when the library runs the step.
             collate: makes a batch of a list of samples; by default they are stacked.
+            compile: puts ``mx.compile`` around the loss and its gradient, when the library runs the
+                step. It is traced anew when layers are frozen, or modules change otherwise.
 
         Raises:
             UsageError, ConfigError: something here, or in job.toml, is wrong.
@@ -79,6 +83,11 @@ class Run:
             raise UsageError(f"model= is a {type(model).__name__}, not an mlx.nn.Module")
         if clip_norm is not None and clip_norm <= 0:
             raise UsageError(f"clip_norm= must be above 0, not {clip_norm}")
+        if compile and loss is None:
+            raise UsageError(
+                "compile=True compiles the loss that Run(…, loss=) is given; with run.steps() put "
+                "mx.compile around your own function"
+            )
         seat = HOST.sit()
         self._seat = AloneSeat.find() if seat is None else seat
         spec = self._seat.spec
@@ -100,9 +109,14 @@ class Run:
             if source.has_state:
                 self._state.track(STREAM, _StreamState(source, self._runner))
         HOST.at_end(self._conclude)
+        HOST.advises(self._advice)
         self._looping = False
-        self._loss_and_grad = value_and_grad(model, loss) if loss is not None else None
+        self._was_main = True
+        """Unless the script was told otherwise above its loop."""
+        self._loss_and_grad: Callable[..., tuple[Any, Any]] | None = None
         if loss is not None:
+            make = CompiledLoss if compile else value_and_grad
+            self._loss_and_grad = make(model, loss)
             self._runner.can_rehearse(self._rehearse)
         self._join()
 
@@ -115,7 +129,8 @@ class Run:
         self._seat.at_run(fingerprint(spec, self._state, self._source, grain0, self._clip_norm))
         if not self._runner.enter():
             raise OperationError("the job has ended")
-        randomness.seed_body(spec.train.seed, self._runner.step - 1)
+        # A rank that joins later, too, draws from here to its loop what all drew at step 0.
+        randomness.seed_body(spec.train.seed, 0)
 
     def _rehearse(self, grains: Iterator[int]) -> None:
         step = Step(self._runner, self._source, self._collate, self._optimizer)
@@ -126,6 +141,8 @@ class Run:
 
     def _compute(self, step: Step, batches: Iterator[Any]) -> None:
         assert self._loss_and_grad is not None
+        if isinstance(self._loss_and_grad, CompiledLoss):
+            self._loss_and_grad.renew()
         # An array, so that a compiled loss isn't traced anew in every step.
         named = {"step": mx.array(step.number)} if self._takes_step else {}
         for batch in batches:
@@ -152,8 +169,11 @@ class Run:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is rank 0."""
-        return self.rank == 0
+        """Whether this is rank 0. It may change between steps."""
+        main = self.rank == 0
+        if not self._looping:
+            self._was_main = main
+        return main
 
     @property
     def _world(self) -> TrainerWorld:
@@ -272,6 +292,16 @@ class Run:
                     " have not: leave it on all ranks alike, or call run.stop()"
                 )
                 return
+
+    def _advice(self) -> str:
+        world = self._runner.world
+        if self._was_main or world is None or world.rank:
+            return ""
+        return (
+            "elasticd: this rank has become main. Above the loop its run.is_main was false, so it "
+            "lacks what the script makes there for main alone. Make it on every rank, and open "
+            "files with run.open(name)"
+        )
 
     def __iter__(self) -> Iterator[Step]:
         """The library runs each step; yields it when it is committed.

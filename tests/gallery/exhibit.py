@@ -227,7 +227,7 @@ def judge(card: Card, alone: Alone, ended: Ended) -> list[str]:
     reason = _one_line(str(status["reason"]))
     left_out = [_one_line(e["reason"]) for e in ended.events if e["kind"] == "node_unfit"]
     said = [_one_line(e["reason"]) for e in ended.events if e["kind"] in TOLD]
-    said += [str(status.get("exact_reason"))]
+    said += [str(status.get("exact_reason")), alone.words]
     match card.expect:
         case "same":
             return list(_differences(alone, ended)) + [f"left out: {r}" for r in left_out]

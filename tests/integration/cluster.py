@@ -416,20 +416,21 @@ class Cluster:
         assert wanted <= written <= set(range(1, steps + 1)), self.report(f"ledger: {written}", job)
 
     def report(self, what: str, job: str | None = None) -> str:
-        """``what``, and all that helps to understand it."""
+        """``what``, and all that helps to understand it; what tells most stands last, where it is
+        seen if only the end is shown."""
         parts = [what]
+        for folder in node_homes(self.home):
+            files = [folder / "daemon.log", folder / "logs" / "reducer.log"]
+            trainers = sorted((folder / "logs").glob("*/*.log"), key=lambda p: p.stat().st_mtime)
+            for path in trainers[-2:] + files[::-1]:
+                with contextlib.suppress(OSError):
+                    lines = path.read_text(errors="replace").splitlines()[-_SHOWN_LINES:]
+                    parts += [f"--- {path}", *lines]
         with contextlib.suppress(NoDaemonError, OperationError, ProtocolError, OSError):
             parts.append(json.dumps(self.client.request(ShowStatus())))
             events = self.events(job)[-_SHOWN_EVENTS:]
             parts += [_event_line(event) for event in events]
-        for folder in node_homes(self.home):
-            files = [folder / "daemon.log", folder / "logs" / "reducer.log"]
-            trainers = sorted((folder / "logs").glob("*/*.log"), key=lambda p: p.stat().st_mtime)
-            for path in files + trainers[-2:]:
-                with contextlib.suppress(OSError):
-                    lines = path.read_text(errors="replace").splitlines()[-_SHOWN_LINES:]
-                    parts += [f"--- {path}", *lines]
-        return "\n".join(parts)
+        return "\n".join([*parts, what])
 
 
 def _event_line(event: Mapping[str, Any]) -> str:

@@ -294,11 +294,16 @@ def test_a_loss_that_is_not_finite_goes_back(cluster: Cluster, tmp_path: Path) -
     assert "the same data does it" in status["reason"]
 
 
-def test_the_odd_one_out_takes_the_others_state(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", ["restore", "continue"])
+def test_the_odd_one_out_takes_the_others_state(
+    cluster: Cluster, tmp_path: Path, policy: str
+) -> None:
+    """It has added to sums before: nothing of them is left where all go back."""
     job = cluster.submit("ladder.py", world__max=3)
     expected = cluster.wait_end(job)["digest"]
     arguments = [*SLOW, "--trouble", "drift", "--at", "22", "--folder", str(tmp_path)]
     settings: dict[str, Any] = {"recovery__verify_every": 4, "world__max": 3}
+    settings["recovery__on_divergence"] = policy
     job = cluster.submit("ladder.py", job__args=arguments, **settings)
     before = cluster.wait_whole(job, 5)
     status = cluster.wait_end(job)
@@ -306,6 +311,16 @@ def test_the_odd_one_out_takes_the_others_state(cluster: Cluster, tmp_path: Path
     assert found["node"] == before["ranks"][1]["node"], cluster.report("another node", job)
     assert "differ from the majority's after step 24" in found["reason"]
     assert status["steps"] == STEPS and expected
+    (ended,) = cluster.kinds(job, "recovery_finished")
+    lost = [event["reason"] for event in cluster.kinds(job, "exact_lost")]
+    if policy == "restore":
+        assert (ended["rung"], ended["resume_step"]) == ("restore", 20)
+        assert (status["digest"], status["exact"], lost) == (expected, True, [])
+    else:
+        assert (ended["rung"], ended["lost_steps"]) == ("regroup", 0)
+        assert status["digest"] != expected and not status["exact"]
+        (why,) = lost
+        assert why.endswith("since step 20") and status["exact_reason"] == why
     shown = [(event["kind"], event["reason"]) for event in status["recent"]]
     assert ("fault_detected", found["reason"]) in shown, shown
 

@@ -21,6 +21,7 @@ from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag, next_stamp
 from .agreement import Generations, Order, Views, durable_before, forgotten
 from .cluster import Cluster, Violation
 from .disk import is_spoilt
+from .taints import Taints
 
 if TYPE_CHECKING:
     from .host import Host
@@ -193,7 +194,7 @@ class Checkers:
         self.sides: dict[JobId, OneSide] = {}
         self.written: dict[tuple[Tag, int], dict[Trainer, bool]] = {}
         """By world and step, who writes a checkpoint, and whether its state is spoilt."""
-        self.chain = OneSide()
+        self.chain, self.taints = OneSide(), Taints()
 
     def broken(self, text: str) -> NoReturn:
         self.cluster.say("checker", text)
@@ -211,7 +212,9 @@ class Checkers:
         kind, step = key
         if kind == "step":
             parts = {rank: (a.point, a.share) for rank, a in arrived.items()}
-            self.reduced(world, step, parts)
+            trainers = [a.reducer.trainer for a in arrived.values()]
+            taints = [trainer.taint for trainer in trainers if trainer is not None]
+            self.reduced(world, step, parts, frozenset().union(*taints))
             return
         points = {arrival.point for arrival in arrived.values()}
         if len(points) != 1:
@@ -222,13 +225,19 @@ class Checkers:
         self._require(commits.resumed(world, point))
 
     def reduced(
-        self, world: World, step: int, parts: Mapping[int, tuple[Point, frozenset[int]]]
+        self,
+        world: World,
+        step: int,
+        parts: Mapping[int, tuple[Point, frozenset[int]]],
+        taint: frozenset[int],
     ) -> None:
         self._alone(world)
         batch = self.cluster.specs[world.job].batch
         grains = cut(batch.global_, batch.micro, world.relief).grains
         ledger = self.ledgers.setdefault(world.job, Ledger())
         self._require(ledger.reduced(world, grains, step, parts))
+        parent = parts[0][0].stamp
+        self.taints.reduced(parent, next_stamp(parent, world.generation, step), taint)
         self.cluster.say("ring", f"{world.job} step {step} in {world.generation}")
 
     def _alone(self, world: World) -> None:
@@ -296,6 +305,9 @@ class Checkers:
                     for text in fields["evidence"]:
                         if _DIFFERS in text:
                             self._doubted(host, effect, text)
+                case e.Emit(kind="exact_lost", job=job, reason=why) if job is not None:
+                    if "differ" in why:
+                        self.taints.told.add(job)
                 case e.Send(to, message):
                     if not isinstance(message, Heartbeat):
                         self.order.sent(host.boot, host.session_boot(to), message)
@@ -314,10 +326,14 @@ class Checkers:
         nobody knows who is right it trusts no state of that time, whoever has it."""
         assert host.node is not None and emit.job is not None
         driver = host.node.drivers.by_job[emit.job]
-        alone = "no majority" not in text
+        alone = "no majority" not in text and "all go back" not in text
         # What speaks against another than the culprit begins with its name.
         name = next((n for n in self.cluster.hosts if text.startswith(f"{n}: ")), None)
         named = self.cluster.hosts[name or emit.fields["culprit"]]
+        policy, world = self.cluster.specs[emit.job].recovery.on_divergence, driver.world
+        if world is not None and (policy == "restore" or not alone):
+            there = [self._trainer_of(self.cluster.hosts[n], emit.job) for n in world.members]
+            self.taints.found(driver, [t.taint for t in there if t is not None])
         for each in [named] if alone else self.cluster.hosts.values():
             child = self._trainer_of(each, emit.job)
             # A daemon that is away may take over any of them.
@@ -347,6 +363,8 @@ class Checkers:
         node = host.node
         assert node is not None and node.views.view is not None
         driver = node.drivers.by_job.get(world.job)
+        if problem := self.taints.trusted(driver, world.job, world.stamp):
+            self.broken(f"{world.generation} starts from step {world.step}, which {problem}")
         sources = dict(zip(world.members, world.sources, strict=True))
         # A restore must not overlook anybody; a regroup none of those that it takes along.
         asked = world.members if "keep" in world.sources else node.views.view.members
@@ -400,6 +418,9 @@ class Checkers:
         for manifest in [m for here in found for m, _ in here if m.generation.counter == counter]:
             if is_spoilt(manifest) and self._outvoted(manifest.generation, step):
                 self.broken(f"checkpoint {step} is announced with the bits of who diverged")
+            driver = host.node.drivers.by_job.get(emit.job) if host.node is not None else None
+            if problem := self.taints.trusted(driver, emit.job, manifest.stamp):
+                self.broken(f"checkpoint {step} is announced, which {problem}")
             same = [[held for m, held in here if m.same_state(manifest)] for here in found]
             # Two sides that ended the job at one state have it under two names, and a disk takes
             # one: only the last checkpoint may make do with that.

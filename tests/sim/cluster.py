@@ -43,6 +43,7 @@ class JobShape:
     spare: str = "script"
     user_code_seconds: float = 60.0
     verify_every: int = 50
+    on_divergence: str = "restore"
     stops_at: int = 0
     """After this step the script asks to stop; 0: it doesn't."""
     stops_on: str = ""
@@ -265,6 +266,7 @@ def spec_of(name: str, shape: JobShape) -> JobSpec:
                 "spare": shape.spare,
                 "user_code_seconds": shape.user_code_seconds,
                 "verify_every": shape.verify_every,
+                "on_divergence": shape.on_divergence,
             },
         }
     )

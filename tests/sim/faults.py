@@ -173,7 +173,7 @@ class Injector:
         if not victims or victims[0].spoilt:
             return False
         self.cluster.say("faults", f"the state of {victims[0].name} is spoilt")
-        victims[0].spoilt = True
+        victims[0].spoilt, victims[0].taint = True, frozenset((self.cluster.events,))
         return True
 
     # --- nodes ------------------------------------------------------------------------------------

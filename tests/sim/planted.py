@@ -22,7 +22,9 @@ if not __package__:
 
 from elasticd.core.leading import council, making, planning
 from elasticd.core.leading.checkpointing import Checkpoints
+from elasticd.core.leading.exactness import Exactness
 from elasticd.core.leading.office import Office
+from elasticd.core.leading.phases import differing
 from elasticd.core.leading.roster import Roster
 from elasticd.core.leading.trust import Trust
 from elasticd.core.membership.sessions import Session
@@ -260,9 +262,11 @@ def fresh_trainer(switches: Switches) -> None:
 
 
 def work_lost_with_leader(switches: Switches) -> None:
-    def on_shards(self: Checkpoints, node: NodeId, written: ShardsWritten) -> None:
+    def on_shards(
+        self: Checkpoints, node: NodeId, written: ShardsWritten, majority: bool = True
+    ) -> None:
         if written.generation.leader == self.ctx.me:
-            real(self, node, written)
+            real(self, node, written, majority)
 
     real = Checkpoints.on_shards
     switches.set(Checkpoints, "learn", lambda self, *reports: None)
@@ -281,6 +285,15 @@ def odd_bits_kept(switches: Switches) -> None:
     switches.set(Testimony, "outvoted", lambda self: [])
     switches.set(Testimony, "contested", False)
     switches.set(Checkpoints, "doubt", lambda self, odd, generation: None)
+
+
+def odd_sums_kept(switches: Switches) -> None:
+    switches.set(differing, "_may_go_back", lambda office, agreed: False)
+    switches.set(Exactness, "lose", lambda self, why: None)
+
+
+def agreed_unheard(switches: Switches) -> None:
+    switches.set(Testimony, "unanimous", lambda self, nodes: True)
 
 
 def never_resent(switches: Switches) -> None:
@@ -356,6 +369,12 @@ def _lonely(seed: int) -> Setup:
     return Setup(seed=seed, nodes=3, jobs=(shape,), fault_seconds=12.0, fault_kinds=kinds)
 
 
+def _cramped(seed: int) -> Setup:
+    kinds = ("diverge", "diverge", "disk_full")
+    shape = JobShape(steps=60, every=3, verify_every=4)
+    return Setup(seed=seed, nodes=4, jobs=(shape,), fault_seconds=12.0, fault_kinds=kinds)
+
+
 def _strict(seed: int) -> Setup:
     return replace(setup_of(seed, ("partition", "node")), partition="strict")
 
@@ -418,6 +437,20 @@ BUGS = (
         ("who diverged",),
         ("diverge", "trainer", "reducer"),
         200,
+    ),
+    Bug(
+        "go on with sums of who diverged",
+        odd_sums_kept,
+        ("has sums of who diverged",),
+        ("diverge",),
+        20,
+    ),
+    Bug(
+        "call a state agreed that some have not told of",
+        agreed_unheard,
+        ("has sums of who diverged",),
+        setup=_cramped,
+        bound=60,
     ),
     Bug(
         "overlook what a newcomer holds",

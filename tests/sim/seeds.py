@@ -52,6 +52,8 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
     if shape.world_max and shape.world_max < shape.world_min:
         shape = replace(shape, world_max=shape.world_min)
     shape = replace(shape, verify_every=chance.choice((0, 4, 50)))
+    divergence = random.Random(f"divergence {seed}")
+    shape = replace(shape, on_divergence=divergence.choice(("restore", "restore", "continue")))
     shape = _stopping(seed, shape)
     jobs = (shape,) if chance.random() < 0.8 else (shape, replace(shape, steps=6))
     weather = chance.choice(_WEATHERS) if kinds is None else Weather()

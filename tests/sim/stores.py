@@ -8,7 +8,7 @@ from elasticd.core.words import effects as e
 from elasticd.core.words.records import Wanted, World
 from elasticd.types import JobId, NodeId, Stamp
 
-from .disk import is_spoilt
+from .disk import Key, is_spoilt
 from .trainer import Trainer
 from .training import Brought
 
@@ -58,11 +58,13 @@ class Stores:
             if self.host.boot != boot:
                 return
             refused = not self.host.disk.takes_shards
-            reason = self._copy_shards(
+            reason, rotten = self._copy_shards(
                 effect.job, effect.step, effect.stamp, effect.count, effect.shards, effect.sources
             )
             stored = self.host.disk.stored(effect.job)
-            self.host.post(e.ShardsFetched(effect.report, not reason, reason, stored, refused))
+            self.host.post(
+                e.ShardsFetched(effect.report, not reason, reason, stored, refused, rotten)
+            )
 
         self.host.cluster.after(self.host.chance("shards").uniform(0.01, 0.1), fetched)
 
@@ -74,15 +76,16 @@ class Stores:
         count: int,
         shards: tuple[tuple[int, int, str], ...],
         sources: tuple[tuple[NodeId, ...], ...],
-    ) -> str:
-        """Why a shard could not be had, or nothing."""
+    ) -> tuple[str, tuple[tuple[int, NodeId], ...]]:
+        """Why a shard could not be had, or nothing; and who gave one that was rotten."""
         key = (job, step, stamp)
+        rotten: list[tuple[int, NodeId]] = []
         for index, size, digest in shards:
             if self.host.disk.file(key, count, index) == (size, digest):
                 continue
             if not self.host.disk.takes_shards:
                 self.host.disk.refused.add(key)
-                return "no space left on device"
+                return "no space left on device", ()
             for node in sources[index]:
                 host = self.host.cluster.hosts[node]
                 if host.node is None or not self.host.cluster.network.connected(
@@ -92,11 +95,19 @@ class Stores:
                 if host.disk.file(key, count, index) == (size, digest):
                     self.host.disk.keep(key, count, index, (size, digest))
                     break
+                if host.disk.file(key, count, index) is not None:
+                    rotten.append((index, node))
+                    host.stores.doubt(key, count, index)
             else:
-                if self.host.disk.set_aside(key, count, index):
-                    self.host.post(e.StoreChanged(job, self.host.disk.stored(job)))
-                return f"shard {index} of step {step} could not be had"
-        return ""
+                self.doubt(key, count, index)
+                return f"shard {index} of step {step} could not be had", tuple(rotten)
+        return "", ()
+
+    def doubt(self, key: Key, count: int, index: int) -> None:
+        """As shell/storage/copies.py: whoever got it otherwise than it should be says so, and what
+        is rotten is held no more."""
+        if self.host.disk.set_aside(key, count, index):
+            self.host.post(e.StoreChanged(key[0], self.host.disk.stored(key[0])))
 
     # --- states -----------------------------------------------------------------------------------
 
@@ -141,7 +152,7 @@ class Stores:
         found = world.manifest
         assert found is not None
         rows = tuple((s.index, s.bytes, s.digest) for s in found.shards)
-        reason = self._copy_shards(
+        reason, _ = self._copy_shards(
             found.job, found.step, found.stamp, found.count, rows, world.holders
         )
         return reason or Brought(found.point, spoilt=is_spoilt(found))

@@ -186,14 +186,27 @@ def test_a_cancel_at_any_phase_ends_everything(seconds: float) -> None:
     assert any(99 in host.replies for host in result.cluster.hosts.values())
 
 
-@pytest.mark.parametrize("nodes", [2, 3])
-def test_a_state_that_differs_is_found_by_its_checkpoint(nodes: int) -> None:
-    """Also where no parameters are compared between checkpoints."""
-    setup = Setup(seed=1, nodes=nodes, jobs=(JobShape(steps=40, every=5, verify_every=0),))
+@pytest.mark.parametrize(
+    ("nodes", "policy", "rung"),
+    [
+        (2, "restore", "restore"),
+        (3, "restore", "restore"),
+        (2, "continue", "restore"),
+        (3, "continue", "regroup"),
+    ],
+)
+def test_a_state_that_differs_is_found_by_its_checkpoint(
+    nodes: int, policy: str, rung: str
+) -> None:
+    """Also where no parameters are compared between checkpoints. Two have no majority."""
+    shape = JobShape(steps=40, every=5, verify_every=0, on_divergence=policy)
+    setup = Setup(seed=1, nodes=nodes, jobs=(shape,))
     strike = at_step(8, lambda cluster, injector: injector.inject("diverge"))
     result = passes(simulate(setup, script=strike))
     (finished,) = job_events(result, "recovery_finished")
-    assert finished["rung"] == ("restore" if nodes == 2 else "regroup")
+    assert finished["rung"] == rung
+    lost = [e.reason for _, _, e in result.cluster.checkers.events if e.kind == "exact_lost"]
+    assert [why.endswith("since step 5") for why in lost] == [True] * (rung == "regroup")
 
 
 def test_jobs_run_one_after_the_other() -> None:

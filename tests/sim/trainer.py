@@ -52,6 +52,8 @@ class Trainer(Process):
         """Its next grain does not fit into memory."""
         self.spoilt = False
         """Its state is not what the others have at this step."""
+        self.taint: frozenset[int] = frozenset()
+        """By which faults."""
         self.doubts: list[tuple[object, bool]] = []
         """The leaders' drivers that have found that out; whether the others were of one mind."""
         self.fresh = False
@@ -152,7 +154,8 @@ class Trainer(Process):
         assert point is not None
         updates = tuple(given.updates)
         point = Point(point.lineage, given.step, given.stamp)
-        self._exported = Brought(point, updates, self.spoilt and not updates, tuple(self.doubts))
+        spoilt, taint = self.spoilt and not updates, frozenset() if updates else self.taint
+        self._exported = Brought(point, updates, spoilt, tuple(self.doubts), taint)
 
     def introduce(self) -> None:
         for word in self.protocol.introduce(self._figures):

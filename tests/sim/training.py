@@ -70,6 +70,8 @@ class Brought:
     spoilt: bool = False
     doubts: tuple[tuple[object, bool], ...] = ()
     """Those of who gives it."""
+    taint: frozenset[int] = frozenset()
+    """As well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,8 @@ class Training:
         self._aside: tuple[TrainerWorld, Place] | tuple[TakeState, Brought] | None = None
         self._read_for: tuple[TrainerWorld, Brought] | None = None
         self._missed: Update | None = None
-        self._stop = -1
-        """After which step the script asks to stop."""
+        self._stop: Point | None = None
+        """After which state the script asks to stop."""
         self._micro = trainer.spec.batch.micro
 
     # --- the script -------------------------------------------------------------------------------
@@ -243,6 +245,7 @@ class Training:
         if world.state == "init":
             assert held is None or held.step == 0, f"init over {held}"
             assert want.stamp == first_stamp(self.trainer.job, want.lineage)
+            self.trainer.doubts.clear()
         elif held is None or (held.step, held.stamp) != (want.step, want.stamp):
             checkers.broken(f"{name} is to keep {want.step}, holds {held}")
         with self.trainer.turn() as protocol:
@@ -289,7 +292,7 @@ class Training:
 
     def _install(self, brought: Brought, point: Point) -> None:
         if not brought.updates:
-            self.trainer.spoilt = brought.spoilt
+            self.trainer.spoilt, self.trainer.taint = brought.spoilt, brought.taint
             self.trainer.doubts[:] = brought.doubts
             self.trainer.fresh = True
         self._computed = set()
@@ -366,7 +369,8 @@ class Training:
         share = _grains(world, number)
         self._phase("reduce")
         if place.reducer is None:
-            self.cluster.checkers.reduced(place.formed, number, {0: (self._point, share)})
+            taint = self.trainer.taint
+            self.cluster.checkers.reduced(place.formed, number, {0: (self._point, share)}, taint)
         else:
             yield from self._meet("step", number, share)
         self.protocol.current()
@@ -419,14 +423,14 @@ class Training:
         yield self._takes("bodies", 0.0, 0.3 if self.cluster.setup.script_state else 0.002)
         shape = self.cluster.shapes[self.trainer.job]
         if number == shape.stops_at and shape.stops_on in ("", self.trainer.host.name):
-            self._stop = number
+            self._stop = self._point
 
     def _turn(self) -> Answer:
         """From one body of the loop to the next; False if the job was released instead."""
         if not self._void:
             self._publish()
         else:
-            self._stop = -1
+            self._stop = None
         self._looping, self._void = True, False
         while True:
             if self._owes_checkpoint:
@@ -435,14 +439,15 @@ class Training:
             if left and not (yield from self._enter()):
                 return False
             if not self._asks():
-                self._stop = -1
                 return True
             yield from self._ask()
 
     def _asks(self) -> bool:
         world = self._world
         undecided = world is not None and world.last < 0 and not self._is_over(world)
-        return undecided and self._stop == self._point.step
+        asked, here = self._stop, self._point
+        same = asked is not None and (asked.step, asked.stamp) == (here.step, here.stamp)
+        return undecided and same
 
     def _ask(self) -> Waits:
         self._phase("idle")

@@ -43,10 +43,10 @@ def job_status(
         fields |= {"steps_per_second": 0.0}
     if record.paused and not record.ended:
         fields |= _paused(record)
-    if record.state == "queued":
-        fields["step"] = record.step
     if record.ended:
         fields["step"] = max(fields["step"], record.step)
+    if record.state in ("queued", "finished"):
+        fields["step"] = record.step  # our summary may be of a side that went on beyond the end
     if record.state == "finished":
         fields |= {"digest": record.digest, "digest_step": record.step}
     return {

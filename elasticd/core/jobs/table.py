@@ -14,6 +14,7 @@ from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord
 from elasticd.core.words.requests import Failed, JobChanged, Outcome, Submitted
 from elasticd.core.words.tables import Jobs, JobsKept
+from elasticd.errors import OperationError
 from elasticd.types import JobId, NodeId
 
 _ENDS = {"failed": "failed", "finished": "finished", "cancelled": "was cancelled"}
@@ -59,6 +60,18 @@ class JobTable:
         self.update(replace(record, state="cancelled", reason="cancelled by the user"))
         self.ctx.emit("job_cancelled", "cancelled by the user", job)
         self._answer_when_kept(request, job, JobChanged(job, "cancelled"))
+
+    def forget(self, request: int, job: JobId) -> None:
+        record = self.records.get(job)
+        if record is None:
+            self.ctx.do(e.Reply(request, Failed(f"no job {job}")))
+            return
+        if not record.ended:
+            text = f"{job} has not ended; end it first: elasticctl cancel {job}"
+            self.ctx.do(e.Reply(request, Failed(text)))
+            return
+        self.update(replace(record, forgotten=True))
+        self._answer_when_kept(request, job, JobChanged(job, "forgotten"))
 
     def pause(self, request: int, job: JobId, paused: bool) -> None:
         """Pause or resume a job; it stays as it is if that is what it was asked to be already."""
@@ -111,6 +124,17 @@ class JobTable:
         for waiting in self.waiting:
             if waiting.job in jobs:
                 waiting.nodes.discard(node)
+
+    def known(self, job: JobId) -> JobRecord:
+        """The record of a job that nobody has forgotten.
+
+        Raises:
+            OperationError: there is none.
+        """
+        record = self.records.get(job)
+        if record is None or record.forgotten:
+            raise OperationError(f"no job {job}" + (": it was forgotten" if record else ""))
+        return record
 
     def share(self, nodes: Sequence[NodeId]) -> None:
         """Tell nodes of all jobs."""

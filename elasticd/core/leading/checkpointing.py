@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import InitVar, dataclass, field
 
 from elasticd.checkpoints import choose
+from elasticd.checkpoints.line import descends
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.context import Context
 from elasticd.core.saving import telling
@@ -31,7 +32,7 @@ from elasticd.core.words.shards import (
     ShardsFailed,
     ShardsWritten,
 )
-from elasticd.recovery.lineages import Left, remaining
+from elasticd.recovery.lineages import Left, is_left, remaining
 from elasticd.settings.job import JobSpec
 from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Point, Stamp, Tag
 
@@ -89,6 +90,10 @@ class Checkpoints:
         """Those of which a checkpoint is known, be it an unfinished one."""
         return frozenset(checkpoint.lineage for checkpoint in self.shelf.all())
 
+    @property
+    def _reported(self) -> list[Manifest]:
+        return [item.manifest for items in self.reports.values() for item in items]
+
     # --- the line that is trained -----------------------------------------------------------------
 
     def enter(self, world: World) -> None:
@@ -107,15 +112,46 @@ class Checkpoints:
         """It is not known which one trains, or will."""
         self.descent.forget_world()
 
-    def spoil(self, lineage: Lineage, step: int) -> None:
-        """Nobody knows whose state after ``step`` is right: no checkpoint counts from there on but
-        what is announced."""
-        newest = self.newest
-        if newest is not None and newest.lineage == lineage and newest.step >= step:
-            return
-        self.descent.spoil(lineage, step)
+    def agreed(self, known: Point | None, before: int) -> Point | None:
+        """The newest state of this line before a step that all members had alike: what is
+        ``known``, or a checkpoint."""
+        newest = [] if self.newest is None else [self.newest]
+        alike = [manifest.point for manifest in (*self._reported, *newest) if manifest.agreed]
+        return self.descent.agreed([*alike, known] if known is not None else alike, before)
+
+    def reaches(self, point: Point) -> bool:
+        """Whether there is a checkpoint of ``point``, or of this line before it."""
+        newest, after = self.newest, self.descent.after(point)
+        if newest is not None and not is_left(after, newest.lineage, newest.step):
+            return True
+        return self.descent.newest(remaining(self.reports, after)) is not None
+
+    def spoil(self, agreed: Point) -> None:
+        """Nobody knows whose state after ``agreed`` is right, or what the odd one has added to it:
+        no checkpoint counts from there on, be it announced."""
+        self.descent.spoil(agreed)
         self.shelf.drop(lambda one: self.descent.is_spoilt(one.lineage, one.step))
-        self.reports = remaining(self.reports, self.spoilt)
+        if self.newest is not None and self.is_spoilt(self.newest):
+            self.shelf.demote()
+        self.learn(self.reports)
+
+    def is_spoilt(self, manifest: Manifest) -> bool:
+        """Whether the odd one may have added to it."""
+        return self.descent.is_spoilt(manifest.lineage, manifest.step)
+
+    def contested(self, step: int) -> Checkpoint | None:
+        """One of the state after ``step`` on which its writers differ, and nobody else will have a
+        say."""
+        found = [e for e in self.open.values() if e.step == step and e.said.contested]
+        return next((e for e in found if not e.complete and not self.replicas.writing(e)), None)
+
+    def difference(self) -> tuple[str, tuple[NodeId, NodeId]] | None:
+        """The first tensor that two writers have otherwise in the newest state on which some
+        differ, and who they are, as far as they have said enough."""
+        for checkpoint in sorted(self.open.values(), key=lambda e: (-e.step, e.key)):
+            if (found := checkpoint.said.difference(checkpoint.key.count)) is not None:
+                return found
+        return None
 
     def doubt(self, odd: Collection[NodeId], generation: Tag) -> None:
         """The others' state is another in this world: what these wrote of theirs is no part of a
@@ -145,7 +181,7 @@ class Checkpoints:
         self.reports = remaining(reports, self.spoilt)
         if self.shelf.home is not None and reports:
             self.shelf.home.compare(self.reports)
-        choice, ours = self.descent.newest(reports), set(self.open)
+        choice, ours = self.descent.newest(self.reports), set(self.open)
         found = self._found(choice.manifest) if choice is not None else None
         # One that an earlier leader has finished, it has announced; ours is announced by advance().
         theirs = found is not None and found.key not in ours
@@ -154,7 +190,7 @@ class Checkpoints:
         if self.descent.world is None:
             return
         whole = choice.manifest.step if choice is not None else -1
-        for manifest in [item.manifest for items in reports.values() for item in items]:
+        for manifest in self._reported:
             # What is missing of it may be on nodes that have written it and have no manifest yet.
             if manifest.step > whole and self.descent.has(manifest.point):
                 self._found(manifest)
@@ -180,13 +216,14 @@ class Checkpoints:
         if shelf.over(said.step) or self.descent.is_spoilt(said.lineage, said.step):
             return None
         if key not in shelf.open:
-            if not self.descent.has(key.point):
+            if not self.descent.has(key.point) or not shelf.supersede(key.point, said.generation):
                 return None
             shelf.begin(key, said.generation, self.ctx.now)
             shelf.bound()
         return shelf.open.get(key)
 
-    def on_shards(self, node: NodeId, written: ShardsWritten) -> None:
+    def on_shards(self, node: NodeId, written: ShardsWritten, majority: bool = True) -> None:
+        """``majority``: where writers differ, most of them decide; else nothing is decided."""
         checkpoint = self._checkpoint(written)
         if checkpoint is None:
             return
@@ -197,7 +234,8 @@ class Checkpoints:
             checkpoint = self.shelf.begin(checkpoint.key, written.generation, self.ctx.now)
         for index in self._take(checkpoint, node, written):
             telling.diverged(self.ctx, self.job, checkpoint, node, index, self.descent.world)
-        if odd := checkpoint.said.outvoted():
+        odd = checkpoint.said.outvoted()
+        if odd and majority:
             self.doubt(odd, checkpoint.generation)
 
     def _take(self, checkpoint: Checkpoint, node: NodeId, written: ShardsWritten) -> list[int]:
@@ -216,6 +254,7 @@ class Checkpoints:
         if checkpoint is None:
             return
         checkpoint.hear(node)
+        checkpoint.rots(failed.rotten)
         keeps = self.errands.not_copied(checkpoint, node)
         if failed.refused:
             self.errands.do_without(checkpoint, node, failed.reason, keeps)
@@ -246,8 +285,7 @@ class Checkpoints:
         A disk takes one cut of a state, so that a world which writes the state again has to cut it
         in the same way.
         """
-        told = [item.manifest for items in self.reports.values() for item in items]
-        on_disks = [manifest.count for manifest in told if manifest.point == point]
+        on_disks = [manifest.count for manifest in self._reported if manifest.point == point]
         # Word of a manifest may still be on its way to a disk.
         return max([self.shelf.count_of(point), *on_disks])
 
@@ -257,24 +295,32 @@ class Checkpoints:
         found = [e for e in self.open.values() if e.step == step and e.disputed]
         return any(not e.complete and not self.replicas.writing(e) for e in found)
 
-    def covers(self, point: Point) -> bool:
-        """Whether this state's checkpoint is made, or will be without anybody writing it again."""
-        name = (point.step, point.stamp)
+    def lost(self, step: int) -> bool:
+        """Whether nobody has a shard of the state after ``step`` any more, though it was written:
+        only those who hold the state can write it again."""
+        found = [e for e in self.open.values() if e.step == step and e.lost]
+        return any(not e.complete and not self.replicas.writing(e) for e in found)
+
+    def covers(self, point: Point, parent: Point | None) -> bool:
+        """Whether this state's checkpoint is made, or will be without anybody writing it again: one
+        that counts in the lineage of ``point``, which was opened after ``parent``."""
+        parents = {**self.parents, point.lineage: parent}
+
+        def is_it(other: Point) -> bool:
+            same = (other.step, other.stamp) == (point.step, point.stamp)
+            return same and descends(point.lineage, other, parents)
+
         newest = self.newest
-        if newest is not None and (newest.step, newest.stamp) == name:
+        if newest is not None and is_it(newest.point):
             return True
         kept = {
-            node: [i for i in items if (i.manifest.step, i.manifest.stamp) == name]
+            node: [item for item in items if is_it(item.manifest.point)]
             for node, items in self.reports.items()
         }
         if choose.newest(kept) is not None:
             return True
-        same = [e for e in self.open.values() if (e.step, e.stamp) == name]
-        if any(e.manifest is not None and e.complete for e in same):
-            return True
-        # The next world writes the same files, under another lineage or with other cuts.
-        self.shelf.drop(lambda one: (one.step, one.stamp) == name)
-        return False
+        same = [e for e in self.open.values() if is_it(e.key.point)]
+        return any(e.manifest is not None and e.complete for e in same)
 
     # --- what is to be done -----------------------------------------------------------------------
 

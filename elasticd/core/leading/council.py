@@ -48,6 +48,8 @@ class Council:
     """Nodes that no job is to run on."""
     heard: Tag = NO_TAG
     """The newest world of the job that the leader's node has heard of."""
+    odd: frozenset[NodeId] = frozenset()
+    """Whose state was found to be another than the majority's."""
     quiet_seconds: float = 0.0
     """For so long a world that is cut off may still train."""
     strain: Strain = field(default_factory=Strain)
@@ -127,7 +129,7 @@ def decide(council: Council) -> Plan | Wait | Fail:
     at = replace(at, overtaken=overtaken, noisy=noisy(overtaken, council.quiet_seconds))
     start = planning.start_point(at)
     if isinstance(start, str) and at.distrusted and at.waited:
-        first, at = _with_one(at, council.at.holdings)
+        first, at = _with_one(at, council.at.holdings, council.odd)
         told = (*told, *first)
         start = planning.start_point(at)
     if isinstance(start, str):
@@ -200,11 +202,12 @@ def _out_of_ring(at: Situation) -> LeftOut | str | None:
 
 
 def _with_one(
-    at: Situation, claimed: Mapping[NodeId, Holding]
+    at: Situation, claimed: Mapping[NodeId, Holding], odd: frozenset[NodeId]
 ) -> tuple[tuple[OneOfMany, ...], Situation]:
     """States differ, nobody can tell whose is right, and no checkpoint comes back: all go on with
-    one."""
-    first = next((n for n in at.holdings if claimed[n].point is not None), None)
+    one, if it can be with one of the majority."""
+    holders = [n for n in at.holdings if claimed[n].point is not None]
+    first = min(holders, key=lambda n: n in odd, default=None)
     if first is None:
         return (), replace(at, distrusted=False)
     holdings = {n: claimed[n] if n == first else h for n, h in at.holdings.items()}

@@ -128,8 +128,9 @@ class Drivers:
 
     def _keep_account(self, job: JobId, driver: Driver) -> None:
         record, summary = self.jobs.records[job], driver.summary()
-        if record.account:
-            return
+        ended_here = isinstance(driver.end, Outcome)
+        if record.account or (record.state == "finished" and not ended_here):
+            return  # another side has finished it: its step counts, and our course is not the job's
         account = {key: summary[key] for key in _ACCOUNT}
         step = max(record.step, driver.committed)
         self.jobs.update(replace(record, step=step, account=account))

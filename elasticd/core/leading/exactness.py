@@ -14,6 +14,10 @@ from elasticd.types import JobId, NodeId
 Probes = list[tuple[NodeId, ProbeDigests]]
 
 
+_GRADIENTS = "gradients differ between"
+_UPDATES = "updates differ between"
+_LAYOUTS = "state leaves differ between"
+_PROBED = (NO_REPEAT, _GRADIENTS, _UPDATES, _LAYOUTS)
 _POSITIONS = 16
 _UNTOLD = "a world of an earlier leader was not exact; no record says why"
 
@@ -41,6 +45,12 @@ class Exactness:
     def kept(self) -> bool:
         """Whether all that was computed so far has the bits that were promised."""
         return not self.lost
+
+    @property
+    def apart(self) -> bool:
+        """Whether members compute different bits, as their probes say: then states may differ
+        though nobody computes wrongly."""
+        return any(word in self.lost for word in _PROBED)
 
     @property
     def reason(self) -> str:
@@ -117,11 +127,11 @@ def verdict(probes: Probes) -> tuple[bool, str]:
     firsts: dict[str, tuple[NodeId, ProbeDigests]] = {}
     for node, probe in probes:
         first_node, first = firsts.setdefault(probe.state, (node, probe))
-        for mine, theirs, what in (
-            (probe.gradient, first.gradient, "gradients"),
-            (probe.update, first.update, "updates"),
-            (probe.layout, first.layout, "state leaves"),
+        for mine, theirs, differ in (
+            (probe.gradient, first.gradient, _GRADIENTS),
+            (probe.update, first.update, _UPDATES),
+            (probe.layout, first.layout, _LAYOUTS),
         ):
             if mine != theirs:
-                return False, f"{what} differ between {first_node} and {node}"
+                return False, f"{differ} {first_node} and {node}"
     return True, ""

@@ -211,7 +211,8 @@ class Driver:
     ) -> None:
         match message:
             case ShardsWritten():
-                self.office.checkpoints.on_shards(node, message)
+                majority = not self.office.restores
+                self.office.checkpoints.on_shards(node, message, majority)
                 if (told := message.own()) is not None:
                     self.stage.compare(node, told)
             case ShardsFailed():

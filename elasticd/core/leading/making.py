@@ -42,7 +42,7 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
         recoveries=office.account.recoveries,
         lost_steps=office.account.lost_steps,
         exact=office.exactness.kept,
-        checkpointed=point.step if office.checkpoints.covers(point) else -1,
+        checkpointed=point.step if office.checkpoints.covers(point, start.parent) else -1,
         manifest=start.manifest,
         holders=start.holders,
         diverged=tuple(sorted(office.trust.diverged.items())),

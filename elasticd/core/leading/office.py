@@ -120,6 +120,12 @@ class Office:
         """The fewest members of a world. Any may end when all is done: others have ended before."""
         return 1 if self.stored_last else self.spec.world.min
 
+    @property
+    def restores(self) -> bool:
+        """Whether all go back where states differ. Where updates differ between members that
+        compute rightly, the majority's state is as good as any that all had."""
+        return self.spec.recovery.on_divergence == "restore" and not self.exactness.apart
+
     def silent(self, since: float) -> list[NodeId]:
         """Members that have not said yet how they are, while it is worth waiting for them."""
         waits = self.ctx.now - since < self.ctx.timing.holding_seconds

@@ -13,9 +13,11 @@ from elasticd.core.words.worlds import Fault, Holding, Prepared, Rechecked
 from elasticd.recovery import divergence, recheck
 from elasticd.recovery.poison import Deaths
 from elasticd.recovery.recheck import Check, Finding
-from elasticd.types import NO_TAG, JobId, NodeId, Stamp, Tag
+from elasticd.types import NO_TAG, JobId, NodeId, Point, Stamp, Tag
 
 _DIVERGENCES = 2
+SPLITS = 3
+"""Without a majority, behind one restore after the other: it will always be so."""
 _STATES = 4
 """Of so many states digests are waited for at a time."""
 
@@ -39,6 +41,10 @@ class Trust:
     """Newcomers that were brought a state, and the world that it is of."""
     diverged: dict[NodeId, int] = field(default_factory=dict)
     """How often each node was the odd one out."""
+    agreed: Point | None = None
+    """The newest state that all members of a world have told of alike."""
+    splits: list[int] = field(default_factory=list)
+    """The steps after which states differed without a majority, since all agreed further on."""
     rollback: Tag = NO_TAG
     """The last world of which no state can be trusted: the next one starts from a checkpoint."""
     not_finite: dict[int, set[Tag]] = field(default_factory=dict)
@@ -91,9 +97,22 @@ class Trust:
         found = divergence.compare({n: d.digest for n, d in same.items()}, told.step)
         if found is not None:
             self.taint(found.odd, world)
-            if not found.majority:
-                self.rollback = world.generation
+        else:
+            self._agree(Point(world.lineage, told.step, told.stamp))
         return found
+
+    def _agree(self, point: Point) -> None:
+        known = self.agreed
+        if known is None or known.lineage != point.lineage or known.step < point.step:
+            self.agreed = point
+
+    def split(self, step: int) -> bool:
+        """States differ after ``step``, and nobody has a majority. Whether that has returned behind
+        each restore, so that it always will."""
+        if self.splits and self.agreed is not None and self.agreed.step >= self.splits[0]:
+            self.splits.clear()
+        self.splits.append(step)
+        return len(self.splits) >= SPLITS
 
     def _step_of(self, stamp: Stamp) -> int:
         return next(iter(self.digests[stamp].values())).step

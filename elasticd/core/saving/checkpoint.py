@@ -55,6 +55,9 @@ class Checkpoint:
     disputed: bool = False
     """The world that writes it has written something else than what a disk has of it already."""
 
+    lost: bool = False
+    """Somebody had the last copy of a shard, and it is rotten."""
+
     def __post_init__(self) -> None:
         self.copies = ShardCopies(self.key.count)
 
@@ -171,6 +174,11 @@ class Checkpoint:
         self.hear(node)
         self.failed[node] = reason
 
+    def rots(self, found: Iterable[tuple[int, NodeId]]) -> None:
+        """These copies are not what they should be."""
+        for index, node in found:
+            self.lost = self.copies.lose(node, index) or self.lost
+
     def reject(self, node: NodeId) -> None:
         """The disk of ``node`` works, and has not taken the manifest."""
         self.forget(node)
@@ -244,9 +252,16 @@ class Checkpoint:
         )
 
     def made(
-        self, job: JobId, spec: JobSpec, parent: Point | None, wall: float, last: bool
+        self,
+        job: JobId,
+        spec: JobSpec,
+        parent: Point | None,
+        wall: float,
+        last: bool,
+        writers: Collection[NodeId],
     ) -> Manifest:
-        """The manifest of what is known now; ``last``: the script stops there."""
+        """The manifest of what is known now; ``last``: the script stops there. ``writers`` are all
+        who have kept this state."""
         key = self.key
         return Manifest(
             job=job,
@@ -264,4 +279,5 @@ class Checkpoint:
             created_seconds=wall,
             metric=self.said.measured.metric,
             last=last,
+            agreed=self.said.unanimous(writers),
         )

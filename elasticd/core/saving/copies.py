@@ -54,6 +54,13 @@ class ShardCopies:
         self.drop(node)
         self.add(node, indices)
 
+    def lose(self, node: NodeId, index: int) -> bool:
+        """``node`` has this one no more, as it should be. Whether it was the last that had it."""
+        held = self.holders.get(index, set())
+        last = held == {node}
+        held.discard(node)
+        return last
+
     def drop(self, node: NodeId) -> None:
         """``node`` has nothing any more."""
         for held in self.holders.values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from elasticd.checkpoints import choose
@@ -30,15 +30,15 @@ class Descent:
     stayed: dict[Tag, frozenset[NodeId]] = field(default_factory=dict)
     """Of the newest worlds, the members that have kept their state ever since."""
     spoilt: Left = ()
-    """What was written of states that differ, none of which a majority has."""
+    """What was written of states that differ, since all agreed."""
 
     def enter(self, world: World) -> None:
-        """A world was formed or adopted. If it starts from what is spoilt, there was nothing
-        else to go on with."""
+        """A world was formed or adopted. If it goes on with what is spoilt, there was nothing
+        else."""
         self.world, parent = world, world.parent
         self.parents.setdefault(world.lineage, parent)
         self._stay(world)
-        if self.is_spoilt(world.lineage, world.step) or (
+        if world.lineage in dict(self.spoilt) or (
             parent is not None and self.is_spoilt(parent.lineage, parent.step)
         ):
             self.spoilt = ()
@@ -53,9 +53,28 @@ class Descent:
         """It is not known which one trains, or will."""
         self.world = None
 
-    def spoil(self, lineage: Lineage, step: int) -> None:
-        """Of ``lineage`` nothing counts from ``step`` on."""
-        self.spoilt = merged(self.spoilt, ((lineage, step - 1),))
+    def agreed(self, known: Iterable[Point], before: int) -> Point | None:
+        """The newest of these states that the world went through before that step. All of its
+        members are alike where it started from what one of them, or disks, had."""
+        world, points = self.world, list(known)
+        if world is not None and world.rung in ("start", "restore"):
+            points.append(Point(world.lineage, world.step, world.stamp))
+        points = [p for p in points if p.step < before and self.has(p)]
+        return max(points, key=lambda p: p.step, default=None)
+
+    def after(self, point: Point) -> Left:
+        """What the world went through after ``point``."""
+        lineage = point.lineage if self.world is None else self.world.lineage
+        passed: set[Lineage] = set()
+        while lineage != point.lineage and lineage not in passed:
+            passed.add(lineage)
+            origin = self.parents.get(lineage)
+            lineage = point.lineage if origin is None else origin.lineage
+        return (*((name, -1) for name in sorted(passed)), (point.lineage, point.step))
+
+    def spoil(self, point: Point) -> None:
+        """Nothing counts of what came after ``point``."""
+        self.spoilt = merged(self.spoilt, self.after(point))
 
     def is_spoilt(self, lineage: Lineage, step: int) -> bool:
         return is_left(self.spoilt, lineage, step)

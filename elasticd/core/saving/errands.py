@@ -66,7 +66,10 @@ class Errands:
         if manifest is None or not checkpoint.stands(wanted, lasting):
             parent = self.descent.parents.get(checkpoint.lineage)
             last = self.descent.stops_at(checkpoint.step)
-            made = manifest or checkpoint.made(self.job, self.spec, parent, self.ctx.wall, last)
+            writers = self.descent.stayed.get(checkpoint.generation, frozenset())
+            made = manifest or checkpoint.made(
+                self.job, self.spec, parent, self.ctx.wall, last, writers
+            )
             manifest = replace(made, holders=checkpoint.copies.listed())
             checkpoint.filing.write(manifest)
         for node in replicas.view.members:

@@ -45,6 +45,21 @@ class Shelf:
         checkpoint = self.open[key] = Checkpoint(key, generation, now)
         return checkpoint
 
+    def supersede(self, point: Point, generation: Tag) -> bool:
+        """Before a world's word of a state counts that nobody has under this name: what earlier
+        worlds have written of it, under another lineage or cut otherwise, counts no more if no
+        manifest names it. False if a later world has written it."""
+        name = (point.step, point.stamp)
+        others = [
+            one
+            for one in self.open.values()
+            if (one.step, one.stamp) == name and one.manifest is None
+        ]
+        if any(generation < one.generation for one in others):
+            return False
+        self.drop(lambda one: one in others and one.generation < generation)
+        return True
+
     def doubt(self, odd: Collection[NodeId], generation: Tag) -> None:
         """What these have written in that world, or before, is not what the others have."""
         for key, checkpoint in self.open.items():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from elasticd.core.words.shards import ShardsWritten
 from elasticd.types import NodeId, SnapshotModeIfAny
@@ -69,6 +71,11 @@ class Testimony:
         """Whether the models of those who count differ."""
         return len(set(self._counted.values())) > 1
 
+    def unanimous(self, nodes: Collection[NodeId]) -> bool:
+        """Whether all of these have the same model, and have said so."""
+        models = self.models
+        return bool(nodes) and len({models.get(node, "") for node in {*nodes, *models}}) == 1
+
     def outvoted(self) -> list[NodeId]:
         """Whose model is another than that of more than half of the writers."""
         models = self._counted
@@ -124,3 +131,11 @@ class Testimony:
         theirs = tensors.get(other, {}) if other is not None else {}
         names = sorted(mine.keys() | theirs.keys()) if mine and theirs else []
         return next((name for name in names if mine.get(name) != theirs.get(name)), None)
+
+    def difference(self, count: int) -> tuple[str, tuple[NodeId, NodeId]] | None:
+        """The first tensor of ``count`` shards in which two writers differ, and who they are."""
+        for index in range(count):
+            for node, other in combinations(sorted(self._tensors(index)), 2):
+                if (tensor := self.first_difference(index, node, other)) is not None:
+                    return tensor, (node, other)
+        return None

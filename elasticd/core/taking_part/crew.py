@@ -18,6 +18,9 @@ _START_LIMIT = 4
 """After a trainer has died this often before Run(...), it is tried again only now and then."""
 _HOPELESS_STARTS = 2 * _START_LIMIT
 _LONGEST_PAUSE_SECONDS = 10.0
+_MOST_DOUBLINGS = 6
+"""Of the pause before the next spare, where spares die before Run(...): the trainer may have a port
+or a lock that every process of the script wants."""
 _PRESSED_SECONDS = 60.0
 """After a sign of short memory no spare is started for so long."""
 
@@ -30,6 +33,10 @@ class Crew:
     spare: Trainer | None = None
     false_starts: int = 0
     start_at: float = 0.0
+    spare_failures: int = 0
+    """So many spares in a row have died before Run(...)."""
+    spare_at: float = 0.0
+    """None is started before."""
     why_none: str = ""
     """Why no trainer is started for a while."""
     headroom: Headroom = field(default_factory=Headroom)
@@ -65,6 +72,8 @@ class Crew:
     def replace(self) -> None:
         """A trainer where there is none: the spare, else a fresh one, unless too many have died."""
         if self.spare is not None:
+            if self.spare.phase != "starting":
+                self.spare_failures = 0
             self.trainer, self.spare = self.spare, None
             if self.trainer.phase == "waiting":
                 self.run(self.trainer)
@@ -95,7 +104,8 @@ class Crew:
         self.ctx.do(TellTrainer(trainer.child, RunScript()))
 
     def add_spare(self) -> None:
-        if self.spare is None and not self.done and not self.pressed_until:
+        may = not self.pressed_until and self.ctx.now >= self.spare_at
+        if self.spare is None and not self.done and may:
             self.spare = self._start(spare=True)
 
     def _start(self, spare: bool) -> Trainer:
@@ -106,7 +116,8 @@ class Crew:
     def at_run(self, trainer: Trainer, fingerprint: dict[str, str]) -> None:
         """Its script has come to ``Run(…)``."""
         trainer.at_run(fingerprint)
-        self.false_starts, self.why_none = 0, ""
+        if trainer is not self.spare:
+            self.false_starts, self.why_none = 0, ""
 
     # --- ends -------------------------------------------------------------------------------------
 
@@ -136,10 +147,18 @@ class Crew:
 
     def spare_ended(self, status: int | None, tail: str) -> bool:
         """Whether another one may be tried at once."""
+        fails = self.spare is not None and self.spare.phase == "starting"
+        self.spare_failures = self.spare_failures + 1 if fails else 0
         self.spare = None
-        self.false_starts += 1
-        self.ctx.log("warning", "spare trainer ended", status=status, tail=tail[-400:])
-        return self.false_starts < _START_LIMIT
+        pause = 0.0
+        if self.spare_failures >= _START_LIMIT:
+            doublings = min(self.spare_failures - _START_LIMIT, _MOST_DOUBLINGS)
+            pause = _LONGEST_PAUSE_SECONDS * 2**doublings
+            self.spare_at = self.ctx.now + pause
+        self.ctx.log(
+            "warning", "spare trainer ended", status=status, tail=tail[-400:], pause_seconds=pause
+        )
+        return not pause
 
     def end(self, why: str) -> None:
         """The job needs nobody any more."""
@@ -191,6 +210,8 @@ class Crew:
             self.pressed_until = 0.0
             self.headroom.forget()
             due = True
+        if self.spare_at and self.ctx.now >= self.spare_at:
+            self.spare_at, due = 0.0, True
         return due
 
     def _starts_later(self, let_go: bool) -> bool:
@@ -198,4 +219,4 @@ class Crew:
 
     def deadlines(self, let_go: bool) -> list[float]:
         times = [self.start_at] if self._starts_later(let_go) else []
-        return times + ([self.pressed_until] if self.pressed_until else [])
+        return times + [time for time in (self.pressed_until, self.spare_at) if time]

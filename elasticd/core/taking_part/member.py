@@ -218,7 +218,7 @@ class Member:
         self.ctx.log("warning", "shards could not be pulled", reason=reason)
         failed = ShardsFailed(
             report.job, report.generation, report.lineage, report.step, report.stamp,
-            report.count, reason, fetched.refused,
+            report.count, reason, fetched.refused, fetched.rotten,
         )  # fmt: skip
         self.reports.tell(failed)
 

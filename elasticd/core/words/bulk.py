@@ -52,6 +52,29 @@ class WantArchive:
 
 
 @dataclass(frozen=True, slots=True)
+class WantOutputList:
+    """Which files there are in the node's output folder of a job, or in its copy of main's.
+
+    ``limit_bytes``: those that fit in so much, for whoever keeps a copy; None: all.
+    """
+
+    kind: ClassVar = "output_list"
+    job: JobId
+    copy: bool = False
+    limit_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WantOutput:
+    """One of those files."""
+
+    kind: ClassVar = "output"
+    job: JobId
+    name: str
+    copy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class WantBlank:
     """Bytes that mean nothing, to measure an address."""
 
@@ -105,7 +128,8 @@ class Relay:
 
 OfChaos = CutHere | StrikeHere
 OfStates = Question | WantShard | WantState | DoubtShard | WantLog | WantArchive
-Want = OfStates | OfChaos | WantBlank | Relay
+OfOutputs = WantOutputList | WantOutput
+Want = OfStates | OfOutputs | OfChaos | WantBlank | Relay
 
 WANTS: Words[Want] = Words(Want, key="what")
 

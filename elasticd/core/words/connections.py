@@ -66,7 +66,7 @@ class OpenFetch:
 
 @dataclass(frozen=True, slots=True)
 class FetchRefused:
-    """To a fetch: why there is nothing. The three answers have no name on the wire."""
+    """To a fetch: why there is nothing. The four answers have no name on the wire."""
 
     error: str
 
@@ -76,6 +76,14 @@ class FetchChallenge:
     """To a fetch that changes something: to be given back in a :class:`Proof` first."""
 
     challenge: str
+
+
+@dataclass(frozen=True, slots=True)
+class FetchWaits:
+    """To a fetch, every few seconds: it is being got ready. Another answer follows."""
+
+    waits_seconds: float
+    """So long already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +121,7 @@ class TakeEvents:
 
 
 OfConnection = PeerHello | Proof | Ping | Pong
-OfFetch = FetchRefused | FetchChallenge | FetchSize
+OfFetch = FetchRefused | FetchChallenge | FetchWaits | FetchSize
 Aside = NodeInfo | HaveEvents | TakeEvents
 
 CONNECTION: Words[OfConnection] = Words(OfConnection, terse=True)

@@ -302,6 +302,14 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class Forget:
+    """Show and keep nothing of an ended job any more."""
+
+    request: int
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """Pause a job, or resume it."""
 
@@ -424,6 +432,8 @@ class ShardsFetched:
     stored: tuple[Stored, ...]
     refused: bool = False
     """Because of the disk."""
+    rotten: tuple[tuple[int, NodeId], ...] = ()
+    """As in :class:`ShardsFailed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,6 +451,7 @@ ToNode = (
     | Stay
     | Submit
     | Cancel
+    | Forget
     | Pause
     | Drain
     | Depart

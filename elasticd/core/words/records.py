@@ -76,6 +76,9 @@ class JobRecord:
     an older generation of it."""
     inexact: str = ""
     """Why its bits are not those that were promised; empty while they are."""
+    forgotten: bool = False
+    """Of an ended job: nothing of it is shown or kept any more. The record stays, so that a node
+    that was away hears of it."""
 
     @property
     def paused(self) -> bool:
@@ -101,10 +104,11 @@ class JobRecord:
             left=lineages.merged(self.left, other.left),
             ran=lineages.latest(self.ran, other.ran),
             inexact=max(self.inexact, other.inexact),
+            forgotten=self.forgotten or other.forgotten,
         )
 
 
-_JOINED = ("relief", "intent", "left", "ran", "inexact")
+_JOINED = ("relief", "intent", "left", "ran", "inexact", "forgotten")
 """What a merged record has of both sides; of any other field it has one side's."""
 
 
@@ -138,8 +142,8 @@ class NodeRecord:
         return max(self, other, key=lambda record: record.intent)
 
 
-GOING_BACK: tuple[Rung, ...] = ("rescue", "restore")
-"""The rungs by which committed steps may be lost."""
+GOING_BACK: tuple[Rung, ...] = ("start", "rescue", "restore")
+"""The rungs by which committed steps may be lost; by a start, those before any checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,14 @@ class ReadEvents:
     follow: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class OpenOutputs:
+    """The files in main's output folder, one after the other."""
+
+    kind: ClassVar = "outputs"
+    job: JobId
+
+
 # --- changing -------------------------------------------------------------------------------------
 
 
@@ -72,6 +80,14 @@ class ArchivePart:
 @dataclass(frozen=True, slots=True)
 class CancelJob:
     kind: ClassVar = "cancel"
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetJob:
+    """One that has ended, with all its files on all nodes."""
+
+    kind: ClassVar = "forget"
     job: JobId
 
 
@@ -171,13 +187,14 @@ class CutLinks:
     how: CutHow = "drop"
 
 
-ChangeOfJob = CancelJob | PauseJob | ResumeJob
+ChangeOfJob = CancelJob | ForgetJob | PauseJob | ResumeJob
 ChangeOfNode = DrainNode | UndrainNode
 
 Request = (
     ShowStatus
     | ReadLogs
     | ReadEvents
+    | OpenOutputs
     | SubmitJob
     | ChangeOfJob
     | ChangeOfNode

@@ -67,6 +67,8 @@ class ShardsFailed:
     reason: str
     refused: bool
     """Its disk refuses; otherwise it may work another time."""
+    rotten: tuple[tuple[int, NodeId], ...] = ()
+    """Shards that nodes gave otherwise than they should be: their copies count no more."""
 
 
 @dataclass(frozen=True, slots=True)

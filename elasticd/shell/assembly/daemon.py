@@ -32,6 +32,7 @@ from elasticd.shell.children.children import Children
 from elasticd.shell.children.server import Child, ChildServer
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control.inventory import Inventory
+from elasticd.shell.control.outputdesk import OutputDesk
 from elasticd.shell.control.queries import Queries
 from elasticd.shell.controlplane import ControlPlane
 from elasticd.shell.network.callbacks import Callbacks
@@ -39,6 +40,9 @@ from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.network.peers import Peers
 from elasticd.shell.storage.durable import unwritable
 from elasticd.shell.storage.eventlog import EventLog
+from elasticd.shell.storage.forgetting import Forgetting
+from elasticd.shell.storage.outputkeeper import OutputKeeper
+from elasticd.shell.storage.outputs import LastWorld, Outputs
 from elasticd.shell.storage.records import StableRecords
 from elasticd.shell.storage.scrub import Scrubber
 from elasticd.shell.storage.states import States
@@ -89,14 +93,38 @@ class Daemon:
         self._states = States(
             home, neighbours, self._children, self._record, self._post, self._tell
         )
+        outputs = Outputs(
+            self._children.files, neighbours, self._record, self._last_world, self._tell
+        )
+        self._keeper = OutputKeeper(
+            outputs,
+            self._children.files.output_folder,
+            self._children.runs,
+            settings.output_bytes,
+        )
+        self._states.archives.prepare = self._keeper.prepare
         stored = self._states.stored()
         leftovers = self._children.adopt(self._server.adopt())
         self._node = Node(_who(settings, boot), Found(remembered, stored, leftovers))
         queries = self._make_queries(neighbours, events)
-        perform = Performers(self._talk, self._records, self._children, self._states, queries)
+        self._forgetting = Forgetting(
+            self._children,
+            self._states,
+            self._keeper,
+            lambda: (r for r in self._node.records.values() if not r.forgotten),
+        )
+        perform = Performers(
+            self._talk,
+            self._records,
+            self._children,
+            self._states,
+            self._keeper,
+            self._forgetting,
+            queries,
+        )
         self._plane = ControlPlane(Endpoint(self._node), perform, self._broken)
         self._scrubber = Scrubber(self._states, neighbours.connected, settings.quota_bytes)
-        self._desk = self._make_desk(neighbours, queries)
+        self._desk = self._make_desk(neighbours, queries, OutputDesk(outputs))
 
     def _make_queries(self, neighbours: Neighbours, events: EventLog) -> Queries:
         return Queries(
@@ -111,15 +139,15 @@ class Daemon:
             self._ending.ask,
         )
 
-    def _make_desk(self, neighbours: Neighbours, queries: Queries) -> Desk:
+    def _make_desk(self, neighbours: Neighbours, queries: Queries, output_desk: OutputDesk) -> Desk:
         inventory = Inventory(
             self._states,
             lambda: [neighbours.me, *neighbours.connected()],
-            lambda known: self._node.records.get(known),
+            self._shown,
         )
         cutter = Cutter(self._home, self._talk.peers, self._children.rings, firewall())
         chaos = Chaos(self._node, self._server, self._children.watch, neighbours, cutter)
-        return Desk(self._home, queries, inventory, chaos, self._states)
+        return Desk(self._home, queries, inventory, output_desk, chaos, self._states)
 
     async def run(self) -> int:
         """Serve until a signal, a ``shutdown`` request or a broken invariant."""
@@ -157,6 +185,7 @@ class Daemon:
         identity.write(self._home, self._settings)
         self._plane.start()
         self._scrubber.start()
+        self._forgetting.go_on(self._node.records.values())
         self._desk.watch_jobs()
         self._notifier.ready()
 
@@ -191,6 +220,8 @@ class Daemon:
         self._children.close()
         await self._scrubber.close()
         self._states.close()
+        self._keeper.close()
+        self._forgetting.close()
         await self._desk.stop_work()
         await self._server.stop_all(STOP_SECONDS)
         await self._server.close()
@@ -205,7 +236,23 @@ class Daemon:
         self._plane.post(event)
 
     def _record(self, job_id: JobId) -> JobRecord:
-        return self._node.records[job_id]
+        return self._node.tables.jobs.known(job_id)
+
+    def _shown(self, job_id: JobId) -> JobRecord | None:
+        record = self._node.records.get(job_id)
+        return None if record is None or record.forgotten else record
+
+    def _last_world(self, job: JobId) -> LastWorld | None:
+        """From what members remember, and what everybody was told: the events."""
+        known: list[LastWorld] = [
+            (event["generation"], tuple(event["members"]))
+            for event in self._talk.events.of_kind(job, "world_formed")
+            if isinstance(event.get("generation"), int) and event.get("members")
+        ]
+        own = self._node.members.worlds.get(job)
+        if own is not None:
+            known.append((own.generation.counter, own.members))
+        return max(known, default=None)
 
     def _tell(self, kind: str, job_id: JobId, reason: str, fields: dict[str, Any]) -> None:
         self._talk.emit(e.Emit(job_id, kind, reason, None, fields))

@@ -9,12 +9,21 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from elasticd import archive
-from elasticd.core.words.bulk import WANTS, CutHere, OfStates, Relay, StrikeHere, WantBlank
+from elasticd.core.words.bulk import (
+    WANTS,
+    CutHere,
+    OfOutputs,
+    OfStates,
+    Relay,
+    StrikeHere,
+    WantBlank,
+)
 from elasticd.errors import ProtocolError, UsageError
 from elasticd.settings import job
 from elasticd.shell.chaos.inject import Chaos
 from elasticd.shell.control.inventory import Inventory
 from elasticd.shell.control.jobsfolder import JobsFolder
+from elasticd.shell.control.outputdesk import OutputDesk
 from elasticd.shell.control.queries import Queries
 from elasticd.shell.control.server import ControlServer
 from elasticd.shell.network.bulk import BLANK_BYTES
@@ -29,6 +38,7 @@ class Desk:
     home: Path
     queries: Queries
     inventory: Inventory
+    output_desk: OutputDesk
     chaos: Chaos
     states: States
     _control: ControlServer = field(init=False)
@@ -38,6 +48,7 @@ class Desk:
         handlers = {
             **self.queries.handlers(),
             **self.inventory.handlers(),
+            **self.output_desk.handlers(),
             **self.chaos.handlers(),
         }
         self._control = ControlServer(self.home, handlers)
@@ -70,6 +81,8 @@ class Desk:
         wanted = WANTS.decode(request)
         if isinstance(wanted, OfStates):
             return await self.states.serve(wanted)
+        if isinstance(wanted, OfOutputs):
+            return await self.output_desk.outputs.serve(wanted)
         match wanted:
             case CutHere() | StrikeHere():
                 return await self.chaos.serve(wanted)

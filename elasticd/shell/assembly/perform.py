@@ -9,9 +9,12 @@ import structlog
 
 from elasticd.core.words import effects as e
 from elasticd.core.words.engines import EngineEffect
+from elasticd.core.words.records import JobRecord
 from elasticd.shell.assembly.talk import Talk
 from elasticd.shell.children.children import Children
 from elasticd.shell.control.queries import Queries
+from elasticd.shell.storage.forgetting import Forgetting
+from elasticd.shell.storage.outputkeeper import OutputKeeper
 from elasticd.shell.storage.records import StableRecords
 from elasticd.shell.storage.states import States
 
@@ -26,6 +29,8 @@ class Performers:
     records: StableRecords
     children: Children
     states: States
+    keeper: OutputKeeper
+    forgetting: Forgetting
     queries: Queries
 
     def __call__(self, effect: e.Outward) -> None:
@@ -38,6 +43,10 @@ class Performers:
                 self.talk.transmit(effect)
             case e.Persist(kind, record):
                 self.records.persist(kind, record)
+                if isinstance(record, JobRecord) and record.forgotten:
+                    self.forgetting.forget(record)
+                elif isinstance(record, JobRecord) and record.ended:
+                    self.keeper.follow(record.id)  # a script may write behind its loop
             case e.Reached():
                 self.records.mark(effect)
             case e.Emit():
@@ -66,6 +75,7 @@ class Performers:
                 states.commit_manifest(effect)
             case e.PruneStore():
                 states.prune_store(effect)
+                self.keeper.follow(effect.job)  # there is a checkpoint
             case e.FetchShards():
                 states.fetch_shards(effect)
             case e.Reply():

@@ -31,6 +31,7 @@ class Talk:
     """Every node's events reach every other, and are kept there, too.
 
     Attributes:
+        events: what happened.
         infos: what is known of each node, for the list of them.
         peers: the connections, made with what they are to call.
     """
@@ -46,7 +47,7 @@ class Talk:
     ) -> None:
         """``failed`` is told when the disk takes no event."""
         self._me = NodeId(settings.node_id)
-        self._events = events
+        self.events = events
         self._post = post
         self._failed = failed
         self.infos = {self._me: identity.in_lists(settings)}
@@ -77,7 +78,7 @@ class Talk:
             **fields,
         }
         log.info("event", kind=effect.kind, reason=effect.reason, job=effect.job)
-        written = self._events.write(event)
+        written = self.events.write(event)
         for node in self.peers.connected():
             self._tell(node, TakeEvents((written,)))
 
@@ -106,7 +107,7 @@ class Talk:
             case NodeInfo() as info:
                 self.infos[node] = info
             case HaveEvents(vector):
-                for batch in self._events.missing(vector):
+                for batch in self.events.missing(vector):
                     self._tell(node, TakeEvents(tuple(batch)))
             case TakeEvents(items):
                 self._add_events(items)
@@ -115,7 +116,7 @@ class Talk:
 
     def _compare_events(self, node: NodeId) -> None:
         """Say which events are here, to be sent those that are not."""
-        self._tell(node, HaveEvents(self._events.vector()))
+        self._tell(node, HaveEvents(self.events.vector()))
 
     def _tell(self, node: NodeId, word: Aside) -> None:
         self.peers.send(node, ASIDE.encode(word))
@@ -123,6 +124,6 @@ class Talk:
     def _add_events(self, items: Sequence[Event]) -> None:
         try:
             for item in items:
-                self._events.add(item)
+                self.events.add(item)
         except OSError as error:  # ours, not the connection's
             self._failed(error)

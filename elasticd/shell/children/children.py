@@ -40,7 +40,7 @@ from elasticd.shell.children.datapaths import DataPaths
 from elasticd.shell.children.engines import Engines
 from elasticd.shell.children.exports import Exports
 from elasticd.shell.children.files import ChildFiles, show_log
-from elasticd.shell.children.ports import free_port
+from elasticd.shell.children.ports import claim_port
 from elasticd.shell.children.running import RunningChild, running
 from elasticd.shell.children.server import Child, ChildServer, Launch
 from elasticd.shell.children.watch import ChildWatch
@@ -101,11 +101,17 @@ class Children:
             log.info("child adopted", child=repr(child), job=job)
         return tuple(leftovers)
 
+    def runs(self, job: JobId) -> bool:
+        """Whether a process of that job is here."""
+        return any(one.job == job for one in self._running.values())
+
     def close(self) -> None:
         self.watch.close()
         for task in self._tasks:
             task.cancel()
         self._paths.close_all()
+        for one in self._running.values():
+            one.close()
 
     # --- effects ------------------------------------------------------------------------------
 
@@ -259,8 +265,8 @@ class Children:
         elif isinstance(word, TrainerNotExported):
             self._exports.refused(one.id, word.serial, word.reason)
         elif isinstance(word, ReducerWarm):
-            host = f"{self._hosts[0]}:{free_port(*self._hosts)}"
-            self._post(e.ReducerReady(one.id, host))
+            one.claim(claim_port(*self._hosts))
+            self._post(e.ReducerReady(one.id, f"{self._hosts[0]}:{one.port}"))
         else:
             self._post(e.ChildSaid(one.id, word))
         _close(fds)
@@ -273,6 +279,7 @@ class Children:
     def _over(self, one: RunningChild, status: int | None, *, before: bool = False) -> None:
         child = one.child
         del self._running[one.id], self._ids[child.nonce]
+        one.close()
         one.unit.tell(machine.Exited(_UNKNOWN_STATUS if status is None else status))
         self._paths.close(one.id)
         self._exports.ended(one.id)

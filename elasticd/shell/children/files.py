@@ -28,10 +28,26 @@ class ChildFiles:
         return self.home / "clones" / job
 
     def output_folder(self, job: JobId) -> Path:
-        """Made if need be."""
-        output = self.home / "output" / job
-        output.mkdir(parents=True, exist_ok=True)
-        return output
+        """What the job's script writes here; not there before a trainer is."""
+        return self.home / "output" / job
+
+    def output_copies(self) -> Path:
+        """Where copies of main's output folders are, one folder for each job."""
+        return self.home / "outputs"
+
+    def of_job(self, job: JobId) -> tuple[Path, ...]:
+        """All folders that a job has here, there or not."""
+        return (
+            self.work_folder(job),
+            self.clones_folder(job),
+            self.output_folder(job),
+            self.output_copies() / job,
+            self.logs_folder(job),
+        )
+
+    def logs_folder(self, job: JobId) -> Path:
+        """What its trainers printed."""
+        return self.home / "logs" / job
 
     def cache_folder(self) -> Path:
         """Made if need be."""
@@ -43,7 +59,7 @@ class ChildFiles:
         """A new trainer's. A spare repeats what the first trainer printed; it is shown once
         promoted."""
         suffix = _SPARE_LOG if spare else _SHOWN_LOG
-        return self.home / "logs" / job / f"{time.time_ns() // 1_000_000:013d}{suffix}"
+        return self.logs_folder(job) / f"{time.time_ns() // 1_000_000:013d}{suffix}"
 
     def reducer_log(self) -> Path:
         return self.home / "logs" / "reducer.log"
@@ -54,7 +70,7 @@ class ChildFiles:
         A log's rotated parts, numbered from the newest, come before it. Other names are not ours.
         """
         found: list[tuple[str, int, Path]] = []
-        for path in (self.home / "logs" / job).glob(f"*{_SHOWN_LOG}*"):
+        for path in self.logs_folder(job).glob(f"*{_SHOWN_LOG}*"):
             start, _, age = path.name.partition(_SHOWN_LOG)
             if re.fullmatch(r"(\.\d{1,9})?", age, re.ASCII) and path.is_file():
                 found.append((start, -int(age[1:] or 0), path))

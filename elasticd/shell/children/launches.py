@@ -17,7 +17,8 @@ _PASSED_ON_PREFIXES = ("MLX_", "PYTHON")
 
 def trainer(effect: e.StartTrainer, record: JobRecord, files: ChildFiles) -> Launch:
     spec = JobSpec.from_dict(record.spec)
-    folder = files.work_folder(effect.job)
+    folder, output = files.work_folder(effect.job), files.output_folder(effect.job)
+    output.mkdir(parents=True, exist_ok=True)
     early = effect.spare and spec.recovery.spare == "interpreter"
     settings = {
         "job": effect.job,
@@ -26,7 +27,7 @@ def trainer(effect: e.StartTrainer, record: JobRecord, files: ChildFiles) -> Lau
         "clones": str(files.clones_folder(effect.job)),
         "entrypoint": spec.job.entrypoint,
         "args": list(spec.job.args),
-        "output_dir": str(files.output_folder(effect.job)),
+        "output_dir": str(output),
         "spare": "interpreter" if early else "script",
     }
     return Launch(

@@ -1,7 +1,8 @@
-"""Free ports for reducers."""
+"""Ports for reducers."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import socket
 
@@ -13,25 +14,56 @@ _PORTS = range(20_000, 32_000)
 _TRIES = 200
 
 
-def free_port(*addresses: str) -> int:
-    """A TCP port that was free on all of ``addresses`` a moment ago.
+class ClaimedPort:
+    """A TCP port that is free on all of some addresses, and that no other daemon will choose.
 
-    The ring binds it again, later and in another process; if somebody was faster the ring does not
-    form and the leader tries again with fresh ports.
+    The ring binds it much later, in another process. Until then nothing shows that it is spoken
+    for, and a machine may have several nodes and clusters. So the UDP port of the same number is
+    held meanwhile: it has nothing to do with the ring, and whoever chooses a port looks at both.
+    """
+
+    def __init__(self, port: int, held: contextlib.ExitStack) -> None:
+        self.port = port
+        self._held = held
+
+    def close(self) -> None:
+        """Let others choose it; a ring that uses it goes on."""
+        self._held.close()
+
+
+def claim_port(*addresses: str) -> ClaimedPort:
+    """Choose a port that is free on all of ``addresses``.
+
+    Who asks nobody may still be faster: then the ring does not form, and the leader tries again
+    with fresh ports.
 
     Raises:
         OperationError: none was found.
     """
     for port in random.sample(_PORTS, _TRIES):
-        if all(_is_free(address, port) for address in addresses):
-            return port
+        with contextlib.suppress(OSError):
+            return claim(port, *addresses)
     raise OperationError(f"no free port on {' and '.join(addresses)}")
 
 
-def _is_free(address: str, port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        try:
-            probe.bind((address, port))
-        except OSError:
-            return False
-    return True
+def claim(port: int, *addresses: str) -> ClaimedPort:
+    """Claim this very port.
+
+    Raises:
+        OSError: it is used or claimed on one of ``addresses``.
+    """
+    with contextlib.ExitStack() as held:
+        for address in addresses:
+            held.enter_context(_bound(socket.SOCK_DGRAM, address, port))
+            _bound(socket.SOCK_STREAM, address, port).close()
+        return ClaimedPort(port, held.pop_all())
+
+
+def _bound(kind: socket.SocketKind, address: str, port: int) -> socket.socket:
+    found = socket.socket(socket.AF_INET, kind)
+    try:
+        found.bind((address, port))
+    except OSError:
+        found.close()
+        raise
+    return found

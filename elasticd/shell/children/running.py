@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import World
+from elasticd.shell.children.ports import ClaimedPort
 from elasticd.shell.children.server import Child
 from elasticd.shell.children.units import RunningUnit
 from elasticd.supervision import machine
@@ -30,6 +31,24 @@ class RunningChild:
     log: RotatedLog
     unit: RunningUnit
     ring: tuple[World, int] | None = None
+    claimed: ClaimedPort | None = None
+    """Of a reducer: where it will listen."""
+
+    @property
+    def port(self) -> int:
+        """0: none was chosen for it."""
+        return 0 if self.claimed is None else self.claimed.port
+
+    def claim(self, port: ClaimedPort) -> None:
+        """It will listen there, and nowhere else."""
+        self.close()
+        self.claimed = port
+
+    def close(self) -> None:
+        """It has ended, or we have."""
+        if self.claimed is not None:
+            self.claimed.close()
+        self.claimed = None
 
 
 def running(

@@ -65,6 +65,7 @@ class Queries:
             **on(r.ShowStatus, self.status),
             **on(r.SubmitJob, self.submit),
             **on(r.CancelJob, self.cancel),
+            **on(r.ForgetJob, self.forget),
             **on(r.PauseJob, self.pause),
             **on(r.ResumeJob, self.resume),
             **on(r.DrainNode, self.drain),
@@ -84,7 +85,7 @@ class Queries:
 
     async def status(self, request: r.ShowStatus, stream: Stream) -> Mapping[str, Any]:
         node, view = self._node, self._node.views.view
-        jobs = [record.id for record in node.tables.jobs.queue()]
+        jobs = [record.id for record in node.tables.jobs.queue() if not record.forgotten]
         if request.job is not None:
             jobs = [self._known(request.job)]
         names = set(node.liveness.living()) | set(view.members if view is not None else ())
@@ -221,6 +222,10 @@ class Queries:
         job = self._known(request.job)
         return await self._ask(lambda number: e.Cancel(number, job))
 
+    async def forget(self, request: r.ForgetJob, stream: Stream) -> r.Outcome:
+        # Also if it is forgotten here: a node that has joined since may not have heard of it.
+        return await self._ask(lambda number: e.Forget(number, request.job))
+
     async def pause(self, request: r.PauseJob, stream: Stream) -> r.Outcome:
         job = self._known(request.job)
         return await self._ask(lambda number: e.Pause(number, job, True))
@@ -258,9 +263,7 @@ class Queries:
         return answer
 
     def _known(self, job: JobId) -> JobId:
-        if job not in self._node.records:
-            raise OperationError(f"no job {job}")
-        return job
+        return self._node.tables.jobs.known(job).id
 
 
 def _what_it_is(info: NodeInfo | None) -> dict[str, Any]:

@@ -34,12 +34,15 @@ class Neighbours:
         """The nodes that answer now, without this one."""
         return [node for node in self.living() if node != self.me and self.reaches(node)]
 
-    async def fetch(self, node: NodeId, wanted: Want, sink: int) -> int:
+    async def fetch(
+        self, node: NodeId, wanted: Want, sink: int, limit_bytes: int | None = None
+    ) -> int:
         """Write what is ``wanted`` of a node to a descriptor; returns the bytes. They come through
         a third node where the link is dead and the node isn't.
 
         Raises:
-            OperationError: it can't be reached, refuses or goes away.
+            OperationError: it can't be reached, refuses, goes away, or has more than
+                ``limit_bytes``.
         """
         way = self._way(node)
         if way is None:
@@ -47,7 +50,8 @@ class Neighbours:
         asked, address = way
         if asked != node:
             wanted = Relay(node, WANTS.encode(wanted))
-        return await self.transfer(address, WANTS.encode(wanted), sink)
+        limit = () if limit_bytes is None else (limit_bytes,)
+        return await self.transfer(address, WANTS.encode(wanted), sink, *limit)
 
     def _way(self, node: NodeId) -> tuple[NodeId, str] | None:
         """Who is to be asked for what it has, and where that one answers."""

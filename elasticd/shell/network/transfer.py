@@ -24,6 +24,7 @@ from elasticd.core.words.connections import (
     FetchChallenge,
     FetchRefused,
     FetchSize,
+    FetchWaits,
     OfFetch,
     OpenFetch,
     Proof,
@@ -36,6 +37,9 @@ from elasticd.shell.network import stream
 CONNECT_SECONDS = 3.0
 IDLE_SECONDS = 30.0
 """Both ends give up when nothing has moved for so long."""
+WAITS_SECONDS = 5.0
+"""How often who asked hears that the answer is still being got ready: a trainer's state is there
+only when the body of its step is done, and a script may do much there."""
 SILENT_SECONDS = 5
 """After so long without an acknowledgement the kernel gives a connection up: a cut cable, a dead
 host."""
@@ -163,15 +167,19 @@ async def fetch(
 
 @contextlib.asynccontextmanager
 async def _asked(
-    address: str, request: Mapping[str, Any], limit_bytes: int | None
+    address: str,
+    request: Mapping[str, Any],
+    limit_bytes: int | None,
+    waits: Callable[[FetchWaits], None] = lambda word: None,
 ) -> AsyncIterator[tuple[int, bytes, socket.socket]]:
     """The size of what a daemon has, the first bytes of it, and the connection with the rest.
+    ``waits`` hears that it is not ready yet; a ProtocolError of it ends the fetch.
 
     Raises:
         OperationError: as :func:`fetch`; also for what fails while the rest is read.
     """
     loop = asyncio.get_running_loop()
-    head = _AnswerHead(limit_bytes, loop)
+    head = _AnswerHead(limit_bytes, loop, waits)
     try:
         host, port = split_address(address)
         async with asyncio.timeout(CONNECT_SECONDS):
@@ -191,8 +199,14 @@ async def _asked(
 class _AnswerHead(asyncio.BufferedProtocol):
     """Receives an answer's frame and what comes with it of the bytes; the rest stays unread."""
 
-    def __init__(self, limit_bytes: int | None, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        limit_bytes: int | None,
+        loop: asyncio.AbstractEventLoop,
+        waits: Callable[[FetchWaits], None],
+    ) -> None:
         self._limit = limit_bytes
+        self._waits = waits
         self._loop = loop
         self._buffer = memoryview(bytearray(ANSWER_BYTES))
         self._head = bytearray()
@@ -221,30 +235,35 @@ class _AnswerHead(asyncio.BufferedProtocol):
             return
         self._head += self._buffer[:nbytes]
         try:
-            self._take()
+            while not self._done.done() and self._take():
+                pass
         except ProtocolError as error:
             self._done.set_exception(error)
 
-    def _take(self) -> None:
+    def _take(self) -> bool:
+        """Take in the next frame, if all of it is here."""
         if len(self._head) < _FRAME_HEAD_BYTES:
-            return
+            return False
         end = _FRAME_HEAD_BYTES + int.from_bytes(self._head[:_FRAME_HEAD_BYTES], "big")
         if end > ANSWER_BYTES:
             raise ProtocolError("it sent no answer but something else")
         if len(self._head) < end:
-            return
+            return False
         (answer,) = Decoder().feed(bytes(self._head[:end]))
+        del self._head[:end]
         assert self._transport is not None
         match _answer(answer):
             case FetchRefused(error):
                 raise ProtocolError(error)
             case FetchChallenge(challenge):
-                self._head.clear()
                 self._transport.write(proof(challenge))
+            case FetchWaits() as word:
+                self._waits(word)
             case FetchSize(size):
-                self._begin(size, bytes(self._head[end:]), self._transport)
+                self._begin(size, bytes(self._head), self._transport)
             case word:
                 assert_never(word)
+        return True
 
     def _begin(self, size: int, first: bytes, transport: asyncio.Transport) -> None:
         if size < 0:
@@ -278,7 +297,9 @@ async def answer(request: dict[str, Any], writer: asyncio.StreamWriter, serve: S
         OSError: the other side went away, stopped reading, or the file can't be read.
     """
     try:
-        fd = await serve(request)
+        fd = await _ready(asyncio.ensure_future(serve(request)), writer)
+    except _GoneError:
+        return
     except (ElasticdError, OSError, *WRONG_SHAPE) as error:
         await refuse(writer, error)
         return
@@ -291,6 +312,31 @@ async def answer(request: dict[str, Any], writer: asyncio.StreamWriter, serve: S
         os.close(fd)
 
 
+class _GoneError(Exception):
+    """Who asked has gone."""
+
+
+async def _ready(served: asyncio.Future[int], writer: asyncio.StreamWriter) -> int:
+    """The descriptor; who asked hears meanwhile that it is not there yet."""
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    try:
+        while not (await asyncio.wait([served], timeout=WAITS_SECONDS))[0]:
+            if writer.is_closing():
+                raise _GoneError
+            writer.write(encode(OF_FETCH.encode(FetchWaits(loop.time() - started))))
+    except BaseException:
+        served.cancel()
+        served.add_done_callback(_close_result)
+        raise
+    return served.result()
+
+
+def _close_result(served: asyncio.Future[int]) -> None:
+    if not served.cancelled() and served.exception() is None:
+        os.close(served.result())
+
+
 async def relay(address: str, request: Mapping[str, Any], writer: asyncio.StreamWriter) -> None:
     """Answer a fetch with what the daemon at ``address`` has for ``request``, as it comes.
 
@@ -298,8 +344,14 @@ async def relay(address: str, request: Mapping[str, Any], writer: asyncio.Stream
         OSError: one side or the other went away in the middle.
     """
     begun = False
+
+    def pass_on(word: FetchWaits) -> None:
+        if writer.is_closing():
+            raise ProtocolError("who asked has gone")
+        writer.write(encode(OF_FETCH.encode(word)))
+
     try:
-        async with _asked(address, request, None) as (size, first, source):
+        async with _asked(address, request, None, pass_on) as (size, first, source):
             begun = True
             await _begin(writer, size, first)
             left, sink = size - len(first), writer.get_extra_info("socket")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from elasticd import archive
@@ -32,6 +32,8 @@ class Archives:
         """``work_folder``: where a job's archive is unpacked."""
         self._folder, self._neighbours = folder, neighbours
         self._work_folder, self._post = work_folder, post
+        self.prepare: Callable[[JobId], Awaitable[None]] = _nothing
+        """What else a job's first trainer here must find."""
         folder.mkdir(parents=True, exist_ok=True)
 
     def keep(self, data: bytes, digest: str) -> None:
@@ -56,6 +58,10 @@ class Archives:
             raise ProtocolError("bad digest")
         return os.open(self._folder / name, os.O_RDONLY)
 
+    def remove(self, digest: str) -> None:
+        """No job needs it any more."""
+        (self._folder / f"{digest}.tar").unlink(missing_ok=True)
+
     async def ensure(self, record: JobRecord) -> None:
         """Have a job's archive here, and its working folder."""
         path = self._folder / f"{record.archive}.tar"
@@ -70,6 +76,7 @@ class Archives:
         except (ElasticdError, OSError) as error:
             self._post(e.ArchiveReady(record.id, False, str(error)))
             return
+        await self.prepare(record.id)
         self._post(e.ArchiveReady(record.id, True, ""))
 
     async def _ask_around(self, digest: str) -> None:
@@ -92,3 +99,7 @@ class Archives:
             finally:
                 os.close(fd)
         raise OperationError(f"archive {digest[:12]}: {'; '.join(reasons)}")
+
+
+async def _nothing(job: JobId) -> None:
+    pass

@@ -29,6 +29,14 @@ Tell = Callable[[str, JobId, str, dict[str, Any]], None]
 """Write an event: kind, job, reason, its own fields."""
 
 
+class NoCopyError(OperationError):
+    """No peer gave a shard as it should be. ``rotten`` says which shard who gave otherwise."""
+
+    def __init__(self, text: str, rotten: tuple[tuple[int, NodeId], ...]) -> None:
+        super().__init__(text)
+        self.rotten = rotten
+
+
 class Copies:
     """Brings shards into one node's store."""
 
@@ -166,11 +174,11 @@ class Copies:
         """Give ``keep``, in a thread, a copy of a shard, the next source's if it refuses one.
 
         Raises:
-            OperationError: no source has it, or none that is right.
+            NoCopyError: no source has it, or none that is right.
             DiskError: this node's disk refuses.
         """
         wanted = WantShard(job, step, stamp, index, count)
-        reasons = []
+        reasons, rotten = [], []
         for node in sources:
             if node == self._neighbours.me:
                 continue
@@ -184,14 +192,14 @@ class Copies:
                 raise  # ours: another source changes nothing
             except RotError as error:
                 reasons.append(f"{node}: {error}")
+                rotten.append((index, node))
                 await self._doubt(node, DoubtShard(job, step, stamp, index, count))
             except (ElasticdError, OSError) as error:
                 reasons.append(f"{node}: {error}")
             finally:
                 os.close(fd)
-        raise OperationError(
-            f"shard {index} of step {step} could not be had: {'; '.join(reasons) or 'no source'}"
-        )
+        why = "; ".join(reasons) or "no source"
+        raise NoCopyError(f"shard {index} of step {step} could not be had: {why}", tuple(rotten))
 
     async def _doubt(self, node: NodeId, doubt: DoubtShard) -> None:
         """Have a peer look at the shard that it sent, now and not when its scrubber comes there."""

@@ -176,6 +176,11 @@ class EventLog:
         chosen = self._all() if job is None else self._jobs.get(job, {}).values()
         return [_public(event) for event in sorted(chosen, key=_order)]
 
+    def of_kind(self, job: JobId, kind: str) -> list[Event]:
+        """A job's events of one kind, in any order."""
+        found = self._jobs.get(job, {}).values()
+        return [_public(event) for event in found if event.get("kind") == kind]
+
     def notable(self, job: JobId) -> list[Event]:
         """The newest faults and decisions of a job, in the order of time."""
         return [_public(event) for event in self._notable.get(job, ())]

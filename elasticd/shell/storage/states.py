@@ -25,7 +25,7 @@ from elasticd.shell.children.children import Children
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.network.retries import attempts
 from elasticd.shell.storage.archives import Archives
-from elasticd.shell.storage.copies import Copies, Tell
+from elasticd.shell.storage.copies import Copies, NoCopyError, Tell
 from elasticd.shell.storage.namelessfile import file_of
 from elasticd.shell.storage.obtain import obtain
 from elasticd.shell.storage.pins import Pins
@@ -193,17 +193,19 @@ class States:
         return fds, tuple(shard.digest for shard in found.shards)
 
     async def _bring_shards(self, effect: e.FetchShards) -> None:
+        rotten: tuple[tuple[int, NodeId], ...] = ()
         try:
             await self.copies.pull(
                 effect.job, effect.step, effect.stamp, effect.count, effect.shards, effect.sources
             )
         except (ElasticdError, OSError) as error:
             ok, reason, refused = False, str(error), isinstance(error, DiskError)
+            rotten = error.rotten if isinstance(error, NoCopyError) else rotten
         else:
             ok, reason, refused = True, "", False
         await self._post_stored(
             effect.job,
-            lambda stored: e.ShardsFetched(effect.report, ok, reason, stored, refused),
+            lambda stored: e.ShardsFetched(effect.report, ok, reason, stored, refused, rotten),
         )
 
     async def _commit(self, effect: e.CommitManifest) -> None:

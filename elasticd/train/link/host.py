@@ -40,6 +40,8 @@ def main() -> NoReturn:
     randomness.seed_script(seat.spec.train.seed)
     script = clone.folder / extra["entrypoint"]
     code = run_script(script, [str(word) for word in extra.get("args", ())])
+    if code and (advice := HOST.advice()):
+        print(advice, file=sys.stderr)
     code = code or _guarded(HOST.conclude)
     _finish_interpreter()
     seat.close(code)

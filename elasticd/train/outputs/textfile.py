@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from elasticd.errors import UsageError
+from elasticd.outputs import OWN_FOLDER
 
 _LONGEST = 200
-OWN_FOLDER = ".elasticd"
-"""In the output folder; for what is no business of a script's."""
 
 
 def checked_name(name: Any) -> str:

@@ -88,6 +88,10 @@ class Attributes:
             self._passing |= _differing(self._before_pass, self._holders)
             self._before_pass = None
 
+    def leave_out(self, holder: str, name: str) -> None:
+        """This one is no part of the state, as if a pass changed it."""
+        self._passing.add(f"{holder}:{name}")
+
     # Reading and writing.
 
     def capture(self, tensors: dict[str, mx.array]) -> Values:

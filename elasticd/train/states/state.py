@@ -22,7 +22,9 @@ from elasticd.errors import MismatchError, UsageError
 from elasticd.train.states import containers
 from elasticd.train.states.attributes import ATTRIBUTES, Attributes, changed_values
 from elasticd.train.states.containers import Beginning
+from elasticd.train.states.lazy import LazyArrays
 from elasticd.train.states.moments import Moments
+from elasticd.train.states.stale import StaleTrees
 from elasticd.train.states.summed import Summed
 from elasticd.train.states.trees import (
     array_slots,
@@ -246,6 +248,7 @@ class TrainingState:
         self.model = model
         self.optimizer: optim.Optimizer | None = None
         self._tracked: dict[str, Tracked] = {}
+        self.stale = StaleTrees()
         self._waiting_optimizer: tuple[dict[str, mx.array], dict[str, Any]] | None = None
         self._waiting_user: dict[str, tuple[Any, dict[str, mx.array]]] = {}
         self._paths: _Paths = ((), -1), (), ()
@@ -254,6 +257,7 @@ class TrainingState:
         self._structure = _structure(arrays(model.state))
         self.attributes = Attributes()
         self.attributes.watch("model", model)
+        self.lazy = LazyArrays(model, self.attributes)
         self._beginning: Beginning | None = None
         self._moments: Moments | None = None
         if optimizer is not None:
@@ -293,6 +297,7 @@ class TrainingState:
         if name in self._waiting_user:
             tracked.put(put_together(*self._waiting_user.pop(name)))
         self._tracked[name] = tracked
+        self.stale.watch(name, thing)
         self.attributes.watch(USER + name, thing)
 
     def model_slots(self) -> dict[str, Any]:
@@ -305,7 +310,7 @@ class TrainingState:
         Raises:
             UsageError: naming the first difference.
         """
-        found = _structure(now)
+        found = _structure(self.lazy.without(now))
         if found == self._structure:
             return
         # What has come tells more than what is gone.
@@ -355,10 +360,14 @@ class TrainingState:
         own = self.own()
         self.check_structure(own.below(MODEL))
         tensors = dict(own.tensors)
+        if point.step == 0:
+            # A process may have made a forward pass before the others do.
+            for path in self.lazy.paths:
+                tensors.pop(MODEL + path, None)
         plain: dict[str, Any] = {} if own.plain is None else {"optimizer": own.plain}
         plain |= {"attributes": own.values, "tracked": self._capture_user(tensors)}
         mx.eval(tensors)
-        # A process may have seen a grain before the others do: in step 0 nobody says it.
+        # Nor does anybody say that it has seen a grain.
         if self.summed is not None and point.step > 0:
             plain["summed"] = self.summed.plain()
         model = tuple(own.below(MODEL))
@@ -394,15 +403,20 @@ class TrainingState:
             MismatchError: naming the first difference; nothing was changed then.
         """
         model = loaded.part(MODEL)
-        places = self.model_slots()
-        check_alike("model:", {path: slot.value for path, slot in places.items()}, model)
+        here = {path: slot.value for path, slot in self.model_slots().items()}
+        made = self.lazy.missing(here, model)
+        given = {path: array for path, array in model.items() if path not in made}
+        check_alike(
+            "model:", {p: a for p, a in here.items() if p not in self.lazy or p in model}, given
+        )
         optimizer = loaded.part(OPTIMIZER)
         if "optimizer" in loaded.plain:
             self._put_optimizer(optimizer, loaded.plain["optimizer"])
         elif self._beginning is not None and self._moments is not None:
             self._beginning.put_back()
             self._moments.restart()
-        for path, slot in places.items():
+        self.lazy.fit(model, made)
+        for path, slot in self.model_slots().items():
             slot.put(share(model[path]))
         self.put_tracked(loaded.plain["tracked"], loaded.tensors)
         self.attributes.install(loaded.plain.get("attributes", {}), loaded.tensors)

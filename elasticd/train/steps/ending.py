@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elasticd.train.world import TrainerWorld
-from elasticd.types import Point
+from elasticd.types import Point, Stamp
 
 
 class StopWish:
@@ -13,21 +13,27 @@ class StopWish:
         self.left = False
         """The script has left its loop: what it does now is no part of the state."""
         self._wish = ""
-        self._asked: tuple[int, str] | None = None
-        """After which step the script wants to go no further, and why."""
+        self._asked: tuple[int, Stamp, str] | None = None
+        """After which state the script wants to go no further, and why."""
 
     def want(self, reason: str) -> None:
         """The step whose body is under way is to be the last."""
         self._wish = self._wish or reason
 
     def body_ends(self, point: Point, counts: bool) -> None:
-        """What the body asked for holds, unless it was nobody's."""
-        self._asked = (point.step, self._wish) if self._wish and counts else None
+        """What the body asked for holds, unless it was nobody's. It holds for as long as its state
+        is in place: a world that knew the last step may be followed by one that doesn't."""
+        if self._wish and counts:
+            self._asked = point.step, point.stamp, self._wish
+        elif not counts or not self._is_at(point):
+            self._asked = None
         self._wish = ""
+
+    def _is_at(self, point: Point) -> bool:
+        return self._asked is not None and self._asked[:2] == (point.step, point.stamp)
 
     def asks(self, point: Point, world: TrainerWorld | None) -> str:
         """Why ``point`` is to be the last, if nobody has said yet which is."""
         if self._asked is None or world is None or world.last >= 0:
             return ""
-        step, reason = self._asked
-        return reason if step == point.step else ""
+        return self._asked[2] if self._is_at(point) else ""

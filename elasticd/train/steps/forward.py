@@ -9,6 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from elasticd.errors import UsageError
+from elasticd.train.states.lazy import is_private
 from elasticd.train.states.state import TrainingState
 from elasticd.train.states.trees import Slot, same_bits, same_place, share
 from elasticd.train.steps.layout import Layout
@@ -65,20 +66,24 @@ class Forward:
     def find_assigned(self, given: Container[str], *outputs: Any) -> dict[str, mx.array]:
         """After this process's first pass: the arrays that it assigned, by path. Not by their bits:
         a buffer that has converged is assigned all the same. But of what is ``given`` a gradient
-        only those whose bits are others.
+        only those whose bits are others. Private arrays that it made for later passes are no part
+        of that.
 
         Raises:
-            UsageError: the pass made arrays come or go.
+            UsageError: the pass made other arrays come, or any go.
         """
         self._state.attributes.end_pass()
         after = {path: slot.value for path, slot in self._state.model_slots().items()}
-        if appeared := sorted(after.keys() ^ self.base.keys()):
-            raise UsageError(f"the forward pass made {appeared[0]} come or go; make it beforehand")
+        come, gone = after.keys() - self.base.keys(), self.base.keys() - after.keys()
+        if gone or not self._state.lazy.admit(come):
+            which = min(come | gone, key=lambda path: (is_private(path), path))
+            raise UsageError(f"the forward pass made {which} come or go; make it beforehand")
         mx.eval(outputs, after)
         return {
             path: array
             for path, array in after.items()
-            if not (same_bits if path in given else same_place)(self.base[path], array)
+            if path not in come
+            and not (same_bits if path in given else same_place)(self.base[path], array)
         }
 
     def accept(self, layout: Layout) -> None:

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 import msgpack
 
 from elasticd.errors import UsageError
+from elasticd.outputs import OWN_FOLDER, index_of
 from elasticd.train.outputs.stepfile import BASE, Extent, StepFile
-from elasticd.train.outputs.textfile import OWN_FOLDER, RunFile, checked_name
+from elasticd.train.outputs.textfile import RunFile, checked_name
 from elasticd.train.steps.gathering import Gathering
 from elasticd.train.steps.standing import Standing
 from elasticd.train.world import TrainerWorld
@@ -85,7 +86,7 @@ class RunLogs:
 
     def _file(self, name: str) -> StepFile:
         folder, step = self._seat.output_dir, self._step if self._standing.set_up else BASE
-        index = folder / OWN_FOLDER / f"{name.replace('%', '%%').replace('/', '%')}.steps"
+        index = folder / OWN_FOLDER / index_of(name)
         return StepFile(folder / name, index, step)
 
     @property

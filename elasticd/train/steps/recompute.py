@@ -22,7 +22,8 @@ from elasticd.train.steps import randomness
 def switch_on(model: Module) -> int:
     """Let every block of ``model`` recompute; returns how many there are.
 
-    It has no effect inside a function that ``mx.compile`` has traced already.
+    It has no effect inside of what ``mx.compile`` traces: there MLX can't draw the same random
+    numbers again.
     """
     blocks = list(_blocks(model))
     for block in blocks:
@@ -58,18 +59,31 @@ def _recomputing(kind: type) -> type:
     call: Callable[..., Any] = kind.__call__
 
     def recomputed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not self.training:
+        key = _key() if self.training else None
+        if key is None:
             return call(self, *args, **kwargs)
-        return _checkpointed(self, call, args, kwargs)
+        return _checkpointed(self, call, key, args, kwargs)
 
     names = {"__call__": recomputed, "__module__": kind.__module__, "__slots__": ()}
     return type(kind.__name__, (kind,), {**names, "__qualname__": kind.__qualname__})
 
 
+def _key() -> list[int] | None:
+    """Where the generator stands; None where nobody can know, as ``mx.compile`` traces."""
+    try:
+        return randomness.mlx_key()
+    except ValueError:
+        return None
+
+
 def _checkpointed(
-    module: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    module: Any,
+    call: Callable[..., Any],
+    key: list[int],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
-    key, passes = randomness.mlx_key(), 0
+    passes = 0
 
     def run(parameters: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal passes

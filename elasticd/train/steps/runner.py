@@ -18,6 +18,7 @@ from mlx.utils import tree_map
 from elasticd.errors import GenerationLost
 from elasticd.recovery.relief import room_text
 from elasticd.recovery.signatures import of_text
+from elasticd.train.states import stale
 from elasticd.train.states.state import TrainingState, model_tree
 from elasticd.train.states.updates import Reduced, Update
 from elasticd.train.steps import randomness
@@ -294,6 +295,7 @@ class StepRunner:
             self._standing.set_up = True
             self._standing.publish()
             self.logs.body_ends()
+            self._name_stale()
         self.ending.body_ends(self.point, counts=not self._void)
         self._looping, self._void = True, False
         while True:
@@ -308,6 +310,12 @@ class StepRunner:
                 self.seat.stop(self.point, reason)
         randomness.seed_top(self.seed, self.step)
         return True
+
+    def _name_stale(self) -> None:
+        """On main say which tracked trees no body changes."""
+        for name in self.state.stale.body_ends() if self._looping else ():
+            if self.world is not None and self.world.rank == 0:
+                stale.warn(name)
 
     def leave(self, applied: bool) -> None:
         """The script has left its loop, in a body that had ``applied`` its step."""

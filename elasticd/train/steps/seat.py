@@ -196,6 +196,7 @@ class Host:
         self._seat: Seat | None = None
         self._taken = False
         self._conclude: Callable[[], None] | None = None
+        self._advise: Callable[[], str] | None = None
 
     def prepare(self, seat: Seat) -> None:
         """Called by the trainer's host, before it runs the script."""
@@ -209,6 +210,14 @@ class Host:
         """The script has ended as it should."""
         if self._conclude is not None:
             self._conclude()
+
+    def advises(self, advise: Callable[[], str]) -> None:
+        """``advise`` says what may be the cause, if it knows one, when the script has raised."""
+        self._advise = advise
+
+    def advice(self) -> str:
+        """What may be the cause of what the script has raised; empty if nobody knows."""
+        return "" if self._advise is None else self._advise()
 
     def sit(self) -> Seat | None:
         """The prepared seat; None if this process has no daemon.

@@ -1,7 +1,8 @@
 """Python loads this at its start where PYTHONPATH names this folder. It watches a script's loop.
 
 ``GALLERY_HOLD`` names a file with a number: no step behind it begins its body before the number
-grows, so that a job of milliseconds lasts until it was broken. ``GALLERY_PACE`` is how many seconds
+grows, so that a job of milliseconds lasts until it was broken. It holds no body of a world that has
+ended: the next one may have need of what that body leaves. ``GALLERY_PACE`` is how many seconds
 each step takes besides. ``GALLERY_RECORD`` names a file for the digest behind the loop and the last
 step, which a script that runs alone tells nobody. The script itself stays as it was written.
 """
@@ -26,12 +27,22 @@ POLL_SECONDS = 0.02
 Loop = Callable[[Any], Iterator[Any]]
 
 
-def hold(step: int) -> None:
+def hold(run: Any, step: int) -> None:
     """Wait until the body of this step may begin."""
     time.sleep(float(os.environ.get("GALLERY_PACE", "0")))
     if name := os.environ.get("GALLERY_HOLD"):
-        while step > _number(Path(name)):
+        while step > _number(Path(name)) and in_world(run):
             time.sleep(POLL_SECONDS)
+
+
+def in_world(run: Any) -> bool:
+    from elasticd.errors import GenerationLost  # not before the script has it
+
+    try:
+        run._seat.check()
+    except GenerationLost:
+        return False
+    return True
 
 
 def _number(path: Path) -> int:
@@ -56,7 +67,7 @@ def watched(loop: Loop) -> Loop:
         try:
             for step in loop(run):
                 last = step.number
-                hold(last)
+                hold(run, last)
                 yield step
         except GeneratorExit:  # the script has left the loop
             record(run, last)

@@ -1,9 +1,5 @@
 """Run(compile=True): the library compiles the high-level form."""
 
-# /// gallery
-# todo = "issue 15 item 15: Run(compile=True)"
-# ///
-
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim

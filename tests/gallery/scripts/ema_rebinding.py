@@ -3,7 +3,6 @@
 # /// gallery
 # expect = "named"
 # words = ["ema"]
-# todo = "issue 15 item 10: nobody says that a tracked tree never changes"
 # ///
 
 import mlx.core as mx

@@ -1,7 +1,8 @@
 """Only main opens a log, before the loop: another rank that becomes main has none."""
 
 # /// gallery
-# todo = "issue 15 item 8: main changes hands, and the file isn't open there"
+# expect = "named"
+# words = ["run.open"]
 # ///
 
 import mlx.core as mx

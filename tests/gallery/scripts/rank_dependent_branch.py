@@ -3,7 +3,6 @@
 # /// gallery
 # expect = "named"
 # words = ["rank"]
-# todo = "issue 15 item 3c: a divergence that returns recovers and parks for ever"
 # ///
 
 import mlx.core as mx

@@ -1,9 +1,5 @@
 """A coordinate network whose private arrays are made at their first use, and cached."""
 
-# /// gallery
-# todo = "issue 15 item 15: private arrays made lazily are refused"
-# ///
-
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim

@@ -34,6 +34,8 @@ def test_comes_back() -> None:
     assert decode(encode(MANIFEST)) == MANIFEST
     orphan = replace(MANIFEST, parent=None)
     assert decode(encode(orphan)) == orphan
+    flagged = replace(MANIFEST, last=True, agreed=True)
+    assert decode(encode(flagged)) == flagged
     whole = replace(MANIFEST, created_seconds=3)
     assert encode(decode(encode(whole))) == encode(whole)
 

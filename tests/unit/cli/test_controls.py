@@ -1,4 +1,4 @@
-"""pause, resume: what is asked and what is shown."""
+"""pause, resume, forget: what is asked and what is shown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 from .test_commands import Ctl, Daemon
 
 
-@pytest.mark.parametrize(("command", "state"), [("pause", "paused"), ("resume", "queued")])
+@pytest.mark.parametrize(
+    ("command", "state"), [("pause", "paused"), ("resume", "queued"), ("forget", "forgotten")]
+)
 def test_the_answer_is_the_state(
     ctl: Ctl, home: Path, daemon: Daemon, command: str, state: str
 ) -> None:
@@ -20,7 +22,7 @@ def test_the_answer_is_the_state(
     assert fake.requests[0] == {"do": command, "job": "j"}
 
 
-@pytest.mark.parametrize("command", ["pause", "resume"])
+@pytest.mark.parametrize("command", ["pause", "resume", "forget"])
 def test_an_unknown_job_is_a_failure(ctl: Ctl, home: Path, daemon: Daemon, command: str) -> None:
     daemon(home, {command: {"error": "no job x", "code": 1}})
     assert ctl(command, "x", "--home", home) == (1, "", "elasticctl: no job x\n")

@@ -83,6 +83,8 @@ class FakeDaemon:
             answer = answer(request) if callable(answer) else answer
             for message in answer if isinstance(answer, list) else [answer]:
                 frames.send(message)
+                if "path" in message:
+                    frames.receive()  # the client has read that file
 
     def _receive_archive(self, frames: FrameSocket, size: int) -> None:
         data = b""

@@ -95,6 +95,7 @@ def test_defaults_are_those_of_the_interface(folder: Path) -> None:
             "verify_every": 50,
             "recheck_every": 0,
             "on_nan": "stop",
+            "on_divergence": "restore",
             "user_code_seconds": 600.0,
             "drop_slow": False,
         },
@@ -109,7 +110,8 @@ def test_all_keys_are_read(folder: Path) -> None:
         .replace("every_steps = 10", 'every_steps = "auto"\nreplicas = 1\nkeep = 9')
         .replace(
             'on_nan = "stop"',
-            'on_nan = "skip"\nspare = "none"\nuser_code_seconds = 1\ndrop_slow = true',
+            'on_nan = "skip"\nspare = "none"\nuser_code_seconds = 1\ndrop_slow = true'
+            '\non_divergence = "continue"',
         )
     )
     assert spec.job.args == ("-x", "1")
@@ -121,6 +123,7 @@ def test_all_keys_are_read(folder: Path) -> None:
     assert (spec.recovery.on_nan, spec.recovery.spare) == ("skip", "none")
     assert spec.recovery.user_code_seconds == 1.0
     assert spec.recovery.drop_slow is True
+    assert spec.recovery.on_divergence == "continue"
 
 
 def test_a_byte_order_mark_and_dos_line_ends_are_accepted(folder: Path) -> None:

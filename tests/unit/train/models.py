@@ -131,13 +131,16 @@ def counting(seat: Any) -> Report:
     return {"digest": run.digest(), "losses": losses, "seat": seat}
 
 
-def high_level(loss_fn: Callable[..., Any] = loss) -> Callable[[Any], Report]:
+def high_level(
+    loss_fn: Callable[..., Any] = loss, compiled: bool = False
+) -> Callable[[Any], Report]:
     def script(seat: Any) -> Report:
         mx.random.seed(1)
         model = Mixed()
         run = elasticd.Run(
-            model=model, optimizer=optimizer(), loss=loss_fn, data=samples(), clip_norm=0.5
-        )
+            model=model, optimizer=optimizer(), loss=loss_fn, data=samples(), clip_norm=0.5,
+            compile=compiled,
+        )  # fmt: skip
         losses = {step.number: step.loss for step in run}
         return {"digest": run.digest(), "losses": losses, "seat": seat, "run": run}
 

@@ -329,3 +329,28 @@ def test_evaluation_leaves_the_model_as_it_was() -> None:
 
     results = Cohort(spec(), script, random.Random(0)).run(["a"])
     assert results["a"].value == ([False, False], True, False)
+
+
+def test_who_becomes_main_without_what_main_has_made_is_told_why_it_fails() -> None:
+    told: list[str] = []
+
+    def script(seat: Any) -> None:
+        run = elasticd.Run(
+            model=nn.Linear(4, 4), optimizer=optim.SGD(0.1), loss=_square, data=mx.ones((40, 4))
+        )
+        mine = "a log" if run.is_main else None
+        told.append(run._advice())
+        for _ in run:
+            if run.is_main and mine is None:
+                told.append(run._advice())
+
+    cohort = Cohort(spec(train__steps=8), script, random.Random(0))
+    cohort.kills = {"a": 60}
+    cohort.run(list("ab"))
+    first, second, *later = told
+    assert not first and not second
+    assert later and all("run.open(name)" in text for text in later)
+
+
+def _square(model: Any, x: mx.array) -> mx.array:
+    return mx.square(model(x)).mean()

@@ -106,6 +106,7 @@ class Freezing:
             situation,
             trusted={n: office.trust.trusted(n, h) for n, h in able.items()},
             unwanted=office.wishes.unwanted,
+            odd=frozenset(office.trust.tainted),
             heard=ctx.heard.get(office.job, NO_TAG),
             quiet_seconds=ctx.quiet_at - ctx.now,
             strain=self._strain(),
@@ -154,6 +155,14 @@ class Freezing:
                 office.exactness.lose(plan.raised.text)
                 if office.exactness.forbids:
                     return Outcome("failed", office.exactness.forbids)
+        if start.manifest is not None and office.checkpoints.is_spoilt(start.manifest):
+            step = start.manifest.step
+            office.exactness.lose(
+                f"no checkpoint on which all agreed is within reach: all go back to step {step},"
+                " in whose state may be sums of who diverged"
+            )
+            if office.exactness.forbids:
+                return Outcome("failed", office.exactness.forbids)
         if plan.in_vain:
             account.planned_in_vain()
         if plan.opens_recovery:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from elasticd.core.leading import routing
 from elasticd.core.leading.office import Office
-from elasticd.core.leading.phases import evidence
+from elasticd.core.leading.phases import differing, evidence
 from elasticd.core.leading.phases.moves import Blame, Blames, Outcome, Rest, ToFreezing, ToWaiting
+from elasticd.core.leading.roster import HOLDING
 from elasticd.core.leading.stopping import ending
 from elasticd.core.words.records import StopAsked, World
 from elasticd.core.words.shards import Digest
@@ -31,22 +32,11 @@ class Running:
             return None
         return Blames(tuple(evidence.against(node, status, self.world)))
 
-    def on_digest(self, node: NodeId, told: Digest) -> Blames | None:
+    def on_digest(self, node: NodeId, told: Digest) -> Blames | Outcome | None:
         """Compare the members' parameters once all have told of the same step."""
-        office, world = self.office, self.world
-        if told.generation != world.generation:
+        if told.generation != self.world.generation:
             return None
-        found = office.trust.compare(node, told, world)
-        if found is None:
-            return None
-        if found.majority:
-            office.checkpoints.doubt(found.odd, world.generation)
-        else:
-            office.checkpoints.spoil(world.lineage, told.step)
-        for odd in found.odd:
-            office.trust.quarantine(odd)
-        culprits = found.odd or world.members
-        return Blames(tuple(Blame(n, "divergence", found.reason) for n in culprits))
+        return differing.compared(self.office, self.world, node, told)
 
     def on_rechecked(self, node: NodeId, told: Rechecked) -> ToFreezing | None:
         """A grain that several have computed. The step goes on: its bits are everybody's by now."""
@@ -111,7 +101,7 @@ class Running:
         office, world = self.office, self.world
         able = [
             n
-            for n in office.wishes.without_unwanted(office.roster.trainers("ready", "active"))
+            for n in office.wishes.without_unwanted(office.roster.trainers("ready", *HOLDING))
             if n not in world.members and office.trust.fit(n)
         ]
         cut_off, _ = routing.beyond_reach(office.roster, world.members, able)
@@ -119,7 +109,7 @@ class Running:
         most = office.spec.world.max or len(office.view.members)
         room = able[: max(0, most - len(world.members))]
         # Who holds a state of its own, of another side's world, has to be compared with us.
-        holding, compared = office.roster.trainers("active"), office.growth.compared
+        holding, compared = office.roster.trainers(*HOLDING), office.growth.compared
         strangers = [n for n in able if n in holding and (n in room or n not in compared)]
         fresh = [n for n in room if n not in holding]
         return strangers or office.growth.ready(fresh, office.course.progress, office.last_step)
@@ -156,7 +146,7 @@ class Running:
             return Outcome("failed", office.exactness.forbids)
         rest = self._halt()
         office.wishes.discharge(world, office.roster)
-        return rest or self._leave_disputed() or self._stop()
+        return rest or self._leave_different() or self._write_again() or self._stop()
 
     def _stop(self) -> ToFreezing | None:
         """Name the last step, if the script has asked to stop."""
@@ -205,16 +195,26 @@ class Running:
             return Rest(newest.step, str(world.generation))
         return None
 
-    def _leave_disputed(self) -> Blames | None:
-        """Go back if a disk has the job's last state otherwise than all members: it takes no second
-        one of that name, and nobody can complete what it has."""
+    @property
+    def _rest_step(self) -> int:
+        """At which the members rest, or will."""
+        office = self.office
+        halted = office.halting.reached(self.world, office.course.progress)
+        return office.halting.step if halted else office.last_step
+
+    def _leave_different(self) -> Blames | Outcome | None:
+        """Go back if states differ at which the members rest: no later one will show it."""
         office, world = self.office, self.world
-        disputed = office.newest is not None and office.checkpoints.disputed(office.last_step)
-        if not disputed or not office.trust.distrust(world):
+        found = differing.disputed(office, world)
+        return found or differing.contested(office, world, self._rest_step)
+
+    def _write_again(self) -> ToFreezing | None:
+        """Have the state at which the members rest written again if a shard of it is gone: no later
+        checkpoint will take its place."""
+        step = self._rest_step
+        if not self.office.checkpoints.lost(step):
             return None
-        step = office.course.committed
-        text = f"parameters differ after step {step} from what a disk has, no majority"
-        return Blames(tuple(Blame(node, "divergence", text) for node in world.members))
+        return ToFreezing(self.world.members, f"the state of step {step} is to be written again")
 
     def on_fault(self, blame: Blame, source: str | None) -> ToWaiting | None:
         """``source`` says where the culprit has its state from, if it is a member."""
@@ -230,6 +230,7 @@ class Running:
         office, world = self.office, self.world
         if self._reduction_hangs():
             step, seconds = office.course.committed + 1, self._reduce_seconds()
+            step = min(step, office.last_step)  # a world that starts there waits, too
             text = f"every member delivered step {step}, nothing moved for {seconds:.1f} s"
             # Which of them keeps the ring from moving, nobody knows.
             return Blames((Blame(world.members[0], "hang", text, confidence="possible"),))
@@ -250,7 +251,7 @@ class Running:
 
     def _reduction_hangs(self) -> bool:
         office, members = self.office, self.world.members
-        if len(members) < 2 or office.all_committed:
+        if len(members) < 2:
             return False
         phases = [p.phase for p in office.course.progress.values()]
         stuck = len(phases) == len(members) and all(phase == "reduce" for phase in phases)

@@ -34,6 +34,7 @@ records = st.builds(
     intent=st.integers(0, 3),
     rested=st.sampled_from(["", "1@n"]),
     inexact=st.sampled_from(["", "a", "b"]),
+    forgotten=st.booleans(),
     account=st.sampled_from([{}, {"loss": 1.0}, {"loss": 2.0}]),
     left=st.sampled_from([(), (("a", 1),), (("a", 2), ("b", 1))]),
     ran=st.sampled_from([(), (("a", Tag(1, NodeId("n"), "x")),)]),

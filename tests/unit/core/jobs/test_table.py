@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from elasticd.core.context import Context
@@ -54,6 +55,38 @@ def test_a_request_that_changes_nothing_is_answered_too() -> None:
     assert jobs.records[JOB].paused
     told = [f for f in jobs.ctx.effects if isinstance(f, e.Emit)]
     assert told == [], "that it was paused is told once"
+
+
+def test_only_a_job_that_has_ended_is_forgotten() -> None:
+    jobs = table()
+    jobs.update(record())
+    jobs.forget(1, JOB)
+    jobs.forget(2, JobId("none"))
+    texts = [reply["error"] for reply in replies(jobs)]
+    assert texts == [
+        "job-1 has not ended; end it first: elasticctl cancel job-1",
+        "no job none",
+    ]
+    assert not jobs.records[JOB].forgotten
+    jobs.update(replace(record(), state="cancelled"))
+    for number in (3, 4):
+        jobs.ctx.effects.clear()
+        jobs.forget(number, JOB)
+        kept = [f.record for f in jobs.ctx.effects if isinstance(f, e.Persist)]
+        assert [each.forgotten for each in kept] == [True] * (number == 3)
+        jobs.on_kept(OTHER, [JOB])
+        jobs.answer()
+        assert replies(jobs) == [{"id": JOB, "state": "forgotten"}]
+
+
+def test_what_is_forgotten_stays_so_for_who_was_away() -> None:
+    here, there = table(), table()
+    here.update(replace(record(), state="finished", forgotten=True))
+    there.update(replace(record(), state="running"))
+    there.on_jobs(ME, [here.records[JOB]])
+    here.on_jobs(OTHER, [replace(record(), state="running")])
+    for jobs in (here, there):
+        assert jobs.records[JOB].forgotten and jobs.records[JOB].state == "finished"
 
 
 def test_whoever_is_asked_last_wins_when_two_sides_meet() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elasticd.checkpoints.manifest import Stored
+from elasticd.core.words.effects import Send
 from elasticd.core.words.shards import (
     Consistent,
     ManifestStore,
@@ -29,6 +30,18 @@ def test_announced_once_everything_is_on_its_replicas() -> None:
     desk.stored(C)
     assert desk.announced() == [10]
     assert desk.made.newest is not None and desk.made.newest.point == Point(LINE, 10, STAMP)
+
+
+def test_its_manifest_says_whether_all_members_had_that_state() -> None:
+    for words, alike in (({B: "0"}, True), ({}, False)):
+        desk = Desk()
+        desk.form(A, B)
+        for node, check in {A: "0", **words}.items():
+            desk.wrote(node, 0, 1, check=check)
+        if not words:
+            desk.failed(B)
+            desk.wrote(C, 0, 1)
+        assert desk.manifest().agreed is alike
 
 
 def test_a_manifest_on_a_node_without_shards_does_not_count() -> None:
@@ -134,3 +147,28 @@ def test_a_manifest_on_a_disk_outweighs_what_somebody_wrote_otherwise() -> None:
     second.wrote(C, 0, 1)
     second.stored(C)
     assert second.announced() == [10]
+
+
+def test_a_shard_whose_last_copy_is_rotten_is_lost_until_it_is_written_again() -> None:
+    desk = Desk()
+    desk.wrote(A, 0)
+    desk.wrote(B, 1)
+    assert desk.asked(PullShards) != []
+    desk.copied_rot(C, (1, B))
+    assert desk.made.lost(10) and not desk.made.lost(9)
+    desk.later(10.0)
+    assert desk.asked(PullShards) == [], "from whom?"
+    desk.wrote(A, 0, 1)
+    assert not desk.made.lost(10)
+
+
+def test_a_shard_of_which_another_copy_is_there_is_not_lost() -> None:
+    desk = Desk(replicas=3)
+    desk.wrote(A, 0, 1)
+    desk.wrote(B, 1)
+    desk.copied_rot(C, (1, B))
+    assert not desk.made.lost(10)
+    desk.later(10.0)
+    sent = [f.message for f in desk.ctx.effects if isinstance(f, Send)]
+    pulls = [message for message in sent if isinstance(message, PullShards)]
+    assert pulls[-1].sources == ((A,), (A,)), "who gave a rotten one is not asked for it again"

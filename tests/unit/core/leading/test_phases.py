@@ -10,7 +10,7 @@ from elasticd.core.leading.phases.freezing import Freezing
 from elasticd.core.leading.phases.moves import Outcome, Rest
 from elasticd.core.words.records import View, World
 from elasticd.core.words.ring import Continue, Go, Listening
-from elasticd.core.words.shards import Digest
+from elasticd.core.words.shards import Digest, ShardsFailed, ShardsWritten
 from elasticd.core.words.worlds import (
     Discharge,
     Fault,
@@ -353,6 +353,17 @@ def test_a_reduction_to_which_all_have_delivered_may_not_stand_still() -> None:
     assert "every member delivered step 3" in bench.office.account.evidence()
 
 
+def test_nor_may_a_world_that_starts_from_the_last_step() -> None:
+    """Simulator, seed 1795529656619: nobody looked at a ring in which no step was to be made."""
+    bench = Bench()
+    last = bench.office.spec.train.steps
+    world = bench.adopt(step=last)
+    bench.progress(world, last, phase="reduce")
+    bench.pass_time(bench.ctx.timing.hang_seconds)
+    assert bench.phase == "freezing"
+    assert f"every member delivered step {last}," in bench.office.account.evidence()
+
+
 def test_a_member_that_computes_for_too_long_is_told_to_end_and_the_world_waits() -> None:
     bench = Bench()
     world = started(bench)
@@ -400,10 +411,11 @@ def test_a_drained_node_is_left_out_at_a_steps_boundary_and_then_let_go() -> Non
     assert bench.sent(Discharge) == []
 
 
-def test_who_comes_with_a_state_of_its_own_is_let_in_to_be_compared() -> None:
+@pytest.mark.parametrize("phase", ["active", "finished"])
+def test_who_comes_with_a_state_of_its_own_is_let_in_to_be_compared(phase: TrainerPhase) -> None:
     bench = Bench()
     world = bench.adopt(A, B)
-    bench.say("active", None, C)
+    bench.say(phase, None, C)
     bench.progress(world, 1, A)
     assert [node for node, _ in bench.sent(Freeze)] == [A, B, C]
 
@@ -441,3 +453,24 @@ def test_a_view_without_a_member_breaks_its_world() -> None:
     recovery = bench.office.account.recovery
     assert recovery is not None
     assert recovery.since == 48.0
+
+
+def test_the_last_state_is_written_again_if_a_shard_of_it_is_nowhere_any_more() -> None:
+    bench = Bench()
+    world = bench.adopt()
+    last = bench.office.spec.train.steps
+    bench.progress(world, last)
+    name = (world.lineage, last, STAMP, 3)
+    for index, node in enumerate(world.members):
+        rows = ((index, 100, "ab"),)
+        bench.driver.hear(node, ShardsWritten(JOB, world.generation, *name, rows, "cd", 0.1, 0.2))
+    assert bench.phase == "running"
+    failed = ShardsFailed(JOB, world.generation, *name, "rot", False, ((1, B),))
+    bench.driver.hear(A, failed)
+    assert bench.phase == "freezing"
+    held = holds(point_of(last), world.generation)
+    bench.answer(**{node: held for node in bench.members})
+    formed = bench.form()
+    assert formed.reason.endswith(f"the state of step {last} is to be written again")
+    assert (formed.step, formed.checkpointed) == (last, -1)
+    assert bench.office.account.recoveries == 0

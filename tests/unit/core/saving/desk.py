@@ -75,6 +75,13 @@ class Desk:
         )
         self.made.advance()
 
+    def copied_rot(self, node: NodeId, *rotten: tuple[int, NodeId], step: int = 10) -> None:
+        """``node`` was to copy shards, and was given others than it should."""
+        why = "could not be had"
+        said = ShardsFailed(JOB, GENERATION, LINE, step, STAMP, 2, why, False, rotten)
+        self.made.on_failed(node, said)
+        self.made.advance()
+
     def failed(self, node: NodeId, step: int = 10, count: int = 2, refused: bool = True) -> None:
         said = ShardsFailed(JOB, GENERATION, LINE, step, STAMP, count, "the disk is full", refused)
         self.made.on_failed(node, said)

@@ -9,7 +9,7 @@ from elasticd.core.words.shards import (
     ManifestStore,
 )
 from elasticd.types import Lineage, Point
-from tests.unit.core.saving.desk import LINE, STAMP, A, B, C, Desk, world_of
+from tests.unit.core.saving.desk import GENERATION, LINE, STAMP, A, B, C, Desk, world_of
 
 
 def test_an_older_checkpoint_does_not_replace_a_newer_one() -> None:
@@ -29,11 +29,33 @@ def test_the_same_state_is_not_cut_twice() -> None:
     desk.wrote(A, 0, 1)
     desk.wrote(B, 0, 1)
     point = Point(LINE, 10, STAMP)
-    assert desk.made.covers(point)
+    assert desk.made.covers(point, None)
     fresh = Desk()
     fresh.wrote(A, 0)
-    assert not fresh.made.covers(replace(point, lineage=Lineage("22")))
-    assert fresh.made.open == {}, "its files will be written over"
+    assert not fresh.made.covers(replace(point, lineage=Lineage("22")), point)
+
+
+def test_a_cut_is_completed_until_a_later_world_has_cut_the_state_otherwise() -> None:
+    """Simulator, seeds 1795529653402 and 1795529655949: it was forgotten who had written the first
+    cut; a copy of it was heard of later, and the last checkpoint waited for the writer for 60 s."""
+    later = replace(GENERATION, counter=GENERATION.counter + 1)
+    desk = Desk(replicas=3)
+    desk.form(A, B)
+    desk.wrote(A, 0, count=1)
+    assert not desk.made.covers(Point(LINE, 10, STAMP), None)
+    desk.wrote(B, 0, count=1)
+    desk.wrote(B, 0, count=2, generation=later)
+    (left,) = desk.made.open.values()
+    assert (left.key.count, left.generation) == (2, later)
+    desk.wrote(C, 0, count=1)
+    assert list(desk.made.open) == [left.key], "a copy of what counts no more"
+    again = Desk(replicas=3)
+    again.form(A, B)
+    again.wrote(A, 0, count=1)
+    assert not again.made.covers(Point(LINE, 10, STAMP), None)
+    for node in (B, C):
+        again.wrote(node, 0, count=1)
+    assert again.asked(ManifestStore) == [A, B, C]
 
 
 def test_an_answer_about_another_cut_of_the_state_counts_for_nothing() -> None:
@@ -79,7 +101,11 @@ def test_what_a_restore_has_left_does_not_stand_in_the_way() -> None:
     second = replace(world_of(A, C), lineage=Lineage("22"), parent=Point(LINE, 10, STAMP))
     desk.made.enter(replace(second, step=10, manifest=base.manifest))
     assert desk.made.newest is not None and desk.made.newest.point == Point(LINE, 10, STAMP)
-    assert desk.made.covers(Point(Lineage("22"), 10, STAMP))
+    assert desk.made.covers(Point(Lineage("22"), 10, STAMP), second.parent)
+    twin = replace(second, lineage=Lineage("33"))
+    assert desk.made.covers(Point(twin.lineage, 10, STAMP), twin.parent)
+    other = Point(Lineage("44"), 10, STAMP)
+    assert not desk.made.covers(Point(Lineage("55"), 10, STAMP), other), "it never counts there"
     # The node that has step 20 is back, and has shards of it.
     desk.made.learn({A: (base,), B: (base, left), C: ()})
     desk.wrote(B, 0, 1, step=20)

@@ -171,6 +171,34 @@ def test_pressure_ends_the_spare_and_holds_back_the_next() -> None:
     assert made.crew.spare.child != spare
 
 
+def test_spares_that_die_at_their_start_are_tried_ever_more_rarely() -> None:
+    """The script listens at a port that its trainer has, say. The trainer's own starts are counted
+    apart: it is replaced at once, and the job goes on."""
+    made = desk()
+    made.settle()
+    made.member.reconcile()
+    pauses: list[float] = []
+    for _ in range(14):
+        assert made.crew.spare is not None
+        made.part.on_child(e.ChildExited(made.crew.spare.child, 1, "address in use", None, False))
+        made.member.reconcile()
+        if made.crew.spare is None:
+            (due,) = made.crew.deadlines(let_go=False)
+            pauses.append(due - made.ctx.now)
+            made.ctx.now = due - 0.1
+            made.member.attend(made.member.record, unwanted=False)
+            assert made.crew.spare is None
+            made.ctx.now = due
+            made.member.attend(made.member.record, unwanted=False)
+    assert pauses == [10, 20, 40, 80, 160, 320, 640, 640, 640, 640, 640]
+    assert not made.crew.hopeless and not made.crew.false_starts
+    assert made.crew.spare is not None
+    made.crew.at_run(made.crew.spare, {})
+    made.part.on_child(e.ChildExited(made.crew.spare.child, -9, "", None, False))
+    made.member.reconcile()
+    assert made.crew.spare is not None, "that one had come to its Run(...)"
+
+
 def test_while_headroom_falls_caches_go_and_then_the_job_is_asked_to_need_less() -> None:
     made = desk()
     made.settle()

@@ -16,6 +16,8 @@ from elasticd.core.words.bulk import (
     Relay,
     StrikeHere,
     Want,
+    WantOutput,
+    WantOutputList,
     WantState,
 )
 from elasticd.errors import ProtocolError
@@ -57,6 +59,14 @@ STATE = {"what": "state", "job": "j", "step": 3, "stamp": "s"}
                 "what": "chaos",
                 "order": {"node": "a", "from_": ["b"], "how": "drop", "seconds": 2.0},
             },
+        ),
+        (
+            WantOutputList(JOB, limit_bytes=9),
+            {"what": "output_list", "job": "j", "copy": False, "limit_bytes": 9},
+        ),
+        (
+            WantOutput(JOB, "a/b", copy=True),
+            {"what": "output", "job": "j", "name": "a/b", "copy": True},
         ),
         (
             Relay(A, {"what": "log", "x": [1, None]}),

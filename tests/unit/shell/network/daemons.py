@@ -51,6 +51,10 @@ class Daemon:
         self.seen: list[tuple[Any, ...]] = []
         self.received: list[tuple[str, dict[str, Any]]] = []
         self.files: dict[str, int] = {}
+        self.ready = asyncio.Event()
+        self.ready.set()
+        self.waiting = 0
+        """So many wait for an answer."""
         self._news = asyncio.Event()
         me = Identity(
             "id-1",
@@ -83,6 +87,11 @@ class Daemon:
         self._news.set()
 
     async def _serve(self, request: dict[str, Any]) -> int:
+        self.waiting += 1
+        try:
+            await self.ready.wait()
+        finally:
+            self.waiting -= 1
         if request["what"] == "missing":
             raise OperationError("it isn't here")
         return os.dup(self.files[request["what"]])

@@ -109,6 +109,40 @@ def test_a_third_node_passes_on_what_another_has(run: Run) -> None:
     run(main())
 
 
+@pytest.mark.parametrize("through", ["", "b"])
+def test_what_is_got_ready_for_long_is_waited_for(
+    through: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "WAITS_SECONDS", 0.05)
+    monkeypatch.setattr(transfer, "IDLE_SECONDS", 0.5)
+
+    async def main() -> None:
+        b = Daemon("b")
+        a, c = Daemon("a", b.address), Daemon("c", b.address)
+        c.files = {"state": nameless(b"12345")}
+        c.ready.clear()
+        async with running(b, c):
+            await b.until_seen("up", "c", "boot-1")
+            sink = nameless(b"")
+            address, request = c.address, {"what": "state"}
+            if through:
+                address, request = b.address, relayed("c", "state")
+            fetched = asyncio.ensure_future(a.peers.fetch(address, request, sink))
+            assert not (await asyncio.wait([fetched], timeout=3 * transfer.IDLE_SECONDS))[0]
+            c.ready.set()
+            assert await fetched == 5
+            assert os.pread(sink, 10, 0) == b"12345"
+            c.ready.clear()
+            fetched = asyncio.ensure_future(a.peers.fetch(address, request, sink))
+            await until(lambda: c.waiting == 1)
+            fetched.cancel()
+            await until(lambda: c.waiting == 0)  # nobody is there to have it
+            for fd in (sink, *c.files.values()):
+                os.close(fd)
+
+    run(main())
+
+
 def test_a_part_is_not_passed_on_for_the_whole(run: Run, tmp_path: Path) -> None:
     async def main() -> None:
         b = Daemon("b")

@@ -66,6 +66,15 @@ def test_the_newest_faults_and_decisions_are_at_hand(tmp_path: Path) -> None:
     assert log.notable(JobId("other")) == []
 
 
+def test_events_of_one_kind_are_found(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "a/1")
+    for number, kind in enumerate(("world_formed", "other", "world_formed")):
+        log.write({**event(number), "kind": kind})
+    log.write({**event(9, "other"), "kind": "world_formed"})
+    assert sorted(found["n"] for found in log.of_kind(JOB, "world_formed")) == [0, 2]
+    assert log.of_kind(JobId("none"), "world_formed") == []
+
+
 def test_two_nodes_tell_one_another_what_is_missing(tmp_path: Path) -> None:
     a, b = EventLog(tmp_path / "a", "a/1"), EventLog(tmp_path / "b", "b/1")
     for number in range(0, 1000, 2):

@@ -21,6 +21,7 @@ from elasticd.checkpoints.sequential import write_all
 from elasticd.checkpoints.store import LocalStore
 from elasticd.core.words import effects as e
 from elasticd.core.words.bulk import WANTS, DoubtShard
+from elasticd.core.words.shards import ShardsWritten
 from elasticd.errors import OperationError
 from elasticd.shell.children.children import Children
 from elasticd.shell.children.server import ChildServer
@@ -187,6 +188,23 @@ def test_a_peer_that_sends_a_rotten_shard_is_told(tmp_path: Path) -> None:
             await node.states.copies.replace(manifest_of(5), 0, (PEER,))
         assert [request["what"] for request in node.asked] == ["shard", "doubt"]
         assert node.asked[1] == {**node.asked[0], "what": "doubt"}
+
+    run(tmp_path, story)
+
+
+def test_the_leader_hears_whose_copy_was_rotten(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        node.peer_rots = True
+        rows = tuple((s.index, s.bytes, s.digest) for s in manifest_of(5).shards)
+        name = (5, stamp_of(5), COUNT)
+        report = ShardsWritten(JOB, NO_TAG, Lineage("line"), *name, rows, "00", 0.0, 0.0)
+        node.states.fetch_shards(e.FetchShards(JOB, *name, rows, ((PEER,), (PEER,)), report))
+        async with asyncio.timeout(WAIT):
+            said = await node.reported.get()
+        assert isinstance(said, e.ShardsFetched)
+        ((index, culprit),) = said.rotten
+        assert not said.ok and not said.refused
+        assert culprit == PEER and index in range(COUNT)
 
     run(tmp_path, story)
 

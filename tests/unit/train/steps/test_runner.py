@@ -31,6 +31,7 @@ def values(results: dict[str, Result]) -> list[models.Report]:
 SCRIPTS = {
     "high": models.high_level(),
     "weighted": models.high_level(models.weighted_loss),
+    "high compiled": models.high_level(compiled=True),
     "low": models.low_level(compiled=False),
     "compiled": models.low_level(compiled=True),
     "noisy": models.noisy,
@@ -58,7 +59,7 @@ def test_both_forms_are_one() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("name", ["high", "low", "noisy", "counting"])
+@pytest.mark.parametrize("name", ["high", "high compiled", "low", "noisy", "counting"])
 def test_deaths_change_no_bit(name: str, seed: int) -> None:
     (alone,) = values(run(SCRIPTS[name], "a"))
     dice = random.Random(seed)

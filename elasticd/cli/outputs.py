@@ -1,0 +1,175 @@
+"""``elasticctl outputs``: main's output folder, brought to this machine."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from elasticd.cli import output
+from elasticd.cli.checkpoints import Bar
+from elasticd.cli.options import Home, Job, Json, common
+from elasticd.client.connection import Connection
+from elasticd.core.words.requests import OpenOutputs
+from elasticd.errors import OperationError, ProtocolError, UsageError
+from elasticd.outputs import checked, folded, folders_of
+from elasticd.settings.rules import one_line
+from elasticd.types import JobId
+from elasticd.wholefolder import whole_folder
+
+_ANSWER_SECONDS = 30.0
+"""How much has come is said each second; finding out who has the files may take longer."""
+_SLICE_BYTES = 1 << 20
+
+
+def outputs(
+    context: typer.Context,
+    job: Job,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            show_default=False,
+            help="The folder to make. It must not exist, or be empty.",
+        ),
+    ],
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Fetch the files that a job's script has written to run.output_dir, from whoever is main.
+
+    If main's node is lost they are those of the last checkpoint, from another node. It works while
+    the job trains, and after its end. DIR appears when all files are there.
+
+    \b
+    Examples:
+      elasticctl outputs byte-lm-1-k3f9 --out results
+      elasticctl outputs byte-lm-1-k3f9 --out results --json
+    """
+    options = common(context, home, json)
+    folder = out.absolute()
+    _check(folder)
+    with options.client.open(OpenOutputs(JobId(job))) as connection:
+        head = connection.answer(_ANSWER_SECONDS)
+        with (
+            _whole(folder) as beside,
+            Bar("fetching", shown=not options.json, unit_bytes=True) as bar,
+        ):
+            bar.total(int(head["bytes"]))
+            written, changed = _receive(connection, beside, bar)
+    said = {key: head[key] for key in ("job", "node", "main", "copy", "made", "skipped", "note")}
+    if options.json:
+        output.print_json({**said, "out": str(folder), "files": written, "changed": changed})
+    else:
+        _print(head, [*written, *changed], len(written), folder)
+    for name in changed:
+        print(
+            f"{one_line(name)}: changed while it was read; run this again for it", file=sys.stderr
+        )
+    if changed:
+        raise typer.Exit(1)
+
+
+def _check(folder: Path) -> None:
+    shown = one_line(str(folder))
+    if not folder.parent.is_dir():
+        raise UsageError(f"{one_line(str(folder.parent))}: there is no such folder")
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise UsageError(f"{shown}: is there already, and is no folder")
+    if folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{shown}: is not empty; name a new folder, nothing is overwritten")
+
+
+@contextmanager
+def _whole(folder: Path) -> Iterator[Path]:
+    """As :func:`whole_folder`; what fails is named."""
+    try:
+        with whole_folder(folder) as beside:
+            yield beside
+    except OSError as error:
+        raise OperationError(f"{one_line(str(folder))}: {error.strerror or error}") from None
+
+
+def _receive(connection: Connection, folder: Path, bar: Bar) -> tuple[list[str], list[str]]:
+    """The names of what was written, and of what changed meanwhile."""
+    written: list[str] = []
+    changed: list[str] = []
+    names: set[str] = set()
+    shown = 0
+    while not (frame := connection.answer(_ANSWER_SECONDS)).get("end"):
+        if "received" in frame:
+            bar.step(int(frame["received"]) - shown)
+            shown = int(frame["received"])
+            continue
+        name, size = str(frame["name"]), int(frame["bytes"])
+        checked([name])
+        if folded(name) in names:
+            raise ProtocolError(f"{name!a}: comes twice")
+        names.add(folded(name))
+        if frame["path"] is not None and _take(Path(frame["path"]), folder / name, size):
+            written.append(name)
+        else:
+            changed.append(name)
+        bar.step(size - shown)
+        shown = 0
+        connection.send({"taken": name})
+    return written, changed
+
+
+def _take(source: Path, target: Path, size: int) -> bool:
+    """Copy as much as was listed; False: there is less now, or something else."""
+    # It may be a link or a pipe by now.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        fd = os.open(source, flags)
+    except (FileNotFoundError, PermissionError, NotADirectoryError):
+        return False
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return False
+    with open(fd, "rb") as old:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            return False
+        target.parent.mkdir(parents=True, exist_ok=True)
+        left = size
+        with target.open("xb") as new:
+            while left and (data := old.read(min(left, _SLICE_BYTES))):
+                new.write(data)
+                left -= len(data)
+    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
+    if left:
+        target.unlink()
+    return not left
+
+
+def _print(head: Mapping[str, Any], names: Sequence[str], count: int, folder: Path) -> None:
+    """``names``: of all files that were offered."""
+    print(f"{count} files, {output.shown_bytes(head['bytes'])}: {folder}")
+    if head["note"]:
+        print(head["note"], file=sys.stderr)
+    elif head["copy"]:
+        made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(head["made"]))
+        print(
+            f"from {head['node']}'s copy of the files that {head['main']}, which was main, had at"
+            f" {made}"
+        )
+    came = {part for name in names for part in (folded(name), *folders_of(folded(name)))}
+    for name in head["skipped"]:
+        if folded(name) in came:
+            print(
+                f"{one_line(name)}: was left out: another file's name differs in case only",
+                file=sys.stderr,
+            )
+        elif head["copy"]:
+            print(f"{one_line(name)}: was too big to be copied to other nodes", file=sys.stderr)

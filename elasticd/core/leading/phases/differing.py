@@ -1,0 +1,98 @@
+"""A world whose members hold different states: who is to blame, and where all go on.
+
+An odd one has added to the sums since all last agreed, so the majority's state isn't what it would
+have been without it. Only a state on which all agreed is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from elasticd.core.leading.office import Office
+from elasticd.core.leading.phases.moves import Blame, Blames, Outcome
+from elasticd.core.words.records import World
+from elasticd.core.words.shards import Digest
+from elasticd.recovery.divergence import Divergence
+from elasticd.types import NodeId, Point
+
+
+def compared(office: Office, world: World, node: NodeId, told: Digest) -> Blames | Outcome | None:
+    """A member tells of its parameters; once all have told of the same step they are compared."""
+    found = office.trust.compare(node, told, world)
+    return None if found is None else _leave(office, world, found, told.step)
+
+
+def contested(office: Office, world: World, step: int) -> Blames | Outcome | None:
+    """Those who could write the state at which all rest have written different ones, and the rest
+    won't tell."""
+    checkpoint = office.checkpoints.contested(step)
+    if checkpoint is None or checkpoint.generation != world.generation:
+        return None
+    odd = tuple(checkpoint.said.outvoted())
+    office.trust.taint(odd, world)
+    named = f": {', '.join(odd)}" if odd else ", no majority"
+    text = f"parameters differ after step {step} among those who could write them{named}"
+    return _leave(office, world, Divergence(odd, bool(odd), text), step)
+
+
+def disputed(office: Office, world: World) -> Blames | None:
+    """A disk has the job's last state otherwise than all members: it takes no second one of that
+    name, and nobody can complete what it has."""
+    found = office.newest is not None and office.checkpoints.disputed(office.last_step)
+    if not found or not office.trust.distrust(world):
+        return None
+    step = office.course.committed
+    text = f"parameters differ after step {step} from what a disk has, no majority"
+    return Blames(tuple(Blame(node, "divergence", text) for node in world.members))
+
+
+def _leave(office: Office, world: World, found: Divergence, step: int) -> Blames | Outcome:
+    """Go back to what all agreed on, or on with the majority's state."""
+    agreed = office.checkpoints.agreed(office.trust.agreed, step)
+    if office.exactness.apart:
+        agreed = None
+    if not found.majority and not office.exactness.apart and office.trust.split(step):
+        return Outcome("failed", _why_always(office, world, found))
+    if not found.majority:
+        before = agreed or Point(world.lineage, step - 1, world.stamp)
+        office.trust.distrust(world)
+        office.checkpoints.spoil(before)
+    elif agreed is not None and _may_go_back(office, agreed):
+        text = f"{found.reason}; all go back to what they agreed on after step {agreed.step}"
+        found = replace(found, reason=text)
+        office.trust.distrust(world)
+        office.checkpoints.spoil(agreed)
+    else:
+        office.checkpoints.doubt(found.odd, world.generation)
+        since = "the start" if agreed is None else f"step {agreed.step}"
+        office.exactness.lose(
+            f"{found.reason}; the majority goes on, with sums to which the odd one may have added"
+            f" since {since}"
+        )
+    for odd in found.odd:
+        office.trust.quarantine(odd)
+    culprits = found.odd or world.members
+    return Blames(tuple(Blame(n, "divergence", found.reason) for n in culprits))
+
+
+def _why_always(office: Office, world: World, found: Divergence) -> str:
+    """What to tell where states differ behind each restore, and nobody knows whose is right."""
+    first = office.checkpoints.difference()
+    where = ""
+    if first is not None:
+        tensor, nodes = first
+        ranks = " and ".join(
+            f"rank {world.members.index(n)} ({n})" if n in world.members else n for n in nodes
+        )
+        where = f"; the first tensor that differs is {tensor!r}, of {ranks}"
+    return (
+        f"{found.reason}{where}. It has come back behind each restore. Either what the script does "
+        "depends on the rank, the time, or state outside of run.state, or a node computes wrongly "
+        "(recovery.recheck_every finds out which)"
+    )
+
+
+def _may_go_back(office: Office, agreed: Point) -> bool:
+    """Whether the job wants to, there is a checkpoint for it, and nobody has ended with the last
+    state."""
+    return office.restores and office.checkpoints.reaches(agreed) and not office.course.released

@@ -1,0 +1,250 @@
+"""What a folder of output files holds, and which names in it may travel.
+
+Regular files travel, each by its name below the folder. Links don't, nor does the library's own
+folder. A name that comes from elsewhere is checked before anything is read or written by it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from elasticd.errors import OperationError, ProtocolError
+from elasticd.settings.rules import one_line
+from elasticd.types import NodeId, Within
+
+OWN_FOLDER = ".elasticd"
+"""In the output folder; for what is no business of a script's."""
+PARTIAL_PREFIX = ".partial-"
+"""Begins the name of a file that is still being copied there."""
+MOST_FILES = 10_000
+_LONGEST_NAME_BYTES = 1000
+_DEEPEST = 50
+"""So many folders in each other."""
+_ANY = Within(-(1 << 63), (1 << 64) - 1)
+
+
+def folded(name: str) -> str:
+    """The same for all names that are one name on some disk: APFS knows neither case nor how a
+    letter with an accent is written."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
+
+
+def index_of(name: str) -> str:
+    """The name of the index of a file of ``run.open``, in :data:`OWN_FOLDER`."""
+    return f"{name.replace('%', '%%').replace('/', '%')}.steps"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFile:
+    """One file as it was found."""
+
+    name: str
+    bytes: int
+    mtime_ns: Annotated[int, _ANY]
+    inode: Annotated[int, _ANY]
+    managed: bool = False
+    """It is one of ``run.open``: every rank's own is made like main's by the library."""
+
+    def grown(self, later: OutputFile) -> bool:
+        """Whether it may only have been appended to until ``later`` was found."""
+        return later.inode == self.inode and later.bytes >= self.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A folder's files by name.
+
+    Attributes:
+        skipped: names of files that are there and left out, since it would be too much.
+    """
+
+    files: tuple[OutputFile, ...]
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+    def by_name(self) -> dict[str, OutputFile]:
+        return {file.name: file for file in self.files}
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSet:
+    """The files of whoever was main, as they were at one time.
+
+    Attributes:
+        source: the node in whose folder they were found.
+        generation: the counter of the world in which that node was main; 0: not known.
+        made: when, by that node's clock.
+    """
+
+    source: NodeId
+    generation: int
+    made: float
+    listing: Listing
+
+    @property
+    def order(self) -> tuple[int, float]:
+        """Of two the larger is the newer."""
+        return self.generation, self.made
+
+
+def list_files(folder: Path) -> Listing:
+    """All files of ``folder``, which may be missing. Of names that are one name on some disk the
+    first is taken, and the others are skipped.
+
+    Raises:
+        OperationError: there are more than :data:`MOST_FILES`.
+        OSError: it can't be read.
+    """
+    indices = _indices(folder)
+    found: list[OutputFile] = []
+    for name, status in _walk(folder, ""):
+        if len(found) == MOST_FILES:
+            raise OperationError(
+                f"{one_line(str(folder))}: holds more than {MOST_FILES} files; have the script put"
+                " many small ones into one"
+            )
+        managed = index_of(name) in indices
+        found.append(OutputFile(name, status.st_size, status.st_mtime_ns, status.st_ino, managed))
+    return _apart(sorted(found, key=lambda file: file.name))
+
+
+def _apart(files: Sequence[OutputFile]) -> Listing:
+    kept: list[OutputFile] = []
+    skipped: list[str] = []
+    names: set[str] = set()
+    folders: set[str] = set()
+    for file in files:
+        name = folded(file.name)
+        above = folders_of(name)
+        if name in names or name in folders or not names.isdisjoint(above):
+            skipped.append(file.name)
+            continue
+        names.add(name)
+        folders.update(above)
+        kept.append(file)
+    return Listing(tuple(kept), tuple(skipped))
+
+
+def folders_of(name: str) -> list[str]:
+    """The folders that a file lies in, from the top."""
+    parts = name.split("/")
+    return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
+
+
+def within(listing: Listing, limit_bytes: int) -> Listing:
+    """The smaller files, as many as fit; the others are skipped."""
+    left, kept, skipped = limit_bytes, [], list(listing.skipped)
+    for file in sorted(listing.files, key=lambda file: (file.bytes, file.name)):
+        if file.bytes > left:
+            skipped.append(file.name)
+            continue
+        left -= file.bytes
+        kept.append(file)
+    return Listing(tuple(sorted(kept, key=lambda file: file.name)), tuple(sorted(skipped)))
+
+
+def checked(names: Sequence[str]) -> None:
+    """Check names that came from elsewhere.
+
+    Raises:
+        ProtocolError: one would leave the folder, or can't stand beside another.
+    """
+    if len(names) > MOST_FILES:
+        raise ProtocolError(f"{len(names)} output files are more than {MOST_FILES}")
+    files = {folded(name) for name in names}
+    if len(files) != len(names):
+        raise ProtocolError("an output file is named twice")
+    for name in names:
+        parts = name.split("/")
+        if any(map(_is_own, parts)) or "\0" in name or {"", ".", ".."} & set(parts):
+            raise ProtocolError(f"{name!a} is no name of an output file")
+        if len(name.encode(errors="replace")) > _LONGEST_NAME_BYTES:
+            raise ProtocolError(f"{name[:20]!a}…: the name of an output file is too long")
+        if any(above in files for above in folders_of(folded(name))):
+            raise ProtocolError(f"{name!a} lies in an output file, not in a folder")
+
+
+def open_file(folder: Path, name: str) -> int:
+    """A descriptor of a file, the caller's to close.
+
+    Raises:
+        ProtocolError: that is no name of one.
+        OperationError: it is a link or no regular file.
+        OSError: it isn't there.
+    """
+    checked([name])
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    *above, last = name.split("/")
+    try:
+        for part in above:
+            fd = _step(fd, part, os.O_DIRECTORY)
+        fd = _step(fd, last, os.O_NONBLOCK)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OperationError(f"{name!a} is no regular file")
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _step(fd: int, part: str, flags: int) -> int:
+    """Open what lies in the folder ``fd``, never through a link, and close that."""
+    inner = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, dir_fd=fd)
+    os.close(fd)
+    return inner
+
+
+def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
+    try:
+        entries = list(os.scandir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except PermissionError:
+        if not prefix:
+            raise
+        return  # a folder that the script has closed to everybody
+    for entry in entries:
+        if _is_own(entry.name):
+            continue
+        name = prefix + entry.name
+        try:
+            if entry.is_dir(follow_symlinks=False):
+                if name.count("/") >= _DEEPEST:
+                    continue
+                yield from _walk(folder / entry.name, f"{name}/")
+                continue
+            status = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue  # the script has just removed it
+        if stat.S_ISREG(status.st_mode) and _travels(name):
+            yield name, status
+
+
+def _is_own(part: str) -> bool:
+    """Whether it is the library's own, on any disk."""
+    return (name := folded(part)) == OWN_FOLDER or name.startswith(PARTIAL_PREFIX)
+
+
+def _travels(name: str) -> bool:
+    try:
+        checked([name])
+        name.encode()
+    except (ProtocolError, UnicodeEncodeError):
+        return False
+    return True
+
+
+def _indices(folder: Path) -> set[str]:
+    try:
+        return set(os.listdir(folder / OWN_FOLDER))
+    except FileNotFoundError:
+        return set()

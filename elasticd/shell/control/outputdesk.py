@@ -1,0 +1,125 @@
+"""The files of main's output folder, handed to the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from elasticd.core.words.bulk import WantOutput
+from elasticd.core.words.requests import OpenOutputs
+from elasticd.errors import ElasticdError, OperationError
+from elasticd.outputs import OutputFile, OutputSet
+from elasticd.shell.control.server import Handlers, Stream, on
+from elasticd.shell.storage.outputs import ASK_SECONDS, Outputs
+from elasticd.types import JobId, NodeId
+
+_TELL_SECONDS = 1.0
+"""How often the client hears how much of a file has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Whose files they are, and who has them."""
+
+    node: NodeId
+    copy: bool
+    made: OutputSet
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputDesk:
+    """Handles the ``outputs`` request of docs/protocols.md §3."""
+
+    outputs: Outputs
+
+    def handlers(self) -> Handlers:
+        return on(OpenOutputs, self.open)
+
+    async def open(self, request: OpenOutputs, stream: Stream) -> None:
+        """A frame that says whose files come, then one for each; the client answers each of these
+        when it has read the file."""
+        job = request.job
+        source = await self._source(job)
+        made = source.made
+        await stream.send({
+            "job": job,
+            "node": source.node,
+            "main": made.source,
+            "copy": source.copy,
+            "made": made.made,
+            "files": len(made.listing.files),
+            "bytes": made.listing.bytes,
+            "skipped": list(made.listing.skipped),
+            "note": source.note,
+        })  # fmt: skip
+        with tempfile.TemporaryDirectory(prefix="elasticd-outputs-") as scratch:
+            for file in made.listing.files:
+                path = await self._path(job, source, file, Path(scratch) / "file", stream)
+                shown = None if path is None else str(path)
+                await stream.send({"name": file.name, "bytes": file.bytes, "path": shown})
+                # A client that dies hangs up, which cancels this handler.
+                await stream.receive(seconds=None)
+
+    async def _source(self, job: JobId) -> _Source:
+        """Main's own folder if it can be had, else the newest copy, else what another rank has."""
+        outputs = self.outputs
+        outputs.known(job)
+        world = outputs.last_world(job)
+        if world is None:
+            raise OperationError(f"{job} has no output yet: it has not trained")
+        main, *others = world[1]
+        why = await self._live(main, job)
+        if isinstance(why, OutputSet) and why.listing.files:
+            return _Source(main, False, why)
+        copies = await outputs.copies_of(job)
+        if copies:
+            node = max(copies, key=lambda node: copies[node].order)
+            return _Source(node, True, copies[node])
+        if isinstance(why, OutputSet):
+            raise OperationError(
+                f"{job} has no output yet: its script has written no file to run.output_dir"
+            )
+        note = (
+            f"{main}, which was main, has not answered ({why}), and there is no copy of its files"
+        )
+        for node in others:
+            found = await self._live(node, job)
+            if isinstance(found, OutputSet) and found.listing.files:
+                return _Source(node, False, found, f"{note}; these are those of {node}'s own rank")
+        raise OperationError(f"{note}; start its daemon, then run this again")
+
+    async def _live(self, node: NodeId, job: JobId) -> OutputSet | str:
+        """What is in a node's folder, or why that isn't known."""
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                return await self.outputs.ask_set(node, job, copy=False)
+        except (ElasticdError, OSError) as error:
+            return str(error) or f"no answer in {ASK_SECONDS:g} s"
+
+    async def _path(
+        self, job: JobId, source: _Source, file: OutputFile, scratch: Path, stream: Stream
+    ) -> Path | None:
+        """A file of this machine with the content; None: it has changed since it was listed."""
+        outputs = self.outputs
+        if source.node == outputs.me:
+            folder = await asyncio.to_thread(outputs.own_folder, job, source.copy)
+            return folder / file.name
+        wanted = WantOutput(job, file.name, source.copy)
+        fetching = asyncio.ensure_future(outputs.fetch(source.node, wanted, file, scratch))
+        try:
+            while not (await asyncio.wait([fetching], timeout=_TELL_SECONDS))[0]:
+                received = await asyncio.to_thread(os.path.getsize, scratch)
+                await stream.send({"name": file.name, "received": received})
+            return scratch if fetching.result() else None
+        except OperationError as error:
+            if outputs.reaches(source.node):
+                return None
+            raise OperationError(
+                f"{source.node} went away while its files were read ({error}); run this again"
+            ) from None
+        finally:
+            fetching.cancel()

@@ -1,0 +1,118 @@
+"""What a job leaves on this node goes when the job is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+
+import structlog
+
+from elasticd.core.words.records import JobRecord
+from elasticd.errors import ElasticdError
+from elasticd.shell.children.children import Children
+from elasticd.shell.storage.outputkeeper import OutputKeeper
+from elasticd.shell.storage.states import States
+from elasticd.types import JobId
+
+_LOOK_SECONDS = 0.5
+"""Between two looks whether a process of the job is still here."""
+_LONGEST_PAUSE_SECONDS = 600.0
+"""Before what could not be removed is tried again."""
+
+log = structlog.get_logger(__name__)
+
+
+class Forgetting:
+    """Removes files in the background; whatever a crash leaves goes at the next start."""
+
+    def __init__(
+        self,
+        children: Children,
+        states: States,
+        keeper: OutputKeeper,
+        others: Callable[[], Iterable[JobRecord]],
+    ) -> None:
+        """``others``: the jobs that are not forgotten."""
+        self._children, self._states = children, states
+        self._keeper, self._others = keeper, others
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def go_on(self, records: Iterable[JobRecord]) -> None:
+        """Remove what is left of jobs that were forgotten before this daemon was started."""
+        self._begin([record for record in records if record.forgotten])
+
+    def forget(self, record: JobRecord) -> None:
+        self._begin([record])
+
+    def _begin(self, records: Sequence[JobRecord]) -> None:
+        for record in records:
+            task = asyncio.create_task(self._forget(record))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _forget(self, record: JobRecord) -> None:
+        job, pause, told = record.id, _LOOK_SECONDS, False
+        lock = self._keeper.forget(job)
+        while self._children.runs(job):  # noqa: ASYNC110  it has ended, so they end
+            await asyncio.sleep(_LOOK_SECONDS)
+        while True:
+            async with lock:
+                found, why = await asyncio.to_thread(self._remove, job)
+                if not any(other.archive == record.archive for other in self._others()):
+                    await asyncio.to_thread(self._states.archives.remove, record.archive)
+            if found:
+                await self._states.changed(job)
+            if not why:
+                break
+            if not told:
+                log.warning(
+                    "files of a forgotten job stay", job=job, reason=why[0], tried_again=True
+                )
+            told, pause = True, min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            await asyncio.sleep(pause)
+        if found or told:
+            log.info("files of a forgotten job removed", job=job)
+
+    def _remove(self, job: JobId) -> tuple[bool, list[str]]:
+        """Whether there were any, and why some are left."""
+        store = self._states.store
+        why: list[str] = []
+        folders = [*self._children.files.of_job(job)]
+        try:
+            for stored in store.stored(job):
+                manifest = stored.manifest
+                if (job, manifest.step, manifest.stamp) not in self._states.pins:
+                    store.remove(job, manifest.step, manifest.stamp)
+            if store.stored(job):
+                why.append("a checkpoint of it is being exported")
+            else:
+                folders.append(store.folder(job))
+        except (ElasticdError, OSError) as error:
+            why.append(str(error))
+        there = [folder for folder in folders if folder.is_symlink() or folder.exists()]
+        for folder in there:
+            try:
+                if folder.is_symlink():
+                    folder.unlink()
+                else:
+                    shutil.rmtree(folder, onerror=_open_and_try_again)
+            except OSError as error:
+                why.append(str(error))
+        return bool(there), why
+
+
+def _open_and_try_again(work: Callable[[str], object], path: str, _: object) -> None:
+    """A script may have closed its folders, even to itself."""
+    for folder in (os.path.dirname(path), path):
+        if os.path.isdir(folder) and not os.path.islink(folder):
+            os.chmod(folder, 0o700)
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        work(path)

@@ -1,0 +1,182 @@
+"""A node's output folders and its copies of main's: what others ask of them, and how it asks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import assert_never
+
+from elasticd.core.words.bulk import OfOutputs, WantOutput, WantOutputList
+from elasticd.core.words.records import JobRecord
+from elasticd.errors import ElasticdError, OperationError
+from elasticd.outputs import OutputFile, OutputSet, list_files, open_file, within
+from elasticd.shell.children.files import ChildFiles
+from elasticd.shell.clock import unix_seconds
+from elasticd.shell.network.neighbours import Neighbours
+from elasticd.shell.storage.copies import Tell
+from elasticd.shell.storage.namelessfile import file_of, nameless_file, slices
+from elasticd.shell.storage.outputcopies import OutputCopies, decode_set, encode_set
+from elasticd.types import JobId, NodeId
+
+ASK_SECONDS = 10.0
+"""Of a node that answers at all, with what it has."""
+_MOST_GROWTH_BYTES = 64 << 20
+"""Of a file between its listing and its fetch; one that has grown further is another file."""
+_TELL_SECONDS = 600.0
+"""Between two events about files that are too big."""
+
+LastWorld = tuple[int, tuple[NodeId, ...]]
+"""The counter of a job's last world that is known here, and its members; the first is main."""
+
+
+class Outputs:
+    """What there is, and how it is fetched."""
+
+    def __init__(
+        self,
+        files: ChildFiles,
+        neighbours: Neighbours,
+        record_of: Callable[[JobId], JobRecord],
+        last_world: Callable[[JobId], LastWorld | None],
+        tell: Tell,
+    ) -> None:
+        self._files, self._neighbours, self._record_of = files, neighbours, record_of
+        self.last_world, self._tell = last_world, tell
+        self.copies = OutputCopies(files.output_copies())
+        self._told: dict[JobId, tuple[float, frozenset[str]]] = {}
+        """When an event was written, and of which files there was one."""
+
+    @property
+    def me(self) -> NodeId:
+        return self._neighbours.me
+
+    def reaches(self, node: NodeId) -> bool:
+        """Whether it answers now."""
+        return node == self.me or self._neighbours.reaches(node)
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    async def ask_set(
+        self, node: NodeId, job: JobId, copy: bool, limit_bytes: int | None = None
+    ) -> OutputSet:
+        """What a node has.
+
+        Raises:
+            OperationError: it can't be asked, or has none.
+            ProtocolError: what it says can't be.
+        """
+        if node == self.me:
+            return await self.own_set(job, copy)
+        fd = nameless_file()
+        try:
+            await self._neighbours.fetch(node, WantOutputList(job, copy, limit_bytes), fd)
+            os.lseek(fd, 0, os.SEEK_SET)
+            return decode_set(b"".join(slices(fd)))
+        finally:
+            os.close(fd)
+
+    async def fetch(self, node: NodeId, wanted: WantOutput, file: OutputFile, target: Path) -> bool:
+        """Write a node's file to ``target``, as long as it was listed; False: it is shorter now.
+
+        Raises:
+            OperationError: it can't be had.
+        """
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(target)  # it may be a link into the copy that is kept
+        fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            most = file.bytes + _MOST_GROWTH_BYTES
+            came = await self._neighbours.fetch(node, wanted, fd, most)
+            os.ftruncate(fd, min(came, file.bytes))
+            os.utime(fd, ns=(file.mtime_ns, file.mtime_ns))
+            await asyncio.to_thread(os.fsync, fd)
+        finally:
+            os.close(fd)
+        return came >= file.bytes
+
+    async def copies_of(self, job: JobId) -> dict[NodeId, OutputSet]:
+        """The copies of main's folder on all nodes that answer."""
+
+        async def ask(node: NodeId) -> OutputSet | None:
+            try:
+                async with asyncio.timeout(ASK_SECONDS / 2):
+                    return await self.ask_set(node, job, copy=True)
+            except (ElasticdError, OSError):
+                return None
+
+        nodes = [self.me, *self._neighbours.connected()]
+        said = await asyncio.gather(*(ask(node) for node in nodes))
+        return {node: one for node, one in zip(nodes, said, strict=True) if one is not None}
+
+    # --- serving ----------------------------------------------------------------------------------
+
+    def known(self, job: JobId) -> None:
+        """Raises OperationError: there is no such job."""
+        self._record_of(job)
+
+    async def own_set(self, job: JobId, copy: bool) -> OutputSet:
+        """What this node has. Raises OperationError: there is no copy here."""
+        self._record_of(job)  # a name that came from elsewhere
+        if copy:
+            found = await asyncio.to_thread(self.copies.newest, job)
+            if found is None:
+                raise OperationError(f"{self.me} has no copy of the output of {job}")
+            return found.made
+        listing = await asyncio.to_thread(list_files, self._files.output_folder(job))
+        world = self.last_world(job)
+        return OutputSet(self.me, world[0] if world else 0, unix_seconds(), listing)
+
+    def own_folder(self, job: JobId, copy: bool) -> Path:
+        """Where those files are. Raises as :meth:`own_set`."""
+        self._record_of(job)
+        if not copy:
+            return self._files.output_folder(job)
+        found = self.copies.newest(job)
+        if found is None:
+            raise OperationError(f"{self.me} has no copy of the output of {job}")
+        return found.files
+
+    async def serve(self, wanted: OfOutputs) -> int:
+        """A descriptor of what a peer asks for; the caller closes it.
+
+        Raises:
+            OperationError: it isn't here.
+            ProtocolError: it can't be anywhere.
+        """
+        try:
+            match wanted:
+                case WantOutputList(job, copy, limit_bytes):
+                    made = await self.own_set(job, copy)
+                    if limit_bytes is not None:
+                        made = self._within(job, made, limit_bytes)
+                    return file_of(encode_set(made))
+                case WantOutput(job, name, copy):
+                    return await asyncio.to_thread(self._open, job, name, copy)
+                case _:
+                    assert_never(wanted)
+        except OSError as error:
+            raise OperationError(str(error)) from None
+
+    def _open(self, job: JobId, name: str, copy: bool) -> int:
+        return open_file(self.own_folder(job, copy), name)
+
+    def _within(self, job: JobId, made: OutputSet, limit_bytes: int) -> OutputSet:
+        listing = within(made.listing, limit_bytes)
+        at, before = self._told.get(job, (-_TELL_SECONDS, frozenset()))
+        new, now = sorted(set(listing.skipped) - before), time.monotonic()
+        if new and now - at >= _TELL_SECONDS:
+            self._told[job] = now, before.union(new)
+            names = ", ".join(new[:3]) + (" …" if len(new) > 3 else "")
+            self._tell(
+                "output_skipped",
+                job,
+                f"{names}: not copied to other nodes. They keep {limit_bytes} bytes of a job's"
+                " output (output_bytes in elasticd.toml), and no names that differ in case only",
+                {"files": new[:100]},
+            )
+        return OutputSet(made.source, made.generation, made.made, listing)

@@ -1,0 +1,107 @@
+"""The five rules of docs/writing-jobs.md: each example keeps its bits whoever dies, and who breaks
+the rule has others."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.gallery.cards import Card
+from tests.gallery.quick import digests
+
+PAGE = Path(__file__).parents[2] / "docs" / "writing-jobs.md"
+ABOVE = """
+import mlx.core as mx
+import mlx.nn as nn
+import mlx.optimizers as optim
+import numpy as np
+
+import elasticd
+
+dataset = np.random.default_rng(3).normal(size=(96, 4)).astype(np.float32)
+model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4))
+optimizer = optim.Adam(learning_rate=0.02)
+
+
+def loss_fn(model, x):
+    return mx.abs(model(x) - globals().get("target", 0.5)).mean()
+
+
+"""
+RULES = (
+    "State lives in the model",
+    "Code before the loop sets up step 0",
+    "What depends on the step",
+    "Every rank runs the body alike",
+    "Read relative paths",
+)
+
+
+@dataclass(frozen=True)
+class Example(Card):
+    """One of the page's."""
+
+    path: Path = Path()
+
+    @property
+    def source(self) -> Path:
+        return self.path
+
+
+def example(number: int, folder: Path, *changes: tuple[str, str]) -> Example:
+    """That of a rule, as a script."""
+    section = PAGE.read_text().partition("\n## Five rules\n")[2].partition("\n## ")[0]
+    blocks = re.findall(rf"^\*\*{number}\. (.+?)```python\n(.+?)```", section, re.S | re.M)
+    ((words, code),) = blocks
+    assert words.startswith(RULES[number - 1])
+    for old, new in changes:
+        assert old in code
+        code = code.replace(old, new)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "rule.py"
+    path.write_text(f'"""Rule {number}."""\n{ABOVE}{code}')
+    return Example(f"rule-{number}", "a rule", path=path)
+
+
+def killed(number: int, folder: Path, seed: int, *changes: tuple[str, str]) -> tuple[str, set[str]]:
+    """The digest alone, and those of three ranks two of which die."""
+    dice = random.Random(seed)
+    card = example(number, folder, *changes)
+    (alone,) = digests(card, folder / "alone", "a", {}, str(seed))
+    kills = {rank: dice.randrange(20, 150) for rank in "ab"}
+    lived = digests(card, folder / "killed", "abc", kills, str(seed))
+    assert len(lived) >= 2
+    return alone, set(lived)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("number", range(1, 6))
+def test_an_example_keeps_its_bits(number: int, seed: int, tmp_path: Path) -> None:
+    alone, lived = killed(number, tmp_path, seed)
+    assert lived == {alone}
+
+
+BREAKS = {
+    1: (
+        ("run.state.", "kept."),
+        ("kept.patience = 4  #", "import types; kept = types.SimpleNamespace(patience=4)  #"),
+    ),
+    3: (
+        ("for step in run:", "count = 0\nfor step in run:\n    count += 1"),
+        ("step.number", "count"),
+    ),
+    4: (("    step.apply", "    step.grads = step.grads if run.is_main else {}\n    step.apply"),),
+}
+
+
+@pytest.mark.parametrize("number", BREAKS)
+def test_who_breaks_the_rule_has_other_bits(number: int, tmp_path: Path) -> None:
+    kept = []
+    for seed in range(4):
+        alone, lived = killed(number, tmp_path / str(seed), seed, *BREAKS[number])
+        kept.append(lived == {alone})
+    assert not all(kept)

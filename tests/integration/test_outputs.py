@@ -1,0 +1,112 @@
+"""Main's output folder: fetched while a job trains and after its end, and when main is lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cluster import Cluster
+
+pytestmark = pytest.mark.process
+
+SLOW = ["--pace", "0.02"]
+
+
+def steps(path: Path) -> list[int]:
+    return [json.loads(line)["step"] for line in path.read_text().splitlines()]
+
+
+def main_of(cluster: Cluster, job: str) -> str:
+    node: str = cluster.status(job)["ranks"][0]["node"]
+    return node
+
+
+def await_copies(cluster: Cluster, job: str, main: str, step: int, nodes: int = 3) -> None:
+    """Until so many nodes have main's lines up to a step."""
+
+    def look() -> bool:
+        pattern = f"node-*/outputs/{job}/[0-9]*[0-9]/files/history.jsonl"
+        found = [path for path in cluster.home.glob(pattern) if main not in path.parts]
+        return sum(step in steps(path) for path in found) >= nodes
+
+    cluster.wait_for(f"copies of step {step}", look)
+
+
+def test_fetched_from_any_node(cluster: Cluster, tmp_path: Path) -> None:
+    job = cluster.submit("writes.py", train__steps=12, checkpoint__every_steps=5)
+    digest = cluster.wait_end(job)["digest"]
+    for node in cluster.nodes:
+        out = tmp_path / node
+        said = json.loads(cluster.command(
+            "outputs", job, "--out", out, "--json", "--home", cluster.home / node
+        ))  # fmt: skip
+        assert said["files"] == ["history.jsonl", "logs/metrics.csv", "result.txt"]
+        assert not said["copy"] and said["node"] == said["main"]
+        assert steps(out / "history.jsonl") == list(range(1, 13))
+        assert (out / "logs" / "metrics.csv").read_text().split() == [str(n) for n in range(1, 13)]
+        assert (out / "result.txt").read_text() == digest
+    again = cluster.run("outputs", job, "--out", tmp_path / cluster.nodes[0])
+    assert again.returncode == 2 and "is not empty" in again.stderr
+    none = cluster.run("outputs", "no-such", "--out", tmp_path / "none")
+    assert none.returncode == 1 and "no job no-such" in none.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(cluster.nodes)
+
+
+def test_kept_when_main_is_lost(cluster: Cluster, tmp_path: Path) -> None:
+    job = cluster.submit(
+        "writes.py", world__min=4, train__steps=4000, checkpoint__every_steps=5, job__args=SLOW
+    )
+    cluster.wait_step(job, 6)
+    main = main_of(cluster, job)
+    await_copies(cluster, job, main, 5)
+    cluster.kill_node(main)
+    cluster.wait_for("parked", lambda: cluster.status(job)["state"] == "parked")
+    said = json.loads(cluster.command("outputs", job, "--out", tmp_path / "out", "--json"))
+    assert said["copy"] and said["main"] == main and said["node"] != main
+    kept = steps(tmp_path / "out" / "history.jsonl")
+    assert kept == list(range(1, len(kept) + 1)) and len(kept) >= 5
+    assert (tmp_path / "out" / "logs" / "metrics.csv").read_text().split()[:5] == list("12345")
+
+
+def test_the_next_main_goes_on_with_the_file(cluster: Cluster, tmp_path: Path) -> None:
+    job = cluster.submit("writes.py", train__steps=4000, checkpoint__every_steps=5, job__args=SLOW)
+    cluster.wait_step(job, 6)
+    main = main_of(cluster, job)
+    await_copies(cluster, job, main, 5)
+    cluster.kill_node(main)
+    cluster.wait_for("another main", lambda: main not in str(cluster.status(job)["ranks"]))
+    lost = cluster.status(job)["step"]
+    cluster.wait_whole(job, lost + 3)
+    cluster.command("outputs", job, "--out", tmp_path / "out")
+    lines = steps(tmp_path / "out" / "history.jsonl")
+    assert lines[:5] == [1, 2, 3, 4, 5] and lines[-1] > lost
+    assert lines == sorted(set(lines))
+
+
+def left(cluster: Cluster, job: str, node: str) -> list[str]:
+    """The folders that a node still has of a job."""
+    kinds = ("work", "clones", "output", "outputs", "logs", "checkpoints")
+    return [kind for kind in kinds if (cluster.home / node / kind / job).exists()]
+
+
+def test_a_forgotten_job_leaves_nothing_also_where_a_node_was_away(cluster: Cluster) -> None:
+    job = cluster.submit("writes.py", train__steps=10, checkpoint__every_steps=5)
+    running = cluster.run("forget", job)
+    assert running.returncode == 1 and f"elasticctl cancel {job}" in running.stderr
+    digest = cluster.wait_end(job)["digest"]
+    assert digest
+    kept = {node: left(cluster, job, node) for node in cluster.nodes}
+    assert all("work" in kinds and "clones" in kinds for kinds in kept.values()), kept
+    away = cluster.nodes[-1]
+    cluster.kill_node(away)
+    assert cluster.command("forget", job) == f"{job} forgotten\n"
+    here = [node for node in cluster.nodes if node != away]
+    cluster.wait_for("its files are gone", lambda: not any(left(cluster, job, n) for n in here))
+    assert left(cluster, job, away) == kept[away]
+    assert job not in cluster.command("jobs")
+    gone = cluster.run("outputs", job, "--out", cluster.home / "out")
+    assert gone.returncode == 1 and "it was forgotten" in gone.stderr
+    cluster.restart_daemon(away)
+    cluster.wait_for("also where it was away", lambda: not left(cluster, job, away))

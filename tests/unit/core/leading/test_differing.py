@@ -1,0 +1,245 @@
+"""Members hold different states: who goes back, to what, and who is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from elasticd.checkpoints.manifest import Manifest, Stored
+from elasticd.core.leading.phases.moves import Outcome
+from elasticd.core.words.records import World
+from elasticd.core.words.shards import Digest, ShardsFailed, ShardsWritten
+from elasticd.types import DivergencePolicy, Lineage, NodeId
+from tests.unit.core.leading.bench import (
+    JOB,
+    LINE,
+    STAMP,
+    A,
+    B,
+    Bench,
+    C,
+    holds,
+    manifest_of,
+    point_of,
+    status_of,
+)
+
+OTHER = Lineage("22")
+
+
+def agreed(step: int, lineage: Lineage = LINE) -> Manifest:
+    """A checkpoint that all members wrote alike."""
+    return replace(manifest_of(step, A, B, C, lineage=lineage), agreed=True)
+
+
+def training(
+    *manifests: Manifest, policy: DivergencePolicy = "restore", required: bool = False
+) -> Bench:
+    """A world of three at whose side these checkpoints are."""
+    bench = Bench()
+    recovery = replace(bench.office.spec.recovery, on_divergence=policy)
+    bench.office.spec = replace(bench.office.spec, recovery=recovery)
+    bench.office.exactness.required = required
+    world = bench.adopt(step=1)
+    stored = tuple(Stored(each, (0,)) for each in manifests)
+    for node in bench.members:
+        bench.driver.hear(node, replace(status_of("active", world), stored=stored))
+    return bench
+
+
+def tell(bench: Bench, step: int, digests: str) -> None:
+    """What A, B and C have, a letter each."""
+    world = world_of(bench)
+    for node, digest in zip((A, B, C), digests, strict=False):
+        told = Digest(JOB, world.generation, step, point_of(step).stamp, digest)
+        bench.driver.hear(node, told)
+
+
+def world_of(bench: Bench) -> World:
+    assert bench.driver.world is not None
+    return bench.driver.world
+
+
+def next_world(bench: Bench, step: int) -> World:
+    """After all have said that they hold that step."""
+    assert bench.phase == "freezing"
+    same = holds(point_of(step), world_of(bench).generation)
+    bench.answer(a=same, b=same, c=same)
+    return world_of(bench)
+
+
+def test_all_go_back_to_the_newest_checkpoint_on_which_they_agreed() -> None:
+    bench = training(agreed(5), agreed(10))
+    tell(bench, 13, "xyx")
+    world = next_world(bench, 14)
+    assert (world.rung, world.step, set(world.sources)) == ("restore", 10, {"checkpoint"})
+    assert world.lineage != LINE and world.parent == point_of(10)
+    (fault,) = bench.told("fault_detected")
+    assert fault.fields["culprit"] == B
+    assert fault.reason.endswith("; all go back to what they agreed on after step 10")
+    assert world.exact and not bench.told("exact_lost")
+
+
+def test_an_announced_checkpoint_counts_no_more_if_an_odd_one_may_have_added_to_it() -> None:
+    """B did not write step 10, so its state was compared with nobody's."""
+    bench = training(agreed(5), manifest_of(10, A, C))
+    assert bench.office.newest is not None and bench.office.newest.step == 10
+    tell(bench, 13, "xyx")
+    assert bench.office.newest.step == 5
+    assert next_world(bench, 14).step == 5
+
+
+def test_it_counts_if_all_agreed_later() -> None:
+    bench = training(agreed(5), manifest_of(10, A, C))
+    tell(bench, 12, "xxx")
+    tell(bench, 14, "xyx")
+    assert next_world(bench, 14).step == 10
+
+
+def test_what_was_agreed_at_the_step_that_differs_does_not_count() -> None:
+    bench = training(agreed(5), agreed(10))
+    tell(bench, 10, "xyx")
+    assert next_world(bench, 10).step == 5
+
+
+def test_without_a_majority_they_go_back_as_far() -> None:
+    bench = training(agreed(5), manifest_of(10, A, C))
+    tell(bench, 13, "xyz")
+    assert next_world(bench, 14).step == 5
+    assert {e.fields["culprit"] for e in bench.told("fault_detected")} == {A, B, C}
+
+
+def test_a_split_that_comes_back_behind_each_restore_ends_the_job() -> None:
+    bench = training(agreed(5))
+    for step in (13, 12):
+        tell(bench, step, "xyz")
+        assert next_world(bench, 14).step == 5
+        assert bench.driver.end is None
+        bench.form()
+    world = world_of(bench)
+    for node, model in ((A, "x"), (B, "y")):
+        wrote(bench, node, model, 10, (("model/w", "same"), ("model/x", model)))
+    tell(bench, 13, "xyz")
+    end = bench.driver.end
+    assert isinstance(end, Outcome) and end.state == "failed"
+    assert "parameters differ after step 13, no majority: a x, b y, c z; the first" in end.reason
+    ranks = [world.members.index(node) for node in (A, B)]
+    assert f"'model/x', of rank {ranks[0]} (a) and rank {ranks[1]} (b)" in end.reason
+    assert "It has come back behind each restore" in end.reason
+
+
+def test_one_behind_which_all_agreed_is_another() -> None:
+    bench = training(agreed(5))
+    for step in (13, 12, 14, 18):
+        tell(bench, step, "xyz")
+        assert next_world(bench, 20).step == 5
+        bench.form()
+        tell(bench, step + 1, "xxx")
+        assert bench.driver.end is None
+
+
+def test_a_job_may_want_to_go_on_and_is_told_since_when_it_is_not_exact() -> None:
+    bench = training(agreed(5), agreed(10), policy="continue")
+    tell(bench, 13, "xyx")
+    world = next_world(bench, 14)
+    assert (world.rung, world.step, world.exact) == ("regroup", 14, False)
+    assert dict(zip(world.members, world.sources, strict=True))[B].startswith("peer:")
+    (lost,) = bench.told("exact_lost")
+    assert "the majority goes on" in lost.reason and lost.reason.endswith("since step 10")
+    assert bench.driver.summary()["exact_reason"] == lost.reason
+
+
+def test_so_does_one_without_a_checkpoint_to_go_back_to() -> None:
+    bench = training()
+    tell(bench, 13, "xyx")
+    world = next_world(bench, 14)
+    assert (world.rung, world.step, world.exact) == ("regroup", 14, False)
+    (lost,) = bench.told("exact_lost")
+    assert lost.reason.endswith("since the start")
+
+
+def test_a_job_that_requires_exactness_fails_rather_than_go_on_so() -> None:
+    bench = training(agreed(5), policy="continue", required=True)
+    tell(bench, 13, "xyx")
+    same = holds(point_of(14), world_of(bench).generation)
+    bench.answer(a=same, b=same, c=same)
+    end = bench.driver.end
+    assert isinstance(end, Outcome) and end.state == "failed"
+    assert "since step 5" in end.reason
+
+
+@pytest.mark.parametrize("policy", ["restore", "continue"])
+def test_where_probes_differ_nobody_goes_back(policy: DivergencePolicy) -> None:
+    bench = training(agreed(5), policy=policy)
+    bench.office.exactness.lose("updates differ between a and b")
+    tell(bench, 13, "xyx")
+    assert next_world(bench, 14).step == 14
+    assert len(bench.told("exact_lost")) == 1
+
+
+def test_nor_where_somebody_has_ended_with_the_last_state() -> None:
+    bench = training(agreed(5))
+    bench.office.course.release(A)
+    tell(bench, 13, "xyx")
+    assert bench.told("exact_lost")
+
+
+def test_what_was_left_is_not_restored_when_the_next_world_breaks() -> None:
+    bench = training(agreed(5), manifest_of(10, A, C))
+    tell(bench, 13, "xyx")
+    next_world(bench, 14)
+    again = bench.form()
+    bench.driver.hear(A, status_of("ready"))
+    assert again.step == 5
+    assert bench.office.newest is not None and bench.office.newest.step == 5
+
+
+def test_if_what_they_agreed_on_is_lost_they_take_what_there_is_and_tell() -> None:
+    bench = training(agreed(5), manifest_of(10, A, C))
+    tell(bench, 13, "xyx")
+    nothing, world = holds(None), world_of(bench)
+    for node in bench.members:
+        stored = (Stored(manifest_of(10, A, C), (0,)),)
+        bench.driver.hear(node, replace(status_of("ready"), stored=stored))
+    for seconds in (0.0, bench.ctx.timing.restore_seconds):
+        bench.pass_time(seconds)
+        bench.answer(a=nothing, b=nothing, c=nothing)
+    assert (world_of(bench).step, world_of(bench).exact) == (10, False)
+    assert world_of(bench).generation > world.generation
+    (lost,) = bench.told("exact_lost")
+    assert "all go back to step 10" in lost.reason
+
+
+def wrote(
+    bench: Bench,
+    node: NodeId,
+    model: str,
+    step: int = 100,
+    tensors: tuple[tuple[str, str], ...] = (),
+) -> None:
+    rows = ((0, 100, model * 64),)
+    world = world_of(bench)
+    state = (JOB, world.generation, world.lineage, step, STAMP, 1)
+    told = ShardsWritten(*state, rows, model, 0.1, 0.2, check=model, tensors=(tensors,))
+    bench.driver.hear(node, told)
+
+
+def test_the_last_state_is_not_waited_for_if_who_wrote_it_differ_and_the_rest_cant() -> None:
+    bench = training(agreed(5))
+    wrote(bench, A, "a")
+    wrote(bench, B, "b")
+    assert bench.phase == "running", "C may tell who is right"
+    state = (JOB, world_of(bench).generation, LINE, 100, STAMP, 1)
+    bench.driver.hear(C, ShardsFailed(*state, "the disk is full", True))
+    bench.driver.tick()
+    assert next_world(bench, 100).step == 5
+
+
+def test_most_writers_do_not_decide_where_all_go_back() -> None:
+    """C's state differs, and its sums are in that of the others."""
+    bench = training(agreed(5))
+    for node, model in ((A, "a"), (C, "c"), (B, "a")):
+        wrote(bench, node, model, step=10)
+    assert bench.phase == "freezing" and not bench.office.checkpoints.open
+    assert next_world(bench, 10).step == 5

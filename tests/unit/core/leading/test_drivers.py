@@ -1,0 +1,49 @@
+"""What a leader keeps of a job that has ended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from elasticd.core.jobs.status import job_status
+from elasticd.core.jobs.table import JobTable
+from elasticd.core.leading.drivers import Drivers
+from elasticd.core.leading.phases.moves import Outcome
+from elasticd.core.words.records import JobState
+
+from .bench import JOB, Bench
+
+
+def ended(bench: Bench, state: JobState, step: int) -> JobTable:
+    """The records of a leader that has heard that its job is over."""
+    jobs = JobTable(bench.ctx, tuple, tuple)
+    jobs.records[JOB] = replace(bench.record, state=state, step=step)
+    Drivers(bench.ctx, jobs, frozenset, {JOB: bench.driver}).keep_records()
+    return jobs
+
+
+def trained_to(step: int) -> Bench:
+    bench = Bench()
+    bench.progress(bench.adopt(), step)
+    assert bench.driver.committed == step
+    return bench
+
+
+def test_the_side_that_has_finished_a_job_says_with_which_step() -> None:
+    bench = trained_to(13)
+    kept = ended(bench, "finished", 10).records[JOB]
+    assert (kept.step, kept.account) == (10, {})
+    assert job_status(kept, bench.driver.summary())["step"] == 10
+
+
+def test_who_has_finished_a_job_itself_keeps_its_account() -> None:
+    bench = trained_to(13)
+    bench.driver.stage.end = Outcome("finished")
+    assert ended(bench, "finished", 13).records[JOB].account["generation"] > 0
+
+
+@pytest.mark.parametrize("state", ["cancelled", "failed"])
+def test_of_a_job_that_was_ended_otherwise_the_account_is_kept(state: JobState) -> None:
+    kept = ended(trained_to(13), state, 10).records[JOB]
+    assert kept.step == 13 and kept.account

@@ -1,0 +1,143 @@
+"""What a forgotten job leaves on a node goes, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from elasticd.checkpoints.store import LocalStore
+from elasticd.core.words.records import JobRecord
+from elasticd.shell.children.children import Children
+from elasticd.shell.children.files import ChildFiles
+from elasticd.shell.storage import forgetting
+from elasticd.shell.storage.archives import Archives
+from elasticd.shell.storage.forgetting import Forgetting
+from elasticd.shell.storage.outputkeeper import OutputKeeper
+from elasticd.shell.storage.pins import Pins
+from elasticd.shell.storage.states import States
+from elasticd.types import JobId, NodeId
+
+KINDS = ("work", "clones", "output", "outputs", "logs", "checkpoints")
+GONE, OTHER = JobId("gone-1-aaaa"), JobId("other-2-bbbb")
+
+
+def record(job: JobId, archive: str = "own", forgotten: bool = True) -> JobRecord:
+    spec = {"job": {"name": "job"}}
+    return JobRecord(job, 1, spec, archive, "finished", forgotten=forgotten)
+
+
+class Home:
+    """A node's home with files of two jobs."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.files = home, ChildFiles(home)
+        self.looks: list[bool] = []
+        """Whether a process of the job is there, at each look."""
+        self.others = [record(OTHER, "others", forgotten=False)]
+        self.changed: list[JobId] = []
+        for job in (GONE, OTHER):
+            for kind in KINDS:
+                (home / kind / job).mkdir(parents=True)
+                (home / kind / job / "file").touch()
+        neighbours = SimpleNamespace(me=NodeId("me"))
+        archives = Archives(home / "archives", neighbours, self.files.work_folder, print)  # type: ignore[arg-type]
+        for digest in ("own", "others"):
+            (home / "archives" / f"{digest}.tar").touch()
+
+        async def changed(job: JobId) -> None:
+            self.changed.append(job)
+
+        children = SimpleNamespace(
+            files=self.files, runs=lambda job: self.looks.pop(0) if self.looks else False
+        )
+        states = SimpleNamespace(
+            store=LocalStore(home / "checkpoints", NodeId("me")),
+            archives=archives,
+            pins=Pins(),
+            changed=changed,
+        )
+        keeper = OutputKeeper(cast(OutputKeeper, None), print, bool, 1)  # type: ignore[arg-type]
+        self.forgetting = Forgetting(
+            cast(Children, children), cast(States, states), keeper, lambda: self.others
+        )
+
+    def left(self, job: JobId) -> list[str]:
+        return [kind for kind in KINDS if (self.home / kind / job).exists()]
+
+    def archives(self) -> list[str]:
+        return sorted(path.stem for path in (self.home / "archives").iterdir())
+
+    def do(self, what: Callable[[], None]) -> None:
+        async def run() -> None:
+            what()
+            await asyncio.gather(*self.forgetting._tasks)
+
+        asyncio.run(run())
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+def test_all_of_the_job_goes_and_nothing_of_another(home: Home) -> None:
+    home.do(lambda: home.forgetting.forget(record(GONE)))
+    assert home.left(GONE) == [] and home.left(OTHER) == list(KINDS)
+    assert home.archives() == ["others"] and home.changed == [GONE]
+
+
+def test_an_archive_that_another_job_was_sent_too_stays(home: Home) -> None:
+    home.do(lambda: home.forgetting.forget(record(GONE, "others")))
+    assert home.left(GONE) == [] and home.archives() == ["others", "own"]
+
+
+def test_its_processes_end_first(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forgetting, "_LOOK_SECONDS", 0.0)
+    home.looks = [True, True, False]
+    home.do(lambda: home.forgetting.forget(record(GONE)))
+    assert home.looks == [] and home.left(GONE) == []
+
+
+def test_a_daemon_that_starts_removes_what_a_crash_left(home: Home) -> None:
+    known = [record(OTHER, "others", forgotten=False), record(GONE)]
+    home.do(lambda: home.forgetting.go_on(known))
+    assert home.left(GONE) == [] and home.left(OTHER) == list(KINDS)
+    home.changed.clear()
+    home.do(lambda: home.forgetting.go_on(known))
+    assert home.changed == [], "there was nothing any more"
+
+
+def test_what_could_not_be_removed_is_tried_again(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forgetting, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(forgetting, "_LONGEST_PAUSE_SECONDS", 0.0)
+    tries: list[Path] = []
+    whole = shutil.rmtree
+
+    def rmtree(path: Path, **more: object) -> None:
+        tries.append(path)
+        if path.parent.name == "clones" and len(tries) < 5:
+            raise OSError("it is busy")
+        whole(path)
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    home.do(lambda: home.forgetting.forget(record(GONE)))
+    assert home.left(GONE) == [] and home.archives() == ["others"]
+
+
+def test_a_link_in_the_place_of_a_folder_is_all_that_goes(home: Home, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "file").touch()
+    (home.home / "output" / GONE / "file").unlink()
+    (home.home / "output" / GONE).rmdir()
+    (home.home / "output" / GONE).symlink_to(elsewhere)
+    home.do(lambda: home.forgetting.forget(record(GONE)))
+    assert home.left(GONE) == [] and (elsewhere / "file").exists()

@@ -1,0 +1,379 @@
+"""Main's output folder is copied to other nodes, and found again when main is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from elasticd.core.words.bulk import WANTS, WantOutput
+from elasticd.core.words.records import JobRecord
+from elasticd.core.words.requests import OpenOutputs
+from elasticd.errors import OperationError
+from elasticd.outputs import OutputSet
+from elasticd.shell.children.files import ChildFiles
+from elasticd.shell.control.outputdesk import OutputDesk
+from elasticd.shell.control.server import Stream
+from elasticd.shell.network.neighbours import Neighbours
+from elasticd.shell.storage.outputkeeper import OutputKeeper
+from elasticd.shell.storage.outputs import LastWorld, Outputs
+from elasticd.types import JobId, NodeId
+
+JOB = JobId("job")
+A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
+LIMIT = 1000
+
+
+class Net:
+    """Nodes that fetch from each other; ``world`` is the job's last one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.world: LastWorld | None = (1, (A, B, C))
+        self.lost: set[NodeId] = set()
+        self.fetched: list[str] = []
+        self.served: Callable[[str], object] = lambda name: None
+        """Called when a file has been opened for another node, before it is read."""
+        self.events: list[tuple[str, Any]] = []
+        self.nodes = {name: Node(self, name) for name in (A, B, C)}
+
+    async def transfer(
+        self, address: str, request: dict[str, Any], sink: int, limit_bytes: int = 1 << 30
+    ) -> int:
+        wanted = WANTS.decode(request)
+        fd = await self.nodes[NodeId(address)].outputs.serve(cast(WantOutput, wanted))
+        try:
+            if isinstance(wanted, WantOutput):
+                self.fetched.append(wanted.name)
+                self.served(wanted.name)
+            data = os.pread(fd, 1 << 20, 0)
+        finally:
+            os.close(fd)
+        return os.write(sink, data)
+
+    def record(self, job: JobId) -> JobRecord:
+        if job != JOB:
+            raise OperationError(f"no job {job}")
+        return cast(JobRecord, SimpleNamespace(id=JOB))
+
+
+class Node:
+    def __init__(self, net: Net, name: NodeId) -> None:
+        self.files = ChildFiles(net.folder / name)
+        self.runs = True
+        self.output = self.files.output_folder(JOB)
+        neighbours = Neighbours(
+            name,
+            net.transfer,
+            lambda node: None if node in net.lost else node,
+            lambda: [A, B, C],
+        )
+        self.outputs = Outputs(
+            self.files,
+            neighbours,
+            net.record,
+            lambda job: net.world,
+            lambda kind, job, reason, fields: net.events.append((reason, fields["files"])),
+        )
+        self.keeper = OutputKeeper(
+            self.outputs, self.files.output_folder, lambda job: self.runs, LIMIT
+        )
+
+    def write(self, **files: str) -> None:
+        self.output.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (self.output / name).write_text(text)
+
+    async def follow(self) -> None:
+        self.keeper.follow(JOB)
+        await asyncio.gather(*self.keeper._tasks)
+
+    def texts(self) -> dict[str, str]:
+        return {path.name: path.read_text() for path in sorted(self.output.glob("*"))}
+
+    def copy(self) -> dict[str, str]:
+        found = self.outputs.copies.newest(JOB)
+        if found is None:
+            return {}
+        return {f.name: (found.files / f.name).read_text() for f in found.made.listing.files}
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Iterator[Net]:
+    yield Net(tmp_path)
+
+
+def follow(node: Node) -> None:
+    asyncio.run(node.follow())
+
+
+def test_only_what_has_changed_is_fetched(net: Net) -> None:
+    a, b = net.nodes[A], net.nodes[B]
+    a.write(x="one", y="two")
+    follow(b)
+    assert b.copy() == b.texts() == {"x": "one", "y": "two"}
+    assert sorted(net.fetched) == ["x", "y"]
+    net.fetched.clear()
+    follow(b)
+    assert net.fetched == []
+    a.write(y="other")
+    (a.output / "x").unlink()
+    follow(b)
+    assert net.fetched == ["y"] and b.copy() == b.texts() == {"y": "other"}
+
+
+def test_main_copies_nothing(net: Net) -> None:
+    net.nodes[B].write(x="another rank's")
+    follow(net.nodes[A])
+    assert net.fetched == [] and net.nodes[A].copy() == {}
+
+
+def test_a_file_that_is_always_being_replaced_stays_as_it_was(net: Net) -> None:
+    a, b = net.nodes[A], net.nodes[B]
+    a.write(x="one", y="y")
+    follow(b)
+
+    def replace(name: str) -> None:
+        (a.output / "next").write_text(f"{len(net.fetched)}")
+        os.replace(a.output / "next", a.output / "x")
+
+    replace("x")
+    net.served = replace
+    follow(b)
+    assert b.copy() == {"x": "one", "y": "y"}
+    net.served = lambda name: None
+    follow(b)
+    assert b.copy() == a.texts()
+
+
+def test_of_a_file_that_grows_the_beginning_is_copied(net: Net) -> None:
+    a, b = net.nodes[A], net.nodes[B]
+    a.write(x="one ")
+
+    def append(name: str) -> None:
+        with (a.output / "x").open("a") as file:
+            file.write("more ")
+
+    net.served = append
+    follow(b)
+    assert b.copy() == {"x": "one "}
+    net.served = lambda name: None
+    follow(b)
+    assert b.copy() == a.texts()
+
+
+def test_a_file_that_is_cut_while_it_comes_is_fetched_again(net: Net) -> None:
+    a, b = net.nodes[A], net.nodes[B]
+    a.write(x="a long text")
+
+    def cut(name: str) -> None:
+        if len(net.fetched) == 1:
+            a.write(x="short")
+
+    net.served = cut
+    follow(b)
+    assert b.copy() == {"x": "short"}
+
+
+def test_a_copy_that_fails_leaves_the_last_one(net: Net) -> None:
+    a, b = net.nodes[A], net.nodes[B]
+    a.write(x="one", y="one")
+    follow(b)
+    a.write(x="two", y="two")
+
+    def fail(name: str) -> None:
+        net.lost.add(A)
+        raise OperationError("it went away")
+
+    net.served = fail
+    follow(b)
+    assert b.copy() == b.texts() == {"x": "one", "y": "one"}
+    net.lost.clear()
+    net.served = lambda name: None
+    follow(b)
+    assert b.copy() == {"x": "two", "y": "two"}
+
+
+def test_what_is_too_much_is_left_out_and_said_once(net: Net) -> None:
+    a, b = net.nodes[A], net.nodes[B]
+    a.write(small="s", big="b" * LIMIT)
+    follow(b)
+    follow(net.nodes[C])
+    assert b.copy() == {"small": "s"}
+    ((reason, files),) = net.events
+    assert files == ["big"] and "big" in reason
+
+
+def test_a_folder_that_was_lost_takes_no_copy_with_it(net: Net) -> None:
+    a, b = net.nodes[A], net.nodes[B]
+    a.write(x="one")
+    follow(b)
+    (a.output / "x").unlink()
+    follow(b)
+    assert b.copy() == b.texts() == {"x": "one"}
+
+
+def test_who_comes_later_gets_the_newest_copy_before_its_trainer_starts(net: Net) -> None:
+    a, b, c = net.nodes[A], net.nodes[B], net.nodes[C]
+    a.write(x="old")
+    follow(b)
+    net.world = (2, (B, A))
+    b.write(x="new")
+    follow(a)
+    (c.files.home).mkdir(exist_ok=True)
+    net.lost, c.runs = {B}, False
+    c.write(x="older still")
+    asyncio.run(c.keeper.prepare(JOB))
+    assert c.texts() == {"x": "new"}
+
+
+def test_who_was_main_keeps_its_own(net: Net) -> None:
+    a, b = net.nodes[A], net.nodes[B]
+    a.write(x="one")
+    follow(b)
+    a.write(x="two, since the checkpoint")
+    a.runs = False
+    asyncio.run(a.keeper.prepare(JOB))
+    assert a.texts() == {"x": "two, since the checkpoint"}
+
+
+def test_a_node_without_its_disk_gets_its_files_back(net: Net) -> None:
+    a, b = net.nodes[A], net.nodes[B]
+    a.write(x="one")
+    follow(b)
+    (a.output / "x").unlink()
+    asyncio.run(a.keeper.prepare(JOB))
+    assert a.texts() == {"x": "one"}
+
+
+def _text(path: str | None) -> str | None:
+    return None if path is None else Path(path).read_text()
+
+
+class Client:
+    """Reads what the daemon at ``node`` hands out."""
+
+    def __init__(self, node: Node) -> None:
+        self.head: dict[str, Any] = {}
+        self.files: dict[str, str | None] = {}
+        asyncio.run(OutputDesk(node.outputs).open(OpenOutputs(JOB), cast(Stream, self)))
+
+    async def send(self, frame: dict[str, Any]) -> None:
+        if "path" not in frame:
+            self.head = frame
+        else:
+            self.files[frame["name"]] = _text(frame["path"])
+
+    async def receive(self, seconds: float | None) -> dict[str, Any]:
+        return {}
+
+
+def test_mains_files_are_handed_out_from_any_node(net: Net) -> None:
+    net.nodes[A].write(x="one", y="two")
+    for node in (A, C):
+        client = Client(net.nodes[node])
+        assert client.files == {"x": "one", "y": "two"}
+        assert (client.head["node"], client.head["copy"], client.head["bytes"]) == (A, False, 6)
+
+
+def test_without_main_the_newest_copy_is_handed_out(net: Net) -> None:
+    a, b, c = net.nodes[A], net.nodes[B], net.nodes[C]
+    a.write(x="one")
+    follow(c)
+    a.write(x="later")
+    follow(b)
+    net.lost = {A}
+    for node in (b, c):
+        client = Client(node)
+        assert client.files == {"x": "later"}
+        assert (client.head["node"], client.head["main"], client.head["copy"]) == (B, A, True)
+
+
+def test_without_any_copy_another_ranks_own_files_are_handed_out(net: Net) -> None:
+    net.nodes[C].write(x="c's")
+    net.lost = {A}
+    client = Client(net.nodes[B])
+    assert client.files == {"x": "c's"} and "a is not connected" in client.head["note"]
+
+
+def test_a_file_that_is_gone_by_then_is_said(net: Net) -> None:
+    a = net.nodes[A]
+    a.write(x="one", y="two")
+
+    def remove(name: str) -> None:
+        (a.output / "y").unlink(missing_ok=True)
+
+    net.served = remove
+    assert Client(net.nodes[B]).files == {"x": "one", "y": None}
+
+
+@pytest.mark.parametrize(
+    ("world", "lost", "why"),
+    [
+        (None, set(), "has not trained"),
+        ((1, (A, B)), set(), "has written no file"),
+        ((1, (A, B)), {A}, "a is not connected.*start its daemon"),
+    ],
+)
+def test_why_there_is_nothing(
+    net: Net, world: LastWorld | None, lost: set[NodeId], why: str
+) -> None:
+    net.world, net.lost = world, lost
+    with pytest.raises(OperationError, match=why):
+        Client(net.nodes[B])
+
+
+def test_a_job_that_nobody_knows_has_no_files(net: Net) -> None:
+    async def ask(copy: bool) -> OutputSet:
+        return await net.nodes[A].outputs.own_set(JobId("../other"), copy)
+
+    for copy in (False, True):
+        with pytest.raises(OperationError, match="no job"):
+            asyncio.run(ask(copy))
+
+
+def test_a_copy_is_never_written_in(net: Net) -> None:
+    """A file that is linked into the next copy, and then is another: main dies meanwhile."""
+    a, b = net.nodes[A], net.nodes[B]
+    a.write(x="kept", y="one")
+    follow(b)
+    a.write(y="two")
+
+    def lose(name: str) -> None:
+        if name == "y":
+            (a.output / "next").write_text("other")
+            (a.output / "next").rename(a.output / "x")
+        else:
+            net.lost.add(A)
+            raise OperationError("it went away")
+
+    net.served = lose
+    follow(b)
+    assert b.copy() == {"x": "kept", "y": "one"}
+
+
+def test_a_trainer_starts_whatever_prepare_meets(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    b = net.nodes[B]
+
+    def broken(job: JobId) -> None:
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr(b.outputs.copies, "newest", broken)
+    asyncio.run(b.keeper.prepare(JOB))
+
+
+def test_skipped_files_are_told_once_whoever_asks(net: Net) -> None:
+    a = net.nodes[A]
+    a.write(big="x" * 600, huge="x" * 900)
+
+    async def ask() -> None:
+        for limit in (500, 700, 500, 700):
+            await net.nodes[B].outputs.ask_set(A, JOB, False, limit)
+
+    asyncio.run(ask())
+    assert [files for _, files in net.events] == [["big", "huge"]]
