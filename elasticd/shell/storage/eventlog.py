@@ -68,18 +68,22 @@ class SeenNumbers:
         return self._complete.get(origin, 0)
 
     def note(self, origin: str, number: int) -> None:
-        self._beyond.setdefault(origin, set()).add(number)
+        if number > self.upto(origin):
+            self._beyond.setdefault(origin, set()).add(number)
         self._advance(origin, self.upto(origin))
 
     def raise_floor(self, origin: str, number: int) -> None:
-        self._advance(origin, max(number, self.upto(origin)))
+        if number > self.upto(origin):
+            beyond = self._beyond.get(origin, set())
+            self._beyond[origin] = {above for above in beyond if above > number}
+            self._advance(origin, number)
 
     def _advance(self, origin: str, complete: int) -> None:
         beyond = self._beyond.get(origin, set())
         while complete + 1 in beyond:
             complete += 1
+            beyond.remove(complete)
         self._complete[origin] = complete
-        self._beyond[origin] = {number for number in beyond if number > complete}
 
     def vector(self) -> dict[str, int]:
         return dict(self._complete)
