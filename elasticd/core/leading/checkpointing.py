@@ -140,9 +140,9 @@ class Checkpoints:
         return self.descent.is_spoilt(manifest.lineage, manifest.step)
 
     def contested(self, step: int) -> Checkpoint | None:
-        """One of the state after ``step`` on which its writers differ, and nobody else will have a
-        say."""
-        found = [e for e in self.open.values() if e.step == step and e.said.contested]
+        """One of the state after ``step`` on which its writers differ, be it that the word of some
+        doesn't count, and nobody else will have a say."""
+        found = [e for e in self.open.values() if e.step == step and e.said.differs]
         return next((e for e in found if not e.complete and not self.replicas.writing(e)), None)
 
     def difference(self) -> tuple[str, tuple[NodeId, NodeId]] | None:

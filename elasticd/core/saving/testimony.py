@@ -71,6 +71,11 @@ class Testimony:
         """Whether the models of those who count differ."""
         return len(set(self._counted.values())) > 1
 
+    @property
+    def differs(self) -> bool:
+        """Whether there is a writer, of those who count or not, whose model others don't have."""
+        return self.contested or bool(self.refused)
+
     def unanimous(self, nodes: Collection[NodeId]) -> bool:
         """Whether all of these have the same model, and have said so."""
         models = self.models

@@ -28,11 +28,13 @@ def contested(office: Office, world: World, step: int) -> Blames | Outcome | Non
     checkpoint = office.checkpoints.contested(step)
     if checkpoint is None or checkpoint.generation != world.generation:
         return None
-    odd = tuple(checkpoint.said.outvoted())
+    said = checkpoint.said
+    odd = tuple(sorted(said.refused.union(said.outvoted()).intersection(world.members)))
+    majority = bool(said.outvoted()) or not said.contested
     office.trust.taint(odd, world)
-    named = f": {', '.join(odd)}" if odd else ", no majority"
+    named = f": {', '.join(odd)}" if majority else ", no majority"
     text = f"parameters differ after step {step} among those who could write them{named}"
-    return _leave(office, world, Divergence(odd, bool(odd), text), step)
+    return _leave(office, world, Divergence(odd if majority else (), majority, text), step)
 
 
 def disputed(office: Office, world: World) -> Blames | None:

@@ -243,3 +243,21 @@ def test_most_writers_do_not_decide_where_all_go_back() -> None:
         wrote(bench, node, model, step=10)
     assert bench.phase == "freezing" and not bench.office.checkpoints.open
     assert next_world(bench, 10).step == 5
+
+
+def test_the_last_state_is_not_waited_for_if_it_lacks_what_a_doubted_writer_has() -> None:
+    """B's disk is full, so that nobody could compare all three. C was found out at an earlier
+    checkpoint: its shard counts no more, and no one else has it."""
+    bench = training(agreed(5), policy="continue")
+    world = world_of(bench)
+    bench.office.checkpoints.doubt((C,), world.generation)
+    state = (JOB, world.generation, LINE, 100, STAMP, 2)
+    for node, shard, model in ((A, 0, "a"), (C, 1, "c")):
+        rows = ((shard, 100, model * 64),)
+        written = ShardsWritten(*state, rows, model, 0.1, 0.2, check=model, tensors=((),))
+        bench.driver.hear(node, written)
+    bench.driver.hear(B, ShardsFailed(*state, "the disk is full", True))
+    bench.driver.tick()
+    assert bench.phase == "freezing"
+    (fault,) = bench.told("fault_detected")
+    assert fault.fields["culprit"] == C
