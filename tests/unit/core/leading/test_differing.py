@@ -258,6 +258,8 @@ def test_the_last_state_is_not_waited_for_if_it_lacks_what_a_doubted_writer_has(
         bench.driver.hear(node, written)
     bench.driver.hear(B, ShardsFailed(*state, "the disk is full", True))
     bench.driver.tick()
-    assert bench.phase == "freezing"
+    following = next_world(bench, 100)
+    assert following.step == 100
+    assert following.sources[following.members.index(C)].startswith("peer:")
     (fault,) = bench.told("fault_detected")
     assert fault.fields["culprit"] == C
