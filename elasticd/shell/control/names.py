@@ -47,13 +47,12 @@ class Names:
         changed: dict[str, Any] = {}
         for field in dataclasses.fields(request):
             value = getattr(request, field.name)
-            match field.name:
-                case "job" if value is not None and value not in self.forgotten():
-                    changed["job"] = in_full(value, "job", self.jobs())
-                case "node":
-                    changed["node"] = self._node(value)
-                case "groups":
-                    changed["groups"] = tuple(tuple(map(self._node, group)) for group in value)
+            if field.name == "job" and value is not None and value not in self.forgotten():
+                changed["job"] = in_full(value, "job", self.jobs())
+            elif field.name == "node":
+                changed["node"] = self._node(value)
+            elif field.name == "groups":
+                changed["groups"] = tuple(tuple(map(self._node, group)) for group in value)
         return dataclasses.replace(request, **changed) if changed else request
 
     def _node(self, given: str) -> str:
