@@ -47,7 +47,9 @@ class Names:
         changed: dict[str, Any] = {}
         for field in dataclasses.fields(request):
             value = getattr(request, field.name)
-            if field.name == "job" and value is not None and value not in self.forgotten():
+            if value is None:
+                continue
+            if field.name == "job" and value not in self.forgotten():
                 changed["job"] = in_full(value, "job", self.jobs())
             elif field.name == "node":
                 changed["node"] = self._node(value)
