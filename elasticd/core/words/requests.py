@@ -38,6 +38,12 @@ class ReadLogs:
     job: JobId
     rank: int | None = None
     follow: bool = False
+    tail: int | None = None
+    """Of what there is already only so many lines of each node."""
+    since: float | None = None
+    """Only what was printed after this Unix time."""
+    raw: bool | None = None
+    """As :class:`LogBytes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +258,15 @@ class LogText:
 
 
 @dataclass(frozen=True, slots=True)
+class LogBytes:
+    """As they were printed."""
+
+    rank: int | None
+    node: NodeId
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class RankStruck:
     """What was done to which process; ``pid`` 0 is a whole node."""
 
@@ -275,6 +290,6 @@ class LinksCut:
 Outcome = Submitted | JobChanged | NodeChanged | Failed
 """What the control plane says to a request that changes something."""
 
-Answer = Outcome | StreamEnded | LogText | RankStruck | LinksCut
+Answer = Outcome | StreamEnded | LogText | LogBytes | RankStruck | LinksCut
 
 REQUESTS: Words[Request] = Words(Request, key="do", terse=True)

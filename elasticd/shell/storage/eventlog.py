@@ -35,6 +35,7 @@ NOTABLE = frozenset(
 )  # fmt: skip
 """Faults, and what was decided: ``status`` shows the newest :data:`NOTABLE_EVENTS` of a job."""
 NOTABLE_EVENTS = 5
+LAST_EVENTS = ("job_finished", "job_failed", "job_cancelled")
 KEPT_EVENTS = 20_000
 """Of each job, and of the cluster; a tenth more before the oldest are dropped."""
 BATCH_EVENTS = 200
@@ -104,6 +105,7 @@ class EventLog:
         self._floors: dict[str, int] = {}
         self._jobs: dict[str | None, dict[tuple[str, int], Event]] = {}
         self._notable: dict[str, list[Event]] = {}
+        self._ended: dict[str, float] = {}
         self._followers: set[asyncio.Queue[Event | None]] = set()
         folder.mkdir(parents=True, exist_ok=True)
         for leftover in folder.glob(f"*{PARTIAL_SUFFIX}"):
@@ -189,6 +191,10 @@ class EventLog:
         """The newest faults and decisions of a job, in the order of time."""
         return [_public(event) for event in self._notable.get(job, ())]
 
+    def ended(self, job: JobId) -> float | None:
+        """When the job ended; None: nothing is known of that."""
+        return self._ended.get(job)
+
     async def follow(self, job: JobId | None) -> AsyncIterator[Event]:
         """The history, then what comes, for ever.
 
@@ -223,6 +229,8 @@ class EventLog:
         if (job := event.get("job")) is not None and event.get("kind") in NOTABLE:
             known = [*self._notable.get(job, ()), event]
             self._notable[job] = sorted(known, key=_order)[-NOTABLE_EVENTS:]
+        if job is not None and event.get("kind") in LAST_EVENTS:
+            self._ended[job] = max(event["time"], self._ended.get(job, 0.0))
         self._progress.note(*_key(event))
         return kept
 
