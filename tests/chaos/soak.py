@@ -270,8 +270,7 @@ class Soak:
             digest = status["digest"]
             assert digest == expected.digest, f"digest {digest}, not {expected.digest}"
             assert status["exact"], "the job is called inexact"
-        may_lose = any(fault.total or fault.parts for fault in faults)
-        for lost in _losses(events, may_lose):
+        for lost in _losses(events, faults):
             raise AssertionError(lost)
         cluster.check_ledger(job, script.steps, cumulative=script.cumulative)
         bits = "the same bits" if same else "smaller grains"
@@ -346,12 +345,17 @@ class Soak:
         self._tally.violate(f"{report.splitlines()[0]} (see {path}.txt and {path})")
 
 
-def _losses(events: list[dict[str, Any]], may_lose: bool) -> Iterator[str]:
+def _losses(events: Sequence[dict[str, Any]], faults: Sequence[schedule.Fault]) -> Iterator[str]:
     """Committed steps that should not have been lost, in words."""
+    may_lose = any(fault.total or fault.parts for fault in faults)
+    parted = False
     for event in events:
-        if event["kind"] == "recovery_finished" and event["lost_steps"]:
-            # A side of a parted cluster may have nothing left but the start.
-            if event["rung"] not in ("rescue", "restore", "start") or not may_lose:
+        if event["kind"] == "lineage_opened" and event["parent"] is not None:
+            parted = any(fault.parts for fault in faults)
+        elif event["kind"] == "recovery_finished" and event["lost_steps"]:
+            # A side of a parted cluster may have nothing left but the start. And where sides have
+            # met, those who hold the other side's state may be all that live.
+            if not may_lose or not (parted or event["rung"] in ("rescue", "restore", "start")):
                 yield f"{event['lost_steps']} steps were lost: {event['reason']}"
         elif event["kind"] == "world_formed" and event["rung"] == "restore" and not may_lose:
             yield f"restored although a trainer held the state: {event['reason']}"

@@ -167,6 +167,30 @@ def test_a_process_that_goes_back_takes_its_lines_back(tmp_path: Path) -> None:
     assert words(tmp_path / "a" / "log") == ["1", "2"]
 
 
+def test_each_has_lines_that_the_others_lack(tmp_path: Path) -> None:
+    """Its node was away then; nodes that are not there may leave none who has all of them."""
+    away = {"a": (1, 4), "b": (2, 6), "c": (2, 5)}
+
+    def body(seat: Any) -> Path:
+        run = elasticd.Run(
+            model=nn.Linear(4, 3),
+            optimizer=optim.Adam(1e-2),
+            loss=models.loss,
+            data=models.samples(),
+        )
+        log = run.open("log")
+        (held,) = run._runner.logs._logs.values()
+        for step in run:
+            held.opened = step.number not in away[seat.name]
+            if held.opened:
+                print(step.number, seat.name, file=log)
+        return run.output_dir / "log"
+
+    for path in files(cohort(tmp_path, body, 11), "abc").values():
+        lines = path.read_text().splitlines()
+        assert lines == ["1 b", "2 a", "3 a", "4 b", "5 a", "6 a", "7 a", "8 a"]
+
+
 @pytest.mark.parametrize("one", ["a", "c"])
 def test_only_one_rank_opens_a_file(tmp_path: Path, one: str) -> None:
     def body(seat: Any) -> None:
