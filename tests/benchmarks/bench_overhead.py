@@ -35,7 +35,7 @@ from elasticd.cli import local
 from elasticd.cli.submit import prepare
 from elasticd.client.client import Client
 
-WAIT_SECONDS = 300.0
+WAIT_SECONDS = 1200.0
 TARGET = 1.03
 STEPS = {"byte_lm": 2, "25m": 1}
 """Of a turn."""
@@ -54,7 +54,7 @@ every_steps = 100000
 spare = "none"
 verify_every = 0
 """
-BATCHES = {"byte_lm": (64, 8), "25m": (8, 2)}
+BATCHES = {"byte_lm": (64, 8), "25m": (4, 1)}
 
 
 @dataclass

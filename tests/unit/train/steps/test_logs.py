@@ -104,7 +104,9 @@ def test_at_the_end_every_file_is_as_mains(tmp_path: Path, reduction: str) -> No
         assert lines == ["step aaa", *(f"{step} aa" for step in range(1, STEPS + 1)), "done"]
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize(
+    "seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 24))]
+)
 def test_it_does_not_matter_who_dies(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     made = cohort(tmp_path, script(high=seed % 2 == 0), seed)
