@@ -20,6 +20,7 @@ from elasticd.train.alone import AloneSeat
 from elasticd.train.fingerprint import fingerprint
 from elasticd.train.states.namespace import Namespace
 from elasticd.train.states.state import TrainingState, model_tree
+from elasticd.train.states.tracked import STATE, STREAM
 from elasticd.train.states.trees import arrays
 from elasticd.train.steps import randomness
 from elasticd.train.steps.compiled import CompiledLoss
@@ -318,10 +319,6 @@ class Run:
             step.apply()
             if not step.late:
                 yield step
-
-
-STREAM = "elasticd.stream"
-STATE = "elasticd.state"
 
 
 class _StreamState:
