@@ -12,7 +12,7 @@ from typing import Any
 from elasticd.checkpoints.codec import Pace, model_check, unpaced
 from elasticd.recovery.divergence import MODEL_PART
 from elasticd.train.states.state import USER, Snapshot
-from elasticd.train.states.tracked import STATE, STREAM
+from elasticd.train.states.tracked import RANKS, STATE, STREAM
 from elasticd.train.states.trees import named_in
 
 PART_DIGITS = 16
@@ -57,6 +57,8 @@ def _things(plain: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             for kind in ("values", "generators"):
                 for each, value in _items(_items(content)[kind]).items():
                     yield f"run.state.{each}", value
+        elif name == RANKS:
+            yield "what run.track(…, per_rank=True) was given", content
         elif name == STREAM:
             yield "the data stream's state", content
         else:

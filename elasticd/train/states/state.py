@@ -246,14 +246,22 @@ class TrainingState:
         Raises:
             UsageError: the name is taken or no name, or the thing can't be stored.
         """
-        if not name or "/" in name or name in self._tracked:
-            raise UsageError(f"run.track: {name!r} is taken, empty, or has a slash")
+        self.check_name(name)
         tracked = Tracked.of(name, thing)
         if name in self._waiting_user:
             tracked.put(put_together(*self._waiting_user.pop(name)))
         self._tracked[name] = tracked
         self.stale.watch(name, thing)
         self.attributes.watch(USER + name, thing)
+
+    def check_name(self, name: str) -> None:
+        """Raise UsageError if nothing can be tracked under it."""
+        if not name or "/" in name or self.tracks(name):
+            raise UsageError(f"run.track: {name!r} is taken, empty, or has a slash")
+
+    def tracks(self, name: str) -> bool:
+        """Whether something is tracked under that name."""
+        return name in self._tracked
 
     def model_slots(self) -> dict[str, Any]:
         """The places of the model's arrays, hidden ones included, by path."""

@@ -17,6 +17,8 @@ STREAM = "elasticd.stream"
 """Under this name the position of the data stream is tracked."""
 STATE = "elasticd.state"
 """Under this name ``run.state`` is tracked."""
+RANKS = "elasticd.ranks"
+"""Under this name what each rank has of its own is tracked."""
 
 
 @dataclass(frozen=True)
