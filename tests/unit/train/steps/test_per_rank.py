@@ -106,7 +106,7 @@ def test_it_waits_for_who_comes_later() -> None:
         made.respawn = death.name == "b"
         bury(death)
 
-    made._bury = respawns  # type: ignore[method-assign]
+    made._bury = respawns  # type: ignore[assignment,method-assign]
     found = run(made, "abc")
     assert found.keys() == {"b'", "c"}
     assert (found["b'"]["who"], found["b'"]["bodies"]) == ("a", [1, 7, 8])
