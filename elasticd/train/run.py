@@ -20,6 +20,7 @@ from elasticd.train.alone import AloneSeat
 from elasticd.train.fingerprint import fingerprint
 from elasticd.train.states.namespace import Namespace
 from elasticd.train.states.state import TrainingState, model_tree
+from elasticd.train.states.tracked import STATE, STREAM
 from elasticd.train.states.trees import arrays
 from elasticd.train.steps import randomness
 from elasticd.train.steps.compiled import CompiledLoss
@@ -207,17 +208,29 @@ class Run:
         """Show figures beside the loss. The newest 100 names are kept."""
         self._seat.log(values)
 
-    def track(self, name: str, thing: Any) -> None:
+    def track(self, name: str, thing: Any, *, per_rank: bool = False) -> None:
         """Make ``thing`` part of the state that checkpoints hold and that a replacement is given.
 
         ``thing`` has ``state_dict()`` and ``load_state_dict()``, or ``state`` and ``load_state``,
         or is a dict or list of plain values and arrays, which is changed in place. Call it after
         ``Run(…)`` and before the loop. On a rank that joined later it is loaded by this call.
 
+        Args:
+            name: by which it is stored.
+            thing: the object.
+            per_rank: each rank has its own, at most 1 MiB of all such things together. It stays
+                with its process, whatever rank that becomes; what a lost process has left goes to
+                the next that joins, before that one's first step. Without it, ``thing`` has to be
+                the same on every rank.
+
         Raises:
             UsageError: it can't be stored, or the name is taken.
         """
-        self._state.track(name, thing)
+        if per_rank:
+            self._runner.track_by_rank(name, thing)
+        else:
+            self._runner.check_free(name)
+            self._state.track(name, thing)
 
     def stop(self, reason: str = "") -> None:
         """Make this step, whose body is under way, the last: then the loop and the job end.
@@ -318,10 +331,6 @@ class Run:
             step.apply()
             if not step.late:
                 yield step
-
-
-STREAM = "elasticd.stream"
-STATE = "elasticd.state"
 
 
 class _StreamState:

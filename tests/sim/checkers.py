@@ -19,6 +19,7 @@ from elasticd.recovery.relief import cut
 from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag, next_stamp
 
 from .agreement import Generations, Order, Views, durable_before, forgotten
+from .byrank import ByRank
 from .cluster import Cluster, Violation
 from .disk import is_spoilt
 from .taints import Taints
@@ -194,7 +195,7 @@ class Checkers:
         self.sides: dict[JobId, OneSide] = {}
         self.written: dict[tuple[Tag, int], dict[Trainer, bool]] = {}
         """By world and step, who writes a checkpoint, and whether its state is spoilt."""
-        self.chain, self.taints = OneSide(), Taints()
+        self.chain, self.taints, self.by_rank = OneSide(), Taints(), ByRank()
 
     def broken(self, text: str) -> NoReturn:
         self.cluster.say("checker", text)
@@ -396,6 +397,9 @@ class Checkers:
         self.events.append((self.cluster.now, host.name, emit))
         if emit.kind == "checkpoint_committed":
             self._checkpointed(host, emit)
+        if emit.job is not None:
+            shape = self.cluster.shapes[emit.job]
+            self._require(self.by_rank.emitted(emit, shape, self.cluster.faults))
 
     def _checkpointed(self, host: Host, emit: e.Emit) -> None:
         """Invariant 5."""
@@ -466,6 +470,8 @@ class Checkers:
             record = records[0]
             if record is not None and record.state == "finished":
                 self._whole(job, record.step)
+                sizes = {w.generation: len(w.members) for w in self.forms.values()}
+                self._require(self.by_rank.ended(job, sizes))
 
         for request, answer in self.cluster.answers.items():
             self._answered(self.cluster.requests.get(request, ""), answer)

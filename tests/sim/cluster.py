@@ -48,6 +48,8 @@ class JobShape:
     """After this step the script asks to stop; 0: it doesn't."""
     stops_on: str = ""
     """Only on this node; empty: on all."""
+    by_rank: bool = False
+    """The script tracks a thing as the same on all ranks, and it isn't."""
 
     def may_end_at(self) -> tuple[int, ...]:
         """The steps that may be the last. Whether one node alone was there to ask is chance."""

@@ -31,6 +31,7 @@ from elasticd.core.membership.sessions import Session
 from elasticd.core.membership.views import Membership
 from elasticd.core.membership.votes import Votes
 from elasticd.core.node import Node
+from elasticd.core.saving import testimony
 from elasticd.core.saving.replicas import Replicas
 from elasticd.core.saving.testimony import Testimony
 from elasticd.core.taking_part.elastic import Elastic
@@ -40,7 +41,7 @@ from elasticd.core.words.records import JobRecord, View, World
 from elasticd.core.words.shards import ShardsWritten
 from elasticd.core.words.views import ViewAck
 from elasticd.core.words.worlds import Form
-from elasticd.recovery import quorum, regroup, restore
+from elasticd.recovery import divergence, quorum, regroup, restore
 from elasticd.types import NodeId
 
 from .cluster import JobShape, Setup, Weather
@@ -292,6 +293,11 @@ def odd_sums_kept(switches: Switches) -> None:
     switches.set(Exactness, "lose", lambda self, why: None)
 
 
+def by_rank_unnamed(switches: Switches) -> None:
+    for module in (divergence, testimony):
+        switches.set(module, "unlike", lambda parts: None)
+
+
 def agreed_unheard(switches: Switches) -> None:
     switches.set(Testimony, "unanimous", lambda self, nodes: True)
 
@@ -369,6 +375,10 @@ def _lonely(seed: int) -> Setup:
     return Setup(seed=seed, nodes=3, jobs=(shape,), fault_seconds=12.0, fault_kinds=kinds)
 
 
+def _by_rank(seed: int) -> Setup:
+    return Setup(seed=seed, nodes=3, jobs=(JobShape(by_rank=True),))
+
+
 def _cramped(seed: int) -> Setup:
     kinds = ("diverge", "diverge", "disk_full")
     shape = JobShape(steps=60, every=3, verify_every=4)
@@ -444,6 +454,13 @@ BUGS = (
         ("has sums of who diverged",),
         ("diverge",),
         20,
+    ),
+    Bug(
+        "call it a divergence what a script keeps by rank",
+        by_rank_unnamed,
+        ("is called a divergence",),
+        setup=_by_rank,
+        bound=2,
     ),
     Bug(
         "call a state agreed that some have not told of",

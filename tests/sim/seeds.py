@@ -19,6 +19,8 @@ _WEATHERS = (
 
 _STRICT = 0.2
 """The share of clusters of which one side at most may train."""
+_BY_RANK = 0.04
+"""The share of scripts that keep otherwise on each rank what is to be the same."""
 
 
 def _stopping(seed: int, shape: JobShape) -> JobShape:
@@ -55,6 +57,7 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
     divergence = random.Random(f"divergence {seed}")
     shape = replace(shape, on_divergence=divergence.choice(("restore", "restore", "continue")))
     shape = _stopping(seed, shape)
+    shape = replace(shape, by_rank=random.Random(f"by rank {seed}").random() < _BY_RANK)
     jobs = (shape,) if chance.random() < 0.8 else (shape, replace(shape, steps=6))
     weather = chance.choice(_WEATHERS) if kinds is None else Weather()
     kinds = KINDS if kinds is None else kinds

@@ -189,6 +189,23 @@ def test_a_state_that_differs_is_found_by_its_checkpoint(
     assert [why.endswith("since step 5") for why in lost] == [True] * (rung == "regroup")
 
 
+@pytest.mark.parametrize("policy", ["restore", "continue"])
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_what_a_script_keeps_by_rank_is_named_at_the_first_checkpoint(
+    nodes: int, policy: str
+) -> None:
+    shape = JobShape(by_rank=True, verify_every=0, on_divergence=policy)
+    result = passes(simulate(Setup(seed=1, nodes=nodes, jobs=(shape,))))
+    (told,) = job_events(result, "state_differs")
+    assert (told["step"], told["name"]) == (5, "run.track('seen', …)")
+    assert len(job_events(result, "job_failed")) == 1
+    assert job_events(result, "fault_detected") == []
+
+
+def test_alone_nothing_differs() -> None:
+    passes(simulate(Setup(seed=1, nodes=1, jobs=(JobShape(by_rank=True),))))
+
+
 def test_jobs_run_one_after_the_other() -> None:
     setup = Setup(seed=2, nodes=2, jobs=(JobShape(steps=6), JobShape(steps=6), JobShape(steps=6)))
     result = passes(simulate(setup))

@@ -20,6 +20,7 @@ from elasticd.train.protocol.lending import LEAST_LOG_BYTES
 from elasticd.train.world import TrainerWorld
 from elasticd.types import Point, Stamp, Tag, WorkPhase, first_stamp, next_stamp
 
+from .byrank import parts, variant
 from .ring import Arrival, Reducer, ring_of
 from .threads import Collective, Sleep, Until, Wait
 from .writing import Task, state_digest
@@ -475,15 +476,19 @@ class Training:
         self._owes_checkpoint = False
         world, point, trainer = self._world, self._point, self.trainer
         assert world is not None
+        shape = self.cluster.shapes[trainer.job]
+        kept = variant(shape, trainer.host.name, point.step)
         every = trainer.spec.recovery.verify_every
         if every and world.size > 1 and point.step % every == 0:
             digest = state_digest(point.step, trainer.spoilt)
-            trainer.say(TrainerDigest(world.generation, point.step, point.stamp, digest))
+            check = f"{digest}{kept or ''}"
+            told = (world.generation, point.step, point.stamp, check, parts(digest, kept))
+            trainer.say(TrainerDigest(*told))
         if world.checkpoint_due(point.step, self.steps):
             last = world.ends_at(self.steps)
             must = point.step in (last, world.point.step, self.protocol.halting.step)
             trainer.host.cluster.checkers.writes(trainer, world.generation, point.step)
-            trainer.writer.submit(Task(world, point, trainer.spoilt, must))
+            trainer.writer.submit(Task(world, point, trainer.spoilt, must, kept))
 
     def _finish(self) -> Answer:
         """Wait at the end of the job; False when released."""

@@ -84,7 +84,7 @@ class Trust:
         return ""
 
     def compare(self, node: NodeId, told: Digest, world: World) -> divergence.Divergence | None:
-        """Whom the parameters speak against, once all members have told of the same step."""
+        """Whom the states speak against, once all members have told of the same step."""
         same = self.digests.setdefault(told.stamp, {})
         if node in same:
             return None  # what it copies from another says nothing of its own
@@ -94,7 +94,8 @@ class Trust:
             del self.digests[min(self.digests, key=self._step_of)]
         if same.keys() != set(world.members):
             return None
-        found = divergence.compare({n: d.digest for n, d in same.items()}, told.step)
+        parts = {n: dict(d.parts) for n, d in same.items()}
+        found = divergence.compare({n: d.digest for n, d in same.items()}, told.step, parts)
         if found is not None:
             self.taint(found.odd, world)
         else:

@@ -158,8 +158,8 @@ def _says_of_world(us: Listener, trainer: Trainer, word: OfWorld, world: World) 
         case TrainerNotFinite():
             if trainer.phase == "active":
                 _not_finite(us, word, world)
-        case TrainerDigest(_, step, stamp, digest):
-            us.reports.tell(Digest(job, generation, step, stamp, digest))
+        case TrainerDigest(_, step, stamp, digest, parts):
+            us.reports.tell(Digest(job, generation, step, stamp, digest, parts))
         case TrainerRechecked(_, step, grain, digest):
             us.reports.tell(Rechecked(job, generation, step, grain, digest))
         case TrainerSampled(_, step, position, digest):

@@ -246,13 +246,15 @@ class TrainerNotFinite:
 
 @dataclass(frozen=True, slots=True)
 class TrainerDigest:
-    """The check of the model of a committed step."""
+    """The check of a committed step's state."""
 
     kind: ClassVar = "digest"
     generation: Tag
     step: int
     stamp: Stamp
     digest: str
+    parts: tuple[tuple[str, str], ...] = ()
+    """As in :class:`TrainerWrote`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,13 +302,16 @@ class TrainerWrote:
     digest: str
     """The model's; empty where nobody needs it of this member."""
     check: str
-    """Of the model, to be compared with the others'."""
+    """Of the model and of what the script tracks, to be compared with the others'."""
     stall_seconds: float
     write_seconds: float
     mode: SnapshotModeIfAny = ""
     metric: float | None = None
     cost_seconds: float = 0.0
     step_seconds: float = 0.0
+    parts: tuple[tuple[str, str], ...] = ()
+    """Where the script tracks anything: of the model and of each such thing, its name and the
+    beginning of its digest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ from elasticd.types import Tag
 MOST_FILES = 32
 MOST_HELD_BYTES = 8 << 20
 """Of a file, while the disk refuses it."""
+_LOGS = 2 * MOST_FILES
+"""More than there are files."""
 _NOTHING = Extent(0, 0, "")
 _EVERY_STEPS = 10
 """Where the interval of checkpoints isn't given."""
@@ -154,9 +156,12 @@ class RunLogs:
 
     # The world.
 
-    def level(self, world: TrainerWorld | None) -> None:
+    def level(self, world: TrainerWorld | None, beside: int = 0) -> list[int]:
         """Have the text that belongs to the state in place. Every member comes here once in a world
         for each step, before it is computed.
+
+        The first time in a world all members' numbers ``beside`` it come back, by rank, each below
+        2**18; later none.
 
         Raises:
             GenerationLost: the world has ended.
@@ -167,10 +172,13 @@ class RunLogs:
             except OSError as error:
                 self._complain(name, log, error)
         if world is None or world.size == 1:
-            return
+            return [beside]
+        others: list[int] = []
         gathering = Gathering(self._seat, world, self._standing.step)
         if self._compared is None or self._compared[0] != world.generation:
-            anybody = any(gathering.numbers(len(self._logs)))
+            told = gathering.numbers(beside * _LOGS + len(self._logs))
+            others = [number // _LOGS for number in told]
+            anybody = any(number % _LOGS for number in told)
             self._compared = world.generation, anybody
             due = anybody
         else:
@@ -178,6 +186,7 @@ class RunLogs:
             due = self._compared[1] and (self._step % self._every == 0 or self._step >= last)
         if due:
             self._compare(gathering, world)
+        return others
 
     def _compare(self, gathering: Gathering, world: TrainerWorld) -> None:
         told = [_unpacked(message) for message in gathering.messages(self._packed())]

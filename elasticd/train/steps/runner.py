@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import mlx.core as mx
 from mlx.utils import tree_map
 
-from elasticd.errors import GenerationLost
+from elasticd.errors import GenerationLost, UsageError
 from elasticd.recovery.relief import room_text
 from elasticd.recovery.signatures import of_text
 from elasticd.train.states import stale
@@ -24,6 +25,7 @@ from elasticd.train.states.updates import Reduced, Update
 from elasticd.train.steps import randomness
 from elasticd.train.steps.ending import StopWish
 from elasticd.train.steps.entrance import Entrance
+from elasticd.train.steps.gathering import Gathering
 from elasticd.train.steps.grains import Grains
 from elasticd.train.steps.logs import RunLogs
 from elasticd.train.steps.progress import Lately
@@ -58,6 +60,16 @@ class StepRunner:
         self.ending, self.logs = StopWish(), RunLogs(self._standing)
         self._missed: Update | None = None
         """The step under way was reduced by the others, who have applied this."""
+
+    def track_by_rank(self, name: str, thing: Any) -> None:
+        """Make ``thing``, of which each rank has its own, part of the state; or UsageError."""
+        self.check_free(name)
+        self._standing.track_by_rank(name, thing)
+
+    def check_free(self, name: str) -> None:
+        """Raise UsageError if each rank has something of its own under that name."""
+        if name in self._standing.ranks:
+            raise UsageError(f"run.track: {name!r} is taken")
 
     def can_rehearse(self, rehearse: Callable[[Iterator[int]], None]) -> None:
         """``rehearse`` computes grains before there is a world."""
@@ -135,6 +147,7 @@ class StepRunner:
                     continue
                 if self._missed is not None:
                     self._skips = self._missed.skips
+                    self._standing.ranks.believe(self._missed.ranks)
                     randomness.seed_reduced(self.seed, self.step)
                     return self._missed.as_reduced()
             self._aside, self._void = arrival, True
@@ -144,7 +157,7 @@ class StepRunner:
         """Wait at the end of the job. False if a world with more steps came instead."""
         while self.finished:
             with contextlib.suppress(GenerationLost):
-                self.logs.level(self.world)
+                self._level()
                 if self.seat.finish(self.point):
                     self.logs.end()
                     return True
@@ -175,9 +188,16 @@ class StepRunner:
             GenerationLost: the world has ended.
         """
         self.seat.halt(self.point)
-        self.logs.level(self.world)
+        self._level()
         self.seat.phase("compute")
         yield from self._grains.missing()
+
+    def _level(self) -> None:
+        """Tell the others, before a step, what isn't the same on all ranks."""
+        ranks, world = self._standing.ranks, self.world
+        words = self.logs.level(world, ranks.word)
+        if words and world is not None:
+            ranks.take_place(words, world.rank)
 
     def accumulate(self, grain: int, loss: GrainLoss, gradients: Any) -> None:
         """Take in the loss and gradients of one grain."""
@@ -202,13 +222,24 @@ class StepRunner:
             assert result is not None
             self.seat.agree(result)
             self._agreed = True
+        told = self._told_by_ranks(world)
         total = self._summing.total(world, layout, self.step)
         self._judge_loss(layout.header(total))
         self.seat.begin_update()
+        self._standing.ranks.believe(told)
         reduced = layout.mean(total, self._grains.count)
         self._grains.spend()
         randomness.seed_reduced(self.seed, self.step)
         return reduced
+
+    def _told_by_ranks(self, world: TrainerWorld) -> Mapping[int, mx.array]:
+        """What all ranks have of their own, as it belongs to the step."""
+        ranks = self._standing.ranks
+        if not ranks.anybody:
+            return ranks.told
+        if world.size == 1:
+            return ranks.hear([ranks.message])
+        return ranks.hear(Gathering(self.seat, world, self.step).messages(ranks.message))
 
     def _judge_loss(self, header: tuple[list[float], float]) -> None:
         """What job.toml wants if the loss is not finite: the same on every rank, since all have its
@@ -244,7 +275,8 @@ class StepRunner:
         update, touched = None, None
         if self.seat.keeps_updates():
             generation = world.generation if missed is None else missed.generation
-            update = Update.of(before, generation, self._skips, reduced, gradients, clip_norm)
+            made = Update.of(before, generation, self._skips, reduced, gradients, clip_norm)
+            update = made and replace(made, ranks=self._standing.ranks.told)
             touched = self._standing.touched()
         self._standing.snapshot = None
         started = time.monotonic()
@@ -293,6 +325,7 @@ class StepRunner:
             self.logs.drop()
         else:
             self._standing.set_up = True
+            self._standing.ranks.hold()
             self._standing.publish()
             self.logs.body_ends()
             self._name_stale()
