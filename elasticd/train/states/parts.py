@@ -20,7 +20,7 @@ PART_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Comparable:
     """Of one state. ``check`` is equal where all of it is; ``parts`` says where it isn't: names, as
     people know them, with digests. There are none where the script tracks nothing."""
 
@@ -32,7 +32,7 @@ def told(
     snapshot: Snapshot,
     known: Mapping[str, str] = MappingProxyType({}),
     pace: Pace = unpaced,
-) -> Told:
+) -> Comparable:
     """What there is to tell of ``snapshot``; ``known`` are digests of tensors by name."""
     model = snapshot.check(known, pace)
     parts = {MODEL_PART: model}
@@ -41,9 +41,9 @@ def told(
         content = json.dumps(plain, sort_keys=True)
         parts[name] = _hashed(content + (model_check(arrays, known, pace) if arrays else ""))
     if len(parts) == 1:
-        return Told(model, ())
+        return Comparable(model, ())
     check = _hashed(json.dumps(sorted(parts.items())))
-    return Told(check, tuple((name, parts[name][:PART_DIGITS]) for name in sorted(parts)))
+    return Comparable(check, tuple((name, parts[name][:PART_DIGITS]) for name in sorted(parts)))
 
 
 def _hashed(text: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from elasticd.checkpoints import integrity
 from elasticd.train.states.namespace import Namespace
-from elasticd.train.states.parts import Told, told
+from elasticd.train.states.parts import Comparable, told
 from elasticd.train.states.state import TrainingState
 from elasticd.train.states.tracked import STATE
 from elasticd.types import Lineage, Point, Stamp
@@ -21,7 +21,7 @@ from elasticd.types import Lineage, Point, Stamp
 POINT = Point(Lineage("1"), 1, Stamp("s"))
 
 
-def told_of(change: Callable[[Any], object] | None = None) -> Told:
+def told_of(change: Callable[[Any], object] | None = None) -> Comparable:
     model = nn.Linear(2, 2)
     model.update({"weight": mx.ones((2, 2)), "bias": mx.zeros((2,))})
     optimizer = optim.Adam(0.1)
