@@ -40,13 +40,13 @@ def ending(
     reason = asked[who[0]].reason or "the script asked for it"
     if not others:
         return LastStep(step, reason)
-    if any(n in progress and _is_past(progress[n], step) for n in others):
+    if any(n in progress and is_past(progress[n], step) for n in others):
         text = f"{', '.join(who)} asked after step {step}, {', '.join(others)} did not"
         return LastStep(step + 1, f"{reason} ({text})")
     return None
 
 
-def _is_past(progress: Progress, step: int) -> bool:
+def is_past(progress: Progress, step: int) -> bool:
     """Whether it is past the end of that step's body."""
     halted = progress.phase == HALTED and progress.step == step
     return halted or progress.has_begun_after(step)

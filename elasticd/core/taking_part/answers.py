@@ -32,6 +32,7 @@ class Pending:
     gives: tuple[Stamp, ...] = ()
     replays: bool = False
     given: bool = False
+    calls: tuple[tuple[int, int], ...] = ()
     answered: bool = False
 
 
@@ -74,6 +75,7 @@ class Answers:
         if pending is not None and said.serial == pending.asked:
             pending.point, pending.committed = said.point, said.committed or 0
             pending.gives, pending.replays, pending.given = said.gives, said.replays, said.given
+            pending.calls = said.calls
             pending.answered = True
 
     def recall(self, serial: int) -> None:
@@ -117,6 +119,7 @@ class Answers:
             gives=pending.gives,
             replays=pending.replays,
             given=pending.given,
+            calls=pending.calls,
         )
 
     # --- states for a trainer in no world ---------------------------------------------------------

@@ -42,9 +42,13 @@ class StateInPlace(Generic[S]):
         """Whether others' updates can be applied to it."""
         self.replays = takes
 
-    def told(self, serial: int, gives: tuple[Stamp, ...]) -> TrainerHolds:
+    def told(
+        self, serial: int, gives: tuple[Stamp, ...], calls: tuple[tuple[int, int], ...] = ()
+    ) -> TrainerHolds:
         """The answer to a freeze."""
-        return TrainerHolds(serial, self.point, self.committed, gives, self.replays, self.given)
+        return TrainerHolds(
+            serial, self.point, self.committed, gives, self.replays, self.given, calls
+        )
 
 
 class Sharing(Generic[S, U]):

@@ -39,6 +39,7 @@ from typing import Generic, assert_never
 from elasticd.core.words import children as w
 from elasticd.errors import GenerationLost
 from elasticd.train.protocol.arrivals import Arrivals
+from elasticd.train.protocol.calls import Answer, Calls
 from elasticd.train.protocol.effects import (
     Cargo,
     Effect,
@@ -128,6 +129,7 @@ class TrainerProtocol(Generic[S, U]):
         self._visit: Visit | None = None
         self._voice = Voice()
         self._sharing: Sharing[S, U] = Sharing(self._voice, self.held)
+        self._calls = Calls(self._voice)
         self._frozen, self._short = 0, False
 
     def effects(self) -> list[Effect]:
@@ -166,6 +168,9 @@ class TrainerProtocol(Generic[S, U]):
             case w.HaltAt(generation, step):
                 if (world := self._world_of(generation)) is not None:
                     self.halting.order(world, step, self.held.at)
+            case w.TellResult() | w.TellAgreed():
+                if reason := self._calls.hear(word):
+                    self.refuse(reason)
             case w.ReleaseTrainer():
                 self.released = True
                 self._voice.retold.released()
@@ -180,11 +185,12 @@ class TrainerProtocol(Generic[S, U]):
         """The first words to a daemon that was restarted: what the old one had not heard, too."""
         self.held.freezes = ()
         self._sharing.forget_requests()
-        return self._voice.retold.again(self.progress(figures))
+        return self._voice.retold.again(self._calls.again(), self.progress(figures))
 
     def _freeze(self, serial: int) -> None:
         self._leave()
         self._frozen = serial
+        self._calls.leave()
         self._voice.retold.frozen()
         self._voice.retold.asked(serial)
         self._voice.drop(self.arrivals.freeze())
@@ -194,12 +200,14 @@ class TrainerProtocol(Generic[S, U]):
             self._answer_freeze(serial)
 
     def _answer_freeze(self, serial: int) -> None:
-        self.say(self.held.told(serial, tuple(self._sharing.lending.starts)))
+        starts = tuple(self._sharing.lending.starts)
+        self.say(self.held.told(serial, starts, self._calls.told()))
 
     def _offer(self, world: TrainerWorld, cargo: Cargo) -> None:
         self._leave()
         self._voice.drop(self.arrivals.offer(world, cargo))
         self._voice.retold.given(world.generation, world.state != "load")
+        self._calls.enter(world)
 
     def _deliver(self, word: w.TakeState, cargo: Cargo) -> None:
         self._voice.retold.asked(word.serial)
@@ -306,6 +314,8 @@ class TrainerProtocol(Generic[S, U]):
     def hold(self, readable: S, update: U | None = None, *, loaded: bool = False) -> None:
         """The state in place can be read, and ``update`` says all that led to it; ``loaded``: it is
         the one that the world starts from."""
+        if self.held.point is None:
+            return  # it was disowned
         self.held.readable = readable
         point, world = readable.point, self.world
         self._sharing.holds(readable, update, world)
@@ -359,6 +369,7 @@ class TrainerProtocol(Generic[S, U]):
         held = self.held
         if point is not None:
             held.point = point
+            self._calls.passed(point.step)
             self._settle()
         held.updating = False
         serials, held.freezes = held.freezes, ()
@@ -396,6 +407,38 @@ class TrainerProtocol(Generic[S, U]):
     def is_judged(self) -> bool:
         """Whether there is an end to the wait for the verdict."""
         return self._visit is None or self._visit.judged
+
+    def disown(self) -> None:
+        """The state in place is not what its step's body makes of it elsewhere, and another is to
+        replace it: nobody shall have it."""
+        self._sharing.lending.drop()
+        self.held.point = self.held.readable = None
+
+    # --- the training thread: calls of run.on_main ------------------------------------------------
+
+    def called(self, body: int, index: int) -> Answer | None:
+        """What a call comes to, if that is known yet."""
+        entered = self.arrivals.world is None
+        return "over" if self.released else self._calls.answer(body, index, entered)
+
+    def asks(self, body: int, index: int, step: int) -> None:
+        """A call waits; the script's state is that of ``step``."""
+        self._calls.wants(body, index, step)
+
+    def has_asked(self, body: int, index: int, step: int) -> bool:
+        """Whether nobody is to be told that this call waits."""
+        return self._calls.is_told(body, index, step)
+
+    def returned(self, body: int, index: int, data: bytes) -> None:
+        """The function of a call has run here."""
+        self._calls.returned(body, index, data)
+
+    def body_ends(self, body: int, used: int) -> None:
+        """A body has ended that made so many calls."""
+        if reason := self._calls.ends(body, used, entered=self.arrivals.world is None):
+            self.refuse(reason)
+
+    # --- the training thread: the end -------------------------------------------------------------
 
     def finish(self, point: Point) -> None:
         """The last step is committed."""

@@ -1,0 +1,198 @@
+"""What the calls of ``run.on_main`` have returned, as far as this trainer knows.
+
+A call is named by the step whose body makes it (0: above the loop) and by its index there. Its
+function runs on one rank, the world's caller. The result goes to every member; it may be used once
+the leader has said that every member has it. So whoever outlives a world knows whatever has been
+used in it: the next caller is one that knows all of it, gives that again, and goes on from there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from elasticd.core.words.children import (
+    TellAgreed,
+    TellResult,
+    TrainerCounts,
+    TrainerReturned,
+)
+from elasticd.train.protocol.voice import Voice
+from elasticd.train.world import TrainerWorld
+
+Answer = bytes | Literal["run", "void", "over"]
+"""What a call comes to: a result; the function is to run here; the body counts for nothing here, as
+the job goes on from another state; the job has ended."""
+
+
+@dataclass(slots=True)
+class _Body:
+    results: list[bytes] = field(default_factory=list)
+    fresh: int = 0
+    """So many of them were given, or given again, in the present world."""
+    agreed: int = 0
+    """So many may be used."""
+
+
+class Calls:
+    """Of one trainer."""
+
+    def __init__(self, voice: Voice) -> None:
+        self._voice = voice
+        self._bodies: dict[int, _Body] = {}
+        self._world: TrainerWorld | None = None
+        """The newest that was given, until it is frozen; the script may not be in it yet."""
+        self._wanted: tuple[int, int, int] | None = None
+        """What was said of a call that waits in this world: body, results wanted, step."""
+        self._ended: tuple[int, int] | None = None
+        """The body that has ended last, and how many calls it made."""
+
+    # --- worlds -----------------------------------------------------------------------------------
+
+    def enter(self, world: TrainerWorld) -> None:
+        """A world is given. Who takes another state for it knows nothing of what was called."""
+        self._world, self._wanted = world, None
+        if world.state != "keep":
+            self._bodies.clear()
+            self._ended = None
+        self.passed(world.point.step)
+        if world.rank == world.caller:
+            self._give_again(world)
+            return
+        known = dict(world.calls)
+        for body, here in self._bodies.items():
+            del here.results[max(here.agreed, known.get(body, 0)) :]
+            here.fresh = 0
+
+    def _give_again(self, world: TrainerWorld) -> None:
+        for here in self._bodies.values():
+            here.fresh = len(here.results)
+            if world.size == 1:
+                here.agreed = here.fresh
+        for word in self._given():
+            self._voice.say(word)
+
+    def leave(self) -> None:
+        """What is told of the present world counts no more."""
+        self._world = self._wanted = None
+
+    def passed(self, step: int) -> None:
+        """The state of that step is in place: nobody here needs what was called before."""
+        for body in [body for body in self._bodies if body < step]:
+            del self._bodies[body]
+
+    def told(self) -> tuple[tuple[int, int], ...]:
+        """For the answer to a freeze."""
+        return tuple(sorted((body, len(here.results)) for body, here in self._bodies.items()))
+
+    def again(self) -> list[TrainerReturned | TrainerCounts]:
+        """To a daemon that was restarted, whatever it still may need."""
+        world = self._world
+        if world is None:
+            return []
+        counts = [self._counts(world, body) for body in sorted(self._bodies)]
+        wanted = self._wanted
+        if wanted is not None and wanted[0] not in self._bodies:
+            counts.append(self._counts(world, wanted[0]))
+        return [*self._given(), *counts]
+
+    def _given(self) -> list[TrainerReturned]:
+        world = self._world
+        if world is None or world.rank != world.caller or world.size == 1:
+            return []
+        return [
+            TrainerReturned(world.generation, body, index, data)
+            for body, here in sorted(self._bodies.items())
+            for index, data in enumerate(here.results)
+        ]
+
+    # --- the daemon -------------------------------------------------------------------------------
+
+    def hear(self, word: TellResult | TellAgreed) -> str:
+        """Take in what comes from the caller, or the leader. Why the job can't go on, if it
+        can't."""
+        world = self._world
+        if world is None or world.generation != word.generation:
+            return ""
+        if isinstance(word, TellAgreed):
+            here = self._bodies.get(word.body)
+            if here is not None:
+                here.agreed = max(here.agreed, word.count)
+            return ""
+        if word.body < world.point.step or world.rank == world.caller:
+            return ""
+        here = self._bodies.setdefault(word.body, _Body())
+        if word.index == here.fresh:
+            here.fresh += 1
+            if word.index >= here.agreed:
+                here.results[word.index : word.index + 1] = [word.data]
+        self._voice.say(self._counts(world, word.body))
+        if self._ended is not None:
+            return self._too_few(world, *self._ended)
+        return ""
+
+    def _counts(self, world: TrainerWorld, body: int) -> TrainerCounts:
+        here, wanted = self._bodies.get(body), self._wanted
+        wants, step = wanted[1:] if wanted is not None and wanted[0] == body else (0, 0)
+        has = 0 if here is None else here.fresh
+        return TrainerCounts(world.generation, body, has, wants, step)
+
+    def _too_few(self, world: TrainerWorld, body: int, used: int) -> str:
+        here = self._bodies.get(body)
+        if here is None or here.fresh <= used:
+            return ""
+        where = f"in the body of step {body}" if body else "above the loop"
+        return (
+            f"rank {world.rank} ({world.members[world.rank]}) called run.on_main() {used} times "
+            f"{where}, rank {world.caller} ({world.members[world.caller]}) more often: call it on "
+            "every rank alike, under no `if run.is_main`"
+        )
+
+    # --- the script -------------------------------------------------------------------------------
+
+    def answer(self, body: int, index: int, entered: bool) -> Answer | None:
+        """What a call comes to; None: not known yet. ``entered``: the script is in the newest
+        world, or in none."""
+        here, world = self._bodies.get(body), self._world
+        known = 0 if here is None else len(here.results)
+        if here is not None and index < min(here.agreed, known):
+            return here.results[index]
+        if world is None:
+            return None
+        if not entered and world.state != "keep":
+            return None if index < dict(world.calls).get(body, 0) else "void"
+        return "run" if world.rank == world.caller and index == known else None
+
+    def wants(self, body: int, index: int, step: int) -> None:
+        """A call waits, in a script whose state is that of ``step``."""
+        world, wanted = self._world, (body, index + 1, step)
+        if world is not None and world.rank != world.caller and self._wanted != wanted:
+            self._wanted = wanted
+            self._voice.say(self._counts(world, body))
+
+    def is_told(self, body: int, index: int, step: int) -> bool:
+        """Whether the daemon knows of a call that waits, if it is to know."""
+        world = self._world
+        return (
+            world is None or world.rank == world.caller or self._wanted == (body, index + 1, step)
+        )
+
+    def returned(self, body: int, index: int, data: bytes) -> None:
+        """The function has run here; that counts unless another rank is to run it by now."""
+        world, here = self._world, self._bodies.setdefault(body, _Body())
+        if world is None or world.rank != world.caller or index != len(here.results):
+            return
+        here.results.append(data)
+        here.fresh = len(here.results)
+        if world.size == 1:
+            here.agreed = here.fresh
+        else:
+            self._voice.say(TrainerReturned(world.generation, body, index, data))
+
+    def ends(self, body: int, used: int, entered: bool) -> str:
+        """A body has ended here. Why the job can't go on, if it can't."""
+        world = self._world
+        if world is not None and not entered and world.state != "keep":
+            return ""
+        self._ended = body, used
+        return "" if world is None else self._too_few(world, body, used)
