@@ -48,6 +48,8 @@ class JobShape:
     """After this step the script asks to stop; 0: it doesn't."""
     stops_on: str = ""
     """Only on this node; empty: on all."""
+    calls: int = 0
+    """A body makes up to so many calls of run.on_main above its update, and below."""
 
     def may_end_at(self) -> tuple[int, ...]:
         """The steps that may be the last. Whether one node alone was there to ask is chance."""

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from elasticd.checkpoints.layout import placement
-from elasticd.core.leading import planning, routing
+from elasticd.core.leading import calling, planning, routing
 from elasticd.core.leading.council import Plan
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.stopping import last_kept
 from elasticd.core.words.records import GOING_BACK, World
-from elasticd.core.words.worlds import Holding
-from elasticd.recovery.restore import Resume
-from elasticd.types import NO_TAG, NodeId, Tag
+from elasticd.types import NodeId
 
 
 def make_world(office: Office, plan: Plan, cause: str) -> World:
@@ -23,12 +19,12 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
     lost = max(0, office.course.committed - point.step) if rung in GOING_BACK else 0
     office.account.planned(rung, point.step, lost)
     before = office.relief.cut(last.relief) if last is not None else cut
-    kept = planning.shares_kept(last, start.resume, before, cut)
     resume, hosts = routing.laid(office.roster, start.resume, plan.holdings)
+    caller, calls, resume = calling.arranged(resume, plan.holdings)
+    kept = planning.shares_kept(last, resume, before, cut)
     weights = office.balance.speeds.weights(resume.members)
     shares_now, shares = planning.deal(cut, kept, resume.members, weights)
     count, end = office.checkpoints.cut_of(point), office.course.last
-    caller, calls = _caller(resume, plan.holdings)
     return World(
         job=office.job,
         generation=generation,
@@ -56,31 +52,9 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
         writers=() if count else _writers(office, resume.members),
         given=tuple(n for n in resume.members if plan.holdings[n].given),
         last=end if end >= point.step else last_kept(last, point, rung, start.manifest),
-        caller=caller,
+        caller="" if caller == resume.members[0] else caller,
         calls=calls,
     )
-
-
-def _caller(
-    resume: Resume, holdings: Mapping[NodeId, Holding]
-) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """On whom functions of ``run.on_main`` run, and how many results it gives again: main, unless
-    it is about to take the state, or another knows more of what was called."""
-    step = resume.point.step
-
-    def known(node: NodeId) -> tuple[Tag, bool, int, int]:
-        held = holdings[node]
-        counts = dict(held.calls)
-        last = held.entered or NO_TAG
-        return last, not held.given, counts.get(step + 1, 0), counts.get(step, 0)
-
-    pairs = zip(resume.members, resume.sources, strict=True)
-    keeping = [node for node, source in pairs if source == "keep"]
-    if not keeping:
-        return "", ()
-    first = max(keeping, key=known)
-    calls = tuple(each for each in holdings[first].calls if each[0] in (step, step + 1))
-    return "" if first == resume.members[0] else first, calls
 
 
 def _writers(office: Office, members: tuple[NodeId, ...]) -> tuple[tuple[int, ...], ...]:

@@ -8,6 +8,7 @@ from elasticd.core.context import Context
 from elasticd.core.taking_part.trainers import Trainer
 from elasticd.core.words.children import FreezeTrainer, TrainerHolds
 from elasticd.core.words.effects import PrepareState, TellTrainer
+from elasticd.core.words.records import Called
 from elasticd.core.words.worlds import Freeze, Holding, Prepare, Prepared
 from elasticd.types import JobId, Point, Stamp, Tag
 
@@ -32,7 +33,7 @@ class Pending:
     gives: tuple[Stamp, ...] = ()
     replays: bool = False
     given: bool = False
-    calls: tuple[tuple[int, int], ...] = ()
+    calls: tuple[Called, ...] = ()
     answered: bool = False
 
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from elasticd.core.words.codec import Words
 from elasticd.core.words.engines import EngineOrder
-from elasticd.core.words.records import ProbeDigests
+from elasticd.core.words.records import Called, ProbeDigests
 from elasticd.types import (
     JobId,
     Lineage,
@@ -83,9 +83,8 @@ class TrainerHolds:
     """It can apply updates that others have made."""
     given: bool = False
     """The state came from elsewhere: its step's body never ran here."""
-    calls: tuple[tuple[int, int], ...] = ()
-    """(step, n): in that step's body n calls of ``run.on_main`` have returned, as far as is known
-    here."""
+    calls: tuple[Called, ...] = ()
+    """Of bodies in which it may still be, or others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,6 +246,16 @@ class ProbeDigests:
 
 
 @dataclass(frozen=True, slots=True)
+class Called:
+    """What a trainer has of the results of ``run.on_main`` in the body of a step: so many, of which
+    those may have been used whose digests are here."""
+
+    body: int
+    count: int
+    used: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class StopAsked:
     """A script wants ``step`` to be the last."""
 

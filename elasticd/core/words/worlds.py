@@ -7,7 +7,7 @@ from typing import Any
 
 from elasticd.checkpoints.manifest import Stored
 from elasticd.core.words.engines import EngineToLeader, EngineToMember
-from elasticd.core.words.records import Heard, Path, TrainerStatus, Wanted, World
+from elasticd.core.words.records import Called, Heard, Path, TrainerStatus, Wanted, World
 from elasticd.core.words.shards import (
     Consistent,
     Digest,
@@ -74,8 +74,8 @@ class Holding:
     """It can apply updates that others have made."""
     given: bool = False
     """Its trainer was given this state: it never ran the body of its step."""
-    calls: tuple[tuple[int, int], ...] = ()
-    """(step, n): so many results of ``run.on_main`` its trainer has of that step's body."""
+    calls: tuple[Called, ...] = ()
+    """What its trainer has of results of ``run.on_main``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ used in it: the next caller is one that knows all of it, gives that again, and g
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,6 +18,7 @@ from elasticd.core.words.children import (
     TrainerCounts,
     TrainerReturned,
 )
+from elasticd.core.words.records import Called
 from elasticd.train.protocol.voice import Voice
 from elasticd.train.world import TrainerWorld
 
@@ -81,9 +83,12 @@ class Calls:
         for body in [body for body in self._bodies if body < step]:
             del self._bodies[body]
 
-    def told(self) -> tuple[tuple[int, int], ...]:
+    def told(self) -> tuple[Called, ...]:
         """For the answer to a freeze."""
-        return tuple(sorted((body, len(here.results)) for body, here in self._bodies.items()))
+        return tuple(
+            Called(body, len(here.results), tuple(map(_digest, here.results[: here.agreed])))
+            for body, here in sorted(self._bodies.items())
+        )
 
     def again(self) -> list[TrainerReturned | TrainerCounts]:
         """To a daemon that was restarted, whatever it still may need."""
@@ -196,3 +201,7 @@ class Calls:
             return ""
         self._ended = body, used
         return "" if world is None else self._too_few(world, body, used)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=8).hexdigest()

@@ -11,6 +11,7 @@ from elasticd.core.words.children import (
     TrainerLends,
     TrainerNotExported,
 )
+from elasticd.core.words.records import Called
 from elasticd.train.protocol.effects import Export
 from elasticd.train.protocol.lending import Lending, Request, S, U
 from elasticd.train.protocol.voice import Voice
@@ -43,7 +44,7 @@ class StateInPlace(Generic[S]):
         self.replays = takes
 
     def told(
-        self, serial: int, gives: tuple[Stamp, ...], calls: tuple[tuple[int, int], ...] = ()
+        self, serial: int, gives: tuple[Stamp, ...], calls: tuple[Called, ...] = ()
     ) -> TrainerHolds:
         """The answer to a freeze."""
         return TrainerHolds(

@@ -63,7 +63,7 @@ class Calling:
         """The calls above the loop were made before this process came."""
         self.void = False
         """What the body under way makes of the state is nobody's."""
-        self._alone = False
+        self.alone = False
         """Functions run here in this body: nobody else is in it."""
 
     # --- bodies -----------------------------------------------------------------------------------
@@ -71,12 +71,12 @@ class Calling:
     def begin(self, body: int) -> None:
         """The body of a step begins, or what stands above the loop."""
         self._body, self._made, self._shut, self._raised = body, 0, "", False
-        self.void = self._alone = False
+        self.void = self.alone = False
         self._repeats = body == ABOVE and self._standing.set_up
 
     def end(self) -> None:
         """It has ended. The job fails if it made fewer calls than main's."""
-        if not (self.void or self._alone or self._repeats or self._shut):
+        if not (self.void or self.alone or self._repeats or self._shut):
             self._seat.body_ends(self._body, self._made)
 
     def shut(self, why: str = "") -> None:
@@ -135,7 +135,7 @@ class Calling:
     def _shared(self, function: Callable[[], Any], index: int) -> bytes:
         """What all ranks that are in this body get."""
         own: bytes | None = None
-        while not (self.void or self._alone):
+        while not (self.void or self.alone):
             point = self._standing.point
             assert point is not None
             answer = self._seat.call(self._body, index, point.step)
@@ -153,7 +153,7 @@ class Calling:
 
     def _give_up(self, step: int) -> None:
         """Another state is to replace what this body makes."""
-        self._alone = True
+        self.alone = True
         if step < self._body:
             self.void = True  # before its update: the state from before is there still
         else:

@@ -301,7 +301,10 @@ class StepRunner:
             self._standing.publish()
             self.logs.body_ends()
             self._name_stale()
-        self.ending.body_ends(self.point, counts=not self.calls.void)
+        if self.calls.alone:
+            self._owes_checkpoint = False  # what the body has left is nobody's
+        counts = not (self.calls.void or self.calls.alone)
+        self.ending.body_ends(self.point, counts)
         self._looping, self.calls.void = True, False
         while True:
             if self._owes_checkpoint:
