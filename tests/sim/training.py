@@ -104,6 +104,8 @@ class Training:
         self._agreed = self._attached = False
         self._owes_checkpoint = self._looping = self._set_up = False
         self.calls = trainer.calls
+        self._left = ""
+        """What was seen when the last body ended."""
         self._newest: Update | None = None
         """Its body is not done."""
         self._aside: tuple[TrainerWorld, Place] | tuple[TakeState, Brought] | None = None
@@ -269,11 +271,12 @@ class Training:
             assert held is None or held.step == 0, f"init over {held}"
             assert want.stamp == first_stamp(self.trainer.job, want.lineage)
             self.trainer.doubts.clear()
+            self._left = self.calls.seen
         elif held is None or (held.step, held.stamp) != (want.step, want.stamp):
             checkers.broken(f"{name} is to keep {want.step}, holds {held}")
         with self.trainer.turn() as protocol:
             protocol.adopt(want)
-        self._publish()
+        self._tell()
 
     def _load(self, world: TrainerWorld) -> Waits:
         brought = yield from self._bring(world)
@@ -327,13 +330,18 @@ class Training:
             protocol.end_load(point)
 
     def _publish(self, *, loaded: bool = False) -> None:
+        self._left = self.calls.seen
+        self._tell(loaded=loaded)
+
+    def _tell(self, *, loaded: bool = False) -> None:
+        """What the last body has left can be read."""
         with self.trainer.turn() as protocol:
             protocol.held.may_replay(self._attached or not self.cluster.setup.script_state)
             newest, self._newest = self._newest, None
             if newest is not None:
                 newest = replace(newest, complete=True, seen=self.calls.seen)
             if protocol.held.point is not None:
-                state = State(protocol.held.point, 0, self.calls.seen, self._set_up)
+                state = State(protocol.held.point, 0, self._left, self._set_up)
                 protocol.hold(state, newest, loaded=loaded)
 
     # --- steps ------------------------------------------------------------------------------------
@@ -341,7 +349,6 @@ class Training:
     def _step(self) -> Answer:
         """Make one step; False if the job was released instead."""
         number = self._point.step + 1
-        before = self.calls.seen
         yield from self.calls.above_update()
         while True:
             try:
@@ -355,7 +362,7 @@ class Training:
                     case "over":
                         return False
                     case "void":
-                        self.calls.seen = before
+                        self.calls.seen = self._left
                         return True
                     case "reduced":
                         break

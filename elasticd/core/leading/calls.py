@@ -97,6 +97,11 @@ class Calls:
             if told.wants > self.had.get((main, told.body), 0)
         }
 
+    def bodies(self) -> dict[NodeId, int]:
+        """In the body of which step members wait."""
+        waiting = self._waiting(self.world) if self.world is not None else {}
+        return {node: told.body for node, (told, _) in waiting.items()}
+
     @property
     def watches(self) -> bool:
         """Whether somebody waits."""

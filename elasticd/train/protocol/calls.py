@@ -80,6 +80,8 @@ class Calls:
 
     def passed(self, step: int) -> None:
         """The state of that step is in place: nobody here needs what was called before."""
+        if self._wanted is not None and self._wanted[2] < step:
+            self._want_no_more()
         for body in [body for body in self._bodies if body < step]:
             del self._bodies[body]
 
@@ -175,6 +177,13 @@ class Calls:
             self._wanted = wanted
             self._voice.say(self._counts(world, body))
 
+    def _want_no_more(self) -> None:
+        """Before the caller may forget what was called: a new leader shall not wonder."""
+        world, wanted = self._world, self._wanted
+        self._wanted = None
+        if world is not None and wanted is not None:
+            self._voice.say(self._counts(world, wanted[0]))
+
     def is_told(self, body: int, index: int, step: int) -> bool:
         """Whether the daemon knows of a call that waits, if it is to know."""
         world = self._world
@@ -200,6 +209,7 @@ class Calls:
         if world is not None and not entered and world.state != "keep":
             return ""
         self._ended = body, used
+        self._want_no_more()
         return "" if world is None else self._too_few(world, body, used)
 
 

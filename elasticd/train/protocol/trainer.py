@@ -422,8 +422,9 @@ class TrainerProtocol(Generic[S, U]):
         return "over" if self.released else self._calls.answer(body, index, entered)
 
     def asks(self, body: int, index: int, step: int) -> None:
-        """A call waits; the script's state is that of ``step``."""
-        self._calls.wants(body, index, step)
+        """A call is made; the script's state is that of ``step``. If it waits, that is told."""
+        if self.called(body, index) is None:
+            self._calls.wants(body, index, step)
 
     def has_asked(self, body: int, index: int, step: int) -> bool:
         """Whether nobody is to be told that this call waits."""

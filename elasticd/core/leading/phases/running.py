@@ -153,7 +153,8 @@ class Running:
     def _stop(self) -> ToFreezing | None:
         """Name the last step, if the script has asked to stop."""
         office, world = self.office, self.world
-        found = ending(world, self._asked(), office.course.progress)
+        course = office.course
+        found = ending(world, self._asked(), course.progress, course.calls.bodies())
         if found is None:
             return None
         text = f"step {found.last} is the last: {found.reason}"
