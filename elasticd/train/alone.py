@@ -171,6 +171,9 @@ class AloneSeat:
     def returned(self, body: int, index: int, data: bytes) -> None:
         self._returned = data
 
+    def body_begins(self, body: int) -> None:
+        pass
+
     def body_ends(self, body: int, calls: int) -> None:
         pass
 

@@ -34,6 +34,8 @@ class Calls:
 
     def begin(self, body: int) -> None:
         self._body, self._made = body, 0
+        with self.trainer.turn() as protocol:
+            protocol.body_begins(body)
         self.void = self.alone = False
 
     def end(self) -> None:

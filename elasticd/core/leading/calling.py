@@ -1,7 +1,9 @@
 """On whom functions of ``run.on_main`` run in the next world, and who can't go on with its results.
 
 Whatever has been used in a world is known to each of its members. So of those who keep their state
-one that was in the newest world and knows the most knows all of it. Most often that is main.
+one that was in the newest world and knows the most knows all of it. Most often that is main. Who
+waits to enter a world runs nothing before all others come, so the script has to be as far there as
+anywhere.
 
 Two sides of a partition may have gone on in the same body, each with results of its own. The state
 that such a body leaves is not the same, though the step is: who has used other results than the
@@ -30,11 +32,12 @@ def arranged(resume: Resume, holdings: Mapping[NodeId, Holding]) -> tuple[NodeId
     if not keeping:
         return resume.members[0], (), resume
 
-    def known(node: NodeId) -> tuple[Tag, bool, int, int]:
+    def known(node: NodeId) -> tuple[Tag, int, bool, int, int]:
         held = holdings[node]
         counts = {called.body: called.count for called in held.calls}
         last = held.entered or NO_TAG
-        return last, not held.given, counts.get(step + 1, 0), counts.get(step, 0)
+        more, here = counts.get(step + 1, 0), counts.get(step, 0)
+        return last, held.body, not held.given, more, here
 
     caller = max(keeping, key=known)
     theirs = {c.body: c for c in holdings[caller].calls if c.body in (step, step + 1)}

@@ -34,6 +34,7 @@ class Pending:
     replays: bool = False
     given: bool = False
     calls: tuple[Called, ...] = ()
+    body: int = -1
     answered: bool = False
 
 
@@ -76,7 +77,7 @@ class Answers:
         if pending is not None and said.serial == pending.asked:
             pending.point, pending.committed = said.point, said.committed or 0
             pending.gives, pending.replays, pending.given = said.gives, said.replays, said.given
-            pending.calls = said.calls
+            pending.calls, pending.body = said.calls, said.body
             pending.answered = True
 
     def recall(self, serial: int) -> None:
@@ -121,6 +122,7 @@ class Answers:
             replays=pending.replays,
             given=pending.given,
             calls=pending.calls,
+            body=pending.body,
         )
 
     # --- states for a trainer in no world ---------------------------------------------------------

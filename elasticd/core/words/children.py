@@ -85,6 +85,8 @@ class TrainerHolds:
     """The state came from elsewhere: its step's body never ran here."""
     calls: tuple[Called, ...] = ()
     """Of bodies in which it may still be, or others."""
+    body: int = -1
+    """In the body of which step its script is, or was last; 0: above the loop, -1: not there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,8 @@ class Holding:
     """Its trainer was given this state: it never ran the body of its step."""
     calls: tuple[Called, ...] = ()
     """What its trainer has of results of ``run.on_main``."""
+    body: int = -1
+    """In the body of which step its script is, or was last."""
 
 
 @dataclass(frozen=True, slots=True)

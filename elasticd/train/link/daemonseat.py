@@ -244,6 +244,10 @@ class DaemonSeat:
         with self.driver.turn() as protocol:
             protocol.returned(body, index, data)
 
+    def body_begins(self, body: int) -> None:
+        with self.driver.turn() as protocol:
+            protocol.body_begins(body)
+
     def body_ends(self, body: int, calls: int) -> None:
         with self.driver.turn() as protocol:
             protocol.body_ends(body, calls)

@@ -9,13 +9,14 @@ used in it: the next caller is one that knows all of it, gives that again, and g
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from elasticd.core.words.children import (
     TellAgreed,
     TellResult,
     TrainerCounts,
+    TrainerHolds,
     TrainerReturned,
 )
 from elasticd.core.words.records import Called
@@ -46,6 +47,8 @@ class Calls:
         """The newest that was given, until it is frozen; the script may not be in it yet."""
         self._wanted: tuple[int, int, int] | None = None
         """What was said of a call that waits in this world: body, results wanted, step."""
+        self._body = -1
+        """The one that has begun last."""
         self._ended: tuple[int, int] | None = None
         """The body that has ended last, and how many calls it made."""
 
@@ -85,12 +88,13 @@ class Calls:
         for body in [body for body in self._bodies if body < step]:
             del self._bodies[body]
 
-    def told(self) -> tuple[Called, ...]:
-        """For the answer to a freeze."""
-        return tuple(
+    def told(self, word: TrainerHolds) -> TrainerHolds:
+        """The answer to a freeze, with what is known here."""
+        calls = tuple(
             Called(body, len(here.results), tuple(map(_digest, here.results[: here.agreed])))
             for body, here in sorted(self._bodies.items())
         )
+        return replace(word, calls=calls, body=self._body)
 
     def again(self) -> list[TrainerReturned | TrainerCounts]:
         """To a daemon that was restarted, whatever it still may need."""
@@ -202,6 +206,10 @@ class Calls:
             here.agreed = here.fresh
         else:
             self._voice.say(TrainerReturned(world.generation, body, index, data))
+
+    def begins(self, body: int) -> None:
+        """A body begins here."""
+        self._body = body
 
     def ends(self, body: int, used: int, entered: bool) -> str:
         """A body has ended here. Why the job can't go on, if it can't."""

@@ -11,7 +11,6 @@ from elasticd.core.words.children import (
     TrainerLends,
     TrainerNotExported,
 )
-from elasticd.core.words.records import Called
 from elasticd.train.protocol.effects import Export
 from elasticd.train.protocol.lending import Lending, Request, S, U
 from elasticd.train.protocol.voice import Voice
@@ -43,13 +42,9 @@ class StateInPlace(Generic[S]):
         """Whether others' updates can be applied to it."""
         self.replays = takes
 
-    def told(
-        self, serial: int, gives: tuple[Stamp, ...], calls: tuple[Called, ...] = ()
-    ) -> TrainerHolds:
+    def told(self, serial: int, gives: tuple[Stamp, ...]) -> TrainerHolds:
         """The answer to a freeze."""
-        return TrainerHolds(
-            serial, self.point, self.committed, gives, self.replays, self.given, calls
-        )
+        return TrainerHolds(serial, self.point, self.committed, gives, self.replays, self.given)
 
 
 class Sharing(Generic[S, U]):

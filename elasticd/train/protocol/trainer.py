@@ -201,7 +201,7 @@ class TrainerProtocol(Generic[S, U]):
 
     def _answer_freeze(self, serial: int) -> None:
         starts = tuple(self._sharing.lending.starts)
-        self.say(self.held.told(serial, starts, self._calls.told()))
+        self.say(self._calls.told(self.held.told(serial, starts)))
 
     def _offer(self, world: TrainerWorld, cargo: Cargo) -> None:
         self._leave()
@@ -433,6 +433,10 @@ class TrainerProtocol(Generic[S, U]):
     def returned(self, body: int, index: int, data: bytes) -> None:
         """The function of a call has run here."""
         self._calls.returned(body, index, data)
+
+    def body_begins(self, body: int) -> None:
+        """That of a step begins, or what stands above the loop."""
+        self._calls.begins(body)
 
     def body_ends(self, body: int, used: int) -> None:
         """A body has ended that made so many calls."""

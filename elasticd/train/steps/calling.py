@@ -73,6 +73,7 @@ class Calling:
         self._body, self._made, self._shut, self._raised = body, 0, "", False
         self.void = self.alone = False
         self._repeats = body == ABOVE and self._standing.set_up
+        self._seat.body_begins(body)
 
     def end(self) -> None:
         """It has ended. The job fails if it made fewer calls than main's."""

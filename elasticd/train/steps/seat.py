@@ -150,6 +150,9 @@ class Seat(Protocol):
     def returned(self, body: int, index: int, data: bytes) -> None:
         """The function of that call has run here. Whether that counts, :meth:`call` says."""
 
+    def body_begins(self, body: int) -> None:
+        """The body of a step begins; 0: what stands above the loop."""
+
     def body_ends(self, body: int, calls: int) -> None:
         """A body has ended that made so many calls; refuses the job if others made more."""
 

@@ -128,7 +128,8 @@ class Cohort:
             try:
                 result.value = self.script(seat)
             except Killed as death:
-                result.error = death
+                # Its frames go now, while the lock is held: they end the script's loop.
+                result.error = death.with_traceback(None)
                 self._bury(seat)
             except BaseException as error:  # the top of a thread
                 result.error = error
@@ -158,7 +159,7 @@ class Cohort:
         self.asked.clear()
         now, later = self._shares(), self._shares()
         keeping = [seat for seat in self.members if seat.point == point]
-        self.caller = next(iter(keeping or self.members))
+        self.caller = max(keeping, key=lambda seat: seat.body, default=self.members[0])
         for rank, seat in enumerate(self.members):
             seat.world = None
             state: Literal["keep", "load", "init"]
@@ -216,6 +217,7 @@ class Seat:
         self.next: TrainerWorld | None = None
         self.donor: Seat = self
         self.point: Point | None = None
+        self.body = -1
         self.snapshot: Snapshot | None = None
         self.probe: ProbeResult | None = None
         self.checkpoints: list[tuple[int, str]] = []
@@ -416,6 +418,9 @@ class Seat:
         if self.cohort.caller is self:
             self.cohort.calls.setdefault((body, index), data)
             self.cohort.changed.notify_all()
+
+    def body_begins(self, body: int) -> None:
+        self.body = body
 
     def body_ends(self, body: int, calls: int) -> None:
         self.cohort.made[body, self.name] = calls

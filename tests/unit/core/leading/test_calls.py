@@ -41,7 +41,9 @@ def calls_in(world: World) -> Calls:
 
 def sent(calls: Calls) -> list[tuple[NodeId, object]]:
     """To whom what was sent."""
-    found = [(e.to, e.message) for e in calls.ctx.effects if isinstance(e, Send)]
+    found: list[tuple[NodeId, object]] = [
+        (e.to, e.message) for e in calls.ctx.effects if isinstance(e, Send)
+    ]
     calls.ctx.effects.clear()
     return found
 

@@ -47,7 +47,7 @@ class Script:
             found = run.on_main(decide)
             assert found["pair"][0] == 1 and found["pair"][1].item() == 2.0
             self.seen[seat.name][body].append(f"{found['who']} {found['run']}")
-            return 1e-2 / (1 + found["run"])
+            return 1e-2 / (1 + int(found["run"]))
 
         rate = call(0)
         steps = run if self.high else run.steps()
@@ -63,7 +63,7 @@ class Script:
                 del self.seen[seat.name][number]
                 continue
             optimizer.learning_rate = call(number) + rate
-        kept: list[tuple[str, Any]] = list(tree_flatten([model.parameters(), optimizer.state]))
+        kept: Any = tree_flatten([model.parameters(), optimizer.state])
         return str([(path, array.tolist()) for path, array in kept])
 
 
