@@ -35,13 +35,13 @@ class Calls:
     def begin(self, body: int) -> None:
         self._body, self._made = body, 0
         with self.trainer.turn() as protocol:
-            protocol.body_begins(body)
+            protocol.calls.begins(body)
         self.void = self.alone = False
 
     def end(self) -> None:
         if not (self.void or self.alone):
             with self.trainer.turn() as protocol:
-                protocol.body_ends(self._body, self._made)
+                protocol.calls.ends(self._body, self._made)
 
     def above_update(self) -> Waits:
         """What the body calls before its grains."""
@@ -63,8 +63,8 @@ class Calls:
             assert point is not None
             step = point.step
             with trainer.turn() as protocol:
-                protocol.asks(self._body, index, step)
-            answer = protocol.called(self._body, index)
+                protocol.calls.asks(self._body, index, step)
+            answer = protocol.calls.called(self._body, index)
             match answer:
                 case None:
                     trainer.phase("idle")
@@ -78,22 +78,22 @@ class Calls:
                         self.void = True
                     else:
                         with trainer.turn() as protocol:
-                            protocol.disown()
+                            protocol.held.disown()
                 case "run":
                     if not own:
                         yield Sleep(trainer.chance("calls").uniform(0.0, 0.2))
                         self._runs += 1
                         own = f"{trainer.name} {self._runs}".encode()
                     with trainer.turn() as protocol:
-                        protocol.returned(self._body, index, own)
+                        protocol.calls.returned(self._body, index, own)
                 case bytes():
                     self._saw(answer)
                     return
         self._saw(own or trainer.name.encode())
 
     def _is_there(self, index: int, step: int) -> bool:
-        known = self.protocol.called(self._body, index) is not None
-        return known or not self.protocol.has_asked(self._body, index, step)
+        known = self.protocol.calls.called(self._body, index) is not None
+        return known or not self.protocol.calls.has_asked(self._body, index, step)
 
     def _saw(self, data: bytes) -> None:
         self.seen = hashlib.blake2b(self.seen.encode() + data, digest_size=8).hexdigest()

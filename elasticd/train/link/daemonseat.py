@@ -214,8 +214,8 @@ class DaemonSeat:
 
     def call(self, body: int, index: int, step: int) -> Answer:
         with self.driver.turn() as protocol:
-            protocol.asks(body, index, step)
-            answer = protocol.called(body, index)
+            protocol.calls.asks(body, index, step)
+            answer = protocol.calls.called(body, index)
         if answer is not None:
             return answer
         before = self.driver.report.phase
@@ -228,33 +228,33 @@ class DaemonSeat:
     def _called(self, body: int, index: int, step: int) -> Answer:
         while True:
             with self.driver.turn() as protocol:
-                protocol.asks(body, index, step)
+                protocol.calls.asks(body, index, step)
             with self.driver.turn() as protocol:
                 self.driver.wait(
                     lambda: (
-                        protocol.called(body, index) is not None
-                        or not protocol.has_asked(body, index, step)
+                        protocol.calls.called(body, index) is not None
+                        or not protocol.calls.has_asked(body, index, step)
                     )
                 )
-                answer = protocol.called(body, index)
+                answer = protocol.calls.called(body, index)
             if answer is not None:
                 return answer
 
     def returned(self, body: int, index: int, data: bytes) -> None:
         with self.driver.turn() as protocol:
-            protocol.returned(body, index, data)
+            protocol.calls.returned(body, index, data)
 
     def body_begins(self, body: int) -> None:
         with self.driver.turn() as protocol:
-            protocol.body_begins(body)
+            protocol.calls.begins(body)
 
     def body_ends(self, body: int, calls: int) -> None:
         with self.driver.turn() as protocol:
-            protocol.body_ends(body, calls)
+            protocol.calls.ends(body, calls)
 
     def disown(self) -> None:
         with self.driver.turn() as protocol:
-            protocol.disown()
+            protocol.held.disown()
 
     def agree(self, result: ProbeResult) -> None:
         told = w.TrainerProbed(

@@ -17,9 +17,11 @@ from elasticd.core.words.children import (
     TellResult,
     TrainerCounts,
     TrainerHolds,
+    TrainerRefused,
     TrainerReturned,
 )
 from elasticd.core.words.records import Called
+from elasticd.train.protocol.arrivals import Arrivals
 from elasticd.train.protocol.voice import Voice
 from elasticd.train.world import TrainerWorld
 
@@ -40,8 +42,10 @@ class _Body:
 class Calls:
     """Of one trainer."""
 
-    def __init__(self, voice: Voice) -> None:
-        self._voice = voice
+    def __init__(self, voice: Voice, arrivals: Arrivals) -> None:
+        self._voice, self._arrivals = voice, arrivals
+        self.over = False
+        """The job has ended."""
         self._bodies: dict[int, _Body] = {}
         self._world: TrainerWorld | None = None
         """The newest that was given, until it is frozen; the script may not be in it yet."""
@@ -119,28 +123,24 @@ class Calls:
 
     # --- the daemon -------------------------------------------------------------------------------
 
-    def hear(self, word: TellResult | TellAgreed) -> str:
-        """Take in what comes from the caller, or the leader. Why the job can't go on, if it
-        can't."""
+    def hear(self, word: TellResult | TellAgreed) -> None:
+        """Take in what comes from the caller, or the leader."""
         world = self._world
         if world is None or world.generation != word.generation:
-            return ""
+            return
         if isinstance(word, TellAgreed):
-            here = self._bodies.get(word.body)
-            if here is not None:
-                here.agreed = max(here.agreed, word.count)
-            return ""
+            if (known := self._bodies.get(word.body)) is not None:
+                known.agreed = max(known.agreed, word.count)
+            return
         if word.body < world.point.step or world.rank == world.caller:
-            return ""
+            return
         here = self._bodies.setdefault(word.body, _Body())
         if word.index == here.fresh:
             here.fresh += 1
             if word.index >= here.agreed:
                 here.results[word.index : word.index + 1] = [word.data]
         self._voice.say(self._counts(world, word.body))
-        if self._ended is not None:
-            return self._too_few(world, *self._ended)
-        return ""
+        self._check(world)
 
     def _counts(self, world: TrainerWorld, body: int) -> TrainerCounts:
         here, wanted = self._bodies.get(body), self._wanted
@@ -148,37 +148,47 @@ class Calls:
         has = 0 if here is None else here.fresh
         return TrainerCounts(world.generation, body, has, wants, step)
 
-    def _too_few(self, world: TrainerWorld, body: int, used: int) -> str:
+    def _check(self, world: TrainerWorld) -> None:
+        """The job can't go on if main called more often in the body that has ended here."""
+        body, used = self._ended if self._ended is not None else (0, 0)
         here = self._bodies.get(body)
-        if here is None or here.fresh <= used:
-            return ""
+        if self._ended is None or here is None or here.fresh <= used:
+            return
         where = f"in the body of step {body}" if body else "above the loop"
-        return (
+        reason = (
             f"rank {world.rank} ({world.members[world.rank]}) called run.on_main() {used} times "
             f"{where}, rank {world.caller} ({world.members[world.caller]}) more often: call it on "
             "every rank alike, under no `if run.is_main`"
         )
+        self._voice.say(TrainerRefused(reason))
 
     # --- the script -------------------------------------------------------------------------------
 
-    def answer(self, body: int, index: int, entered: bool) -> Answer | None:
-        """What a call comes to; None: not known yet. ``entered``: the script is in the newest
-        world, or in none."""
+    @property
+    def _is_entered(self) -> bool:
+        """Whether the script is in the newest world, or in none."""
+        return self._arrivals.world is None
+
+    def called(self, body: int, index: int) -> Answer | None:
+        """What a call comes to; None: not known yet."""
+        if self.over:
+            return "over"
         here, world = self._bodies.get(body), self._world
         known = 0 if here is None else len(here.results)
         if here is not None and index < min(here.agreed, known):
             return here.results[index]
         if world is None:
             return None
-        if not entered and world.state != "keep":
+        if not self._is_entered and world.state != "keep":
             return None if index < dict(world.calls).get(body, 0) else "void"
         return "run" if world.rank == world.caller and index == known else None
 
-    def wants(self, body: int, index: int, step: int) -> None:
-        """A call waits, in a script whose state is that of ``step``."""
-        world, wanted = self._world, (body, index + 1, step)
-        if world is not None and world.rank != world.caller and self._wanted != wanted:
-            self._wanted = wanted
+    def asks(self, body: int, index: int, step: int) -> None:
+        """A call is made; the script's state is that of ``step``. If it waits, that is told."""
+        world = self._world
+        waits = self.called(body, index) is None and not self.has_asked(body, index, step)
+        if world is not None and waits:
+            self._wanted = body, index + 1, step
             self._voice.say(self._counts(world, body))
 
     def _want_no_more(self) -> None:
@@ -188,7 +198,7 @@ class Calls:
         if world is not None and wanted is not None:
             self._voice.say(self._counts(world, wanted[0]))
 
-    def is_told(self, body: int, index: int, step: int) -> bool:
+    def has_asked(self, body: int, index: int, step: int) -> bool:
         """Whether the daemon knows of a call that waits, if it is to know."""
         world = self._world
         return (
@@ -211,14 +221,15 @@ class Calls:
         """A body begins here."""
         self._body = body
 
-    def ends(self, body: int, used: int, entered: bool) -> str:
-        """A body has ended here. Why the job can't go on, if it can't."""
+    def ends(self, body: int, used: int) -> None:
+        """A body has ended here, which made so many calls."""
         world = self._world
-        if world is not None and not entered and world.state != "keep":
-            return ""
+        if world is not None and not self._is_entered and world.state != "keep":
+            return
         self._ended = body, used
         self._want_no_more()
-        return "" if world is None else self._too_few(world, body, used)
+        if world is not None:
+            self._check(world)
 
 
 def _digest(data: bytes) -> str:

@@ -39,7 +39,7 @@ from typing import Generic, assert_never
 from elasticd.core.words import children as w
 from elasticd.errors import GenerationLost
 from elasticd.train.protocol.arrivals import Arrivals
-from elasticd.train.protocol.calls import Answer, Calls
+from elasticd.train.protocol.calls import Calls
 from elasticd.train.protocol.effects import (
     Cargo,
     Effect,
@@ -129,7 +129,7 @@ class TrainerProtocol(Generic[S, U]):
         self._visit: Visit | None = None
         self._voice = Voice()
         self._sharing: Sharing[S, U] = Sharing(self._voice, self.held)
-        self._calls = Calls(self._voice)
+        self.calls = Calls(self._voice, self.arrivals)
         self._frozen, self._short = 0, False
 
     def effects(self) -> list[Effect]:
@@ -169,10 +169,9 @@ class TrainerProtocol(Generic[S, U]):
                 if (world := self._world_of(generation)) is not None:
                     self.halting.order(world, step, self.held.at)
             case w.TellResult() | w.TellAgreed():
-                if reason := self._calls.hear(word):
-                    self.refuse(reason)
+                self.calls.hear(word)
             case w.ReleaseTrainer():
-                self.released = True
+                self.released = self.calls.over = True
                 self._voice.retold.released()
             case w.RunScript():
                 self.may_run = True
@@ -185,12 +184,12 @@ class TrainerProtocol(Generic[S, U]):
         """The first words to a daemon that was restarted: what the old one had not heard, too."""
         self.held.freezes = ()
         self._sharing.forget_requests()
-        return self._voice.retold.again(self._calls.again(), self.progress(figures))
+        return self._voice.retold.again(self.calls.again(), self.progress(figures))
 
     def _freeze(self, serial: int) -> None:
         self._leave()
         self._frozen = serial
-        self._calls.leave()
+        self.calls.leave()
         self._voice.retold.frozen()
         self._voice.retold.asked(serial)
         self._voice.drop(self.arrivals.freeze())
@@ -200,21 +199,18 @@ class TrainerProtocol(Generic[S, U]):
             self._answer_freeze(serial)
 
     def _answer_freeze(self, serial: int) -> None:
-        starts = tuple(self._sharing.lending.starts)
-        self.say(self._calls.told(self.held.told(serial, starts)))
+        self.say(self.calls.told(self.held.told(serial, tuple(self._sharing.lending.starts))))
 
     def _offer(self, world: TrainerWorld, cargo: Cargo) -> None:
         self._leave()
         self._voice.drop(self.arrivals.offer(world, cargo))
         self._voice.retold.given(world.generation, world.state != "load")
-        self._calls.enter(world)
+        self.calls.enter(world)
 
     def _deliver(self, word: w.TakeState, cargo: Cargo) -> None:
         self._voice.retold.asked(word.serial)
-        if word.serial < self._frozen:
-            self._voice.drop([cargo])  # what we hold was told since, and must not change
-        else:
-            self._voice.drop(self.arrivals.deliver(word, cargo))
+        late = word.serial < self._frozen  # what we hold was told since, and must not change
+        self._voice.drop([cargo] if late else self.arrivals.deliver(word, cargo))
 
     # --- the training thread: worlds --------------------------------------------------------------
 
@@ -314,9 +310,8 @@ class TrainerProtocol(Generic[S, U]):
     def hold(self, readable: S, update: U | None = None, *, loaded: bool = False) -> None:
         """The state in place can be read, and ``update`` says all that led to it; ``loaded``: it is
         the one that the world starts from."""
-        if self.held.point is None:
-            return  # it was disowned
-        self.held.readable = readable
+        if not self.held.reads(readable):
+            return
         point, world = readable.point, self.world
         self._sharing.holds(readable, update, world)
         if world is not None and loaded:
@@ -369,7 +364,7 @@ class TrainerProtocol(Generic[S, U]):
         held = self.held
         if point is not None:
             held.point = point
-            self._calls.passed(point.step)
+            self.calls.passed(point.step)
             self._settle()
         held.updating = False
         serials, held.freezes = held.freezes, ()
@@ -407,43 +402,6 @@ class TrainerProtocol(Generic[S, U]):
     def is_judged(self) -> bool:
         """Whether there is an end to the wait for the verdict."""
         return self._visit is None or self._visit.judged
-
-    def disown(self) -> None:
-        """The state in place is not what its step's body makes of it elsewhere, and another is to
-        replace it: nobody shall have it."""
-        self._sharing.lending.drop()
-        self.held.point = self.held.readable = None
-
-    # --- the training thread: calls of run.on_main ------------------------------------------------
-
-    def called(self, body: int, index: int) -> Answer | None:
-        """What a call comes to, if that is known yet."""
-        entered = self.arrivals.world is None
-        return "over" if self.released else self._calls.answer(body, index, entered)
-
-    def asks(self, body: int, index: int, step: int) -> None:
-        """A call is made; the script's state is that of ``step``. If it waits, that is told."""
-        if self.called(body, index) is None:
-            self._calls.wants(body, index, step)
-
-    def has_asked(self, body: int, index: int, step: int) -> bool:
-        """Whether nobody is to be told that this call waits."""
-        return self._calls.is_told(body, index, step)
-
-    def returned(self, body: int, index: int, data: bytes) -> None:
-        """The function of a call has run here."""
-        self._calls.returned(body, index, data)
-
-    def body_begins(self, body: int) -> None:
-        """That of a step begins, or what stands above the loop."""
-        self._calls.begins(body)
-
-    def body_ends(self, body: int, used: int) -> None:
-        """A body has ended that made so many calls."""
-        if reason := self._calls.ends(body, used, entered=self.arrivals.world is None):
-            self.refuse(reason)
-
-    # --- the training thread: the end -------------------------------------------------------------
 
     def finish(self, point: Point) -> None:
         """The last step is committed."""

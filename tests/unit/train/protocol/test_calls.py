@@ -43,42 +43,42 @@ def second() -> Protocol:
     """Rank 1, above its loop."""
     protocol = Protocol()
     enter(protocol, of_two(1, 1, state="init"))
-    protocol.body_begins(0)
+    protocol.calls.begins(0)
     return protocol
 
 
 def test_main_runs_it_and_uses_what_all_have() -> None:
     protocol = Protocol()
     enter(protocol, of_two(1, 0, state="init"))
-    assert protocol.called(0, 0) == "run"
-    protocol.returned(0, 0, b"x")
+    assert protocol.calls.called(0, 0) == "run"
+    protocol.calls.returned(0, 0, b"x")
     assert said(protocol) == [w.TrainerReturned(tag(1), 0, 0, b"x")]
-    assert protocol.called(0, 0) is None
+    assert protocol.calls.called(0, 0) is None
     protocol.hear(w.TellAgreed(tag(1), 0, 1))
-    assert protocol.called(0, 0) == b"x"
-    assert protocol.called(0, 1) == "run"
+    assert protocol.calls.called(0, 0) == b"x"
+    assert protocol.calls.called(0, 1) == "run"
 
 
 def test_a_world_of_one_needs_nobody() -> None:
     protocol = Protocol()
     enter(protocol, world(1))
-    protocol.returned(0, 0, b"x")
+    protocol.calls.returned(0, 0, b"x")
     assert said(protocol) == []
-    assert protocol.called(0, 0) == b"x"
+    assert protocol.calls.called(0, 0) == b"x"
 
 
 def test_another_rank_waits_and_says_so_once() -> None:
     protocol = second()
-    assert not protocol.has_asked(0, 0, 0)
-    protocol.asks(0, 0, 0)
-    protocol.asks(0, 0, 0)
+    assert not protocol.calls.has_asked(0, 0, 0)
+    protocol.calls.asks(0, 0, 0)
+    protocol.calls.asks(0, 0, 0)
     assert said(protocol) == [w.TrainerCounts(tag(1), 0, 0, 1, 0)]
     protocol.hear(result(1, 0, b"x"))
     assert said(protocol) == [w.TrainerCounts(tag(1), 0, 1, 1, 0)]
-    assert protocol.called(0, 0) is None
+    assert protocol.calls.called(0, 0) is None
     protocol.hear(w.TellAgreed(tag(1), 0, 1))
-    assert protocol.called(0, 0) == b"x"
-    protocol.body_ends(0, 1)
+    assert protocol.calls.called(0, 0) == b"x"
+    protocol.calls.ends(0, 1)
     assert said(protocol) == [w.TrainerCounts(tag(1), 0, 1)]
 
 
@@ -99,16 +99,16 @@ def test_the_next_caller_gives_again_what_it_has() -> None:
     held = holds(protocol, 1)
     ((called),) = held.calls
     assert (called.body, called.count, len(called.used), held.body) == (0, 2, 1, 0)
-    assert protocol.called(0, 1) is None  # between two worlds
+    assert protocol.calls.called(0, 1) is None  # between two worlds
     protocol.hear(of_two(2, 0, calls=((0, 2),)))
     assert said(protocol) == [
         w.TrainerReturned(tag(2), 0, 0, b"x"),
         w.TrainerReturned(tag(2), 0, 1, b"y"),
     ]
-    assert protocol.called(0, 0) == b"x"
-    assert protocol.called(0, 1) is None
+    assert protocol.calls.called(0, 0) == b"x"
+    assert protocol.calls.called(0, 1) is None
     protocol.hear(w.TellAgreed(tag(2), 0, 2))
-    assert protocol.called(0, 2) == "run"
+    assert protocol.calls.called(0, 2) == "run"
 
 
 def test_what_nobody_has_used_gives_way_to_what_the_next_caller_has() -> None:
@@ -121,27 +121,27 @@ def test_what_nobody_has_used_gives_way_to_what_the_next_caller_has() -> None:
     protocol.hear(result(2, 0, b"x"))
     protocol.hear(result(2, 1, b"new"))
     protocol.hear(w.TellAgreed(tag(2), 0, 2))
-    assert [protocol.called(0, n) for n in (0, 1)] == [b"x", b"new"]
+    assert [protocol.calls.called(0, n) for n in (0, 1)] == [b"x", b"new"]
 
 
 def test_what_has_run_in_a_world_that_ended_is_not_given() -> None:
     protocol = Protocol()
     enter(protocol, of_two(1, 0, state="init"))
     holds(protocol, 1)
-    protocol.returned(0, 0, b"x")
+    protocol.calls.returned(0, 0, b"x")
     protocol.hear(of_two(2, 0, caller=1))
-    protocol.returned(0, 0, b"x")
+    protocol.calls.returned(0, 0, b"x")
     assert said(protocol) == []
-    assert protocol.called(0, 0) is None
+    assert protocol.calls.called(0, 0) is None
 
 
 def test_a_body_that_another_state_replaces_is_alone() -> None:
     protocol = second()
     holds(protocol, 1)
     protocol.hear(of_two(2, 1, replace(START, step=7), "load", calls=((7, 1), (0, 1))))
-    assert protocol.called(0, 0) is None  # it is given again
-    assert protocol.called(0, 1) == "void"
-    protocol.disown()
+    assert protocol.calls.called(0, 0) is None  # it is given again
+    assert protocol.calls.called(0, 1) == "void"
+    protocol.held.disown()
     assert holds(protocol, 2).point is None
 
 
@@ -157,9 +157,9 @@ def test_who_takes_a_state_knows_nothing_of_before() -> None:
 def test_what_was_called_before_the_state_is_forgotten() -> None:
     protocol = Protocol()
     enter(protocol, world(1))
-    protocol.returned(0, 0, b"x")
+    protocol.calls.returned(0, 0, b"x")
     make_step(protocol)
-    protocol.returned(1, 0, b"y")
+    protocol.calls.returned(1, 0, b"y")
     said(protocol)
     assert [called.body for called in holds(protocol, 1).calls] == [1]
 
@@ -168,7 +168,7 @@ def test_too_few_calls_are_refused() -> None:
     protocol = second()
     protocol.hear(result(1, 0, b"x"))
     said(protocol)
-    protocol.body_ends(0, 0)
+    protocol.calls.ends(0, 0)
     (word,) = said(protocol)
     assert isinstance(word, w.TrainerRefused)
     assert word.reason.startswith("rank 1 (o) called run.on_main() 0 times above the loop, rank 0")
@@ -176,7 +176,7 @@ def test_too_few_calls_are_refused() -> None:
 
 def test_too_few_calls_are_refused_also_when_the_result_comes_late() -> None:
     protocol = second()
-    protocol.body_ends(0, 0)
+    protocol.calls.ends(0, 0)
     protocol.hear(result(1, 0, b"x"))
     assert [type(word) for word in said(protocol)] == [w.TrainerCounts, w.TrainerRefused]
 
@@ -184,15 +184,15 @@ def test_too_few_calls_are_refused_also_when_the_result_comes_late() -> None:
 def test_a_restarted_daemon_is_told_results_before_how_far_we_are() -> None:
     protocol = Protocol()
     enter(protocol, of_two(1, 0, state="init"))
-    protocol.returned(0, 0, b"x")
+    protocol.calls.returned(0, 0, b"x")
     kinds = [type(word) for word in protocol.introduce(FIGURES)]
     assert kinds.index(w.TrainerReturned) < kinds.index(w.TrainerProgress)
     protocol = second()
-    protocol.asks(0, 0, 0)
+    protocol.calls.asks(0, 0, 0)
     assert w.TrainerCounts(tag(1), 0, 0, 1, 0) in protocol.introduce(FIGURES)
 
 
 def test_the_job_s_end_ends_a_wait() -> None:
     protocol = second()
     protocol.hear(w.ReleaseTrainer())
-    assert protocol.called(0, 0) == "over"
+    assert protocol.calls.called(0, 0) == "over"
