@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from elasticd.core.context import Context
 from elasticd.core.leading.stopping import is_past
 from elasticd.core.words.records import World
-from elasticd.core.words.worlds import Agreed, Counted, Progress, Result, Returned
+from elasticd.core.words.worlds import Agreed, CallResult, Counted, Progress, Returned
 from elasticd.types import JobId, NodeId
 
 _EARLY = 4096
@@ -22,7 +22,7 @@ _OWN = ("user", "evaluate")
 
 
 @dataclass(slots=True)
-class Calls:
+class ResultRelay:
     """Of one job, while its driver lives."""
 
     ctx: Context
@@ -65,7 +65,7 @@ class Calls:
         if node != caller(world):
             return
         self._has(node, told.body, told.index + 1)
-        result = Result(self.job, told.generation, told.body, told.index, told.data)
+        result = CallResult(self.job, told.generation, told.body, told.index, told.data)
         for member in world.members:
             if member != node:
                 self.ctx.send(member, result)

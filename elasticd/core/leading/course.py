@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from elasticd.core.leading.calls import Calls
+from elasticd.core.leading.calls import ResultRelay
 from elasticd.core.leading.patience import Patience
 from elasticd.core.words.records import World
 from elasticd.core.words.worlds import Progress
@@ -16,7 +16,7 @@ class Course:
     """Of one job, while its driver lives."""
 
     patience: Patience
-    calls: Calls
+    calls: ResultRelay
     world: World | None = None
     progress: dict[NodeId, Progress] = field(default_factory=dict)
     committed: int = 0

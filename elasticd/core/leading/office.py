@@ -11,7 +11,7 @@ from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.context import Context
 from elasticd.core.leading.account import Account
 from elasticd.core.leading.balance import Balance
-from elasticd.core.leading.calls import Calls
+from elasticd.core.leading.calls import ResultRelay
 from elasticd.core.leading.checkpointing import Checkpoints
 from elasticd.core.leading.course import Course
 from elasticd.core.leading.exactness import Exactness
@@ -61,7 +61,7 @@ class Office:
             spec,
             Wishes(ctx, record),
             Roster(view),
-            Course(Patience(seconds), Calls(ctx, job, seconds)),
+            Course(Patience(seconds), ResultRelay(ctx, job, seconds)),
             Checkpoints(ctx, job, spec, view),
             account,
             trust,

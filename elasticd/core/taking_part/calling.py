@@ -12,7 +12,7 @@ _KEPT_BODIES = 3
 
 
 @dataclass(slots=True)
-class Calling:
+class CallReports:
     """What was on its way to one leader is told to the next."""
 
     tell: Callable[[Returned | Counted], None]

@@ -8,7 +8,7 @@ from typing import assert_never
 from elasticd.core.context import Context
 from elasticd.core.engines.port import MemberEngine
 from elasticd.core.taking_part.adoption import AdoptedReducer
-from elasticd.core.taking_part.calling import Calling
+from elasticd.core.taking_part.calling import CallReports
 from elasticd.core.taking_part.reports import Reports
 from elasticd.core.taking_part.trainers import Trainer, kill_hung
 from elasticd.core.words import effects as e
@@ -31,13 +31,13 @@ from elasticd.core.words.records import Wanted, World
 from elasticd.core.words.shards import Interval
 from elasticd.core.words.worlds import (
     Agreed,
+    CallResult,
     Formed,
     Halt,
     Hung,
     Lend,
     OfPlace,
     Ready,
-    Result,
     Verdict,
 )
 from elasticd.recovery.faults import of_reducer
@@ -58,10 +58,10 @@ class Place:
     """The leader has said that all members are ready."""
     settled: bool = False
     """A step is committed in this world: spares may take the processor from training now."""
-    calls: Calling = field(init=False)
+    calls: CallReports = field(init=False)
 
     def __post_init__(self) -> None:
-        self.calls = Calling(self.reports.tell)
+        self.calls = CallReports(self.reports.tell)
 
     def adopt(self, reducer: AdoptedReducer | None) -> set[int]:
         """Go on with the reducer that a daemon before this one has told to join our group."""
@@ -147,7 +147,7 @@ class Place:
                 self._say(LendState(generation, step, log))
             case Halt(_, generation, step):
                 self._say(HaltAt(generation, step))
-            case Result(_, generation, body, index, data):
+            case CallResult(_, generation, body, index, data):
                 self._say(TellResult(generation, body, index, data))
             case Agreed(_, generation, body, count):
                 self._say(TellAgreed(generation, body, count))

@@ -202,7 +202,8 @@ class World:
     @property
     def caller_rank(self) -> int:
         """Where the functions run that ``run.on_main`` is given."""
-        return self.members.index(NodeId(self.caller)) if self.caller else 0
+        named = NodeId(self.caller)
+        return self.members.index(named) if named in self.members else 0
 
     @property
     def takers(self) -> tuple[NodeId, ...]:

@@ -312,7 +312,7 @@ class Halt:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CallResult:
     """What that call of ``run.on_main`` has returned; it may be used once it is agreed."""
 
     job: JobId
@@ -361,7 +361,7 @@ ToLeader = (
 )
 """What members tell the leader about a job."""
 
-OfPlace = EngineToMember | Formed | Verdict | Hung | Lend | Halt | Result | Agreed | Interval
+OfPlace = EngineToMember | Formed | Verdict | Hung | Lend | Halt | CallResult | Agreed | Interval
 """What is for a trainer that is in the world it names."""
 
 ToPart = OfPlace | Prepare | Release

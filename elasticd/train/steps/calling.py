@@ -24,7 +24,7 @@ IN_GRAINS = (
 BEHIND = "can't be called behind the loop: the ranks go their own ways there"
 
 
-class Kept:
+class KeptResults:
     """What calls above the loop have returned, as tracked state: whoever joins later gets it."""
 
     def __init__(self) -> None:
@@ -51,14 +51,14 @@ class Kept:
         self._results = [base64.b64decode(text) for text in saved["results"]]
 
 
-class Calling:
+class MainCalls:
     """Calls are named by the step whose body makes them and by their number there."""
 
     def __init__(self, seat: Seat, standing: Standing, state: TrainingState) -> None:
         self._seat, self._standing, self._state = seat, standing, state
         self._body = self._made = 0
         self._shut, self._inside, self._raised = EARLY, False, False
-        self._kept: Kept | None = None
+        self._kept: KeptResults | None = None
         self._repeats = False
         """The calls above the loop were made before this process came."""
         self.void = False
@@ -127,9 +127,9 @@ class Calling:
                 )
         return found
 
-    def _keeps(self) -> Kept:
+    def _keeps(self) -> KeptResults:
         if self._kept is None:
-            self._kept = Kept()
+            self._kept = KeptResults()
             self._state.track(CALLS, self._kept)
         return self._kept
 

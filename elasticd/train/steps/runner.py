@@ -22,7 +22,7 @@ from elasticd.train.states import stale
 from elasticd.train.states.state import TrainingState, model_tree
 from elasticd.train.states.updates import Reduced, Update
 from elasticd.train.steps import randomness
-from elasticd.train.steps.calling import BEHIND, IN_GRAINS, Calling
+from elasticd.train.steps.calling import BEHIND, IN_GRAINS, MainCalls
 from elasticd.train.steps.ending import StopWish
 from elasticd.train.steps.entrance import Entrance
 from elasticd.train.steps.grains import Grains
@@ -52,7 +52,7 @@ class StepRunner:
         self._agreed = False
         self._owes_checkpoint = self._skips = False
         self._looping = False
-        self.calls = Calling(seat, self._standing, state)
+        self.calls = MainCalls(seat, self._standing, state)
         self._aside: TrainerWorld | Delivery | None = None
         """What ended the last body, to be entered before anything else."""
         self.ending, self.logs = StopWish(), RunLogs(self._standing)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from elasticd.core.context import Context
 from elasticd.core.leading.calling import arranged
-from elasticd.core.leading.calls import Calls
+from elasticd.core.leading.calls import ResultRelay
 from elasticd.core.words.effects import Send
 from elasticd.core.words.records import Called, World
-from elasticd.core.words.worlds import Agreed, Counted, Progress, Result, Returned
+from elasticd.core.words.worlds import Agreed, CallResult, Counted, Progress, Returned
 from elasticd.recovery.restore import Resume
 from elasticd.types import NodeId, Tag, WorkPhase
 
@@ -33,13 +33,13 @@ def at(step: int, phase: WorkPhase) -> Progress:
     )  # fmt: skip
 
 
-def calls_in(world: World) -> Calls:
-    calls = Calls(Context(ME, lambda: "0000", now=50.0), JOB, SECONDS)
+def calls_in(world: World) -> ResultRelay:
+    calls = ResultRelay(Context(ME, lambda: "0000", now=50.0), JOB, SECONDS)
     calls.enter(world)
     return calls
 
 
-def sent(calls: Calls) -> list[tuple[NodeId, object]]:
+def sent(calls: ResultRelay) -> list[tuple[NodeId, object]]:
     """To whom what was sent."""
     found: list[tuple[NodeId, object]] = [
         (e.to, e.message) for e in calls.ctx.effects if isinstance(e, Send)
@@ -51,7 +51,7 @@ def sent(calls: Calls) -> list[tuple[NodeId, object]]:
 def test_a_result_counts_once_all_have_it() -> None:
     calls = calls_in(world_of(A, B, C))
     calls.hear(A, returned(0))
-    result = Result(JOB, GENERATION, 1, 0, b"x0")
+    result = CallResult(JOB, GENERATION, 1, 0, b"x0")
     assert sent(calls) == [(B, result), (C, result)]
     calls.hear(B, counted(1))
     assert sent(calls) == []
@@ -70,12 +70,12 @@ def test_only_the_caller_gives_results() -> None:
 
 
 def test_what_is_told_of_a_world_too_early_is_kept() -> None:
-    calls = Calls(Context(ME, lambda: "0000", now=50.0), JOB, SECONDS)
+    calls = ResultRelay(Context(ME, lambda: "0000", now=50.0), JOB, SECONDS)
     calls.hear(A, returned(0))
     calls.hear(B, counted(1))
     assert sent(calls) == []
     calls.enter(world_of(A, B))
-    assert [type(message) for _, message in sent(calls)] == [Result, Agreed, Agreed]
+    assert [type(message) for _, message in sent(calls)] == [CallResult, Agreed, Agreed]
 
 
 def test_it_is_said_again_in_a_new_view() -> None:
