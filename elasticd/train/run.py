@@ -23,6 +23,7 @@ from elasticd.train.states.state import TrainingState, model_tree
 from elasticd.train.states.tracked import STATE, STREAM
 from elasticd.train.states.trees import arrays
 from elasticd.train.steps import randomness
+from elasticd.train.steps.calling import ABOVE
 from elasticd.train.steps.compiled import CompiledLoss
 from elasticd.train.steps.data import Collate, StreamSource, batch_of, source_of, stack
 from elasticd.train.steps.runner import StepRunner
@@ -132,6 +133,7 @@ class Run:
             raise OperationError("the job has ended")
         # A rank that joins later, too, draws from here to its loop what all drew at step 0.
         randomness.seed_body(spec.train.seed, 0)
+        self._runner.calls.begin(ABOVE)
 
     def _rehearse(self, grains: Iterator[int]) -> None:
         step = Step(self._runner, self._source, self._collate, self._optimizer)
@@ -244,6 +246,19 @@ class Run:
         if not isinstance(reason, str):
             raise UsageError(f"run.stop() takes a reason in words, not {type(reason).__name__}")
         self._runner.ending.want(reason[:_REASON_LETTERS] or "run.stop()")
+
+    def on_main(self, fn: Callable[[], T]) -> T:
+        """Call ``fn()`` on main, and return what it returns on every rank: None, numbers, texts,
+        bytes, arrays, and lists, tuples and dicts of them, at most 1 MiB.
+
+        Call it on every rank alike, above the loop or in its body. If main dies before every rank
+        has the result, ``fn`` runs on the next main. Above the loop the result is part of the
+        state: whoever joins later gets it.
+
+        Raises:
+            UsageError: it can't be called here, or what ``fn`` returns can't be told.
+        """
+        return self._runner.calls.call(fn)
 
     def evaluate(self, fn: Callable[..., T]) -> T:
         """Call ``fn()``, or ``fn(model)`` if it takes an argument, with the model in evaluation

@@ -64,6 +64,10 @@ class TrainerWorld:
     """What is given up for want of memory: elasticd.recovery.relief."""
     last: int = -1
     """The last step, where the script has asked to stop; -1: as job.toml says."""
+    caller: int = 0
+    """The rank on which the functions run that ``run.on_main`` is given."""
+    calls: tuple[tuple[int, int], ...] = ()
+    """(step, n): so many results of that step's body the caller knows, and gives again."""
 
     @classmethod
     def as_given(cls, word: GiveWorld) -> TrainerWorld:
@@ -83,6 +87,7 @@ class TrainerWorld:
             not 0 <= world.rank < world.size == len(world.shares_now) == len(world.shares)
             or world.writes.every < 1
             or world.micro < 0
+            or not 0 <= world.caller < world.size
         ):
             raise ProtocolError(f"a world that makes no sense: {world}")
         return world

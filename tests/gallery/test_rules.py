@@ -89,6 +89,18 @@ def test_an_example_keeps_its_bits(number: int, seed: int, tmp_path: Path) -> No
     assert lived == {alone}
 
 
+def test_the_example_of_on_main_keeps_its_bits(tmp_path: Path) -> None:
+    section = PAGE.read_text().partition("\n## What one rank decides\n")[2]
+    code = re.findall(r"```python\n(.+?)```", section.partition("\n## ")[0], re.S)[0]
+    path = tmp_path / "on_main.py"
+    path.write_text(f'"""What one rank decides."""\n{ABOVE}{code}')
+    card = Example("on-main", "the page's", path=path)
+    (alone,) = digests(card, tmp_path / "alone", "a", {}, "1")
+    lived = digests(card, tmp_path / "killed", "abc", {"a": 60, "b": 90}, "1")
+    assert len(lived) >= 2
+    assert set(lived) == {alone}
+
+
 BREAKS = {
     1: (
         ("run.state.", "kept."),

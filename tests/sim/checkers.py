@@ -216,6 +216,9 @@ class Checkers:
             trainers = [a.reducer.trainer for a in arrived.values()]
             taints = [trainer.taint for trainer in trainers if trainer is not None]
             self.reduced(world, step, parts, frozenset().union(*taints))
+            seen = {t.name: t.calls.seen for t in trainers if t is not None}
+            if len(set(seen.values())) > 1:
+                self.broken(f"step {step} of {world.generation} after other results: {seen}")
             return
         points = {arrival.point for arrival in arrived.values()}
         if len(points) != 1:
@@ -266,8 +269,8 @@ class Checkers:
         return all(2 * sum(votes) < len(votes) for votes in (living, list(written.values())))
 
     def loads(self, trainer: Trainer, world: World) -> None:
-        held = trainer.point
-        if trainer.doubts or trainer.fresh:
+        held, calls = trainer.point, trainer.cluster.shapes[trainer.job].calls
+        if trainer.doubts or trainer.fresh or calls:
             return  # its state is another than its stamp says, or may be
         if held is not None and (held.step, held.stamp) == (world.step, world.stamp):
             self.broken(f"{trainer.name} is to load step {world.step}, which it holds")

@@ -50,6 +50,8 @@ class JobShape:
     """Only on this node; empty: on all."""
     by_rank: bool = False
     """The script tracks a thing as the same on all ranks, and it isn't."""
+    calls: int = 0
+    """A body makes up to so many calls of run.on_main above its update, and below."""
 
     def may_end_at(self) -> tuple[int, ...]:
         """The steps that may be the last. Whether one node alone was there to ask is chance."""

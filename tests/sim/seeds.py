@@ -32,6 +32,12 @@ def _stopping(seed: int, shape: JobShape) -> JobShape:
     return replace(shape, stops_at=chance.randrange(1, shape.steps), stops_on=asks)
 
 
+def _calling(seed: int, shape: JobShape) -> JobShape:
+    """Some scripts call run.on_main."""
+    chance = random.Random(f"calls {seed}")
+    return shape if chance.random() >= 0.25 else replace(shape, calls=chance.choice((1, 2, 3)))
+
+
 def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) -> Setup:
     """A varied run: 1 to 5 nodes, one or two jobs, some or all kinds of faults.
 
@@ -56,7 +62,7 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
     shape = replace(shape, verify_every=chance.choice((0, 4, 50)))
     divergence = random.Random(f"divergence {seed}")
     shape = replace(shape, on_divergence=divergence.choice(("restore", "restore", "continue")))
-    shape = _stopping(seed, shape)
+    shape = _calling(seed, _stopping(seed, shape))
     shape = replace(shape, by_rank=random.Random(f"by rank {seed}").random() < _BY_RANK)
     jobs = (shape,) if chance.random() < 0.8 else (shape, replace(shape, steps=6))
     weather = chance.choice(_WEATHERS) if kinds is None else Weather()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from elasticd.core.words.children import (
@@ -21,6 +22,7 @@ from elasticd.train.world import TrainerWorld
 from elasticd.types import Point, Stamp, Tag, WorkPhase, first_stamp, next_stamp
 
 from .byrank import parts, variant
+from .calls import Over
 from .ring import Arrival, Reducer, ring_of
 from .threads import Collective, Sleep, Until, Wait
 from .writing import Task, state_digest
@@ -41,6 +43,9 @@ class State:
 
     point: Point
     bytes: int = 0
+    seen: str = ""
+    """What the calls of run.on_main have returned that led to it."""
+    set_up: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,7 @@ class Update:
     stamp: Stamp
     bytes: int
     complete: bool = True
+    seen: str = ""
 
     def after(self, point: Point) -> Point | None:
         """What it makes of ``point``; None if it doesn't follow that."""
@@ -73,6 +79,8 @@ class Brought:
     """Those of who gives it."""
     taint: frozenset[int] = frozenset()
     """As well."""
+    seen: str = "stored"
+    set_up: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +103,12 @@ class Training:
         """The newest that was entered; it may have ended."""
         self._computed: set[int] = set()
         self._agreed = self._attached = False
-        self._owes_checkpoint = self._looping = self._void = False
+        self._owes_checkpoint = self._looping = self._set_up = False
+        self.calls = trainer.calls
+        self._left = ""
+        """What was seen when the last body ended."""
+        self._newest: Update | None = None
+        """Its body is not done."""
         self._aside: tuple[TrainerWorld, Place] | tuple[TakeState, Brought] | None = None
         self._read_for: tuple[TrainerWorld, Brought] | None = None
         self._missed: Update | None = None
@@ -108,13 +121,22 @@ class Training:
     def run(self) -> Waits:
         """All that the thread does."""
         yield from self._reach_run()
-        if (yield from self._enter()):
-            while (yield from self._turn()):
-                over = self._is_over(self._world)
-                if not (yield from self._finish() if over else self._step()):
-                    break
+        with suppress(Over):
+            yield from self._loop()
         yield self._takes("ends", 0.01, 0.2)
         self.trainer.die(0)
+
+    def _loop(self) -> Waits:
+        if not (yield from self._enter()):
+            return
+        self.calls.begin(0)
+        if not self._set_up:
+            yield from self.calls.below_update()
+            self.calls.end()
+        while (yield from self._turn()):
+            over = self._is_over(self._world)
+            if not (yield from self._finish() if over else self._step()):
+                break
 
     def _is_over(self, world: TrainerWorld | None) -> bool:
         return world is not None and self._point.step >= world.ends_at(self.steps)
@@ -188,6 +210,9 @@ class Training:
                     return "over"
                 case TrainerWorld() as world, place:
                     try:
+                        if self.calls.void:
+                            self._aside = taken
+                            return "void"
                         if world.state == "keep" and not self._is_over(world):
                             self._world, self.place = world, place
                             yield from self._settle(world, place)
@@ -199,7 +224,7 @@ class Training:
                         continue
                     if self._missed is not None:
                         return "reduced"
-            self._aside, self._void = taken, True
+            self._aside, self.calls.void = taken, True
             return "void"
 
     def _miss(self, world: TrainerWorld, place: Place) -> Generator[Wait, None, Update | None]:
@@ -247,11 +272,12 @@ class Training:
             assert held is None or held.step == 0, f"init over {held}"
             assert want.stamp == first_stamp(self.trainer.job, want.lineage)
             self.trainer.doubts.clear()
+            self._left = self.calls.seen
         elif held is None or (held.step, held.stamp) != (want.step, want.stamp):
             checkers.broken(f"{name} is to keep {want.step}, holds {held}")
         with self.trainer.turn() as protocol:
             protocol.adopt(want)
-        self._publish()
+        self._tell()
 
     def _load(self, world: TrainerWorld) -> Waits:
         brought = yield from self._bring(world)
@@ -296,20 +322,35 @@ class Training:
             self.trainer.spoilt, self.trainer.taint = brought.spoilt, brought.taint
             self.trainer.doubts[:] = brought.doubts
             self.trainer.fresh = True
+            self.calls.seen, self._set_up = brought.seen, brought.set_up
+        else:
+            self.calls.seen, self._set_up = brought.updates[-1].seen, True
+        self._newest = None
         self._computed = set()
         with self.trainer.turn() as protocol:
             protocol.end_load(point)
 
     def _publish(self, *, loaded: bool = False) -> None:
+        self._left = self.calls.seen
+        self._tell(loaded=loaded)
+
+    def _tell(self, *, loaded: bool = False) -> None:
+        """What the last body has left can be read."""
         with self.trainer.turn() as protocol:
             protocol.held.may_replay(self._attached or not self.cluster.setup.script_state)
-            protocol.hold(State(self._point), loaded=loaded)
+            newest, self._newest = self._newest, None
+            if newest is not None:
+                newest = replace(newest, complete=True, seen=self.calls.seen)
+            if protocol.held.point is not None:
+                state = State(protocol.held.point, 0, self._left, self._set_up)
+                protocol.hold(state, newest, loaded=loaded)
 
     # --- steps ------------------------------------------------------------------------------------
 
     def _step(self) -> Answer:
         """Make one step; False if the job was released instead."""
         number = self._point.step + 1
+        yield from self.calls.above_update()
         while True:
             try:
                 yield from self._halt()
@@ -322,6 +363,7 @@ class Training:
                     case "over":
                         return False
                     case "void":
+                        self.calls.seen = self._left
                         return True
                     case "reduced":
                         break
@@ -413,7 +455,9 @@ class Training:
             self.trainer.timed(1.0 / (1 + number), idle=not world.share(number))
         with self.trainer.turn() as protocol:
             size = LEAST_LOG_BYTES // self.cluster.setup.log_limit
-            update = Update(before.stamp, generation, number, stamp, size)
+            done = not self.cluster.shapes[self.trainer.job].calls
+            update = Update(before.stamp, generation, number, stamp, size, done)
+            self._newest = None if done or not protocol.keeps_updates else update
             protocol.end_update(point, update if protocol.keeps_updates else None)
         try:
             yield from self._barrier()
@@ -422,17 +466,21 @@ class Training:
         else:
             self._owes_checkpoint = True
         yield self._takes("bodies", 0.0, 0.3 if self.cluster.setup.script_state else 0.002)
+        yield from self.calls.below_update()
         shape = self.cluster.shapes[self.trainer.job]
         if number == shape.stops_at and shape.stops_on in ("", self.trainer.host.name):
-            self._stop = self._point
+            self._stop = self.protocol.held.point
+        self.calls.end()
 
     def _turn(self) -> Answer:
         """From one body of the loop to the next; False if the job was released instead."""
-        if not self._void:
+        if not self.calls.void:
+            self._set_up = True
             self._publish()
+            self._owes_checkpoint = self._owes_checkpoint and not self.calls.alone
         else:
             self._stop = None
-        self._looping, self._void = True, False
+        self._looping, self.calls.void = True, False
         while True:
             if self._owes_checkpoint:
                 self._checkpoint_if_due()
@@ -440,13 +488,16 @@ class Training:
             if left and not (yield from self._enter()):
                 return False
             if not self._asks():
+                self.calls.begin(self._point.step + 1)
                 return True
             yield from self._ask()
 
     def _asks(self) -> bool:
         world = self._world
         undecided = world is not None and world.last < 0 and not self._is_over(world)
-        asked, here = self._stop, self._point
+        asked, here = self._stop, self.protocol.held.point
+        if here is None:
+            return False
         same = asked is not None and (asked.step, asked.stamp) == (here.step, here.stamp)
         return undecided and same
 

@@ -26,6 +26,7 @@ from elasticd.core.words.records import JobRecord, View, World
 from elasticd.core.words.shards import Digest, ManifestStored, ShardsFailed, ShardsWritten
 from elasticd.core.words.tables import Summary
 from elasticd.core.words.worlds import (
+    Counted,
     Fault,
     Holding,
     Lent,
@@ -35,6 +36,7 @@ from elasticd.core.words.worlds import (
     Pressed,
     Progress,
     Rechecked,
+    Returned,
     Sampled,
     ToLeader,
 )
@@ -137,6 +139,9 @@ class Driver:
             case Rechecked():
                 if isinstance(phase, Running):
                     stage.follow(phase.on_rechecked(node, message))
+            case Returned() | Counted():
+                office.course.calls.hear(node, message)
+                stage.go_on()
             case Sampled():
                 office.exactness.sampled(node, message)
                 stage.go_on()

@@ -11,6 +11,7 @@ from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.context import Context
 from elasticd.core.leading.account import Account
 from elasticd.core.leading.balance import Balance
+from elasticd.core.leading.calls import ResultRelay
 from elasticd.core.leading.checkpointing import Checkpoints
 from elasticd.core.leading.course import Course
 from elasticd.core.leading.exactness import Exactness
@@ -54,12 +55,13 @@ class Office:
         """The leader of ``view`` begins with a job."""
         spec, job = JobSpec.from_dict(record.spec), record.id
         account, trust = Account(ctx, job, began_at=ctx.now), Trust(ctx, job)
+        seconds = spec.recovery.user_code_seconds
         return cls(
             ctx,
             spec,
             Wishes(ctx, record),
             Roster(view),
-            Course(Patience(spec.recovery.user_code_seconds)),
+            Course(Patience(seconds), ResultRelay(ctx, job, seconds)),
             Checkpoints(ctx, job, spec, view),
             account,
             trust,

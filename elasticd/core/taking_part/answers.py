@@ -8,6 +8,7 @@ from elasticd.core.context import Context
 from elasticd.core.taking_part.trainers import Trainer
 from elasticd.core.words.children import FreezeTrainer, TrainerHolds
 from elasticd.core.words.effects import PrepareState, TellTrainer
+from elasticd.core.words.records import Called
 from elasticd.core.words.worlds import Freeze, Holding, Prepare, Prepared
 from elasticd.types import JobId, Point, Stamp, Tag
 
@@ -32,6 +33,8 @@ class Pending:
     gives: tuple[Stamp, ...] = ()
     replays: bool = False
     given: bool = False
+    calls: tuple[Called, ...] = ()
+    body: int = -1
     answered: bool = False
 
 
@@ -74,6 +77,7 @@ class Answers:
         if pending is not None and said.serial == pending.asked:
             pending.point, pending.committed = said.point, said.committed or 0
             pending.gives, pending.replays, pending.given = said.gives, said.replays, said.given
+            pending.calls, pending.body = said.calls, said.body
             pending.answered = True
 
     def recall(self, serial: int) -> None:
@@ -117,6 +121,8 @@ class Answers:
             gives=pending.gives,
             replays=pending.replays,
             given=pending.given,
+            calls=pending.calls,
+            body=pending.body,
         )
 
     # --- states for a trainer in no world ---------------------------------------------------------

@@ -27,11 +27,13 @@ from elasticd.core.words.children import ReleaseTrainer
 from elasticd.core.words.engines import EngineEvent
 from elasticd.core.words.records import JobRecord, TrainerStatus, World
 from elasticd.core.words.worlds import (
+    Counted,
     Form,
     Freeze,
     Prepare,
     Pressed,
     Release,
+    Returned,
     ToPart,
 )
 from elasticd.recovery.faults import of_reducer
@@ -121,6 +123,9 @@ class Elastic:
 
     def new_view(self) -> None:
         self.answers.void()
+
+    def calls(self) -> list[Returned | Counted]:
+        return self.place.calls.all() if self.place is not None else []
 
     def suspend(self, why: str) -> None:
         self.answers.void()

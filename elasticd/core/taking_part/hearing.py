@@ -24,6 +24,7 @@ from elasticd.core.words.children import (
     ReducerWarm,
     TrainerAtRun,
     TrainerCame,
+    TrainerCounts,
     TrainerDigest,
     TrainerExported,
     TrainerFinished,
@@ -40,6 +41,7 @@ from elasticd.core.words.children import (
     TrainerProgress,
     TrainerRechecked,
     TrainerRefused,
+    TrainerReturned,
     TrainerSampled,
     TrainerSkipped,
     TrainerSpoilt,
@@ -51,7 +53,7 @@ from elasticd.core.words.children import (
 from elasticd.core.words.effects import FetchState
 from elasticd.core.words.records import StopAsked, World
 from elasticd.core.words.shards import Digest
-from elasticd.core.words.worlds import Lent, Rechecked, Sampled
+from elasticd.core.words.worlds import Counted, Lent, Rechecked, Returned, Sampled
 
 
 class Listener(Protocol):
@@ -112,7 +114,7 @@ def _says(us: Listener, trainer: Trainer, word: FromChild) -> None:
             TrainerCame() | TrainerLoaded() | TrainerLends() | TrainerSpoilt() | TrainerUnloaded()
             | TrainerProgress() | TrainerLostReducer() | TrainerOutOfMemory()
             | TrainerNotFinite() | TrainerDigest() | TrainerRechecked() | TrainerSampled()
-            | TrainerStops() | TrainerFinished()
+            | TrainerStops() | TrainerReturned() | TrainerCounts() | TrainerFinished()
         ):  # fmt: skip
             world = us.reports.world
             if world is not None and world.generation == word.generation:
@@ -164,6 +166,10 @@ def _says_of_world(us: Listener, trainer: Trainer, word: OfWorld, world: World) 
             us.reports.tell(Rechecked(job, generation, step, grain, digest))
         case TrainerSampled(_, step, position, digest):
             us.reports.tell(Sampled(job, generation, step, position, digest))
+        case TrainerReturned(_, body, index, data):
+            place.calls.returned(Returned(job, generation, body, index, data))
+        case TrainerCounts(_, body, has, wants, step):
+            place.calls.counted(Counted(job, generation, body, has, wants, step))
         case TrainerStops(_, step, reason):
             trainer.stops(StopAsked(step, reason))
             us.reports.report()

@@ -139,7 +139,7 @@ class Member:
     def follow(self, epoch: Tag) -> None:
         """A new view: tell its leader all we know."""
         self.part.new_view()
-        self.reports.follow(epoch, self.part.trains)
+        self.reports.follow(epoch, self.part.trains, self.part.calls())
 
     def _status(self, epoch: Tag) -> MemberStatus:
         reports, part, reducer = self.reports, self.part, self.part.reducer()

@@ -12,7 +12,7 @@ from elasticd.core.taking_part.adoption import AdoptedReducer, AdoptedTrainer
 from elasticd.core.words import effects as e
 from elasticd.core.words.engines import EngineEvent
 from elasticd.core.words.records import JobRecord, TrainerStatus
-from elasticd.core.words.worlds import Form, Freeze, ToPart
+from elasticd.core.words.worlds import Counted, Form, Freeze, Returned, ToPart
 from elasticd.types import Tag
 
 
@@ -80,6 +80,9 @@ class Part(Protocol):
 
     def new_view(self) -> None:
         """What the last leader asked is void."""
+
+    def calls(self) -> list[Returned | Counted]:
+        """What was told of calls of ``run.on_main`` in the present world."""
 
     def suspend(self, why: str) -> None:
         """Leave the world at once, before any leader says so."""

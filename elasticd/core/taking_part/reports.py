@@ -48,14 +48,17 @@ class Reports:
     silent: bool = False
     """The job has ended here: nobody is told of it any more."""
 
-    def follow(self, epoch: Tag, trains: bool) -> None:
-        """A new view: tell its leader all we know."""
+    def follow(self, epoch: Tag, trains: bool, calls: Iterable[Message] = ()) -> None:
+        """A new view: tell its leader all we know; of ``calls`` before of how far we are, since who
+        is further has given its results."""
         self.leader, self.epoch = epoch.leader, epoch
         self.report()
         for skipped in self.skipped:
             self.tell(skipped)
         for written in self.written:
             self.tell(written)
+        for told in calls:
+            self.tell(told)
         if trains and self.progress is not None:
             # A leader that has never heard of a phase can't see that it lasts too long.
             self.tell(self.progress)

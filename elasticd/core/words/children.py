@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from elasticd.core.words.codec import Words
 from elasticd.core.words.engines import EngineOrder
-from elasticd.core.words.records import ProbeDigests
+from elasticd.core.words.records import Called, ProbeDigests
 from elasticd.types import (
     JobId,
     Lineage,
@@ -83,6 +83,10 @@ class TrainerHolds:
     """It can apply updates that others have made."""
     given: bool = False
     """The state came from elsewhere: its step's body never ran here."""
+    calls: tuple[Called, ...] = ()
+    """Of bodies in which it may still be, or others."""
+    body: int = -1
+    """In the body of which step its script is, or was last; 0: above the loop, -1: not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +219,31 @@ class TrainerStops:
     generation: Tag
     step: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerReturned:
+    """What the call of ``run.on_main`` with that index has returned here, in the body of a step;
+    0: above the loop."""
+
+    kind: ClassVar = "returned"
+    generation: Tag
+    body: int
+    index: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerCounts:
+    """So many results of ``run.on_main`` in the body of a step are here. ``wants``: the script
+    waits until so many are everywhere; its state is that of ``step``."""
+
+    kind: ClassVar = "counts"
+    generation: Tag
+    body: int
+    has: int
+    wants: int = 0
+    step: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +384,8 @@ FromTrainer = (
     | TrainerProgress
     | TrainerProbed
     | TrainerStops
+    | TrainerReturned
+    | TrainerCounts
     | TrainerLostReducer
     | TrainerOutOfMemory
     | TrainerNotFinite
@@ -374,6 +405,8 @@ OfWorld = (
     | TrainerUnloaded
     | TrainerProgress
     | TrainerStops
+    | TrainerReturned
+    | TrainerCounts
     | TrainerLostReducer
     | TrainerOutOfMemory
     | TrainerNotFinite
@@ -486,6 +519,10 @@ class GiveWorld:
     relief: int = 0
     last: int = -1
     """The last step; -1: as job.toml says."""
+    caller: int = 0
+    """The rank on which the functions run that ``run.on_main`` is given."""
+    calls: tuple[tuple[int, int], ...] = ()
+    """(step, n): so many results of that step's body it knows, and gives again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -576,6 +613,27 @@ class HaltAt:
 
 
 @dataclass(frozen=True, slots=True)
+class TellResult:
+    """What that call of ``run.on_main`` has returned."""
+
+    kind: ClassVar = "result"
+    generation: Tag
+    body: int
+    index: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TellAgreed:
+    """Every member has the first ``count`` results of that body: they may be used."""
+
+    kind: ClassVar = "agreed"
+    generation: Tag
+    body: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseTrainer:
     """The final checkpoint is consistent: leave the loop."""
 
@@ -596,6 +654,8 @@ ToTrainer = (
     | StrainMemory
     | TellVerdict
     | HaltAt
+    | TellResult
+    | TellAgreed
     | ReleaseTrainer
 )
 

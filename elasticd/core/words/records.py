@@ -189,11 +189,21 @@ class World:
     """The last step, where the script has asked to stop; -1: the job's."""
     given: tuple[NodeId, ...] = ()
     """Members that came with a state which they had been given: they never ran its step's body."""
+    caller: str = ""
+    """The member on which the functions run that ``run.on_main`` is given; empty: the first."""
+    calls: tuple[tuple[int, int], ...] = ()
+    """(step, n): so many results of that step's body it knows, and gives again."""
 
     @property
     def shards(self) -> int:
         """Into how many shards a checkpoint is cut."""
         return self.count or len(self.members)
+
+    @property
+    def caller_rank(self) -> int:
+        """Where the functions run that ``run.on_main`` is given."""
+        named = NodeId(self.caller)
+        return self.members.index(named) if named in self.members else 0
 
     @property
     def takers(self) -> tuple[NodeId, ...]:
@@ -234,6 +244,16 @@ class ProbeDigests:
     update: str
     layout: str
     state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """What a trainer has of the results of ``run.on_main`` in the body of a step: so many, of which
+    those may have been used whose digests are here."""
+
+    body: int
+    count: int
+    used: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from elasticd.checkpoints.manifest import Stored
 from elasticd.core.words.engines import EngineToLeader, EngineToMember
-from elasticd.core.words.records import Heard, Path, TrainerStatus, Wanted, World
+from elasticd.core.words.records import Called, Heard, Path, TrainerStatus, Wanted, World
 from elasticd.core.words.shards import (
     Consistent,
     Digest,
@@ -74,6 +74,10 @@ class Holding:
     """It can apply updates that others have made."""
     given: bool = False
     """Its trainer was given this state: it never ran the body of its step."""
+    calls: tuple[Called, ...] = ()
+    """What its trainer has of results of ``run.on_main``."""
+    body: int = -1
+    """In the body of which step its script is, or was last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +197,31 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True)
+class Returned:
+    """What the call of ``run.on_main`` with that index has returned on the sender, in the body of
+    a step; 0: above the loop."""
+
+    job: JobId
+    generation: Tag
+    body: int
+    index: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The sender's trainer has so many results of ``run.on_main`` in the body of a step. ``wants``:
+    its script waits until so many are everywhere; its state is that of ``step``."""
+
+    job: JobId
+    generation: Tag
+    body: int
+    has: int
+    wants: int = 0
+    step: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Tell the leader, who has just begun to drive the job, how the member is."""
 
@@ -283,6 +312,27 @@ class Halt:
 
 
 @dataclass(frozen=True, slots=True)
+class CallResult:
+    """What that call of ``run.on_main`` has returned; it may be used once it is agreed."""
+
+    job: JobId
+    generation: Tag
+    body: int
+    index: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """Every member has the first ``count`` results of that body."""
+
+    job: JobId
+    generation: Tag
+    body: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     job: JobId
     generation: Tag
@@ -302,6 +352,8 @@ ToLeader = (
     | Digest
     | Rechecked
     | Sampled
+    | Returned
+    | Counted
     | Pressed
     | ShardsWritten
     | ShardsFailed
@@ -309,7 +361,7 @@ ToLeader = (
 )
 """What members tell the leader about a job."""
 
-OfPlace = EngineToMember | Formed | Verdict | Hung | Lend | Halt | Interval
+OfPlace = EngineToMember | Formed | Verdict | Hung | Lend | Halt | CallResult | Agreed | Interval
 """What is for a trainer that is in the world it names."""
 
 ToPart = OfPlace | Prepare | Release

@@ -35,4 +35,6 @@ def to_trainer(world: World, rank: int, spec: JobSpec, checkpoints: Path) -> Giv
         micro=cut(spec.batch.global_, spec.batch.micro, world.relief).micro,
         relief=world.relief,
         last=world.last,
+        caller=world.caller_rank,
+        calls=world.calls,
     )

@@ -38,6 +38,16 @@ class StateInPlace(Generic[S]):
         """The step that it is of, or is about to be."""
         return None if self.point is None else self.point.step + self.updating
 
+    def reads(self, readable: S) -> bool:
+        """It can be read, unless it was disowned."""
+        self.readable = None if self.point is None else readable
+        return self.point is not None
+
+    def disown(self) -> None:
+        """It is not what its step's body makes of it elsewhere, and another is to replace it:
+        nobody shall have it."""
+        self.point = self.readable = None
+
     def may_replay(self, takes: bool) -> None:
         """Whether others' updates can be applied to it."""
         self.replays = takes

@@ -23,6 +23,7 @@ from elasticd.train.states import stale
 from elasticd.train.states.state import TrainingState, model_tree
 from elasticd.train.states.updates import Reduced, Update
 from elasticd.train.steps import randomness
+from elasticd.train.steps.calling import BEHIND, IN_GRAINS, MainCalls
 from elasticd.train.steps.ending import StopWish
 from elasticd.train.steps.entrance import Entrance
 from elasticd.train.steps.gathering import Gathering
@@ -53,8 +54,7 @@ class StepRunner:
         self._agreed = False
         self._owes_checkpoint = self._skips = False
         self._looping = False
-        self._void = False
-        """What the body under way makes of the state is nobody's."""
+        self.calls = MainCalls(seat, self._standing, state)
         self._aside: TrainerWorld | Delivery | None = None
         """What ended the last body, to be entered before anything else."""
         self.ending, self.logs = StopWish(), RunLogs(self._standing)
@@ -131,11 +131,12 @@ class StepRunner:
         have reduced it; a world in which it is computed ``again``, as far as it isn't yet; one that
         starts from another state, so that this body is ``void``; nothing, as the job is ``over``.
         """
+        self.calls.shut()
         while True:
             arrival = self.seat.take()
             if arrival is None:
                 return "over"
-            if not isinstance(arrival, Delivery):
+            if not isinstance(arrival, Delivery) and not self.calls.void:
                 try:
                     if arrival.state == "keep" and not self._is_over(arrival):
                         self._entrance.settle(arrival)
@@ -150,7 +151,7 @@ class StepRunner:
                     self._standing.ranks.believe(self._missed.ranks)
                     randomness.seed_reduced(self.seed, self.step)
                     return self._missed.as_reduced()
-            self._aside, self._void = arrival, True
+            self._aside, self.calls.void = arrival, True
             return "void"
 
     def finish(self) -> bool:
@@ -160,6 +161,7 @@ class StepRunner:
                 self._level()
                 if self.seat.finish(self.point):
                     self.logs.end()
+                    self.calls.shut(BEHIND)
                     return True
             if not self.enter():
                 return True
@@ -187,6 +189,7 @@ class StepRunner:
         Raises:
             GenerationLost: the world has ended.
         """
+        self.calls.shut(IN_GRAINS)
         self.seat.halt(self.point)
         self._level()
         self.seat.phase("compute")
@@ -217,6 +220,7 @@ class StepRunner:
         """
         world, layout = self.world, self._grains.layout
         assert world is not None and layout is not None
+        self.calls.shut()
         if not self._agreed:
             result = self._grains.probe.result
             assert result is not None
@@ -318,7 +322,8 @@ class StepRunner:
     def turn(self) -> bool:
         """From one body of the loop to the next, or to the first: the state is what the script's
         own code has left. False if the job was released meanwhile."""
-        if self._void or self.ending.left or (not self._looping and self._standing.set_up):
+        self.calls.end()
+        if self.calls.void or self.ending.left or (not self._looping and self._standing.set_up):
             # That code ran on a state which isn't, or isn't any longer, the job's.
             self._grains.put_back()
             self._standing.restore()
@@ -329,8 +334,11 @@ class StepRunner:
             self._standing.publish()
             self.logs.body_ends()
             self._name_stale()
-        self.ending.body_ends(self.point, counts=not self._void)
-        self._looping, self._void = True, False
+        if self.calls.alone:
+            self._owes_checkpoint = False  # what the body has left is nobody's
+        counts = not (self.calls.void or self.calls.alone)
+        self.ending.body_ends(self.point, counts)
+        self._looping, self.calls.void = True, False
         while True:
             if self._owes_checkpoint:
                 self._checkpoint_if_due()
@@ -342,6 +350,8 @@ class StepRunner:
             with contextlib.suppress(GenerationLost):
                 self.seat.stop(self.point, reason)
         randomness.seed_top(self.seed, self.step)
+        if not self.ending.left:
+            self.calls.begin(self.step)
         return True
 
     def _name_stale(self) -> None:
@@ -352,7 +362,8 @@ class StepRunner:
 
     def leave(self, applied: bool) -> None:
         """The script has left its loop, in a body that had ``applied`` its step."""
-        if applied and not self._void:
+        self.calls.shut(BEHIND)
+        if applied and not self.calls.void:
             self._standing.publish()
             self.logs.body_ends()
         self.logs.end()

@@ -21,6 +21,7 @@ from elasticd.errors import GenerationLost
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.recovery import tree
 from elasticd.settings.job import JobSpec
+from elasticd.train.protocol.calls import Answer
 from elasticd.train.protocol.lending import Lending, Request
 from elasticd.train.states.exports import contents
 from elasticd.train.states.state import Snapshot
@@ -92,6 +93,11 @@ class Cohort:
         """Below it each node has a folder. A successor is on the node of the dead, or ..."""
         self.moves = False
         """... on a new one."""
+        self.caller: Seat | None = None
+        self.calls: dict[tuple[int, int], bytes] = {}
+        """What calls of run.on_main have returned."""
+        self.made: dict[tuple[int, str], int] = {}
+        """How many calls ranks have made in a body."""
         self._threads: list[threading.Thread] = []
 
     def output_of(self, name: str) -> Path:
@@ -122,7 +128,8 @@ class Cohort:
             try:
                 result.value = self.script(seat)
             except Killed as death:
-                result.error = death
+                # Its frames go now, while the lock is held: they end the script's loop.
+                result.error = death.with_traceback(None)
                 self._bury(seat)
             except BaseException as error:  # the top of a thread
                 result.error = error
@@ -151,6 +158,8 @@ class Cohort:
         self.worlds.append((point.step, len(self.members)))
         self.asked.clear()
         now, later = self._shares(), self._shares()
+        keeping = [seat for seat in self.members if seat.point == point]
+        self.caller = max(keeping, key=lambda seat: seat.body, default=self.members[0])
         for rank, seat in enumerate(self.members):
             seat.world = None
             state: Literal["keep", "load", "init"]
@@ -208,6 +217,7 @@ class Seat:
         self.next: TrainerWorld | None = None
         self.donor: Seat = self
         self.point: Point | None = None
+        self.body = -1
         self.snapshot: Snapshot | None = None
         self.probe: ProbeResult | None = None
         self.checkpoints: list[tuple[int, str]] = []
@@ -390,6 +400,33 @@ class Seat:
         key = self.generation, ("begun", point.step + 1)
         self.cohort.deposits.setdefault(key, {})[self.name] = None
         self.cohort.weigh_stops()
+
+    def call(self, body: int, index: int, step: int) -> Answer:
+        self._call()
+        key = body, index
+
+        def void() -> bool:
+            return self.next is not None and self.next.state == "load"
+
+        self._wait(lambda: key in self.cohort.calls or self.cohort.caller is self or void())
+        if key in self.cohort.calls:
+            return self.cohort.calls[key]
+        return "void" if void() else "run"
+
+    def returned(self, body: int, index: int, data: bytes) -> None:
+        self._call()
+        if self.cohort.caller is self:
+            self.cohort.calls.setdefault((body, index), data)
+            self.cohort.changed.notify_all()
+
+    def body_begins(self, body: int) -> None:
+        self.body = body
+
+    def body_ends(self, body: int, calls: int) -> None:
+        self.cohort.made[body, self.name] = calls
+
+    def disown(self) -> None:
+        self.point = self.snapshot = None
 
     def agree(self, result: ProbeResult) -> None:
         self.check()

@@ -144,6 +144,8 @@ class Running:
         office.exactness.judge(world, office.statuses)
         if office.exactness.forbids:
             return Outcome("failed", office.exactness.forbids)
+        if stuck := office.course.calls.stuck(office.course.progress):
+            return Outcome("failed", stuck)
         rest = self._halt()
         office.wishes.discharge(world, office.roster)
         return rest or self._leave_different() or self._write_again() or self._stop()
@@ -151,7 +153,8 @@ class Running:
     def _stop(self) -> ToFreezing | None:
         """Name the last step, if the script has asked to stop."""
         office, world = self.office, self.world
-        found = ending(world, self._asked(), office.course.progress)
+        course = office.course
+        found = ending(world, self._asked(), course.progress, course.calls.bodies())
         if found is None:
             return None
         text = f"step {found.last} is the last: {found.reason}"
@@ -171,7 +174,8 @@ class Running:
     @property
     def watches(self) -> bool:
         """Whether what comes next depends on how far the members are."""
-        return self.office.wishes.paused or bool(self._asked())
+        office = self.office
+        return office.wishes.paused or bool(self._asked()) or office.course.calls.watches
 
     def _release(self) -> None:
         """Let the members leave once the last step's checkpoint is consistent."""
@@ -264,4 +268,5 @@ class Running:
             *office.course.patience.deadlines(),
             *office.trust.benched.values(),
             *office.growth.deadlines(),
+            *office.course.calls.deadlines(),
         ]
