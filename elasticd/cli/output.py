@@ -117,6 +117,11 @@ def print_nodes(status: Mapping[str, Any]) -> None:
         for node in status["nodes"]
     ]
     print_table(("node", "address", "state", "pid", "chip", "memory"), rows)
+    for node in status["nodes"]:
+        for left in node.get("unfit") or ():
+            print(
+                one_line(f"{left['job']} goes on without {node['id']}: {in_short(left['reason'])}")
+            )
 
 
 def print_jobs(status: Mapping[str, Any]) -> None:
@@ -191,6 +196,7 @@ def print_job(job: Mapping[str, Any]) -> None:
         ("bytes/step", shown_bytes(job.get("bytes_per_step"))),
         ("digest", f"{digest} (step {job.get('digest_step')})" if digest else None),
     ]
+    facts += [("without", f"{u['node']}: {u['reason']}") for u in job.get("unfit") or ()]
     for name, value in facts:
         print(f"{name:<11} {_multiline(value)}")
     if job.get("ranks"):

@@ -27,6 +27,7 @@ from elasticd.core.words.children import ReleaseTrainer
 from elasticd.core.words.engines import EngineEvent
 from elasticd.core.words.records import JobRecord, TrainerStatus, World
 from elasticd.core.words.worlds import (
+    Failing,
     Form,
     Freeze,
     Prepare,
@@ -53,6 +54,7 @@ class Elastic:
     given_up: int | None = None
     """The reducer that we did not want any more last."""
     fatal: str = ""
+    failing: Failing | None = None
 
     # --- what it is like --------------------------------------------------------------------------
 
@@ -112,7 +114,20 @@ class Elastic:
 
     def discharge(self, why: str) -> None:
         self.crew.discharge(why)
+        self._leave(why)
         self.answers.expire()
+
+    def renew(self, why: str) -> None:
+        failed, self.failing = self.failing is not None, None
+        if self.place is None or failed:
+            self.crew.renew(why)
+            self._leave(why)
+            self.answers.trainer_ended()
+            self.answer()
+
+    def fails(self, failing: Failing) -> None:
+        """Until it is tried again nothing more is started."""
+        self.failing = self.failing or failing
 
     def end(self, why: str) -> None:
         self.crew.end(why)
@@ -291,10 +306,12 @@ class Elastic:
         end = ending(trainer, event, self.ctx.now)
         self.crew.trainer_ended()
         self.fatal = end.fatal or self.fatal
+        if end.failing is not None:
+            self.fails(end.failing)
         self.reports.ended(end, kept=self.trains)
         self._leave("its trainer ended")
         self.answers.trainer_ended()
-        if end.fatal:
+        if self.fatal or self.failing is not None:
             self.reports.report()
         else:
             self.look_again()

@@ -110,7 +110,8 @@ def ends(made: Desk, status: int, tail: str = "", memory: LastMemory | None = No
 
 def test_a_traceback_is_the_scripts_own_failure() -> None:
     fault = ends(desk(), 1, "Traceback\nKeyError: 'x'")
-    assert fault.fault == "worker_exit" and "KeyError" in fault.fatal
+    assert fault.fault == "worker_exit" and not fault.fatal
+    assert fault.failing is not None and "KeyError" in fault.failing.reason
 
 
 @pytest.mark.parametrize(
