@@ -327,6 +327,28 @@ def resume(context: typer.Context, job: Job, home: Home = None, json: Json = Fal
     _control(context, ResumeJob(JobId(job)), home, json)
 
 
+@app.command(short_help="Try nodes again that a job goes on without.")
+def retry(context: typer.Context, job: Job, home: Home = None, json: Json = False) -> None:
+    """Try nodes again that a job goes on without, after what was wrong there is put right.
+
+    A node is left out where the script fails, or builds another model or data than on the others
+    ('elasticctl status JOB' shows which, and why). Without this command it is tried again when its
+    daemon is started, and after pauses that grow from a minute to an hour.
+
+    \b
+    Example:
+      elasticctl retry byte-lm-1-k3f9
+    """
+    options = common(context, home, json)
+    tried = options.client.retry(JobId(job))
+    if options.json:
+        print_json(to_plain(tried))
+    elif tried.nodes:
+        say(f"{tried.id}: {', '.join(tried.nodes)} will be tried again")
+    else:
+        say(f"{tried.id}: no node is left out")
+
+
 @app.command(short_help="Let a node's ranks leave, and run no job there.")
 def drain(
     context: typer.Context,

@@ -87,6 +87,9 @@ def print_nodes(status: Mapping[str, Any]) -> None:
         print_table(NOTED_NODES, noted)
     else:
         print_table(NODES, rows)
+    for node in status["nodes"]:
+        for left in node.get("unfit") or ():
+            say(one_line(f"{left['job']} goes on without {node['id']}: {in_short(left['reason'])}"))
 
 
 def drained_note(node: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]]) -> str | None:
@@ -183,6 +186,7 @@ def print_job(job: Mapping[str, Any]) -> None:
         ("bytes/step", shown_bytes(job.get("bytes_per_step"))),
         ("digest", f"{digest} (step {job.get('digest_step')})" if digest else None),
     ]
+    facts += [("without", f"{u['node']}: {u['reason']}") for u in job.get("unfit") or ()]
     for name, value in facts:
         say(f"{name:<11} {_multiline(value)}")
     if job.get("ranks"):

@@ -194,7 +194,7 @@ class AloneSeat:
     def checkpoint(self, world: TrainerWorld, snapshot: Snapshot, stall_seconds: float) -> None:
         pass
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, *, unfit: bool = False) -> None:
         raise UsageError(reason)
 
     def strain(self) -> None:

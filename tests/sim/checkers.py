@@ -211,6 +211,9 @@ class Checkers:
         self, world: World, key: tuple[str, int], arrived: Mapping[int, Arrival]
     ) -> None:
         kind, step = key
+        there = [a.reducer.trainer for a in arrived.values()]
+        if len({str(t.built) for t in there if t is not None and t.built}) > 1:
+            self.broken(f"{world.generation} mixes trainers that have built different things")
         if kind == "step":
             parts = {rank: (a.point, a.share) for rank, a in arrived.items()}
             trainers = [a.reducer.trainer for a in arrived.values()]
@@ -356,6 +359,7 @@ class Checkers:
         """A leader made a world: nobody who could be asked held more, and nobody keeps a state
         which it knows to be another than the others'."""
         self._require(self.generations.formed(world))
+        self._require(self.cluster.environments.formed(host, world))
         if str(world.generation) in self.forms or world.generation.leader != host.name:
             return
         self.forms[str(world.generation)] = world
@@ -398,6 +402,7 @@ class Checkers:
 
     def emitted(self, host: Host, emit: e.Emit) -> None:
         self.events.append((self.cluster.now, host.name, emit))
+        self._require(self.cluster.environments.told(host, emit, self.members[host.name]))
         if emit.kind == "checkpoint_committed":
             self._checkpointed(host, emit)
         if emit.job is not None:

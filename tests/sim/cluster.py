@@ -19,6 +19,7 @@ from elasticd.types import JobId, NodeId
 
 from .addresses import Addresses
 from .chance import Chances
+from .environments import Environments
 
 if TYPE_CHECKING:
     from .checkers import Checkers
@@ -140,6 +141,9 @@ class Setup:
     """The jobs must have ended this long after the last fault; 0: see run.py."""
     addresses: int = 1
     """Of each node."""
+    bad: tuple[tuple[int, str, float], ...] = ()
+    """Nodes by number whose environment is bad from the start: how, and until when faults have
+    lasted for so long."""
     partition: str = "available"
     on_the_wire: bool = False
     """Encode and decode every message, as the daemons do."""
@@ -182,6 +186,7 @@ class Cluster:
         self.requests: dict[int, str] = {}
         """What operators asked for."""
         self.answers: dict[int, dict[str, Any]] = {}
+        self.environments = Environments(self)
         self.network: Network
         self.checkers: Checkers
         self.world_hooks: list[Callable[[NodeId, World], None]] = []

@@ -24,7 +24,8 @@ from elasticd.core.leading import council, making, planning
 from elasticd.core.leading.checkpointing import Checkpoints
 from elasticd.core.leading.exactness import Exactness
 from elasticd.core.leading.office import Office
-from elasticd.core.leading.phases import differing
+from elasticd.core.leading.phases import differing, unfit
+from elasticd.core.leading.phases.moves import Outcome
 from elasticd.core.leading.roster import Roster
 from elasticd.core.leading.trust import Trust
 from elasticd.core.membership.sessions import Session
@@ -357,6 +358,26 @@ _TWO = (JobShape(steps=40),)
 _LOSSY = Weather(lost=0.1, duplicated=0.1, reordered=0.1)
 
 
+def bad_node_ends_job(switches: Switches) -> None:
+    """Whatever the others have come to."""
+
+    def judge(office: Office) -> Outcome | None:
+        failing = unfit.failing_nodes(office)
+        return next((Outcome("failed", found.reason) for found in failing.values()), None)
+
+    switches.set(unfit, "judge", judge)
+
+
+def never_compared(switches: Switches) -> None:
+    """Whatever a trainer has built, it is let in."""
+    switches.set(Roster, "mismatch", lambda self, members: "")
+    switches.set(Roster, "odd", lambda self, members, trained: {})
+
+
+def _one_bad(seed: int) -> Setup:
+    return Setup(seed=seed, jobs=(JobShape(steps=60),), bad=((2, "unmounted", 100.0),))
+
+
 def _stormy(seed: int) -> Setup:
     return replace(setup_of(seed, ("flap",)), weather=_LOSSY, mean_fault_seconds=4.0)
 
@@ -505,6 +526,8 @@ BUGS = (
         bound=3,
         script=stop_the_only_member,
     ),
+    Bug("end the job for one bad node", bad_node_ends_job, ("failed",), setup=_one_bad, bound=2),
+    Bug("compare no fingerprints", never_compared, ("built",), ("other", "trainer"), 40),
     Bug(
         "put a fresh trainer in a dead one's place",
         fresh_trainer,

@@ -38,6 +38,17 @@ def _calling(seed: int, shape: JobShape) -> JobShape:
     return shape if chance.random() >= 0.25 else replace(shape, calls=chance.choice((1, 2, 3)))
 
 
+def _bad(seed: int, nodes: int, least: int) -> tuple[tuple[int, str, float], ...]:
+    """Some nodes are not fit from the start; enough are."""
+    chance = random.Random(f"bad {seed}")
+    most = nodes - max(1, least)
+    if chance.random() >= 0.15 or not most:
+        return ()
+    numbers = chance.sample(range(nodes), chance.randint(1, most))
+    how = chance.choice(("unmounted", "other"))
+    return tuple((n, how, chance.choice((1.0, 5.0, 100.0))) for n in sorted(numbers))
+
+
 def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) -> Setup:
     """A varied run: 1 to 5 nodes, one or two jobs, some or all kinds of faults.
 
@@ -66,6 +77,7 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
     shape = replace(shape, by_rank=random.Random(f"by rank {seed}").random() < _BY_RANK)
     jobs = (shape,) if chance.random() < 0.8 else (shape, replace(shape, steps=6))
     weather = chance.choice(_WEATHERS) if kinds is None else Weather()
+    bad = _bad(seed, nodes, shape.world_min) if kinds is None else ()
     kinds = KINDS if kinds is None else kinds
     if chance.random() < 0.5:
         kinds = tuple(chance.sample(kinds, min(len(kinds), chance.randint(1, 4))))
@@ -86,5 +98,6 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
         script_state=chance.random() < 0.15,
         slowness=(chance.choice((2.0, 5.0)),) if chance.random() < 0.3 else (),
         addresses=chance.choice((1, 1, 2)),
+        bad=bad,
         partition="strict" if chance.random() < _STRICT else "available",
     )

@@ -56,6 +56,8 @@ class Trainer(Process):
         """Its state is not what the others have at this step."""
         self.taint: frozenset[int] = frozenset()
         """By which faults."""
+        self.built: dict[str, str] = {}
+        """What its script has built, as far as it is compared."""
         self.doubts: list[tuple[object, bool]] = []
         """The leaders' drivers that have found that out; whether the others were of one mind."""
         self.fresh = False

@@ -120,7 +120,8 @@ class Training:
 
     def run(self) -> Waits:
         """All that the thread does."""
-        yield from self._reach_run()
+        if not (yield from self._reach_run()):
+            return
         with suppress(Over):
             yield from self._loop()
         yield self._takes("ends", 0.01, 0.2)
@@ -141,7 +142,8 @@ class Training:
     def _is_over(self, world: TrainerWorld | None) -> bool:
         return world is not None and self._point.step >= world.ends_at(self.steps)
 
-    def _reach_run(self) -> Waits:
+    def _reach_run(self) -> Answer:
+        """False if the script raises before."""
         least, most = self.cluster.setup.trainer_start_seconds
         if self.trainer.spare and self.trainer.spec.recovery.spare == "interpreter":
             yield self._takes("starts", least / 2, most / 2)
@@ -150,7 +152,20 @@ class Training:
             yield self._takes("starts", least / 2, most / 2)
         else:
             yield self._takes("starts", least, most)
-        self.trainer.say(TrainerAtRun(_FINGERPRINT))
+        host, met = self.trainer.host, self.cluster.environments
+        if host.environment.unmounted:
+            self._raise()
+            return False
+        if host.environment.other:
+            met.met(host, met.differed)
+        self.trainer.built = host.environment.fingerprint(_FINGERPRINT)
+        self.trainer.say(TrainerAtRun(self.trainer.built))
+        return True
+
+    def _raise(self) -> None:
+        met = self.cluster.environments
+        met.met(self.trainer.host, met.raised)
+        self.trainer.die(1)
 
     def _takes(self, what: str, least: float, most: float) -> Sleep:
         return Sleep(self.trainer.chance(what).uniform(least, most))
@@ -388,6 +403,9 @@ class Training:
             if not missing:
                 return
             yield self._takes("script", least * trainer.slowness, most * trainer.slowness)
+            if trainer.host.environment.unmounted:
+                self._raise()
+                yield Until(lambda: False)
             if trainer.stuck:
                 yield Until(lambda: False)
             if trainer.short:

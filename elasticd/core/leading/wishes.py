@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from elasticd.core.context import Context
+from elasticd.core.leading.fitness import Fitness
 from elasticd.core.leading.roster import Roster
 from elasticd.core.words.records import JobRecord, World
 from elasticd.core.words.worlds import Discharge
@@ -18,15 +19,21 @@ class Wishes:
 
     ctx: Context
     record: JobRecord
+    fitness: Fitness
     unwanted: frozenset[NodeId] = frozenset()
     """Nodes that no job is to run on."""
     discharged: set[NodeId] = field(default_factory=set)
-    """Those of them whose trainers were told that they may end."""
+    """Those on which the job is not to run, whose trainers were told that they may end."""
 
     @property
     def paused(self) -> bool:
         """Whether the job shall rest."""
         return self.record.paused
+
+    @property
+    def barred(self) -> frozenset[NodeId]:
+        """The nodes on which this job is not to run."""
+        return self.unwanted | self.fitness.left_out
 
     def want(self, record: JobRecord, unwanted: frozenset[NodeId]) -> None:
         """They want this now."""
@@ -37,17 +44,23 @@ class Wishes:
         self.discharged.clear()
 
     def without_unwanted(self, nodes: Iterable[NodeId]) -> list[NodeId]:
-        """Those on which jobs may run."""
-        return [node for node in nodes if node not in self.unwanted]
+        """Those on which the job may run."""
+        barred = self.barred
+        return [node for node in nodes if node not in barred]
+
+    def without_left_out(self, nodes: Iterable[NodeId]) -> list[NodeId]:
+        """Those that can take part, be they unwanted."""
+        return [node for node in nodes if node not in self.fitness.left_out]
 
     def discharge(self, world: World, roster: Roster) -> None:
-        """End the trainers of nodes that no job is to run on, once the world runs without them."""
+        """End the trainers of nodes that it is not to run on, once the world runs without them."""
+        barred = self.barred
         for node in roster.view.members:
             if node in world.members:
                 self.discharged.discard(node)
-            elif node in self.unwanted and node not in self.discharged:
+            elif node in barred and node not in self.discharged:
                 status = roster.statuses.get(node)
                 if status is not None and status.trainer is not None:
                     self.discharged.add(node)
                     self.ctx.send(node, Discharge(self.record.id))
-        self.discharged &= self.unwanted
+        self.discharged &= barred

@@ -53,7 +53,7 @@ from elasticd.core.words.children import (
 from elasticd.core.words.effects import FetchState
 from elasticd.core.words.records import StopAsked, World
 from elasticd.core.words.shards import Digest
-from elasticd.core.words.worlds import Counted, Lent, Rechecked, Returned, Sampled
+from elasticd.core.words.worlds import Counted, Failing, Lent, Rechecked, Returned, Sampled
 
 
 class Listener(Protocol):
@@ -64,6 +64,9 @@ class Listener(Protocol):
     crew: Crew
     answers: Answers
     place: Place | None
+    failing: Failing | None
+
+    def fails(self, failing: Failing) -> None: ...
 
     def answer(self) -> None: ...
 
@@ -98,8 +101,14 @@ def _says(us: Listener, trainer: Trainer, word: FromChild) -> None:
                 us.reports.report()
             if done := us.answers.prepared(serial, point, reason, replays):
                 us.reports.tell(done)
-        case TrainerRefused(reason):
-            us.reports.accuse("worker_exit", reason, fatal=reason, kept=us.place is not None)
+        case TrainerRefused(reason, unfit):
+            kept = us.place is not None
+            if unfit:
+                us.fails(Failing(reason))
+                us.reports.accuse("worker_exit", reason, failing=us.failing, kept=kept)
+                us.reports.report()
+            else:
+                us.reports.accuse("worker_exit", reason, fatal=reason, kept=kept)
         case TrainerProbed():
             trainer.probed(word.result())
             us.reports.report()

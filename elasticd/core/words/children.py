@@ -150,10 +150,13 @@ class TrainerUnloaded:
 
 @dataclass(frozen=True, slots=True)
 class TrainerRefused:
-    """A state or world can't be used; the job fails with the reason."""
+    """A state or world can't be used; the job fails with the reason, or, with ``unfit``, can't run
+    on this node."""
 
     kind: ClassVar = "refused"
     reason: str
+    unfit: bool = False
+    """The state doesn't fit what the script has built here."""
 
 
 @dataclass(frozen=True, slots=True)

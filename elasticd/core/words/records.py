@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from elasticd.checkpoints.manifest import Manifest
-from elasticd.recovery import lineages
+from elasticd.recovery import fitness, lineages
 from elasticd.types import JobId, Lineage, NodeId, Point, Range, Rung, Stamp, Tag, TrainerPhase
 
 
@@ -76,6 +77,10 @@ class JobRecord:
     an older generation of it."""
     inexact: str = ""
     """Why its bits are not those that were promised; empty while they are."""
+    unfit: fitness.Entries = ()
+    """Nodes that it goes on without since it can't run there, and those that are tried again."""
+    served: tuple[NodeId, ...] = ()
+    """Nodes that were ever members of a world of it, by name."""
     forgotten: bool = False
     """Of an ended job: nothing of it is shown or kept any more. The record stays, so that a node
     that was away hears of it."""
@@ -84,6 +89,20 @@ class JobRecord:
     def paused(self) -> bool:
         """Whether the operator wants it paused; it is when it is no longer running."""
         return self.intent % 2 == 1
+
+    @property
+    def left_out(self) -> dict[NodeId, str]:
+        """The nodes that it goes on without, each with the reason."""
+        return {entry.node: entry.reason for entry in self.unfit if entry.out}
+
+    def turn_of(self, node: NodeId) -> int:
+        """How often that node was left out and tried again."""
+        return next((entry.turn for entry in self.unfit if entry.node == node), 0)
+
+    def retried(self, nodes: Iterable[NodeId]) -> JobRecord:
+        """The record with these tried again, of those that are left out."""
+        chosen = set(nodes)
+        return replace(self, unfit=tuple(u.again() if u.node in chosen else u for u in self.unfit))
 
     @property
     def priority(self) -> int:
@@ -104,11 +123,13 @@ class JobRecord:
             left=lineages.merged(self.left, other.left),
             ran=lineages.latest(self.ran, other.ran),
             inexact=max(self.inexact, other.inexact),
+            unfit=fitness.merged(self.unfit, other.unfit),
+            served=tuple(sorted({*self.served, *other.served})),
             forgotten=self.forgotten or other.forgotten,
         )
 
 
-_JOINED = ("relief", "intent", "left", "ran", "inexact", "forgotten")
+_JOINED = ("relief", "intent", "left", "ran", "inexact", "unfit", "served", "forgotten")
 """What a merged record has of both sides; of any other field it has one side's."""
 
 

@@ -110,6 +110,14 @@ class ResumeJob:
 
 
 @dataclass(frozen=True, slots=True)
+class RetryJob:
+    """Try nodes again that the job goes on without."""
+
+    kind: ClassVar = "retry"
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
 class DrainNode:
     kind: ClassVar = "drain"
     node: NodeId
@@ -203,6 +211,7 @@ Request = (
     | OpenOutputs
     | SubmitJob
     | ChangeOfJob
+    | RetryJob
     | ChangeOfNode
     | ShutDown
     | ListCheckpoints
@@ -226,6 +235,13 @@ class JobChanged:
     id: JobId
     state: str
     """As people are told; that it is paused is no state of its record."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRetried:
+    id: JobId
+    nodes: tuple[NodeId, ...]
+    """Those that are tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +303,7 @@ class LinksCut:
     seconds: float
 
 
-Outcome = Submitted | JobChanged | NodeChanged | Failed
+Outcome = Submitted | JobChanged | JobRetried | NodeChanged | Failed
 """What the control plane says to a request that changes something."""
 
 Answer = Outcome | StreamEnded | LogText | LogBytes | RankStruck | LinksCut

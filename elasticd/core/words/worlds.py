@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from elasticd.checkpoints.manifest import Stored
@@ -22,6 +22,17 @@ from elasticd.types import Confidence, JobId, NodeId, Point, Sign, Stamp, Tag, W
 
 
 @dataclass(frozen=True, slots=True)
+class Failing:
+    """The job can't run on a node, as far as can be seen there: its script raises or ends too soon,
+    or the job's state does not fit what it has built. The leader decides whether that is the node's
+    doing or the script's."""
+
+    reason: str
+    looping: bool = False
+    """In the loop's body, which others run at the same step."""
+
+
+@dataclass(frozen=True, slots=True)
 class MemberStatus:
     epoch: Tag
     job: JobId
@@ -30,7 +41,7 @@ class MemberStatus:
     hopeless: bool
     """No trainer comes up here, however often it is tried."""
     fatal: str
-    """The script's own failure, if that is what ended the trainer: the job is over."""
+    """A failure of the script after its last step, or on all ranks: the job is over."""
     world: World | None
     """The newest that the node was a member of, whether or not its trainer is in it still."""
     formed: bool
@@ -51,6 +62,17 @@ class MemberStatus:
     """The node's own addresses, without ports, best first."""
     paths: tuple[Path, ...] = ()
     """How it reaches other nodes."""
+    failing: Failing | None = None
+    """Why nothing of the job is started here any more."""
+    tried: int = 0
+    """The node's turn (elasticd/recovery/fitness.py) in which what is told here was begun."""
+
+    def of_now(self) -> MemberStatus:
+        """What is left of it when the node is tried again: a trainer that is in no world is begun
+        anew."""
+        trainer = self.trainer
+        stays = trainer is not None and trainer.phase not in ("starting", "waiting", "ready")
+        return replace(self, failing=None, trouble="", trainer=trainer if stays else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +154,10 @@ class Fault:
     """How long before this message the first sign of it was seen."""
     confidence: Confidence = ""
     """How sure that is, where the sender knows better than the kind of fault says."""
+    failing: Failing | None = None
+    """Why the job can't run there, as far as can be seen."""
+    tried: int = 0
+    """As in :class:`MemberStatus`."""
 
 
 @dataclass(frozen=True, slots=True)

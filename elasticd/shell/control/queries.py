@@ -70,6 +70,7 @@ class Queries:
             **on(r.ForgetJob, self.forget),
             **on(r.PauseJob, self.pause),
             **on(r.ResumeJob, self.resume),
+            **on(r.RetryJob, self.retry),
             **on(r.DrainNode, self.drain),
             **on(r.UndrainNode, self.undrain),
             **on(r.ReadLogs, self.logs),
@@ -103,6 +104,7 @@ class Queries:
                     **_what_it_is(self._infos.get(name)),
                     "state": node.state_of(name),
                     "links": self._links_to(name),
+                    "unfit": node.unfit(name),
                 }
                 for name in sorted(self._node_names())
             ],
@@ -284,6 +286,10 @@ class Queries:
     async def resume(self, request: r.ResumeJob, stream: Stream) -> r.Outcome:
         job = self._known(request.job)
         return await self._ask(lambda number: e.Pause(number, job, False))
+
+    async def retry(self, request: r.RetryJob, stream: Stream) -> r.Outcome:
+        job = self._known(request.job)
+        return await self._ask(lambda number: e.Retry(number, job))
 
     async def drain(self, request: r.DrainNode, stream: Stream) -> r.Outcome:
         return await self._ask(lambda number: e.Drain(number, request.node, True))

@@ -87,9 +87,9 @@ class DaemonSeat:
         with self.driver.turn() as protocol:
             protocol.unloaded(reason)
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, *, unfit: bool = False) -> None:
         with self.driver.turn() as protocol:
-            protocol.refuse(reason)
+            protocol.refuse(reason, unfit=unfit)
 
     def out_of_memory(self, evidence: str) -> bool:
         with self.driver.turn() as protocol:

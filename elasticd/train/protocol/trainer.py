@@ -274,8 +274,8 @@ class TrainerProtocol(Generic[S, U]):
         if (world := self._leave()) is not None:
             self.say(w.TrainerUnloaded(world.generation, reason))
 
-    def refuse(self, reason: str) -> None:
-        self.say(w.TrainerRefused(reason))
+    def refuse(self, reason: str, *, unfit: bool = False) -> None:
+        self.say(w.TrainerRefused(reason, unfit))
         self._leave()
 
     def out_of_memory(self, evidence: str) -> None:

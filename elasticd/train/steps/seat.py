@@ -165,8 +165,9 @@ class Seat(Protocol):
     def checkpoint(self, world: TrainerWorld, snapshot: Snapshot, stall_seconds: float) -> None:
         """Have this member's shards written in the background."""
 
-    def refuse(self, reason: str) -> None:
-        """The state or world can't be used; the job fails with ``reason``."""
+    def refuse(self, reason: str, *, unfit: bool = False) -> None:
+        """The state or world can't be used; the job fails with ``reason``, or, with ``unfit``, it
+        can't run on this node."""
 
     def strain(self) -> None:
         """Before a grain: allocate what ``elasticctl chaos oom`` asked for, which fails as any

@@ -435,7 +435,7 @@ class Seat:
     def checkpoint(self, world: TrainerWorld, snapshot: Snapshot, stall_seconds: float) -> None:
         self.checkpoints.append((snapshot.point.step, snapshot.digest()))
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, *, unfit: bool = False) -> None:
         raise AssertionError(reason)
 
     def strain(self) -> None:

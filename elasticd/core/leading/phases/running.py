@@ -8,6 +8,7 @@ from elasticd.core.leading import routing
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases import differing, evidence
 from elasticd.core.leading.phases.moves import Blame, Blames, Outcome, Rest, ToFreezing, ToWaiting
+from elasticd.core.leading.phases.unfit import leave_out_odd
 from elasticd.core.leading.roster import HOLDING
 from elasticd.core.leading.stopping import ending
 from elasticd.core.words.records import StopAsked, World
@@ -106,6 +107,8 @@ class Running:
         ]
         cut_off, _ = routing.beyond_reach(office.roster, world.members, able)
         able = [n for n in able if n not in cut_off]
+        leave_out_odd(office, able, world.members)
+        able = office.wishes.without_unwanted(able)
         most = office.spec.world.max or len(office.view.members)
         room = able[: max(0, most - len(world.members))]
         # Who holds a state of its own, of another side's world, has to be compared with us.
