@@ -474,7 +474,8 @@ class Training:
         with self.trainer.turn() as protocol:
             size = LEAST_LOG_BYTES // self.cluster.setup.log_limit
             done = not self.cluster.shapes[self.trainer.job].calls
-            update = Update(before.stamp, generation, number, stamp, size, done)
+            seen = self.calls.seen
+            update = Update(before.stamp, generation, number, stamp, size, done, seen)
             self._newest = None if done or not protocol.keeps_updates else update
             protocol.end_update(point, update if protocol.keeps_updates else None)
         try:
