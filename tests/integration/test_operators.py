@@ -46,7 +46,8 @@ def test_a_drained_node_leaves_and_comes_back(
     expected = undisturbed("high.py")
     job = cluster.submit("high.py", job__args=["--pace-seconds", "0.15"])
     before = cluster.wait_whole(job, 4)
-    assert cluster.command("drain", "node-2") == "node-2 draining\n"
+    said = cluster.command("drain", "node-2").splitlines()
+    assert said[0] == f"node-2 draining: still has a rank of {job}"
 
     def ranks_are(count: int) -> dict[str, Any] | None:
         status = cluster.status(job)
@@ -63,6 +64,7 @@ def test_a_drained_node_leaves_and_comes_back(
     cluster.wait_for("the end of its trainer", ended)
     nodes = {n["id"]: n["state"] for n in cluster.client.request(ShowStatus())["nodes"]}
     assert nodes["node-2"] == "draining"
+    assert "may be switched off" in cluster.command("nodes")
     assert cluster.command("undrain", "node-2") == "node-2 alive\n"
     cluster.wait_for("a world with it", lambda: ranks_are(4))
     check(cluster, job, "high.py", expected)
