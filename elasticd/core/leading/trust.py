@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -20,6 +20,25 @@ SPLITS = 3
 """Without a majority, behind one restore after the other: it will always be so."""
 _STATES = 4
 """Of so many states digests are waited for at a time."""
+
+
+def without_unproven(holdings: Mapping[NodeId, Holding]) -> dict[NodeId, Holding]:
+    """Without what the body of a newcomer has made of a state that nobody has compared yet, where
+    somebody else holds all that may be committed."""
+    sure = [h for h in holdings.values() if h.point is not None and not h.unproven]
+
+    def counts(holding: Holding) -> bool:
+        point = holding.point
+        if point is None or not holding.unproven or holding.given:
+            return True
+        # Nothing is committed that a member of the same world has not applied.
+        return not any(
+            other.point.step >= point.step or other.entered == holding.entered
+            for other in sure
+            if other.point is not None
+        )
+
+    return {n: h if counts(h) else replace(h, point=None) for n, h in holdings.items()}
 
 
 @dataclass(slots=True)
@@ -53,9 +72,31 @@ class Trust:
     """Nodes that are left out, and until when: newcomers that could not take the state, nodes that
     compute wrongly."""
 
+    unfit: dict[NodeId, str] = field(default_factory=dict)
+    """Nodes that the job goes on without, and why: until nobody is left who knows better."""
+
     def fit(self, node: NodeId) -> bool:
         """Whether ``node`` may be in a world now."""
-        return self.benched.get(node, 0.0) <= self.ctx.now
+        return node not in self.unfit and self.benched.get(node, 0.0) <= self.ctx.now
+
+    def leave_out(self, node: NodeId, why: str) -> None:
+        """The job goes on without ``node``, whatever it holds."""
+        if node not in self.unfit:
+            self.ctx.emit("node_unfit", why, self.job, culprit=node)
+        self.unfit[node] = why
+
+    def left_out(self) -> str:
+        """Who is, to be appended to a sentence."""
+        return "".join(f"; {node} is left out: {why}" for node, why in sorted(self.unfit.items()))
+
+    def first_fit(self, nodes: Sequence[NodeId]) -> list[NodeId]:
+        """Those that are not left out; all, where there are none."""
+        return [n for n in nodes if n not in self.unfit] or list(nodes)
+
+    def without_unfit(self, holdings: Mapping[NodeId, Holding]) -> dict[NodeId, Holding]:
+        """Those that may be in the next world; all, where no other holds a state to go on with."""
+        fit = {n: h for n, h in holdings.items() if n not in self.unfit}
+        return fit if any(h.point is not None for h in fit.values()) else dict(holdings)
 
     def bench(self, node: NodeId, why: str) -> None:
         """Leave a newcomer out for a while."""
@@ -161,6 +202,10 @@ class Trust:
         if worst != NO_TAG and newest <= worst:
             return replace(holding, point=None)
         return holding
+
+    def all_trusted(self, holdings: Mapping[NodeId, Holding]) -> dict[NodeId, Holding]:
+        """What counts of what members say they hold."""
+        return without_unproven({n: self.trusted(n, h) for n, h in holdings.items()})
 
     def lend(self, node: NodeId, told: Prepared) -> None:
         """A newcomer says what it was brought, if anything."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from elasticd.core.context import Context
-from elasticd.core.leading.roster import Roster
+from elasticd.core.leading.roster import HOLDING, Roster
 from elasticd.core.words.records import JobRecord, World
 from elasticd.core.words.worlds import Discharge
 from elasticd.types import NodeId
@@ -40,14 +40,17 @@ class Wishes:
         """Those on which jobs may run."""
         return [node for node in nodes if node not in self.unwanted]
 
-    def discharge(self, world: World, roster: Roster) -> None:
-        """End the trainers of nodes that no job is to run on, once the world runs without them."""
+    def discharge(self, world: World, roster: Roster, unfit: Mapping[NodeId, str]) -> None:
+        """End the trainers of nodes that no job is to run on, once the world runs without them; and
+        those that have trained on ``unfit`` ones, for the reason given there."""
+        holding = roster.trainers(*HOLDING)
         for node in roster.view.members:
             if node in world.members:
                 self.discharged.discard(node)
-            elif node in self.unwanted and node not in self.discharged:
+            elif node not in self.discharged:
                 status = roster.statuses.get(node)
-                if status is not None and status.trainer is not None:
+                trains = status is not None and status.trainer is not None
+                if (node in self.unwanted and trains) or (node in unfit and node in holding):
                     self.discharged.add(node)
-                    self.ctx.send(node, Discharge(self.record.id))
-        self.discharged &= self.unwanted
+                    self.ctx.send(node, Discharge(self.record.id, unfit.get(node, "")))
+        self.discharged &= self.unwanted | unfit.keys()

@@ -32,6 +32,7 @@ class Pending:
     gives: tuple[Stamp, ...] = ()
     replays: bool = False
     given: bool = False
+    unproven: bool = False
     answered: bool = False
 
 
@@ -74,7 +75,7 @@ class Answers:
         if pending is not None and said.serial == pending.asked:
             pending.point, pending.committed = said.point, said.committed or 0
             pending.gives, pending.replays, pending.given = said.gives, said.replays, said.given
-            pending.answered = True
+            pending.unproven, pending.answered = said.unproven, True
 
     def recall(self, serial: int) -> None:
         """Of the last freeze or delivery that a daemon before this one has ordered."""
@@ -117,6 +118,7 @@ class Answers:
             gives=pending.gives,
             replays=pending.replays,
             given=pending.given,
+            unproven=pending.unproven,
         )
 
     # --- states for a trainer in no world ---------------------------------------------------------

@@ -38,6 +38,7 @@ from elasticd.core.words.children import (
     TrainerPrepared,
     TrainerProbed,
     TrainerProgress,
+    TrainerProves,
     TrainerRechecked,
     TrainerRefused,
     TrainerSampled,
@@ -112,7 +113,7 @@ def _says(us: Listener, trainer: Trainer, word: FromChild) -> None:
             TrainerCame() | TrainerLoaded() | TrainerLends() | TrainerSpoilt() | TrainerUnloaded()
             | TrainerProgress() | TrainerLostReducer() | TrainerOutOfMemory()
             | TrainerNotFinite() | TrainerDigest() | TrainerRechecked() | TrainerSampled()
-            | TrainerStops() | TrainerFinished()
+            | TrainerProves() | TrainerStops() | TrainerFinished()
         ):  # fmt: skip
             world = us.reports.world
             if world is not None and world.generation == word.generation:
@@ -164,6 +165,9 @@ def _says_of_world(us: Listener, trainer: Trainer, word: OfWorld, world: World) 
             us.reports.tell(Rechecked(job, generation, step, grain, digest))
         case TrainerSampled(_, step, position, digest):
             us.reports.tell(Sampled(job, generation, step, position, digest))
+        case TrainerProves(_, part, digests):
+            trainer.proves(generation, part, digests)
+            us.reports.report()
         case TrainerStops(_, step, reason):
             trainer.stops(StopAsked(step, reason))
             us.reports.report()

@@ -106,11 +106,13 @@ class Member:
             self.reports.report()
         return False
 
-    def _discharge(self) -> None:
-        """The world runs without us, and we are to leave."""
-        if self.unwanted and not self.part.trains and not self.part.is_asked:
-            self.part.discharge(_UNWANTED)
-            self._may_run()
+    def _discharge(self, why: str) -> None:
+        """The world runs without us, and we are to leave; or, if it says why, our trainer is."""
+        if self.part.trains or self.part.is_asked or not (self.unwanted or why):
+            return
+        self.part.discharge(_UNWANTED if self.unwanted else why)
+        if self._may_run():
+            self.reconcile()
 
     @property
     def wants_reducer(self) -> bool:
@@ -191,8 +193,8 @@ class Member:
             case Form():
                 if order.world.epoch == epoch and not bound:
                     self.part.on_form(order)
-            case Discharge():
-                self._discharge()
+            case Discharge(_, why):
+                self._discharge(why)
             case PullShards():
                 self._pull(order)
             case _:

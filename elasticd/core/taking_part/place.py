@@ -20,6 +20,7 @@ from elasticd.core.words.children import (
     ReducerHere,
     ReducerWarm,
     SetInterval,
+    TellProven,
     TellVerdict,
     ToTrainer,
 )
@@ -32,6 +33,7 @@ from elasticd.core.words.worlds import (
     Hung,
     Lend,
     OfPlace,
+    Proven,
     Ready,
     Verdict,
 )
@@ -132,6 +134,9 @@ class Place:
                     self.trainer.judge()
                     self._say(TellVerdict(generation, exact, reason))
                     self.reports.report()
+            case Proven(_, generation, part):
+                self.trainer.proven(generation, part)
+                self._say(TellProven(generation, part))
             case Hung(_, _, why, seconds):
                 kill_hung(self.ctx, self.trainer, why, seconds)
             case Lend(_, generation, step, log):

@@ -21,6 +21,7 @@ from elasticd.types import (
     NanCure,
     NodeId,
     Point,
+    ProofPart,
     Range,
     Reduction,
     ShardCount,
@@ -83,6 +84,8 @@ class TrainerHolds:
     """It can apply updates that others have made."""
     given: bool = False
     """The state came from elsewhere: its step's body never ran here."""
+    unproven: bool = False
+    """The process has yet to show that it computes what the others do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +270,16 @@ class TrainerRechecked:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainerProves:
+    """What it has come to in the world's first step, where somebody joins: digests by name."""
+
+    kind: ClassVar = "proves"
+    generation: Tag
+    part: ProofPart
+    digests: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class TrainerSampled:
     """The digest of the sample at a position, which others tell of, too."""
 
@@ -355,6 +368,7 @@ FromTrainer = (
     | TrainerNotFinite
     | TrainerDigest
     | TrainerRechecked
+    | TrainerProves
     | TrainerSampled
     | TrainerWrote
     | TrainerSkipped
@@ -374,6 +388,7 @@ OfWorld = (
     | TrainerNotFinite
     | TrainerDigest
     | TrainerRechecked
+    | TrainerProves
     | TrainerSampled
     | TrainerFinished
 )
@@ -481,6 +496,10 @@ class GiveWorld:
     relief: int = 0
     last: int = -1
     """The last step; -1: as job.toml says."""
+    unproven: tuple[int, ...] = ()
+    """Ranks that show in the first step that they compute what ``keeper`` does, which shows it,
+    too."""
+    keeper: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -562,6 +581,15 @@ class TellVerdict:
 
 
 @dataclass(frozen=True, slots=True)
+class TellProven:
+    """That part of what it has shown is what a member has that has stayed."""
+
+    kind: ClassVar = "proven"
+    generation: Tag
+    part: ProofPart
+
+
+@dataclass(frozen=True, slots=True)
 class HaltAt:
     """Go no further than this step, which is checkpointed; -1: go on."""
 
@@ -590,6 +618,7 @@ ToTrainer = (
     | TrimMemory
     | StrainMemory
     | TellVerdict
+    | TellProven
     | HaltAt
     | ReleaseTrainer
 )

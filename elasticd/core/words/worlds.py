@@ -18,7 +18,17 @@ from elasticd.core.words.shards import (
     ShardsFailed,
     ShardsWritten,
 )
-from elasticd.types import Confidence, JobId, NodeId, Point, Sign, Stamp, Tag, WorkPhase
+from elasticd.types import (
+    Confidence,
+    JobId,
+    NodeId,
+    Point,
+    ProofPart,
+    Sign,
+    Stamp,
+    Tag,
+    WorkPhase,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,8 @@ class Holding:
     """It can apply updates that others have made."""
     given: bool = False
     """Its trainer was given this state: it never ran the body of its step."""
+    unproven: bool = False
+    """Its trainer has yet to show that it computes what the others do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +249,15 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Proven:
+    """That part of what the receiver's trainer has shown of its first step is as it should be."""
+
+    job: JobId
+    generation: Tag
+    part: ProofPart
+
+
+@dataclass(frozen=True, slots=True)
 class Hung:
     """The receiver's trainer has overstayed in a phase: end it, with its stack as evidence."""
 
@@ -268,9 +289,11 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Discharge:
-    """The receiver is draining, and a world runs without it: its trainer may end."""
+    """The receiver is draining, or ``why`` says what keeps it out, and a world runs without it: its
+    trainer may end."""
 
     job: JobId
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +332,7 @@ ToLeader = (
 )
 """What members tell the leader about a job."""
 
-OfPlace = EngineToMember | Formed | Verdict | Hung | Lend | Halt | Interval
+OfPlace = EngineToMember | Formed | Verdict | Proven | Hung | Lend | Halt | Interval
 """What is for a trainer that is in the world it names."""
 
 ToPart = OfPlace | Prepare | Release

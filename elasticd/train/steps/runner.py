@@ -202,6 +202,7 @@ class StepRunner:
             assert result is not None
             self.seat.agree(result)
             self._agreed = True
+        self._grains.proving.await_grain(world, self.step)
         total = self._summing.total(world, layout, self.step)
         self._judge_loss(layout.header(total))
         self.seat.begin_update()
@@ -296,6 +297,7 @@ class StepRunner:
             self._standing.publish()
             self.logs.body_ends()
             self._name_stale()
+        self._grains.proving.body(self.world, self._standing.snapshot)
         self.ending.body_ends(self.point, counts=not self._void)
         self._looping, self._void = True, False
         while True:

@@ -20,6 +20,7 @@ from elasticd.checkpoints.codec import write_memory
 from elasticd.errors import GenerationLost
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.recovery import tree
+from elasticd.recovery.likeness import unlike
 from elasticd.settings.job import JobSpec
 from elasticd.train.protocol.lending import Lending, Request
 from elasticd.train.states.exports import contents
@@ -28,7 +29,16 @@ from elasticd.train.states.updates import Update
 from elasticd.train.steps.layout import vector_digest
 from elasticd.train.steps.seat import HOST, Delivery, Files, Parts, ProbeResult
 from elasticd.train.world import Share, TrainerWorld, Writes
-from elasticd.types import JobId, Lineage, NanCure, NodeId, Point, Tag, first_stamp
+from elasticd.types import (
+    JobId,
+    Lineage,
+    NanCure,
+    NodeId,
+    Point,
+    ProofPart,
+    Tag,
+    first_stamp,
+)
 
 WAIT_SECONDS = 60
 JOB, LINEAGE = JobId("job"), Lineage("lineage")
@@ -36,6 +46,10 @@ JOB, LINEAGE = JobId("job"), Lineage("lineage")
 
 class Killed(BaseException):
     """What a rank dies of."""
+
+
+class LeftOut(BaseException):
+    """What a rank ends with that computes something else than the others."""
 
 
 def spec(**changes: Any) -> JobSpec:
@@ -91,6 +105,10 @@ class Cohort:
         self.outputs = Path("/nowhere")
         """Below it each node has a folder. A successor is on the node of the dead, or ..."""
         self.moves = False
+        self.shown: dict[tuple[Tag, str], dict[int, dict[str, str]]] = {}
+        self.proven: set[tuple[Tag, str, str]] = set()
+        self.unfit: dict[str, str] = {}
+        """Who was left out, and why."""
         """... on a new one."""
         self._threads: list[threading.Thread] = []
 
@@ -124,6 +142,8 @@ class Cohort:
             except Killed as death:
                 result.error = death
                 self._bury(seat)
+            except LeftOut as end:
+                result.error = end
             except BaseException as error:  # the top of a thread
                 result.error = error
                 for other in self.members:
@@ -143,6 +163,11 @@ class Cohort:
     def _form(self) -> None:
         """A new world from the newest state that a member holds."""
         self.generation += 1
+        # What the body of a newcomer has made of a state that was not compared yet is nobody's.
+        for seat in self.members:
+            if seat.point is not None and seat.unproven and not seat.given:
+                sure = [s.point for s in self.members if s.point is not None and not s.unproven]
+                seat.point = None if sure else seat.point
         held = [seat for seat in self.members if seat.point is not None]
         newest = max(held, key=lambda seat: seat.point.step if seat.point else 0, default=None)
         point = Point(LINEAGE, 0, first_stamp(JOB, LINEAGE))
@@ -151,6 +176,8 @@ class Cohort:
         self.worlds.append((point.step, len(self.members)))
         self.asked.clear()
         now, later = self._shares(), self._shares()
+        keeps = [s.point == point and not s.unproven for s in self.members]
+        unproven = tuple(rank for rank, sure in enumerate(keeps) if any(keeps) and not sure)
         for rank, seat in enumerate(self.members):
             seat.world = None
             state: Literal["keep", "load", "init"]
@@ -173,6 +200,8 @@ class Cohort:
                 checkpoint_folder=Path("/nowhere"),
                 writes=Writes(2, 1, 1),
                 last=self.last,
+                unproven=unproven,
+                keeper=keeps.index(True) if unproven else -1,
             )
         self.changed.notify_all()
 
@@ -186,6 +215,37 @@ class Cohort:
         if others <= beyond.keys():
             self.last = step + 1 if others else step
             self._form()
+
+    def shows(
+        self, seat: Seat, world: TrainerWorld, part: ProofPart, digests: dict[str, str]
+    ) -> None:
+        """Compare what newcomers have come to with what the keeper has; leave out who differs."""
+        if seat.world is not world:
+            return
+        shown = self.shown.setdefault((world.generation, part), {})
+        shown[world.rank] = digests
+        if world.keeper not in shown:
+            return
+        for rank in world.unproven:
+            name = str(world.members[rank])
+            if rank not in shown or (world.generation, part, name) in self.proven:
+                continue
+            keeper = str(world.members[world.keeper])
+            why = unlike(shown[world.keeper], shown[rank], keeper, world.point.step + 1)
+            if why:
+                self.unfit[name] = why
+                self._leave_out(name)
+                return
+            self.proven.add((world.generation, part, name))
+            if part == "body":
+                next(m for m in self.members if m.name == name).unproven = False
+        self.changed.notify_all()
+
+    def _leave_out(self, name: str) -> None:
+        (seat,) = (member for member in self.members if member.name == name)
+        self.members.remove(seat)
+        seat.world, seat.left_out = None, True
+        self._form()
 
     def _shares(self) -> tuple[Share, ...]:
         """Random shares, unequal, not in order, some empty."""
@@ -213,7 +273,8 @@ class Seat:
         self.checkpoints: list[tuple[int, str]] = []
         self.shown: list[tuple[int, int, str]] = []
         self.rechecks: list[tuple[int, int, str]] = []
-        self.doomed = False
+        self.doomed = self.left_out = False
+        self.given = self.unproven = False
         self.calls = 0
         self.lending: Lending[Snapshot, Update] = Lending()
         self.takes_updates = False
@@ -225,12 +286,18 @@ class Seat:
     def _call(self) -> None:
         if self.doomed:
             raise AssertionError("another rank failed")
+        if self.left_out:
+            raise LeftOut
         self.calls += 1
         if self.cohort.kills.get(self.name) == self.calls:
             raise Killed
 
     def _wait(self, ready: Callable[[], bool]) -> None:
-        done = self.cohort.changed.wait_for(lambda: self.doomed or ready(), WAIT_SECONDS)
+        done = self.cohort.changed.wait_for(
+            lambda: self.doomed or self.left_out or ready(), WAIT_SECONDS
+        )
+        if self.left_out:
+            raise LeftOut
         assert done and not self.doomed, f"{self.name} waits in vain"
 
     def at_run(self, fingerprint: Mapping[str, str]) -> None:
@@ -291,6 +358,11 @@ class Seat:
     def adopt(self, point: Point) -> None:
         self.check()
         self.point = point
+        self._settle()
+
+    def _settle(self) -> None:
+        if self.world is not None:
+            self.unproven = self.world.is_unproven
 
     def hold(
         self, snapshot: Snapshot, update: Update | None = None, *, loaded: bool = False
@@ -340,12 +412,15 @@ class Seat:
 
     def end_update(self, point: Point, loss: float | None, update: Update | None) -> None:
         self.lending.applied(update, None)
-        self.point = point
+        self.point, self.given = point, False
+        if self.world is not None and self.world.point == point:
+            self._settle()
         self._call()
 
     def end_load(self, point: Point) -> None:
         self.lending.drop()
-        self.point = point
+        self.point, self.given, self.unproven = point, True, True
+        self._settle()
         self._call()
 
     def give_up_update(self) -> None:
@@ -418,6 +493,17 @@ class Seat:
     ) -> None:
         self.rechecks.append((step, grain, vector_digest(vector)))
 
+    def prove(
+        self, world: TrainerWorld, part: ProofPart, digests: Callable[[], dict[str, str]]
+    ) -> None:
+        self.cohort.shows(self, world, part, digests())
+
+    def await_proof(self, part: ProofPart) -> None:
+        world = self._present()
+        key = (world.generation, part, self.name)
+        self._wait(lambda: self.world is not world or key in self.cohort.proven)
+        self.check()
+
     def sampled(self, world: TrainerWorld, step: int, position: int, digest: str) -> None:
         self.shown.append((step, position, digest))
 
@@ -429,7 +515,9 @@ class Seat:
         try:
             self._together(("finish", point.step), None)
         except GenerationLost:
-            return False
+            # Who has died since had finished, too: the others have left.
+            deposits = self.cohort.deposits[world.generation, ("finish", point.step)]
+            return len(deposits) == world.size
         return True
 
     def timed(self, grain_seconds: float, update_seconds: float) -> None:

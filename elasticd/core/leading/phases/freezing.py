@@ -83,6 +83,7 @@ class Freezing:
     def _council(self) -> Council:
         office, ctx = self.office, self.office.ctx
         able = {n: h for n, h in sorted(self.holdings.items()) if h.able}
+        able = office.trust.without_unfit(able)
         situation = Situation(
             job=office.job,
             spec=office.spec,
@@ -104,7 +105,7 @@ class Freezing:
         )
         return Council(
             situation,
-            trusted={n: office.trust.trusted(n, h) for n, h in able.items()},
+            trusted=office.trust.all_trusted(able),
             unwanted=office.wishes.unwanted,
             odd=frozenset(office.trust.tainted),
             heard=ctx.heard.get(office.job, NO_TAG),
@@ -163,6 +164,8 @@ class Freezing:
             )
             if office.exactness.forbids:
                 return Outcome("failed", office.exactness.forbids)
+        if "keep" not in start.resume.sources:
+            office.trust.unfit.clear()  # all begin alike
         if plan.in_vain:
             account.planned_in_vain()
         if plan.opens_recovery:

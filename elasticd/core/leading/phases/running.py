@@ -74,8 +74,9 @@ class Running:
 
     def _moves_on(self) -> bool:
         """Whether the world has committed a step, and is to go on for long."""
-        course = self.office.course
-        return course.committed > self.world.step and not self.office.wishes.paused
+        world, wishes = self.world, self.office.wishes
+        first = world.step + bool(world.unproven)  # a step later all have shown what they compute
+        return self.office.course.committed > first and not wishes.paused
 
     def _grow(self) -> ToFreezing | None:
         """Leave out who is drained, let in who may enter, take a link that is back."""
@@ -144,9 +145,22 @@ class Running:
         office.exactness.judge(world, office.statuses)
         if office.exactness.forbids:
             return Outcome("failed", office.exactness.forbids)
+        if (left := self._leave_unlike()) is not None:
+            return left
         rest = self._halt()
-        office.wishes.discharge(world, office.roster)
+        office.wishes.discharge(world, office.roster, office.trust.unfit)
         return rest or self._leave_different() or self._write_again() or self._stop()
+
+    def _leave_unlike(self) -> ToFreezing | None:
+        """Go on without members that have joined and compute something else."""
+        office, world = self.office, self.world
+        odd = office.proofs.look(world, office.statuses, office.exactness.promised)
+        if not odd:
+            return None
+        for node, why in odd.items():
+            office.trust.leave_out(node, why)
+        office.trust.taint(odd, world)
+        return ToFreezing(world.members, f"{', '.join(odd)} is left out")
 
     def _stop(self) -> ToFreezing | None:
         """Name the last step, if the script has asked to stop."""

@@ -30,10 +30,12 @@ class Waiting:
             return None
         least = office.least
         ready = [n for n in office.roster.trainers("ready") if n not in holding]
+        if holding:
+            ready = [n for n in ready if n not in office.trust.unfit]
         able = holding + office.wishes.without_unwanted(ready)
         if len(able) < least:
             self.why = f"{len(able)} of at least {least} members are ready"
-            self.why += office.roster.troubles()
+            self.why += office.roster.troubles() + office.trust.left_out()
             return Outcome("failed", self.why) if office.roster.hopeless() else None
         unsettled = office.roster.unsettled()
         if not holding and unsettled and office.ctx.now - self.since < self._patience():
@@ -46,7 +48,7 @@ class Waiting:
     def _holding(self) -> list[NodeId]:
         """Members that were in a world, and newcomers that hold more than any of those."""
         office = self.office
-        holding = office.roster.trainers(*HOLDING)
+        holding = office.trust.first_fit(office.roster.trainers(*HOLDING))
         return holding + office.roster.prepared(max(map(office.reached, holding), default=-1))
 
     def _patience(self) -> float:
