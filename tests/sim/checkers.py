@@ -21,6 +21,7 @@ from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag, next_stamp
 from .agreement import Generations, Order, Views, durable_before, forgotten
 from .cluster import Cluster, Violation
 from .disk import is_spoilt
+from .proving import unlike
 from .taints import Taints
 
 if TYPE_CHECKING:
@@ -212,8 +213,12 @@ class Checkers:
         kind, step = key
         if kind == "step":
             parts = {rank: (a.point, a.share) for rank, a in arrived.items()}
-            trainers = [a.reducer.trainer for a in arrived.values()]
-            taints = [trainer.taint for trainer in trainers if trainer is not None]
+            found = (a.reducer.trainer for a in arrived.values())
+            trainers = [trainer for trainer in found if trainer is not None]
+            taints = [trainer.taint for trainer in trainers]
+            if world.job not in self.taints.told:
+                kind = self.cluster.shapes[world.job].outside
+                self._require(unlike(kind, world, step, trainers))
             self.reduced(world, step, parts, frozenset().union(*taints))
             return
         points = {arrival.point for arrival in arrived.values()}
@@ -266,7 +271,7 @@ class Checkers:
 
     def loads(self, trainer: Trainer, world: World) -> None:
         held = trainer.point
-        if trainer.doubts or trainer.fresh:
+        if trainer.doubts or trainer.fresh or trainer.protocol.held.unproven:
             return  # its state is another than its stamp says, or may be
         if held is not None and (held.step, held.stamp) == (world.step, world.stamp):
             self.broken(f"{trainer.name} is to load step {world.step}, which it holds")
@@ -386,7 +391,9 @@ class Checkers:
                     )
                 elif keeps:
                     trainer.doubts.clear()
-            elif point is not None and point.step > world.step:
+            elif (
+                point is not None and point.step > world.step and not trainer.protocol.held.unproven
+            ):
                 self.broken(
                     f"generation {world.generation} starts from step {world.step} although "
                     f"{name} holds step {point.step}"

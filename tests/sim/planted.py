@@ -20,7 +20,7 @@ if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parents[1])
     __package__ = "sim"
 
-from elasticd.core.leading import council, making, planning
+from elasticd.core.leading import council, making, planning, proofs
 from elasticd.core.leading.checkpointing import Checkpoints
 from elasticd.core.leading.exactness import Exactness
 from elasticd.core.leading.office import Office
@@ -343,6 +343,10 @@ def vote_not_journalled(switches: Switches) -> None:
     switches.set(Votes, "promise", promise)
 
 
+def newcomer_believed(switches: Switches) -> None:
+    switches.set(proofs, "unlike", lambda *shown: "")
+
+
 def cut_off_world_ignored(switches: Switches) -> None:
     switches.set(council, "noisy", lambda overtaken, quiet_seconds: "")
 
@@ -373,6 +377,12 @@ def _cramped(seed: int) -> Setup:
     kinds = ("diverge", "diverge", "disk_full")
     shape = JobShape(steps=60, every=3, verify_every=4)
     return Setup(seed=seed, nodes=4, jobs=(shape,), fault_seconds=12.0, fault_kinds=kinds)
+
+
+def _forgetful(seed: int) -> Setup:
+    shape = JobShape(steps=60, outside=("grain", "body")[seed % 2])
+    kinds = ("trainer", "spare_trainer")
+    return Setup(seed=seed, nodes=3, jobs=(shape,), fault_seconds=6.0, fault_kinds=kinds)
 
 
 def _strict(seed: int) -> Setup:
@@ -487,6 +497,13 @@ BUGS = (
         setup=_strict_world_of_one,
         bound=3,
         script=stop_the_only_member,
+    ),
+    Bug(
+        "believe a newcomer whatever it computes",
+        newcomer_believed,
+        ("computes otherwise",),
+        setup=_forgetful,
+        bound=20,
     ),
     Bug(
         "put a fresh trainer in a dead one's place",

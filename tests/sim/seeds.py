@@ -30,6 +30,14 @@ def _stopping(seed: int, shape: JobShape) -> JobShape:
     return replace(shape, stops_at=chance.randrange(1, shape.steps), stops_on=asks)
 
 
+def _keeping(seed: int, shape: JobShape) -> JobShape:
+    """Some scripts keep state where nobody looks. Who joins is left out then, so one must do."""
+    chance = random.Random(f"keeps {seed}")
+    if shape.world_min > 1 or chance.random() >= 0.1:
+        return shape
+    return replace(shape, outside=chance.choice(("grain", "body")))
+
+
 def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) -> Setup:
     """A varied run: 1 to 5 nodes, one or two jobs, some or all kinds of faults.
 
@@ -54,7 +62,7 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
     shape = replace(shape, verify_every=chance.choice((0, 4, 50)))
     divergence = random.Random(f"divergence {seed}")
     shape = replace(shape, on_divergence=divergence.choice(("restore", "restore", "continue")))
-    shape = _stopping(seed, shape)
+    shape = _keeping(seed, _stopping(seed, shape))
     jobs = (shape,) if chance.random() < 0.8 else (shape, replace(shape, steps=6))
     weather = chance.choice(_WEATHERS) if kinds is None else Weather()
     kinds = KINDS if kinds is None else kinds
