@@ -151,8 +151,8 @@ class Running:
         office.wishes.discharge(world, office.roster, office.trust.unfit)
         return rest or self._leave_different() or self._write_again() or self._stop()
 
-    def _leave_unlike(self) -> ToFreezing | None:
-        """Go on without members that have joined and compute something else."""
+    def _leave_unlike(self) -> ToFreezing | Outcome | None:
+        """Go on without members that have joined and compute something else, if enough are left."""
         office, world = self.office, self.world
         odd = office.proofs.look(world, office.statuses, office.exactness.promised)
         if not odd:
@@ -160,6 +160,10 @@ class Running:
         for node, why in odd.items():
             office.trust.leave_out(node, why)
         office.trust.taint(odd, world)
+        fit = [n for n in office.view.members if n not in office.trust.unfit]
+        if len(fit) < office.least:
+            why = f"{len(fit)} of at least {office.least} nodes compute alike"
+            return Outcome("failed", why + office.trust.left_out())
         return ToFreezing(world.members, f"{', '.join(odd)} is left out")
 
     def _stop(self) -> ToFreezing | None:
