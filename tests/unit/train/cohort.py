@@ -164,11 +164,10 @@ class Cohort:
         """A new world from the newest state that a member holds."""
         self.generation += 1
         # What the body of a newcomer has made of a state that was not compared yet is nobody's.
+        sure = [s for s in self.members if s.point is not None and not s.unproven]
         for seat in self.members:
-            if seat.point is not None and seat.unproven and not seat.given:
-                sure = [s.point for s in self.members if s.point is not None and not s.unproven]
-                seat.point = None if sure else seat.point
-        held = [seat for seat in self.members if seat.point is not None]
+            seat.distrusted = bool(sure) and seat.unproven and not seat.given
+        held = [s for s in self.members if s.point is not None and not s.distrusted]
         newest = max(held, key=lambda seat: seat.point.step if seat.point else 0, default=None)
         point = Point(LINEAGE, 0, first_stamp(JOB, LINEAGE))
         if newest is not None and newest.point is not None:
@@ -176,12 +175,13 @@ class Cohort:
         self.worlds.append((point.step, len(self.members)))
         self.asked.clear()
         now, later = self._shares(), self._shares()
-        keeps = [s.point == point and not s.unproven for s in self.members]
-        unproven = tuple(rank for rank, sure in enumerate(keeps) if any(keeps) and not sure)
+        stays = [s.point == point and not s.unproven for s in self.members]
+        unproven = tuple(rank for rank, stayed in enumerate(stays) if any(stays) and not stayed)
         for rank, seat in enumerate(self.members):
             seat.world = None
             state: Literal["keep", "load", "init"]
-            state = "keep" if seat.point == point else "load" if newest else "init"
+            keeps = seat.point == point and not seat.distrusted
+            state = "keep" if keeps else "load" if newest else "init"
             if newest is None and rank:
                 state = "load"
             seat.donor = newest or self.members[0]
@@ -201,7 +201,7 @@ class Cohort:
                 writes=Writes(2, 1, 1),
                 last=self.last,
                 unproven=unproven,
-                keeper=keeps.index(True) if unproven else -1,
+                keeper=stays.index(True) if unproven else -1,
             )
         self.changed.notify_all()
 
@@ -274,7 +274,7 @@ class Seat:
         self.shown: list[tuple[int, int, str]] = []
         self.rechecks: list[tuple[int, int, str]] = []
         self.doomed = self.left_out = False
-        self.given = self.unproven = False
+        self.given = self.unproven = self.distrusted = False
         self.calls = 0
         self.lending: Lending[Snapshot, Update] = Lending()
         self.takes_updates = False
@@ -347,7 +347,8 @@ class Seat:
         self.check()
         donor, held = self.donor, self.donor.snapshot
         assert held is not None
-        since = self.point.stamp if self.point is not None and self.takes_updates else None
+        follows = self.takes_updates and not self.distrusted
+        since = self.point.stamp if self.point is not None and follows else None
         request = Request(0, held.point.step, held.point.stamp, since, 0, 1)
         given = donor.lending.answer(request, held)
         assert given is not None
