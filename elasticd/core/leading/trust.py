@@ -85,6 +85,10 @@ class Trust:
             self.ctx.emit("node_unfit", why, self.job, culprit=node)
         self.unfit[node] = why
 
+    def begin_again(self) -> None:
+        """All begin alike, and nobody is left who knows better."""
+        self.unfit.clear()
+
     def left_out(self) -> str:
         """Who is, to be appended to a sentence."""
         return "".join(f"; {node} is left out: {why}" for node, why in sorted(self.unfit.items()))

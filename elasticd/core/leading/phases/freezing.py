@@ -165,7 +165,7 @@ class Freezing:
             if office.exactness.forbids:
                 return Outcome("failed", office.exactness.forbids)
         if "keep" not in start.resume.sources:
-            office.trust.unfit.clear()  # all begin alike
+            office.trust.begin_again()
         if plan.in_vain:
             account.planned_in_vain()
         if plan.opens_recovery:
