@@ -17,7 +17,7 @@ USABLE := import ensurepip, sys; sys.exit(sys.version_info < (3, 11))
 
 COVERAGE_TESTS ?= tests/unit/core tests/unit/recovery tests/unit/checkpoints
 
-.PHONY: help demo test deep check bench soak clean coverage lint linux darwin pyright imports
+.PHONY: help demo test deep check bench soak clean coverage lint linux darwin pyright imports quick
 
 help: ## say what there is (the default)
 	@awk -F ' *:.*## ' '/^[a-z]+ *:.*## / { printf "make %-8s  %s\n", $$1, $$2 }' Makefile
@@ -44,8 +44,7 @@ else
 endif
 
 check: $(INSTALLED) ## format, lint, types, import directions and quick tests that start no process
-	@$(MAKE) --no-print-directory --jobs 3 lint linux darwin pyright imports
-	@$(PYTHON) -m pytest -q $(PARALLEL) -m "not process and not deep and not slow" $(QUICK_TESTS)
+	@$(MAKE) --no-print-directory --jobs 3 lint linux darwin pyright imports quick
 
 # The parts of make check that read and do not run. What is known of a file is known per platform.
 lint:
@@ -61,6 +60,11 @@ pyright:
 
 imports:
 	@$(VENV)/bin/lint-imports
+
+# The last of make check, so that it fills what the others leave of the machine. Fewer examples.
+quick:
+	@MAKEFLAGS= $(PYTHON) -m pytest -q $(PARALLEL) --hypothesis-profile quick \
+		-m "not process and not deep and not slow" $(QUICK_TESTS)
 
 coverage: $(INSTALLED) ## branches of the pure code that COVERAGE_TESTS (its unit tests) do not take
 	@$(PYTHON) -m pytest -q $(PARALLEL) -m "not process and not deep" --cov --cov-report term-missing \

@@ -175,16 +175,21 @@ def export(
         raise StateError("this checkpoint has no parameters of a model")
     if shard_bytes is not None:
         return _export_set(source, out, shard_bytes, optimizer, progress, disk)
-    path = out / FILE_NAME if out.is_dir() else out
+    files = targets(out, optimizer=optimizer)
+    path = files[0]
     if not path.parent.is_dir():
         raise UsageError(f"{path.parent}: there is no such folder")
-    files = [path]
     # The model comes last: whoever waits for it finds everything.
     if optimizer:
-        files.append(path.with_name(path.stem + OPTIMIZER_SUFFIX))
         _write(disk, files[1], source.optimizer, _optimizer_metadata(source), progress)
     _write(disk, path, source.model, FORMAT, progress)
     return Exported(tuple(files), len(source.model), source.model_bytes)
+
+
+def targets(out: Path, *, optimizer: bool) -> list[Path]:
+    """The files that :func:`export` writes without ``shard_bytes``, the model's first."""
+    path = out / FILE_NAME if out.is_dir() else out
+    return [path, path.with_name(path.stem + OPTIMIZER_SUFFIX)] if optimizer else [path]
 
 
 def _export_set(

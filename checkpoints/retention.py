@@ -130,11 +130,12 @@ def superseded(rows: Iterable[Row]) -> list[Row]:
     return [row for row in rows if is_needless(row)]
 
 
-def outlived(rows: Iterable[Row], policies: Collection[Policy]) -> list[Row]:
-    """Those that no policy keeps beside the consistent ones: each node removes its part by itself,
-    one of them perhaps later than the others."""
+def outlived(rows: Iterable[Row], policies: Collection[Policy], node: NodeId) -> list[Row]:
+    """Those that ``node`` may have removed: that no policy keeps beside the consistent ones and
+    those of which it alone may have the manifest. Each node removes its part by itself, one of
+    them perhaps later than the others."""
     rows = list(rows)
-    whole = {row.manifest for row in rows if row.consistent}
+    whole = {row.manifest for row in rows if row.consistent or node in row.nodes}
     return [row for row in rows if row.manifest in prunable({*whole, row.manifest}, policies)]
 
 

@@ -101,6 +101,16 @@ class LocalStore:
         folder = self._folder(job, step, stamp)
         return tuple(i for i in range(count) if (folder / layout.shard_name(i, count)).is_file())
 
+    def is_right(
+        self, job: JobId, step: int, stamp: Stamp, index: int, count: int, digest: str
+    ) -> bool:
+        """Whether a shard is here, before the commit too, with this digest: it is read for that."""
+        path = self._shard_path(job, step, stamp, index, count)
+        try:
+            return not _rot(path, digest, None)
+        except StateError:
+            return False
+
     def put_shard(
         self,
         job: JobId,
@@ -165,6 +175,8 @@ class LocalStore:
         if at == final:
             self._take_in(partial, final, new)
         self._require_own(at, new)
+        if at == partial:
+            self._remove_others(at, new)
         if old != new:
             write_beside(self._disk, at / layout.MANIFEST_NAME, [data])
         with refusing(at):
@@ -288,7 +300,10 @@ class LocalStore:
         """Move in what is missing of what a later world has written again; the rest stays."""
         written = _present(partial, new)
         for shard in (n.shard for n in _missing(final, new, self._node) if n.shard in written):
+            assert shard is not None
             name = layout.shard_name(shard, new.count)
+            if _rot(partial / name, new.shards[shard].digest, None):
+                continue  # its writer had another state
             with refusing(final):
                 self._disk.rename(partial / name, final / name)
 
@@ -297,6 +312,18 @@ class LocalStore:
         for problem in _missing(folder, new, self._node):
             if problem.shard in mine:
                 raise StateError(f"{problem.path}: {problem.reason}")
+
+    def _remove_others(self, folder: Path, new: Manifest) -> None:
+        """Shards of this node's that the manifest doesn't count: right ones stay, as copies. Whose
+        trainer had another state has others, and none may pass for a copy by its size."""
+        if self._node is None:
+            return
+        mine = new.held_by(self._node)
+        for index in (i for i in _present(folder, new) if i not in mine):
+            path = folder / layout.shard_name(index, new.count)
+            if _rot(path, new.shards[index].digest, None):
+                with refusing(path):
+                    self._disk.remove_file(path)
 
     def _remove_strangers(self, folder: Path, new: Manifest) -> None:
         """Files of another cut of the same state, left by a world of another size."""

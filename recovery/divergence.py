@@ -5,20 +5,53 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from elasticd.types import NodeId
+
+MODEL_PART = "model"
+"""Under this name members tell of the model beside what the script tracks."""
+
+Parts = Mapping[NodeId, Mapping[str, str]]
+"""Of each member the digests of the model and of what the script tracks, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unlike:
+    """A thing that the script tracks and that ranks have otherwise, while their models are the
+    same: no node has computed wrongly. ``digests`` of it, by node; empty: it isn't there."""
+
+    name: str
+    digests: Mapping[NodeId, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """``odd`` is to take the state of the others; with no majority nobody is to be trusted."""
+    """``odd`` is to take the state of the others; with no majority nobody is to be trusted.
+    ``unlike``: it is the script's doing."""
 
     odd: tuple[NodeId, ...]
     majority: bool
     reason: str
+    unlike: Unlike | None = None
 
 
-def compare(digests: Mapping[NodeId, str], step: int) -> Divergence | None:
+def unlike(parts: Parts) -> Unlike | None:
+    """The first thing that isn't the same everywhere, if the models are and everybody tells of
+    them."""
+    models = {told.get(MODEL_PART, "") for told in parts.values()}
+    if len(models) != 1 or models == {""}:
+        return None
+    for name in sorted({name for told in parts.values() for name in told}):
+        digests = {node: parts[node].get(name, "") for node in sorted(parts)}
+        if len(set(digests.values())) > 1:
+            return Unlike(name, digests)
+    return None
+
+
+def compare(
+    digests: Mapping[NodeId, str], step: int, parts: Parts = MappingProxyType({})
+) -> Divergence | None:
     """None if all agree.
 
     Raises:
@@ -31,7 +64,10 @@ def compare(digests: Mapping[NodeId, str], step: int) -> Divergence | None:
         return None
     (most, votes), *_ = counts.most_common()
     text = ", ".join(f"{node} {digests[node][:12]}" for node in sorted(digests))
+    script = unlike(parts)
     if 2 * votes <= len(digests):
-        return Divergence((), False, f"parameters differ after step {step}, no majority: {text}")
+        reason = f"parameters differ after step {step}, no majority: {text}"
+        return Divergence((), False, reason, script)
     odd = tuple(node for node in sorted(digests) if digests[node] != most)
-    return Divergence(odd, True, f"parameters differ from the majority's after step {step}: {text}")
+    reason = f"parameters differ from the majority's after step {step}: {text}"
+    return Divergence(odd, True, reason, script)

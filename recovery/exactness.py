@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 FAST = 'reduction = "fast" sums in an order that depends on the members'
-NO_REPEAT = "one grain computed twice gave different bits"
+NO_REPEAT = (
+    "one grain computed twice gave different bits: its samples or the loss draw from a generator "
+    "of their own, or the processor adds in another order each time"
+)
 
 
 def refusal(reason: str) -> str:

@@ -8,6 +8,8 @@ from hypothesis import HealthCheck, settings
 
 # On a busy machine an example takes as long as it takes.
 settings.register_profile("elasticd", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# make check looks at each once more, briefly; make test and make deep look at length.
+settings.register_profile("quick", settings.get_profile("elasticd"), max_examples=15)
 settings.load_profile("elasticd")
 
 ROOT = str(Path(__file__).parents[1])

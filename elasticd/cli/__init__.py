@@ -7,6 +7,9 @@ __all__ = ["main"]
 
 def main() -> None:
     """Entry point of the program; ends the process."""
-    from elasticd.cli.entry import run
+    try:
+        from elasticd.cli.entry import run
+    except KeyboardInterrupt:  # before anything has begun
+        raise SystemExit(130) from None
 
     raise SystemExit(run())

@@ -9,21 +9,20 @@ from typing import Annotated
 import typer
 
 import elasticd
-from elasticd.cli import chaos, output, outputs, service, submit, watch
+from elasticd.cli import chaos, jobs, logs, nodes, output, outputs, service, submit, watch
 from elasticd.cli import local as cluster
 from elasticd.cli.checkpoints import app as stored_states
 from elasticd.cli.keeper import keeper_of
 from elasticd.cli.options import Follow, Home, Job, Json, MaybeJob, Node, common
+from elasticd.cli.screen import print_json, say
 from elasticd.core.words.codec import to_plain
 from elasticd.core.words.requests import (
     CancelJob,
     ChangeOfJob,
     ChangeOfNode,
-    DrainNode,
     ForgetJob,
     PauseJob,
     ReadEvents,
-    ReadLogs,
     ResumeJob,
     ShowStatus,
     UndrainNode,
@@ -47,14 +46,14 @@ app.add_typer(stored_states, name="checkpoints")
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"elasticctl {elasticd.__version__}")
+        say(f"elasticctl {elasticd.__version__}")
         raise typer.Exit()
 
 
 def _group(context: typer.Context, home: Path | None, json: bool) -> None:
     common(context, home, json)
     if context.invoked_subcommand is None:
-        print(context.get_help())
+        say(context.get_help())
 
 
 @app.callback(invoke_without_command=True)
@@ -133,12 +132,12 @@ def local_up(
     keeper = keeper_of(options.local_home)
     if options.json:
         found = {"home": str(options.local_home), "nodes": described, "keeper": keeper}
-        output.print_json(found)
+        print_json(found)
         return
     rows = [(node["id"], node["address"], node["pid"]) for node in described]
-    output.print_table(("node", "address", "pid"), rows)
+    output.print_table(output.STARTED, rows)
     kept = f", kept by process {keeper}" if keeper else ""
-    print(f"{len(rows)} daemons share a view{kept}; home {options.local_home}")
+    say(f"{len(rows)} daemons share a view{kept}; home {options.local_home}")
 
 
 @local_app.command("down")
@@ -154,15 +153,20 @@ def local_down(context: typer.Context, home: Home = None, json: Json = False) ->
     options = common(context, home, json)
     ended = cluster.down(options.local_home)
     if options.json:
-        output.print_json({"home": str(options.local_home), "ended": ended})
+        print_json({"home": str(options.local_home), "ended": ended})
     else:
-        print(f"ended {', '.join(ended)}" if ended else f"nothing runs in {options.local_home}")
+        say(f"ended {', '.join(ended)}" if ended else f"nothing runs in {options.local_home}")
 
 
 @app.command("submit", short_help="Ship a job's folder, queue the job, print its id.")
 def submit_job(
     context: typer.Context,
-    job: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job's description.")],
+    job: Annotated[
+        Path,
+        typer.Argument(
+            metavar="JOB.toml", help="The job's description, or a folder with a job.toml."
+        ),
+    ],
     assignments: Annotated[
         list[str] | None,
         typer.Option(
@@ -184,49 +188,25 @@ def submit_job(
     \b
     Examples:
       elasticctl submit job.toml --wait
+      elasticctl submit elasticd/examples/byte_lm
       elasticctl submit job.toml --set batch.global=16 --set job.name=small
     """
     options = common(context, home, json)
     spec, archive = submit.prepare(job, assignments or [])
     name = options.client.submit(spec, archive)
     if options.json:
-        output.print_json({"id": name})
+        print_json({"id": name})
     else:
-        print(name, flush=True)
+        say(name, flush=True)
     if wait and (code := watch.wait(options.client, name, json=options.json)):
         raise typer.Exit(code)
 
 
-@app.command()
-def jobs(context: typer.Context, home: Home = None, json: Json = False) -> None:
-    """List all jobs, the ended ones too.
-
-    \b
-    Example:
-      elasticctl jobs
-    """
-    options = common(context, home, json)
-    status = options.client.request(ShowStatus())
-    if options.json:
-        output.print_json({"jobs": status["jobs"]})
-    else:
-        output.print_jobs(status)
+app.command("jobs", short_help="List all jobs, the ended ones too.")(jobs.jobs)
+app.command("wait", short_help="Show a job's progress until it ends.")(jobs.wait)
 
 
-@app.command()
-def nodes(context: typer.Context, home: Home = None, json: Json = False) -> None:
-    """List all nodes: where each is, and whether it lives.
-
-    \b
-    Example:
-      elasticctl nodes --json
-    """
-    options = common(context, home, json)
-    status = options.client.request(ShowStatus())
-    if options.json:
-        output.print_json({"nodes": status["nodes"]})
-    else:
-        output.print_nodes(status)
+app.command("nodes", short_help="List all nodes, and whether they live.")(nodes.nodes)
 
 
 @app.command()
@@ -243,7 +223,7 @@ def status(
     options = common(context, home, json)
     answer = options.client.request(ShowStatus(_id(job)))
     if options.json:
-        output.print_json(answer)
+        print_json(answer)
     elif job is None:
         output.print_status(answer)
     else:
@@ -251,33 +231,7 @@ def status(
             output.print_job(described)
 
 
-@app.command()
-def logs(
-    context: typer.Context,
-    job: Job,
-    follow: Follow = False,
-    rank: Annotated[
-        int | None, typer.Option("--rank", min=0, show_default=False, help="Only this rank.")
-    ] = None,
-    home: Home = None,
-    json: Json = False,
-) -> None:
-    """Print what a job's script printed, on every rank.
-
-    \b
-    Example:
-      elasticctl logs byte-lm-1-k3f9 -f --rank 0
-    """
-    options = common(context, home, json)
-    printer = output.LogPrinter(labelled=rank is None)
-    try:
-        for piece in options.client.stream(ReadLogs(JobId(job), rank, follow)):
-            if options.json:
-                output.print_json(piece)
-            else:
-                printer.print(piece)
-    finally:
-        printer.finish()
+app.command("logs", short_help="Print what a job's script printed.")(logs.logs)
 
 
 @app.command()
@@ -301,9 +255,9 @@ def events(
     found = watch.follow_events(client, job) if follow else client.stream(ReadEvents(_id(job)))
     for event in found:
         if options.json:
-            output.print_json(event)
+            print_json(event)
         else:
-            print(output.event_line(event), flush=follow)
+            say(output.event_line(event), flush=follow)
 
 
 app.command("outputs", short_help="Fetch the files that a job has written.")(outputs.outputs)
@@ -341,9 +295,9 @@ def _control(
     options = common(context, home, json)
     changed = options.client.change(change)
     if options.json:
-        output.print_json(to_plain(changed))
+        print_json(to_plain(changed))
     else:
-        print(f"{changed.id} {changed.state}")
+        say(f"{changed.id} {changed.state}")
 
 
 @app.command(short_help="Stop a job at a stored step, and free its memory.")
@@ -373,19 +327,50 @@ def resume(context: typer.Context, job: Job, home: Home = None, json: Json = Fal
     _control(context, ResumeJob(JobId(job)), home, json)
 
 
+@app.command(short_help="Try nodes again that a job goes on without.")
+def retry(context: typer.Context, job: Job, home: Home = None, json: Json = False) -> None:
+    """Try nodes again that a job goes on without, after what was wrong there is put right.
+
+    A node is left out where the script fails, or builds another model or data than on the others
+    ('elasticctl status JOB' shows which, and why). Without this command it is tried again when its
+    daemon is started, and after pauses that grow from a minute to an hour.
+
+    \b
+    Example:
+      elasticctl retry byte-lm-1-k3f9
+    """
+    options = common(context, home, json)
+    tried = options.client.retry(JobId(job))
+    if options.json:
+        print_json(to_plain(tried))
+    elif tried.nodes:
+        say(f"{tried.id}: {', '.join(tried.nodes)} will be tried again")
+    else:
+        say(f"{tried.id}: no node is left out")
+
+
 @app.command(short_help="Let a node's ranks leave, and run no job there.")
-def drain(context: typer.Context, node: Node, home: Home = None, json: Json = False) -> None:
+def drain(
+    context: typer.Context,
+    node: Node,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Return once the node may be switched off.")
+    ] = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
     """Let a node's ranks leave between two steps, and place no job on it.
 
     Nothing trained is lost. The node stays a member of the cluster and keeps what it has stored. If
     the job can't do without a rank (world.min), that rank stays until another node can take its
-    place.
+    place. The command, and 'elasticctl nodes' later, say when the node may be switched off.
 
     \b
-    Example:
+    Examples:
       elasticctl drain node-1
+      elasticctl drain node-1 --wait
     """
-    _control(context, DrainNode(NodeId(node)), home, json)
+    nodes.drain_node(common(context, home, json), node, wait=wait)
 
 
 @app.command(short_help="Let a drained node take part again.")

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from elasticd.cli import output
 from elasticd.cli.options import Home, Job, Json, common
+from elasticd.cli.screen import print_json, say
 from elasticd.core.words.requests import (
     CutHow,
     CutKind,
@@ -49,10 +49,10 @@ def _strike(
     options = common(context, home, json)
     answer = options.client.request(StrikeRank(what, JobId(job), rank, process, seconds))
     if options.json:
-        output.print_json(answer)
+        print_json(answer)
     else:
         pid = f" {answer['pid']}" if answer["pid"] else ""
-        print(f"{what}: {process}{pid} of rank {rank} on {answer['node']}")
+        say(f"{what}: {process}{pid} of rank {rank} on {answer['node']}")
 
 
 @app.command()
@@ -152,10 +152,10 @@ def _cut(
     named = tuple(tuple(NodeId(node) for node in group) for group in groups)
     answer = options.client.request(CutLinks(what, named, seconds, how))
     if options.json:
-        output.print_json(answer)
+        print_json(answer)
     else:
         between = " and ".join(", ".join(group) for group in groups)
-        print(f"{what}: cut between {between} for {seconds:g} s ({how})")
+        say(f"{what}: cut between {between} for {seconds:g} s ({how})")
 
 
 @app.command(short_help="Cut the link between two nodes.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +22,8 @@ from rich.progress import (
 from elasticd.checkpoints import export
 from elasticd.cli import output
 from elasticd.cli.options import Common, Home, Job, Json, common
+from elasticd.cli.screen import print_json, say, warn
+from elasticd.cli.tables import Table
 from elasticd.client.client import Client
 from elasticd.core.words.requests import (
     ListCheckpoints,
@@ -36,6 +38,13 @@ ANSWER_SECONDS = 900.0
 """Reading a large shard from a slow disk takes its time; a daemon that dies hangs up at once."""
 
 app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]}, rich_markup_mode=None)
+
+STORED = Table(
+    ("step", "lineage", "size", "shards", "replicas", "consistent", "made", "on"),
+    drops=("shards", "replicas", "made", "size", "lineage"),
+    text="on",
+    ids=True,
+)
 
 Step = Annotated[
     int | None,
@@ -52,12 +61,15 @@ def checkpoints(context: typer.Context, home: Home = None, json: Json = False) -
     """List, verify, export and remove stored states."""
     common(context, home, json)
     if context.invoked_subcommand is None:
-        print(context.get_help())
+        say(context.get_help())
 
 
 @app.command("list")
 def list_(context: typer.Context, job: Job, home: Home = None, json: Json = False) -> None:
     """List a job's checkpoints and where they are now.
+
+    On a narrow terminal the nodes go below their row. Then columns are left out in this order:
+    shards, replicas, made, size, lineage.
 
     \b
     Example:
@@ -66,7 +78,7 @@ def list_(context: typer.Context, job: Job, home: Home = None, json: Json = Fals
     options = common(context, home, json)
     answer = _client(options).request(ListCheckpoints(JobId(job)))
     if options.json:
-        output.print_json(answer)
+        print_json(answer)
         return
     _print_rows(answer["checkpoints"])
     _print_silent(answer)
@@ -97,13 +109,13 @@ def verify(
             good, bad = good + bool(frame["ok"]), bad + (not frame["ok"])
             bar.step()
             if options.json:
-                output.print_json(frame)
+                print_json(frame)
             elif not frame["ok"]:
                 bar.print(f"{_place(frame)}: {frame['reason']}")
     if options.json:
-        output.print_json({"verified": good, "damaged": bad, "silent": silent})
+        print_json({"verified": good, "damaged": bad, "silent": silent})
     else:
-        print(f"{good} replicas of shards are as they were written, {bad} are not")
+        say(f"{good} replicas of shards are as they were written, {bad} are not")
         _print_silent({"silent": silent})
     if bad:
         raise typer.Exit(1)
@@ -132,23 +144,34 @@ def export_(
             help="Write a folder of files of about this size, with an index.",
         ),
     ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace files that are there already.")
+    ] = False,
     home: Home = None,
     json: Json = False,
 ) -> None:
     """Write the parameters of the newest consistent checkpoint as plain safetensors.
 
     mx.load and mlx-lm read them; the names are those of model.parameters(). Every tensor is
-    verified on its way, and a file appears whole or not at all.
+    verified on its way, and a file appears whole or not at all. A file that is there already stays,
+    unless you say --overwrite.
 
     \b
     Examples:
       elasticctl checkpoints export byte-lm-1-k3f9 --out model.safetensors
       elasticctl checkpoints export byte-lm-1-k3f9 --out folder --shard-bytes 5000000000
+      elasticctl checkpoints export byte-lm-1-k3f9 --out model.safetensors --overwrite
     """
     options = common(context, home, json)
     out = out.absolute()
     if not out.parent.is_dir():
         raise UsageError(f"{out.parent}: there is no such folder")
+    if shard_bytes is not None and overwrite:
+        raise UsageError("a sharded set needs a new folder; --overwrite is for single files")
+    if shard_bytes is None and not overwrite:
+        for path in export.targets(out, optimizer=optimizer):
+            if os.path.lexists(path):
+                raise UsageError(f"{path}: is there already; name another file, or say --overwrite")
     with _client(options).open(OpenCheckpoint(JobId(job), step)) as connection:
         ready = _until_ready(connection)
         shards = [(Path(path), str(digest)) for path, digest in ready["files"]]
@@ -166,11 +189,11 @@ def export_(
         files = [str(path) for path in written.files]
         said = {"step": row["step"], "lineage": row["lineage"], "digest": row["digest"]}
         figures = {"files": files, "tensors": written.tensors, "bytes": written.bytes}
-        output.print_json({**said, **figures})
+        print_json({**said, **figures})
         return
-    print(f"step {row['step']}: {written.tensors} tensors, {output.shown_bytes(written.bytes)}")
+    say(f"step {row['step']}: {written.tensors} tensors, {output.shown_bytes(written.bytes)}")
     for path in written.files:
-        print(path)
+        say(str(path))
 
 
 def _until_ready(connection: Any) -> dict[str, Any]:
@@ -225,14 +248,14 @@ def prune(
         PruneCheckpoints(JobId(job), keep, keep_every_steps, keep_hours, dry_run)
     )
     if options.json:
-        output.print_json(answer)
+        print_json(answer)
     else:
         verb = "would remove" if dry_run else "removed"
         for row in answer["removed"]:
-            print(f"{verb} step {row['step']} ({output.shown_bytes(row['bytes'])})")
-        print(f"{verb} {len(answer['removed'])} checkpoints, {len(answer['kept'])} stay")
+            say(f"{verb} step {row['step']} ({output.shown_bytes(row['bytes'])})")
+        say(f"{verb} {len(answer['removed'])} checkpoints, {len(answer['kept'])} stay")
         for failure in answer["failures"]:
-            print(failure, file=sys.stderr)
+            warn(failure)
         _print_silent(answer)
     if answer["failures"]:
         raise typer.Exit(1)
@@ -240,7 +263,7 @@ def prune(
 
 def _print_rows(rows: list[dict[str, Any]]) -> None:
     if not rows:
-        print("no checkpoints")
+        say("no checkpoints")
         return
     table = [
         (
@@ -255,13 +278,12 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
         )
         for row in rows
     ]
-    columns = ("step", "lineage", "size", "shards", "replicas", "consistent", "made", "on")
-    output.print_table(columns, table)
+    output.print_table(STORED, table)
 
 
 def _print_silent(answer: Mapping[str, Any]) -> None:
     for node, reason in answer["silent"].items():
-        print(f"{node} was not asked: {reason}", file=sys.stderr)
+        warn(f"{node} was not asked: {reason}")
 
 
 def _place(frame: Mapping[str, Any]) -> str:
@@ -295,5 +317,5 @@ class Bar:
 
     def print(self, line: str) -> None:
         self._progress.stop()
-        print(line, flush=True)
+        say(line, flush=True)
         self._progress.start()

@@ -30,7 +30,8 @@ from elasticd.cli import submit
 from elasticd.cli.demo_faults import Kind, StrikeCost
 from elasticd.cli.demo_screen import Screen
 from elasticd.cli.demo_watch import Watch, time_recovery
-from elasticd.cli.output import event_line, print_json
+from elasticd.cli.output import event_line
+from elasticd.cli.screen import print_json
 from elasticd.client.client import Client
 from elasticd.core.words.requests import CancelJob
 from elasticd.errors import ElasticdError, OperationError, UsageError

@@ -10,10 +10,12 @@ from typing import Any, Self
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
-from elasticd.cli.output import STATE_STYLES, in_short, plain_table, shown
+from elasticd.cli.output import RANKS, in_short
+from elasticd.cli.screen import Line, clean
+from elasticd.cli.tables import STATE_STYLES, Table, fitted, shown
 
 PLAIN_PROGRESS_SECONDS = 5.0
 BAR_WIDTH = 40
@@ -71,7 +73,7 @@ class Screen:
 
     def say(self, text: str, style: str = "") -> None:
         """Print a line of the story."""
-        line = Text.assemble((f"{self.seconds:6.1f} s  ", "dim"), (text, style))
+        line = Text.assemble((f"{self.seconds:6.1f} s  ", "dim"), (clean(text), style))
         self._console.print(line, soft_wrap=True)
 
     def title(self, text: str) -> None:
@@ -98,8 +100,9 @@ class Screen:
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Print a table."""
-        for line in plain_table(columns, rows):
-            self._console.print(Text("  " + line), soft_wrap=True)
+        room = self._console.width - 2 if self._live is not None else None
+        for line in fitted(Table(tuple(columns)), rows, room):
+            self._console.print(_text([("  ", ""), *line]), soft_wrap=True)
 
     def _maybe_print(self) -> None:
         job, now = self._job, time.monotonic()
@@ -122,22 +125,27 @@ class Screen:
         job = self._job
         if not job:
             return Text("")
-        head = Table.grid(padding=(0, 2))
+        head = Grid.grid(padding=(0, 2))
         done, steps = job.get("step") or 0, job.get("steps") or 1
         state = str(job.get("state"))
         head.add_row(
-            Text(state, STATE_STYLES.get(state, "")),
-            ProgressBar(total=steps, completed=done, width=BAR_WIDTH),
+            Text(clean(state), STATE_STYLES.get(state, "")),
+            ProgressBar(total=steps, completed=done, width=self._bar_width()),
             Text(f"{done}/{steps}"),
             Text(_figures(job)),
         )
-        ranks = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-        for name in ("rank", "node", "trainer", "reducer", "step", "grains"):
-            ranks.add_column(name, justify="left" if name == "node" else "right")
-        for rank in job.get("ranks") or ():
-            keys = ("rank", "node", "pid", "reducer_pid", "step", "grains")
-            ranks.add_row(*(shown(rank.get(key)) for key in keys))
-        return Group(Text(""), head, ranks, Text(self._label, "dim", no_wrap=True))
+        keys = ("rank", "node", "pid", "reducer_pid", "step", "grains")
+        rows = [[rank.get(key) for key in keys] for rank in job.get("ranks") or ()]
+        ranks = [_text(line) for line in fitted(RANKS, rows, self._console.width)]
+        return Group(Text(""), head, *ranks, Text(clean(self._label), "dim", no_wrap=True))
+
+    def _bar_width(self) -> int:
+        """What the state, the steps and the figures leave of a narrow terminal."""
+        return max(1, min(BAR_WIDTH, self._console.width - 60))
+
+
+def _text(line: Line) -> Text:
+    return Text.assemble(*line)
 
 
 def progress(job: Mapping[str, Any]) -> str:

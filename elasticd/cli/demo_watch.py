@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from elasticd.cli import demo_faults as faults
-from elasticd.cli.watch import ENDED, EventTail
+from elasticd.cli.output import ENDED
+from elasticd.cli.watch import EventTail
 from elasticd.client.client import Client
 from elasticd.core.words.requests import ShowStatus
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError

@@ -1,10 +1,13 @@
 """The top of the process: every way to end, and what the user then sees.
 
-Exit codes: 0 done, 1 tried and failed, 2 wrong usage, 3 no daemon answers, 130 interrupted.
+Exit codes: 0 done, 1 tried and failed, 2 wrong usage, 3 no daemon answers, 130 interrupted. An
+error is one line on stderr. With ``--json`` it is ``{"error": …, "exit": code}`` on stdout, too, as
+the last object there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -13,8 +16,8 @@ from typing import Any, cast
 import typer
 
 from elasticd.cli.app import app
+from elasticd.cli.screen import print_json, warn
 from elasticd.errors import ElasticdError
-from elasticd.settings.rules import one_line
 
 PROGRAM = "elasticctl"
 INTERRUPTED = 130
@@ -46,31 +49,41 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("ELASTICD_DEBUG"):
             raise
-        return _explain(error)
+        if isinstance(error, typer.Abort):
+            return INTERRUPTED
+        message, code = _explain(error)
+        return _fail(message, code, json=_wants_json(arguments))
 
 
-def _explain(error: Exception) -> int:
+def _wants_json(arguments: Sequence[str] | None) -> bool:
+    """Also if the command line is too wrong to be understood."""
+    given = sys.argv[1:] if arguments is None else arguments
+    return "--json" in (given[: given.index("--")] if "--" in given else given)
+
+
+def _explain(error: Exception) -> tuple[str, int]:
+    """What the user is told, and the exit code."""
     if isinstance(error, ElasticdError):
-        return _fail(str(error), error.exit_code)
-    if isinstance(error, typer.Abort):
-        return INTERRUPTED
+        return str(error), error.exit_code
     if isinstance(error, _CommandLineError):
-        return _explain_usage(cast(Any, error))
+        return _explain_usage(cast(Any, error)), 2
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return _fail(f"{where}{error.strerror or error}", 1)
+        return f"{where}{error.strerror or error}", 1
     kind = type(error).__name__
-    return _fail(f"internal error: {kind}: {error} (ELASTICD_DEBUG=1 shows where)", 1)
+    return f"internal error: {kind}: {error} (ELASTICD_DEBUG=1 shows where)", 1
 
 
-def _explain_usage(error: Any) -> int:
+def _explain_usage(error: Any) -> str:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else PROGRAM
-    message = error.format_message().rstrip(".")
-    return _fail(f"{message} (see '{path} --help')", 2)
+    return f"{error.format_message().rstrip('.')} (see '{path} --help')"
 
 
-def _fail(message: str, code: int) -> int:
-    line = one_line(" ".join(message.split("\n")))
-    print(f"{PROGRAM}: {line}", file=sys.stderr)
+def _fail(message: str, code: int, *, json: bool) -> int:
+    line = " ".join(message.split("\n"))
+    warn(f"{PROGRAM}: {line}")
+    if json:
+        with contextlib.suppress(OSError):  # stdout may be what failed
+            print_json({"error": line, "exit": code})
     return code

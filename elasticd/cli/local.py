@@ -14,7 +14,6 @@ import random
 import secrets
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +23,9 @@ from typing import Any
 import psutil
 
 from elasticd.cli.daemons import DAEMON, DAEMON_FILE, LOG_FILE, find_daemon, let_live, start_daemon
+from elasticd.cli.interrupts import Interrupts
 from elasticd.cli.keeper import end_keeper, start_keeper
+from elasticd.cli.screen import warn
 from elasticd.client.connection import Connection, probe
 from elasticd.client.homes import SOCKET_NAME, node_homes
 from elasticd.core.words.requests import REQUESTS, ShutDown
@@ -88,21 +89,34 @@ def up(
 
     Raises:
         UsageError: the cluster has another size and can't be changed now.
-        OperationError: a daemon failed or the view didn't form; what was started is ended.
+        OperationError: a daemon failed or the view didn't form; what was started is ended, as it is
+            after Ctrl-C, SIGTERM or SIGHUP.
     """
-    with _locked(home):
+    interrupts = Interrupts()
+    with _locked(home), interrupts.in_force():
         nodes = _prepare(home, count, _partition(partition))
-        keep = end_keeper(home) or keep  # two that start the same daemon would be one too many
-        idle = [node for node in nodes if find_daemon(node.home) is None]
-        started = {node.name: start_daemon(node.home, program) for node in idle}
+        started: dict[str, subprocess.Popen[bytes]] = {}
+        kept = False
         try:
-            _await_view(nodes, started, program)
+            with interrupts.held():
+                kept = end_keeper(home)  # two that start the same daemon would be one too many
+                for node in nodes:
+                    if find_daemon(node.home) is None:
+                        started[node.name] = start_daemon(node.home, program)
+            _await_view(nodes, started, program, interrupts)
+            described = [_described(node, started) for node in nodes]
+            with interrupts.held():
+                if keep or kept:
+                    start_keeper(home, program)
+            return described
         except BaseException:
-            _end([node.home for node in nodes if node.name in started], started)
+            # Whoever presses Ctrl-C again gets nothing sooner: a daemon would be left.
+            with contextlib.suppress(KeyboardInterrupt), interrupts.held():
+                end_keeper(home)
+                _end([node.home for node in nodes if node.name in started], started)
+                if kept:
+                    start_keeper(home, program)
             raise
-        if keep:
-            start_keeper(home, program)
-        return [_described(node, started) for node in nodes]
 
 
 def down(home: Path, patience_seconds: float = DOWN_SECONDS) -> list[str]:
@@ -241,7 +255,10 @@ def _cluster_id(folders: Sequence[Path]) -> str:
 
 
 def _await_view(
-    nodes: Sequence[LocalNode], started: dict[str, subprocess.Popen[bytes]], program: Sequence[str]
+    nodes: Sequence[LocalNode],
+    started: dict[str, subprocess.Popen[bytes]],
+    program: Sequence[str],
+    interrupts: Interrupts,
 ) -> None:
     deadline = time.monotonic() + UP_SECONDS
     while True:
@@ -249,7 +266,8 @@ def _await_view(
             process = started.get(node.name)
             if process is None and find_daemon(node.home) is None:
                 # It was killed a moment before we looked, and had not ended yet.
-                started[node.name] = process = start_daemon(node.home, program)
+                with interrupts.held():
+                    started[node.name] = process = start_daemon(node.home, program)
             if process is not None and process.poll() is not None:
                 raise OperationError(_obituary(node, f"ended with status {process.returncode}"))
         views = [_view(node) for node in nodes]
@@ -288,7 +306,7 @@ def _obituary(node: LocalNode, what: str) -> str:
     except OSError:
         lines = []
     for line in lines:
-        print(f"  {node.name}: {line}", file=sys.stderr)
+        warn(f"  {node.name}: {line}")
     return f"the daemon of {node.name} {what} (log: {node.home / LOG_FILE})"
 
 

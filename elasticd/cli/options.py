@@ -24,14 +24,18 @@ def complete_jobs(incomplete: str) -> Iterator[str]:
     """Ids for shell completion; none if no daemon answers quickly."""
     with suppress(ElasticdError):
         answer = Client(user_home(None), answer_seconds=1.0).request(ShowStatus())
-        yield from (job["id"] for job in answer["jobs"] if job["id"].startswith(incomplete))
+        yield from (job["id"] for job in answer["jobs"] if _fits(job["id"], incomplete))
 
 
 def complete_nodes(incomplete: str) -> Iterator[str]:
     """Names for shell completion; none if no daemon answers quickly."""
     with suppress(ElasticdError):
         answer = Client(user_home(None), answer_seconds=1.0).request(ShowStatus())
-        yield from (node["id"] for node in answer["nodes"] if node["id"].startswith(incomplete))
+        yield from (node["id"] for node in answer["nodes"] if _fits(node["id"], incomplete))
+
+
+def _fits(name: str, incomplete: str) -> bool:
+    return name.startswith(incomplete) and name.isprintable()
 
 
 Home = Annotated[
@@ -48,11 +52,17 @@ Json = Annotated[bool, typer.Option("--json", help="Print machine-readable outpu
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on, and print what is new.")]
 Job = Annotated[
     str,
-    typer.Argument(metavar="JOB", help="The job's id.", autocompletion=complete_jobs),
+    typer.Argument(
+        metavar="JOB", help="The job's id, or how only its id begins.", autocompletion=complete_jobs
+    ),
 ]
 Node = Annotated[
     str,
-    typer.Argument(metavar="NODE", help="The node's id.", autocompletion=complete_nodes),
+    typer.Argument(
+        metavar="NODE",
+        help="The node's id, or how only its id begins.",
+        autocompletion=complete_nodes,
+    ),
 ]
 MaybeJob = Annotated[
     str | None,

@@ -1,74 +1,39 @@
-"""How answers look: JSON, tables for a terminal, the same tables as plain text for a pipe."""
+"""How a daemon's answers look to people: the tables, and the sentences."""
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console, JustifyMethod
-from rich.table import Table
-from rich.text import Text
-
+from elasticd.cli import screen
+from elasticd.cli.screen import say
+from elasticd.cli.tables import Row, Table, fitted, shown
 from elasticd.settings.rules import one_line
 
-STATE_STYLES = {
-    "alive": "green",
-    "running": "green",
-    "finished": "green",
-    "recovering": "yellow",
-    "suspect": "yellow",
-    "parked": "yellow",
-    "paused": "yellow",
-    "draining": "yellow",
-    "dead": "red",
-    "failed": "red",
-    "cancelled": "red",
-}
+ENDED = ("finished", "failed", "cancelled")
+MAY_SWITCH_OFF = "may be switched off"
 
-MAX_HELD_LINE = 64 * 1024
-
-Row = Sequence[object]
-
-
-def print_json(value: Mapping[str, Any]) -> None:
-    """One object on one line. JSON has no NaN; it becomes null."""
-    print(json.dumps(_finite(value), ensure_ascii=False, allow_nan=False), flush=True)
+NODES = Table(
+    ("node", "address", "state", "pid", "chip", "memory"),
+    drops=("chip", "memory", "pid", "address"),
+)
+NOTED_NODES = Table((*NODES.columns, "note"), NODES.drops, text="note")
+JOBS = Table(
+    ("job", "state", "step", "loss", "steps/s", "ranks", "recoveries", "reason"),
+    drops=("recoveries", "ranks", "steps/s", "loss", "step"),
+    text="reason",
+)
+STARTED = Table(("node", "address", "pid"), drops=("pid", "address"))
+RANKS = Table(
+    ("rank", "node", "trainer", "reducer", "step", "grains"), drops=("grains", "step", "reducer")
+)
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Row]) -> None:
-    """Rows under their columns; None is shown as ``-``."""
-    console = Console()
-    if console.is_terminal:
-        console.print(_rich_table(columns, rows))
-    else:
-        for line in plain_table(columns, rows):
-            print(line)
-
-
-def plain_table(columns: Sequence[str], rows: Sequence[Row]) -> list[str]:
-    """Lines with the columns two spaces apart; numbers stand on the right."""
-    cells = [[shown(value) for value in row] for row in rows]
-    widths = [max(len(cell) for cell in column) for column in zip(columns, *cells, strict=True)]
-    right = [_is_numeric([row[at] for row in rows]) for at in range(len(columns))]
-
-    def line(values: Sequence[str]) -> str:
-        parts = zip(values, widths, right, strict=True)
-        return "  ".join(v.rjust(w) if r else v.ljust(w) for v, w, r in parts).rstrip()
-
-    return [line([name.upper() for name in columns]), *(line(row) for row in cells)]
-
-
-def shown(value: object) -> str:
-    """A value as people read it."""
-    if value is None or value == "":
-        return "-"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return one_line(str(value))
+def print_table(table: Table, rows: Sequence[Row]) -> None:
+    """Rows under their columns, as wide as the terminal; None is shown as ``-``."""
+    screen.say_lines(fitted(table, rows, screen.width()))
 
 
 def in_short(reason: object) -> str | None:
@@ -105,6 +70,7 @@ def event_line(event: Mapping[str, Any]) -> str:
 
 def print_nodes(status: Mapping[str, Any]) -> None:
     """The table of ``elasticctl nodes``."""
+    notes = [drained_note(node, status.get("jobs", ())) for node in status["nodes"]]
     rows = [
         (
             node["id"],
@@ -116,13 +82,43 @@ def print_nodes(status: Mapping[str, Any]) -> None:
         )
         for node in status["nodes"]
     ]
-    print_table(("node", "address", "state", "pid", "chip", "memory"), rows)
+    if any(notes):
+        noted = [(*row, note) for row, note in zip(rows, notes, strict=True)]
+        print_table(NOTED_NODES, noted)
+    else:
+        print_table(NODES, rows)
+    for node in status["nodes"]:
+        for left in node.get("unfit") or ():
+            say(one_line(f"{left['job']} goes on without {node['id']}: {in_short(left['reason'])}"))
+
+
+def drained_note(node: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]]) -> str | None:
+    """Of a drained node: whether it may be switched off, or which jobs it still has ranks of."""
+    if node.get("state") != "draining":
+        return None
+    name = node["id"]
+    busy = [
+        job["id"]
+        for job in jobs
+        if any(rank.get("node") == name for rank in job.get("ranks") or ())
+    ]
+    forming = [
+        job["id"]
+        for job in jobs
+        if job.get("state") in ("preflight", "recovering")
+        or (job.get("state") == "running" and not job.get("ranks"))
+    ]
+    if busy:
+        return f"still has a rank of {', '.join(busy)}"
+    if forming:
+        return f"wait until {', '.join(forming)} has regrouped"
+    return MAY_SWITCH_OFF
 
 
 def print_jobs(status: Mapping[str, Any]) -> None:
     """The table of ``elasticctl jobs``."""
     if not status["jobs"]:
-        print("no jobs yet (elasticctl submit JOB.toml)")
+        say("no jobs yet (elasticctl submit JOB.toml)")
         return
     rows = [
         (
@@ -137,8 +133,7 @@ def print_jobs(status: Mapping[str, Any]) -> None:
         )
         for job in status["jobs"]
     ]
-    columns = ("job", "state", "step", "loss", "steps/s", "ranks", "recoveries", "reason")
-    print_table(columns, rows)
+    print_table(JOBS, rows)
 
 
 def _state(job: Mapping[str, Any]) -> str:
@@ -151,14 +146,14 @@ def print_status(status: Mapping[str, Any]) -> None:
     """What ``elasticctl status`` shows: the view, the nodes and the jobs with their ranks."""
     view = status["view"]
     members = ", ".join(view["members"])
-    print(f"cluster {status['cluster']}, epoch {view['epoch']}, leader {view['leader']}: {members}")
-    print()
+    say(f"cluster {status['cluster']}, epoch {view['epoch']}, leader {view['leader']}: {members}")
+    say()
     print_nodes(status)
-    print()
+    say()
     print_jobs(status)
     for job in status["jobs"]:
         if job.get("ranks"):
-            print()
+            say()
             _print_ranks(job)
 
 
@@ -191,19 +186,20 @@ def print_job(job: Mapping[str, Any]) -> None:
         ("bytes/step", shown_bytes(job.get("bytes_per_step"))),
         ("digest", f"{digest} (step {job.get('digest_step')})" if digest else None),
     ]
+    facts += [("without", f"{u['node']}: {u['reason']}") for u in job.get("unfit") or ()]
     for name, value in facts:
-        print(f"{name:<11} {_multiline(value)}")
+        say(f"{name:<11} {_multiline(value)}")
     if job.get("ranks"):
-        print()
+        say()
         _print_ranks(job)
     if job.get("recent"):
-        print("\nlately:")
+        say("\nlately:")
         for event in job["recent"]:
-            print(event_line(event))
+            say(event_line(event))
 
 
 def _print_ranks(job: Mapping[str, Any]) -> None:
-    print(f"{job['id']}, generation {job.get('generation')}:")
+    say(f"{job['id']}, generation {job.get('generation')}:")
     rows = [
         (
             rank.get("rank"),
@@ -215,70 +211,10 @@ def _print_ranks(job: Mapping[str, Any]) -> None:
         )
         for rank in job["ranks"]
     ]
-    print_table(("rank", "node", "trainer", "reducer", "step", "grains"), rows)
+    print_table(RANKS, rows)
 
 
 def _multiline(value: object) -> str:
     # The reason of a failed job is the end of a traceback: keep its lines.
     lines = [one_line(line) for line in str(value).splitlines()] if isinstance(value, str) else []
     return ("\n" + " " * 12).join(lines) if len(lines) > 1 else shown(value)
-
-
-def _rich_table(columns: Sequence[str], rows: Sequence[Row]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for at, name in enumerate(columns):
-        right = _is_numeric([row[at] for row in rows])
-        last = at == len(columns) - 1  # the one that may be long
-        justify: JustifyMethod = "right" if right else "left"
-        table.add_column(name.upper(), justify=justify, overflow="fold", no_wrap=not last)
-    for row in rows:
-        cells = [Text(shown(value), STATE_STYLES.get(str(value), "")) for value in row]
-        table.add_row(*cells)
-    return table
-
-
-def _is_numeric(values: Sequence[object]) -> bool:
-    kept = [value for value in values if value is not None]
-    return bool(kept) and all(
-        isinstance(value, int | float) and not isinstance(value, bool) for value in kept
-    )
-
-
-def _finite(value: object) -> object:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value.hex() if isinstance(value, bytes) else value
-
-
-class LogPrinter:
-    """Prints what ranks printed, as it is; ``labelled`` puts the rank before each line.
-
-    Pieces end anywhere, so a labelled line waits for its end, or for :data:`MAX_HELD_LINE`.
-    """
-
-    def __init__(self, *, labelled: bool) -> None:
-        self._labelled = labelled
-        self._held: dict[str, str] = {}
-
-    def print(self, piece: Mapping[str, Any]) -> None:
-        """Print one answer of a daemon's log stream."""
-        text = str(piece.get("text", ""))
-        if self._labelled:
-            rank = piece.get("rank")
-            label = f"[{piece.get('node') if rank is None else rank}] "
-            lines = (self._held.pop(label, "") + text).splitlines(keepends=True)
-            if lines and not lines[-1].endswith("\n") and len(lines[-1]) < MAX_HELD_LINE:
-                self._held[label] = lines.pop()
-            text = "".join(label + line.rstrip("\r\n") + "\n" for line in lines)
-        sys.stdout.write(text)
-        sys.stdout.flush()
-
-    def finish(self) -> None:
-        """Print the lines that have no end."""
-        for label, line in self._held.items():
-            print(label + line)
-        self._held.clear()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ import typer
 from elasticd.cli import output
 from elasticd.cli.checkpoints import Bar
 from elasticd.cli.options import Home, Job, Json, common
+from elasticd.cli.screen import print_json, say, warn
 from elasticd.client.connection import Connection
 from elasticd.core.words.requests import OpenOutputs
 from elasticd.errors import OperationError, ProtocolError, UsageError
@@ -68,13 +68,11 @@ def outputs(
             written, changed = _receive(connection, beside, bar)
     said = {key: head[key] for key in ("job", "node", "main", "copy", "made", "skipped", "note")}
     if options.json:
-        output.print_json({**said, "out": str(folder), "files": written, "changed": changed})
+        print_json({**said, "out": str(folder), "files": written, "changed": changed})
     else:
         _print(head, [*written, *changed], len(written), folder)
     for name in changed:
-        print(
-            f"{one_line(name)}: changed while it was read; run this again for it", file=sys.stderr
-        )
+        warn(f"{one_line(name)}: changed while it was read; run this again for it")
     if changed:
         raise typer.Exit(1)
 
@@ -155,21 +153,18 @@ def _take(source: Path, target: Path, size: int) -> bool:
 
 def _print(head: Mapping[str, Any], names: Sequence[str], count: int, folder: Path) -> None:
     """``names``: of all files that were offered."""
-    print(f"{count} files, {output.shown_bytes(head['bytes'])}: {folder}")
+    say(f"{count} files, {output.shown_bytes(head['bytes'])}: {folder}")
     if head["note"]:
-        print(head["note"], file=sys.stderr)
+        warn(head["note"])
     elif head["copy"]:
         made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(head["made"]))
-        print(
+        say(
             f"from {head['node']}'s copy of the files that {head['main']}, which was main, had at"
             f" {made}"
         )
     came = {part for name in names for part in (folded(name), *folders_of(folded(name)))}
     for name in head["skipped"]:
         if folded(name) in came:
-            print(
-                f"{one_line(name)}: was left out: another file's name differs in case only",
-                file=sys.stderr,
-            )
+            warn(f"{one_line(name)}: was left out: another file's name differs in case only")
         elif head["copy"]:
-            print(f"{one_line(name)}: was too big to be copied to other nodes", file=sys.stderr)
+            warn(f"{one_line(name)}: was too big to be copied to other nodes")

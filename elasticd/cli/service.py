@@ -13,8 +13,8 @@ from typing import Annotated, Protocol
 
 import typer
 
-from elasticd.cli import output
 from elasticd.cli.options import Common, Follow, Home, Json, common
+from elasticd.cli.screen import print_json, say
 from elasticd.errors import OperationError, UsageError
 from elasticd.launchd.service import LaunchdService
 from elasticd.settings.config import default_home
@@ -113,14 +113,14 @@ def group(context: typer.Context, home: Home = None, json: Json = False) -> None
     """Run the daemon as a service of launchd or systemd."""
     common(context, home, json)
     if context.invoked_subcommand is None:
-        print(context.get_help())
+        say(context.get_help())
 
 
 def _say(done: str, options: Common, *, dry_run: bool) -> None:
     if options.json:
-        output.print_json({"dry_run": dry_run, "text": done})
+        print_json({"dry_run": dry_run, "text": done})
     else:
-        print(done.rstrip("\n"))
+        say(done.rstrip("\n"))
 
 
 @app.command(short_help="Install the service, and start it.")
@@ -232,10 +232,10 @@ def status(
         return
     found = manager.status()
     if options.json:
-        output.print_json(asdict(found))
+        print_json(asdict(found))
     else:
         running = f" (process {found.pid})" if found.pid else ""
-        print(f"{found.text}{running}")
+        say(f"{found.text}{running}")
 
 
 @app.command()
@@ -260,6 +260,6 @@ def logs(
         return
     for line in printed_lines(command):
         if options.json:
-            output.print_json({"line": line})
+            print_json({"line": line})
         else:
-            print(line, flush=follow)
+            say(line, flush=follow)

@@ -13,11 +13,13 @@ from elasticd.settings.job import JobSpec
 
 
 def prepare(path: Path, overrides: Sequence[str]) -> tuple[JobSpec, Archive]:
-    """Validate a job.toml and pack its folder; nothing is sent.
+    """Validate a job.toml, or that of a folder, and pack its folder; nothing is sent.
 
     Raises:
         UsageError: the file, an assignment or the folder is wrong.
     """
+    if path.is_dir():
+        path = path / "job.toml"
     spec = job.load(path, overrides)
     packed = archive.pack(path.parent)
     if not archive.holds(packed.data, spec.job.entrypoint):

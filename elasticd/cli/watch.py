@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console, Group
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
-from elasticd.cli.output import STATE_STYLES, event_line, print_json, shown
+from elasticd.cli.output import ENDED, event_line
+from elasticd.cli.screen import clean, print_json, say, warn
+from elasticd.cli.tables import STATE_STYLES, fold, shown
 from elasticd.client.client import Client
 from elasticd.client.connection import Connection
 from elasticd.core.words.requests import ReadEvents, ShowStatus
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
 from elasticd.types import JobId
 
-ENDED = ("finished", "failed", "cancelled")
 POLL_SECONDS = 0.25
 PLAIN_PROGRESS_SECONDS = 10.0
 """Time between progress lines where there is no terminal to redraw."""
 SILENCE_SECONDS = 30.0
 """How long no daemon at all may answer before the command gives up; the job doesn't."""
+BAR_WIDTH = 40
+MIN_BAR = 10
 REMEMBERED_EVENTS = 100_000
 """Events kept to tell new ones from old when another daemon repeats the history."""
 
@@ -146,6 +150,8 @@ def sights(client: Client, job: str) -> Iterator[Sight]:
             answered = time.monotonic()
             if not status.get("jobs"):
                 raise OperationError(f"the daemon doesn't know the job {job}")
+            # In full from now on: what it was called may soon be the beginning of several ids.
+            job = status["jobs"][0].get("id", job)
             sight = Sight(status["jobs"][0], events)
             if sight.ended:
                 yield Sight(sight.job, (*events, *_new_events(tail)))
@@ -177,16 +183,15 @@ def wait(client: Client, job: str, *, json: bool) -> int:
     try:
         final = _show(client, job, json=json)
     except KeyboardInterrupt:
-        print(
+        warn(
             f"\nthe job goes on; look at it with 'elasticctl status {job}',"
-            f" end it with 'elasticctl cancel {job}'",
-            file=sys.stderr,
+            f" end it with 'elasticctl cancel {job}'"
         )
         raise
     if json:
         print_json(final)
     else:
-        print(summary(final))
+        say(summary(final))
     return 0 if final.get("state") == "finished" else 1
 
 
@@ -217,43 +222,48 @@ class PlainProgress:
 
     def __call__(self, sight: Sight) -> None:
         for event in sight.events:
-            print(event_line(event), flush=True)
+            say(event_line(event), flush=True)
         now = time.monotonic()
         if sight.job.get("step") and now - self._printed >= PLAIN_PROGRESS_SECONDS:
             self._printed = now
-            print(progress_line(sight.job), flush=True)
+            say(progress_line(sight.job), flush=True)
 
 
 class LiveProgress:
-    """A bar with the newest figures and, below it, the last event."""
+    """A bar with the newest figures and, below it, the last event.
+
+    On a narrow terminal the bar becomes shorter, then it goes, then the figures are folded.
+    """
 
     def __init__(self) -> None:
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
-        )
-        self._task = self._bar.add_task("queued", total=None, figures="")
-        self._event = Text("")
+        self._job: Mapping[str, Any] = {}
+        self._event = ""
 
     def update(self, sight: Sight) -> None:
         """Take over a new look."""
-        job = sight.job
-        state = str(job.get("state"))
-        style = STATE_STYLES.get(state, "default")
-        self._bar.update(
-            self._task,
-            description=f"{job['id']} [{style}]{state}[/]",
-            completed=job.get("step") or 0,
-            total=job.get("steps"),
-            figures=figures(job),
-        )
+        self._job = sight.job
         if sight.events:
-            self._event = Text(event_line(sight.events[-1]), "dim", no_wrap=True)
+            self._event = event_line(sight.events[-1])
 
-    def __rich__(self) -> Group:
-        return Group(self._bar, self._event)
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        job, width = self._job, options.max_width
+        if not job:
+            return
+        state, step, steps = str(job.get("state")), job.get("step") or 0, job.get("steps")
+        name, done = clean(str(job["id"])), f"{shown(step)}/{shown(steps)}"
+        state, said = clean(state), f"{done} {clean(figures(job))}".rstrip()
+        room = width - cell_len(f"{name} {state}  {said}")
+        if room >= MIN_BAR:
+            line = Table.grid(padding=(0, 1, 0, 0), pad_edge=False)
+            head = Text.assemble(name, " ", (state, STATE_STYLES.get(state, "")))
+            bar = ProgressBar(total=steps, completed=step, width=min(BAR_WIDTH, room))
+            line.add_row(head, bar, Text(said))
+            yield line
+        else:
+            for part in fold(f"{name} {state} {said}", width, whole=True):
+                yield Text(part, no_wrap=True)
+        for part in fold(self._event, width):
+            yield Text(part, "dim", no_wrap=True)
 
 
 def figures(job: Mapping[str, Any]) -> str:

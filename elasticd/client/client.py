@@ -17,10 +17,12 @@ from elasticd.core.words.requests import (
     ChangeOfJob,
     ChangeOfNode,
     JobChanged,
+    JobRetried,
     NodeChanged,
     ReadEvents,
     ReadLogs,
     Request,
+    RetryJob,
     SubmitJob,
     Submitted,
 )
@@ -54,6 +56,11 @@ class Client:
         :meth:`request`."""
         changed = NodeChanged if isinstance(request, ChangeOfNode) else JobChanged
         answer: JobChanged | NodeChanged = from_plain(changed, self.request(request))
+        return answer
+
+    def retry(self, job: JobId) -> JobRetried:
+        """Have the nodes tried again that a job goes on without. Raises as :meth:`request`."""
+        answer: JobRetried = from_plain(JobRetried, self.request(RetryJob(job)))
         return answer
 
     def stream(self, request: Request) -> Iterator[dict[str, Any]]:

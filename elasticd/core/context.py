@@ -50,6 +50,8 @@ class Timing:
     """A newcomer that could not take the state is not let in for this long."""
     retry_seconds: float = 1.0
     """Between attempts at what failed for a reason that may pass: an archive, a copied shard."""
+    unfit_seconds: float = 60.0
+    """A node that the job can't run on is tried again after so long, then after twice as long."""
     slow_seconds: float = 600.0
     """A straggler that was dropped is tried again after so long."""
     together_seconds: float = 5.0

@@ -106,6 +106,7 @@ class Node:
         self.drivers = Drivers(self.ctx, jobs, nodes.unwanted)
         self.followed: Tag | None = None
         self.due = inf
+        self._begun = False
         self._herald = Herald(self.ctx)
         self._checked: World | None = None
 
@@ -137,6 +138,9 @@ class Node:
         if self.views.wake(self.liveness.detector.running(now, self.due)):
             self._park()
         self.due = inf
+        if not self._begun:
+            self._begun = True
+            self.tables.jobs.begins()
         self._take(event)
         for _ in range(_EVENTS_PER_INSTANT):
             if ctx.inbox:
@@ -204,6 +208,8 @@ class Node:
                 self.tables.jobs.forget(request, job)
             case e.Pause(request, job, paused):
                 self.tables.jobs.pause(request, job, paused)
+            case e.Retry(request, job):
+                self.tables.jobs.retry(request, job)
             case e.Drain(request, node, draining):
                 self.tables.nodes.drain(request, node, draining)
             case e.Depart():
@@ -341,6 +347,11 @@ class Node:
         """``alive``, ``suspect``, ``dead`` or ``draining``."""
         state = self.liveness.state_of(node)
         return "draining" if state == "alive" and self.tables.nodes.draining(node) else state
+
+    def unfit(self, node: NodeId) -> list[dict[str, str]]:
+        """The jobs that go on without ``node``, each with the reason."""
+        found = ((r.id, r.left_out.get(node)) for r in self.tables.jobs.queue() if not r.ended)
+        return [{"job": job, "reason": why} for job, why in found if why is not None]
 
     def may_stop(self) -> bool:
         """Whether nobody who stays trains with a rank of ours."""

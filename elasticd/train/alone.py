@@ -16,6 +16,7 @@ from elasticd.ipc.plan import ChunkPlan
 from elasticd.recovery.exactness import FAST, NO_REPEAT, refusal
 from elasticd.settings.job import JobSpec, load
 from elasticd.train.beginning import HASHED, JOB_VARIABLE, hashes_are_fixed, job_path
+from elasticd.train.protocol.calls import Answer
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
 from elasticd.train.steps.seat import HOST, Delivery, Files, Parts, ProbeResult
@@ -43,6 +44,8 @@ class AloneSeat:
         self.probe: ProbeResult | None = None
         self._taken = False
         self._world: TrainerWorld | None = None
+        self._returned: bytes | None = None
+        """By the function that ``run.on_main`` has called just now."""
 
     @classmethod
     def find(cls) -> AloneSeat:
@@ -170,6 +173,22 @@ class AloneSeat:
     def halt(self, point: Point) -> None:
         """Nobody pauses it."""
 
+    def call(self, body: int, index: int, step: int) -> Answer:
+        data, self._returned = self._returned, None
+        return "run" if data is None else data
+
+    def returned(self, body: int, index: int, data: bytes) -> None:
+        self._returned = data
+
+    def body_begins(self, body: int) -> None:
+        pass
+
+    def body_ends(self, body: int, calls: int) -> None:
+        pass
+
+    def disown(self) -> None:
+        pass
+
     def agree(self, result: ProbeResult) -> None:
         self.probe = result
         if not result.repeats:
@@ -184,7 +203,7 @@ class AloneSeat:
     def checkpoint(self, world: TrainerWorld, snapshot: Snapshot, stall_seconds: float) -> None:
         pass
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, *, unfit: bool = False) -> None:
         raise UsageError(reason)
 
     def strain(self) -> None:

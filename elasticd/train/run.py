@@ -20,8 +20,10 @@ from elasticd.train.alone import AloneSeat
 from elasticd.train.fingerprint import fingerprint
 from elasticd.train.states.namespace import Namespace
 from elasticd.train.states.state import TrainingState, model_tree
+from elasticd.train.states.tracked import STATE, STREAM
 from elasticd.train.states.trees import arrays
 from elasticd.train.steps import randomness
+from elasticd.train.steps.calling import ABOVE
 from elasticd.train.steps.compiled import CompiledLoss
 from elasticd.train.steps.data import Collate, StreamSource, batch_of, source_of, stack
 from elasticd.train.steps.runner import StepRunner
@@ -131,6 +133,7 @@ class Run:
             raise OperationError("the job has ended")
         # A rank that joins later, too, draws from here to its loop what all drew at step 0.
         randomness.seed_body(spec.train.seed, 0)
+        self._runner.calls.begin(ABOVE)
 
     def _rehearse(self, grains: Iterator[int]) -> None:
         step = Step(self._runner, self._source, self._collate, self._optimizer)
@@ -207,17 +210,29 @@ class Run:
         """Show figures beside the loss. The newest 100 names are kept."""
         self._seat.log(values)
 
-    def track(self, name: str, thing: Any) -> None:
+    def track(self, name: str, thing: Any, *, per_rank: bool = False) -> None:
         """Make ``thing`` part of the state that checkpoints hold and that a replacement is given.
 
         ``thing`` has ``state_dict()`` and ``load_state_dict()``, or ``state`` and ``load_state``,
         or is a dict or list of plain values and arrays, which is changed in place. Call it after
         ``Run(…)`` and before the loop. On a rank that joined later it is loaded by this call.
 
+        Args:
+            name: by which it is stored.
+            thing: the object.
+            per_rank: each rank has its own, at most 1 MiB of all such things together. It stays
+                with its process, whatever rank that becomes; what a lost process has left goes to
+                the next that joins, before that one's first step. Without it, ``thing`` has to be
+                the same on every rank.
+
         Raises:
             UsageError: it can't be stored, or the name is taken.
         """
-        self._state.track(name, thing)
+        if per_rank:
+            self._runner.track_by_rank(name, thing)
+        else:
+            self._runner.check_free(name)
+            self._state.track(name, thing)
 
     def stop(self, reason: str = "") -> None:
         """Make this step, whose body is under way, the last: then the loop and the job end.
@@ -231,6 +246,19 @@ class Run:
         if not isinstance(reason, str):
             raise UsageError(f"run.stop() takes a reason in words, not {type(reason).__name__}")
         self._runner.ending.want(reason[:_REASON_LETTERS] or "run.stop()")
+
+    def on_main(self, fn: Callable[[], T]) -> T:
+        """Call ``fn()`` on main, and return what it returns on every rank: None, numbers, texts,
+        bytes, arrays, and lists, tuples and dicts of them, at most 1 MiB.
+
+        Call it on every rank alike, above the loop or in its body. If main dies before every rank
+        has the result, ``fn`` runs on the next main. Above the loop the result is part of the
+        state: whoever joins later gets it.
+
+        Raises:
+            UsageError: it can't be called here, or what ``fn`` returns can't be told.
+        """
+        return self._runner.calls.call(fn)
 
     def evaluate(self, fn: Callable[..., T]) -> T:
         """Call ``fn()``, or ``fn(model)`` if it takes an argument, with the model in evaluation
@@ -318,10 +346,6 @@ class Run:
             step.apply()
             if not step.late:
                 yield step
-
-
-STREAM = "elasticd.stream"
-STATE = "elasticd.state"
 
 
 class _StreamState:

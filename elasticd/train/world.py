@@ -64,6 +64,10 @@ class TrainerWorld:
     """What is given up for want of memory: elasticd.recovery.relief."""
     last: int = -1
     """The last step, where the script has asked to stop; -1: as job.toml says."""
+    caller: int = 0
+    """The rank on which the functions run that ``run.on_main`` is given."""
+    calls: tuple[tuple[int, int], ...] = ()
+    """(step, n): so many results of that step's body the caller knows, and gives again."""
     unproven: tuple[int, ...] = ()
     """Ranks that show in the first step that they compute what rank ``keeper`` does."""
     keeper: int = -1
@@ -86,6 +90,7 @@ class TrainerWorld:
             not 0 <= world.rank < world.size == len(world.shares_now) == len(world.shares)
             or world.writes.every < 1
             or world.micro < 0
+            or not 0 <= world.caller < world.size
             or not -1 <= world.keeper < world.size
         ):
             raise ProtocolError(f"a world that makes no sense: {world}")

@@ -48,7 +48,7 @@ import psutil
 from elasticd.archive import Archive
 from elasticd.cli import local, submit
 from elasticd.cli.demo_watch import Watch
-from elasticd.cli.watch import ENDED
+from elasticd.cli.output import ENDED
 from elasticd.client.client import Client
 from elasticd.core.words.requests import CancelJob
 from elasticd.errors import ElasticdError, OperationError

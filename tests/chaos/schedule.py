@@ -24,6 +24,7 @@ PARTING = ("closed link", "dropped link", "one-way link", "partition", "pulled c
            "paused daemon", "paused node")  # fmt: skip
 """After these both sides may go on for a while, and what one of them commits is not used."""
 TOTAL = ("every trainer", "every node")
+EVERYTHING = (*HARSH, *PASSING, *TOTAL)
 
 
 @dataclass(frozen=True)
@@ -71,27 +72,39 @@ class Fault:
         return any(blow.process in PARTING for blow in self.blows)
 
 
-def draw_fault(dice: random.Random, step: int, harsh: bool = False) -> Fault:
+class Deck:
+    """Kinds in an order drawn anew: each comes before one comes again."""
+
+    def __init__(self, dice: random.Random, kinds: Sequence[str]) -> None:
+        self.dice, self._kinds = dice, kinds
+        self._left: list[str] = []
+
+    def draw(self) -> str:
+        self._left = self._left or self.dice.sample(self._kinds, len(self._kinds))
+        return self._left.pop()
+
+
+def _draw_fault(deck: Deck, step: int) -> Fault:
     """One fault: a single kill, several at once, or another kill while the first is recovered."""
-    if harsh and dice.random() < 0.1:
-        blow = Blow(dice.choice(TOTAL), 0, 0.0)
-        return Fault(step, 0, (blow,), True)
-    blows = [_draw_blow(dice, harsh, 0.0)]
-    while len(blows) < 3 and dice.random() < 0.4:
-        blows.append(_draw_blow(dice, harsh, dice.choice((0.0, dice.uniform(0.0, 0.8)))))
-    return Fault(step, dice.randrange(4), tuple(blows), dice.random() < 0.7)
+    dice = deck.dice
+    blows = [_draw_blow(deck, 0.0)]
+    while len(blows) < 3 and blows[-1].process not in TOTAL and dice.random() < 0.4:
+        blows.append(_draw_blow(deck, dice.choice((0.0, dice.uniform(0.0, 0.8)))))
+    total = blows[-1].process in TOTAL
+    return Fault(step, dice.randrange(4), tuple(blows), total or dice.random() < 0.7)
 
 
-def _draw_blow(dice: random.Random, harsh: bool, after_seconds: float) -> Blow:
-    processes = (HARSH, PASSING)[dice.random() < 0.5] if harsh else PROCESSES
-    process, rank = dice.choice(processes), dice.randint(1, 3)
-    return Blow(process, rank, after_seconds, dice.uniform(0.5, 4.0) if process in PASSING else 0.0)
+def _draw_blow(deck: Deck, after_seconds: float) -> Blow:
+    process, rank = deck.draw(), deck.dice.randint(1, 3)
+    lasts = deck.dice.uniform(0.5, 4.0) if process in PASSING else 0.0
+    return Blow(process, rank, after_seconds, lasts)
 
 
 def draw(dice: random.Random, steps: int, count: int, harsh: bool = False) -> list[Fault]:
     """``count`` faults, in the first four fifths of a job of ``steps``."""
     at = sorted(dice.sample(range(1, steps * 4 // 5), count))
-    return [draw_fault(dice, step, harsh) for step in at]
+    deck = Deck(dice, EVERYTHING if harsh else PROCESSES)
+    return [_draw_fault(deck, step) for step in at]
 
 
 def shown(faults: Sequence[Fault]) -> str:

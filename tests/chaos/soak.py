@@ -6,17 +6,19 @@ Each job is one of the small ones of tests/integration/jobs. Trainers, reducers,
 are killed, stopped and paused while it runs, links are cut, cables pulled, clusters parted, disks
 filled, memory taken away: some at once, some during a recovery, some for good and some to come
 back, now and then all of them. As root on Linux the nodes have networks and disks of their own.
-Afterwards its digest must be that of an undisturbed run, every sample of every step used exactly
-once, and no committed step lost unless nobody was left who held it or two sides went on. Counted is
-what was seen to strike while the job ran: what lived when it was killed, cuts that met connections,
-memory that was told to be short. The last line is ``faults N violations M``; the exit status is 1
-if M is not 0. ``--seed S --job N`` runs one job again.
+Afterwards its digest must be that of an undisturbed run, and so must what it wrote to run.open;
+every sample of every step must have been used exactly once, and no committed step lost unless
+nobody was left who held it or two sides went on. Counted is what was seen to strike while the job
+ran: what lived when it was killed, cuts that met connections, memory that was told to be short. The
+last line is ``faults N violations M``; the exit status is 1 if M is not 0. ``--seed S --job N``
+runs one job again, if ``--script`` is as it was.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import random
 import secrets
 import shutil
@@ -26,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -42,9 +44,6 @@ from tests.integration.cluster import Cluster, compile_kernels
 from tests.integration.netns import NetCluster, why_not
 
 NODES = 4
-STEPS = 60
-SCRIPTS = ("high.py", "low.py")
-MAX_FAULTS = 5  # in one job
 DISK_MIB = 256
 WARM_GENERATIONS = 50
 GENERATIONS_GROWTH_BYTES = 16 << 20
@@ -54,21 +53,53 @@ DAEMON_FDS = 256
 """A daemon with more open descriptors between two jobs leaks them."""
 
 
+@dataclass(frozen=True)
+class Script:
+    """One of tests/integration/jobs, and how long its jobs are."""
+
+    name: str
+    steps: int = 60
+    most_faults: int = 5
+    """In one job."""
+    cumulative: bool = True
+    """Whether each line of its ledger tells of all steps so far."""
+    log: str = ""
+    """What it opens with run.open."""
+
+
+SCRIPTS = (
+    Script("high.py"),
+    Script("low.py", cumulative=False),
+    Script("body.py", steps=300, most_faults=15, log="body.csv"),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a job has come to."""
+
+    digest: str
+    log: str
+
+
 @dataclass
 class Tally:
     """What happened so far."""
 
     began: float = field(default_factory=time.monotonic)
     jobs: int = 0
-    struck: Counter[str] = field(default_factory=Counter)
-    """Faults of each kind that struck."""
+    struck: dict[str, Counter[str]] = field(default_factory=dict)
+    """Faults of each kind that struck, by script."""
     violations: list[str] = field(default_factory=list)
     seconds: dict[str, list[float]] = field(default_factory=dict)
     """Per rung, how long each recovery took."""
 
     @property
     def faults(self) -> int:
-        return self.struck.total()
+        return sum(counter.total() for counter in self.struck.values())
+
+    def count(self, script: str, kind: str) -> None:
+        self.struck.setdefault(script, Counter())[kind] += 1
 
     def say(self, text: str) -> None:
         print(f"{time.monotonic() - self.began:8.1f}  {text}", flush=True)
@@ -84,7 +115,10 @@ class Tally:
             figures = min(seconds), statistics.median(seconds), max(seconds)
             shown = ", ".join(f"{figure:.2f}" for figure in figures)
             print(f"{len(seconds):5d} x {rung:8s} min, median, max: {shown} s")
-        print(", ".join(f"{count} x {kind}" for kind, count in sorted(self.struck.items())))
+        for script, counter in sorted(self.struck.items()):
+            shown = ", ".join(f"{count} x {kind}" for kind, count in sorted(counter.items()))
+            spared = ", ".join(kind for kind in schedule.EVERYTHING if not counter[kind])
+            print(f"{script}, {counter.total()}: {shown}; never: {spared or 'nothing'}")
         for violation in self.violations:
             print(f"violation: {violation}")
         print(f"faults {self.faults} violations {len(self.violations)}", flush=True)
@@ -101,23 +135,34 @@ class Sample:
 class Soak:
     """One cluster, and another when a violation has left it unusable."""
 
-    def __init__(self, folder: Path, seed: str, tally: Tally) -> None:
-        self._folder, self._seed, self._tally = folder, seed, tally
+    def __init__(
+        self, folder: Path, seed: str, tally: Tally, scripts: Sequence[Script] = SCRIPTS
+    ) -> None:
+        self._folder, self._seed, self._tally, self._scripts = folder, seed, tally, scripts
         self._kernels = compile_kernels(folder / "alone")
         self._clusters = 0
-        self._digests: dict[str, str] = {}
+        self._undisturbed: dict[str, Outcome] = {}
         self._sizes: dict[int, int] = {}
         self._revival: strikes.Revival | None = None
         self.cluster: Cluster | None = None
 
-    def undisturbed(self, script: str) -> str:
-        """The final digest in a world of one."""
-        if script not in self._digests:
+    def undisturbed(self, script: Script) -> Outcome:
+        """In a world of one."""
+        if script.name not in self._undisturbed:
             cluster = self.ready()
-            job = cluster.submit(script, world__max=1, train__steps=STEPS)
-            self._digests[script] = cluster.wait_end(job)["digest"]
-            self._tally.say(f"undisturbed {script}: {self._digests[script]}")
-        return self._digests[script]
+            job = cluster.submit(script.name, world__max=1, train__steps=script.steps)
+            digest = cluster.wait_end(job)["digest"]
+            self._undisturbed[script.name] = Outcome(digest, self._log(cluster, job, script))
+            self._tally.say(f"undisturbed {script.name}: {digest}")
+        return self._undisturbed[script.name]
+
+    def _log(self, cluster: Cluster, job: str, script: Script) -> str:
+        """What the job has written to run.open, as people are given it."""
+        if not script.log:
+            return ""
+        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            cluster.command("outputs", job, "--out", Path(folder, "outputs"))
+            return Path(folder, "outputs", script.log).read_text()
 
     def ready(self) -> Cluster:
         """A cluster whose nodes all live."""
@@ -149,29 +194,31 @@ class Soak:
         self._tally.jobs += 1
         name = f"{self._seed}/{self._tally.jobs}"
         dice = random.Random(name)
-        script = dice.choice(SCRIPTS)
+        script = dice.choice(self._scripts)
         expected = self.undisturbed(script)
         cluster = self.ready()
         pace = dice.choice((0.002, 0.005, 0.01))
         job = cluster.submit(
-            script, job__args=["--pace-seconds", str(pace)], train__steps=STEPS,
+            script.name, job__args=["--pace-seconds", str(pace)], train__steps=script.steps,
             recovery__spare=dice.choice(("script", "script", "interpreter", "none")),
         )  # fmt: skip
-        faults = schedule.draw(dice, STEPS, dice.randint(1, MAX_FAULTS), harsh=True)
-        self._tally.say(f"job {name} {script} {job}: {schedule.shown(faults)}")
+        count = dice.randint(1, script.most_faults)
+        faults = schedule.draw(dice, script.steps, count, harsh=True)
+        self._tally.say(f"job {name} {script.name} {job}: {schedule.shown(faults)}")
         revival = self._revival = strikes.Revival(cluster)
         struck: list[strikes.Struck] = []
         try:
             self._break(cluster, job, faults, revival, struck)
-            self._judge(cluster, job, script, expected, faults)
+            same = self._judge(cluster, job, script, expected, faults)
             strikes.undo(cluster, revival)
+            self._compare(expected.log, self._log(cluster, job, script), same)
             self._check_processes(cluster)
         except AssertionError as error:
             self._failed(cluster, job, error)
-            self._count(cluster, job, struck)
+            self._count(cluster, job, script, struck)
             self.close()
         else:
-            self._count(cluster, job, struck)
+            self._count(cluster, job, script, struck)
 
     def _break(
         self,
@@ -187,20 +234,28 @@ class Soak:
             if done:
                 self._tally.say(f"step {fault.step}: {', '.join(map(str, done))}")
 
-    def _count(self, cluster: Cluster, job: str, struck: list[strikes.Struck]) -> None:
+    def _count(
+        self, cluster: Cluster, job: str, script: Script, struck: list[strikes.Struck]
+    ) -> None:
         """Only what is seen to have hit the job while it ran."""
         events: list[dict[str, Any]] = []
         with contextlib.suppress(ElasticdError):
             events = cluster.events(job)
         for one in struck:
             if one.hit(events):
-                self._tally.struck[one.kind] += 1
+                self._tally.count(script.name, one.kind)
             else:
                 self._tally.say(f"did not strike: {one}")
 
     def _judge(
-        self, cluster: Cluster, job: str, script: str, expected: str, faults: list[schedule.Fault]
-    ) -> None:
+        self,
+        cluster: Cluster,
+        job: str,
+        script: Script,
+        expected: Outcome,
+        faults: list[schedule.Fault],
+    ) -> bool:
+        """Whether its figures must be the undisturbed run's."""
         status = cluster.wait_end(job)
         events = cluster.events(job)
         for event in events:
@@ -210,14 +265,26 @@ class Soak:
                     f"recovered by {event['rung']} in {event['seconds']:.2f} s"
                     f" at step {event['resume_step']}, lost {event['lost_steps']}"
                 )
-        if not any(event["kind"] == "batch_shrunk" for event in events):
-            assert status["digest"] == expected, f"digest {status['digest']}, not {expected}"
+        same = not any(event["kind"] == "batch_shrunk" for event in events)
+        if same:
+            digest = status["digest"]
+            assert digest == expected.digest, f"digest {digest}, not {expected.digest}"
             assert status["exact"], "the job is called inexact"
-        may_lose = any(fault.total or fault.parts for fault in faults)
-        for lost in _losses(events, may_lose):
+        for lost in _losses(events, faults):
             raise AssertionError(lost)
-        cluster.check_ledger(job, STEPS, cumulative=script == "high.py")
-        self._tally.say(f"{job} finished with the same bits; recoveries {status['recoveries']}")
+        cluster.check_ledger(job, script.steps, cumulative=script.cumulative)
+        bits = "the same bits" if same else "smaller grains"
+        self._tally.say(f"{job} finished with {bits}; recoveries {status['recoveries']}")
+        return same
+
+    def _compare(self, expected: str, log: str, same: bool) -> None:
+        """The lines of a log; of one with other figures, its steps."""
+        for number, (mine, other) in enumerate(
+            itertools.zip_longest(log.splitlines(), expected.splitlines(), fillvalue=""), 1
+        ):
+            if not same:
+                mine, other = (line.partition(",")[0] for line in (mine, other))
+            assert mine == other, f"line {number} of the log: {mine!r}, not {other!r}"
 
     def _check_processes(self, cluster: Cluster) -> None:
         """No trainer is left, no daemon hoards descriptors, none runs that no daemon knows."""
@@ -246,7 +313,7 @@ class Soak:
             for number in range(count):
                 status = cluster.wait_whole(job, cluster.status(job)["step"] + 1)
                 if cluster.kill_reducer(job, number % len(status["ranks"])) is not None:
-                    self._tally.struck["reducer"] += 1
+                    self._tally.count("generations", "reducer")
                 if number == min(WARM_GENERATIONS, count // 4):
                     early = self._samples(cluster, job)
             cluster.wait_whole(job, cluster.status(job)["step"] + 1)
@@ -278,12 +345,17 @@ class Soak:
         self._tally.violate(f"{report.splitlines()[0]} (see {path}.txt and {path})")
 
 
-def _losses(events: list[dict[str, Any]], may_lose: bool) -> Iterator[str]:
+def _losses(events: Sequence[dict[str, Any]], faults: Sequence[schedule.Fault]) -> Iterator[str]:
     """Committed steps that should not have been lost, in words."""
+    may_lose = any(fault.total or fault.parts for fault in faults)
+    parted = False
     for event in events:
-        if event["kind"] == "recovery_finished" and event["lost_steps"]:
-            # A side of a parted cluster may have nothing left but the start.
-            if event["rung"] not in ("rescue", "restore", "start") or not may_lose:
+        if event["kind"] == "lineage_opened" and event["parent"] is not None:
+            parted = any(fault.parts for fault in faults)
+        elif event["kind"] == "recovery_finished" and event["lost_steps"]:
+            # A side of a parted cluster may have nothing left but the start. And where sides have
+            # met, those who hold the other side's state may be all that live.
+            if not may_lose or not (parted or event["rung"] in ("rescue", "restore", "start")):
                 yield f"{event['lost_steps']} steps were lost: {event['reason']}"
         elif event["kind"] == "world_formed" and event["rung"] == "restore" and not may_lose:
             yield f"restored although a trainer held the state: {event['reason']}"
@@ -309,6 +381,8 @@ def main() -> int:
     parser.add_argument("--seed", default=secrets.token_hex(4), help="default: drawn and shown")
     parser.add_argument("--faults", type=int, default=0, help="end after so many, too")
     parser.add_argument("--job", type=int, help="only this one of the seed's jobs, from 1")
+    names = [script.name for script in SCRIPTS]
+    parser.add_argument("--script", choices=names, action="append", help="default: all")
     parser.add_argument(
         "--generations", type=int, default=0, help="first lose so many rings, and look for leaks"
     )
@@ -318,7 +392,8 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     with tempfile.TemporaryDirectory(prefix="elasticd-soak-") as folder:
-        soak = Soak(Path(folder), given.seed, tally)
+        scripts = [each for each in SCRIPTS if each.name in (given.script or names)]
+        soak = Soak(Path(folder), given.seed, tally, scripts)
         try:
             if given.generations:
                 soak.generations(given.generations)

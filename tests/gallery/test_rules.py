@@ -53,6 +53,14 @@ class Example(Card):
         return self.path
 
 
+def script(name: str, code: str, folder: Path) -> Example:
+    """An example of the page, with what stands above it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.py"
+    path.write_text(f'"""{name}."""\n{ABOVE}{code}')
+    return Example(name, "an example", path=path)
+
+
 def example(number: int, folder: Path, *changes: tuple[str, str]) -> Example:
     """That of a rule, as a script."""
     section = PAGE.read_text().partition("\n## Five rules\n")[2].partition("\n## ")[0]
@@ -62,16 +70,12 @@ def example(number: int, folder: Path, *changes: tuple[str, str]) -> Example:
     for old, new in changes:
         assert old in code
         code = code.replace(old, new)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "rule.py"
-    path.write_text(f'"""Rule {number}."""\n{ABOVE}{code}')
-    return Example(f"rule-{number}", "a rule", path=path)
+    return script(f"rule-{number}", code, folder)
 
 
-def killed(number: int, folder: Path, seed: int, *changes: tuple[str, str]) -> tuple[str, set[str]]:
+def killed(card: Example, folder: Path, seed: int) -> tuple[str, set[str]]:
     """The digest alone, and those of three ranks two of which die."""
     dice = random.Random(seed)
-    card = example(number, folder, *changes)
     (alone,) = digests(card, folder / "alone", "a", {}, str(seed))
     kills = {rank: dice.randrange(20, 150) for rank in "ab"}
     lived = digests(card, folder / "killed", "abc", kills, str(seed))
@@ -82,8 +86,20 @@ def killed(number: int, folder: Path, seed: int, *changes: tuple[str, str]) -> t
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("number", range(1, 6))
 def test_an_example_keeps_its_bits(number: int, seed: int, tmp_path: Path) -> None:
-    alone, lived = killed(number, tmp_path, seed)
+    alone, lived = killed(example(number, tmp_path), tmp_path, seed)
     assert lived == {alone}
+
+
+def test_the_example_of_on_main_keeps_its_bits(tmp_path: Path) -> None:
+    section = PAGE.read_text().partition("\n## What one rank decides\n")[2]
+    code = re.findall(r"```python\n(.+?)```", section.partition("\n## ")[0], re.S)[0]
+    path = tmp_path / "on_main.py"
+    path.write_text(f'"""What one rank decides."""\n{ABOVE}{code}')
+    card = Example("on-main", "the page's", path=path)
+    (alone,) = digests(card, tmp_path / "alone", "a", {}, "1")
+    lived = digests(card, tmp_path / "killed", "abc", {"a": 60, "b": 90}, "1")
+    assert len(lived) >= 2
+    assert set(lived) == {alone}
 
 
 BREAKS = {
@@ -103,9 +119,18 @@ BREAKS = {
 def test_who_breaks_the_rule_has_other_bits_or_is_left_out(number: int, tmp_path: Path) -> None:
     kept = []
     for seed in range(4):
+        folder = tmp_path / str(seed)
         try:
-            alone, lived = killed(number, tmp_path / str(seed), seed, *BREAKS[number])
+            alone, lived = killed(example(number, folder, *BREAKS[number]), folder, seed)
             kept.append(lived == {alone})
         except LeftOut:
             kept.append(False)
     assert not all(kept)
+
+
+def test_what_each_rank_has_of_its_own_changes_no_bit(tmp_path: Path) -> None:
+    section = PAGE.read_text().partition("\n## What each rank has of its own\n")[2]
+    (code,) = re.findall(r"^```python\n(.+?)```", section.partition("\n## ")[0], re.S | re.M)
+    assert "per_rank=True" in code
+    alone, lived = killed(script("per-rank", code, tmp_path), tmp_path, 3)
+    assert lived == {alone}

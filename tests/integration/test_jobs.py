@@ -22,7 +22,6 @@ BAD = {
     "bad_no_run.py": "without calling elasticd.Run",
     "bad_early.py": "rank 0 has left its loop after step 5",
     "bad_late.py": "KeyError: 'five is too many'",
-    "bad_differs.py": "every rank must build the same model",
 }
 ALIKE = ("bad_exits.py", "bad_import.py")
 """Not told apart from bad_raises.py but by the trainer, which test_trainer.py shows."""

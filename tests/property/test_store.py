@@ -129,8 +129,12 @@ class StoreMachine(RuleBasedStateMachine):
         model = self.model.setdefault(key, Model())
         if mine <= set(model.present()):
             self.store.commit(new)
+            kept = set(model.present())
+            if model.manifest is None:
+                # What the manifest doesn't count of this node's is a copy only if it is right.
+                kept -= {i for i, state in model.files.items() if state == "rotten"} - mine
             model.manifest = new
-            model.files = {index: model.files[index] for index in model.present()}
+            model.files = {index: model.files[index] for index in sorted(kept)}
         else:
             try:
                 self.store.commit(new)

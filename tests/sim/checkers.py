@@ -19,6 +19,7 @@ from elasticd.recovery.relief import cut
 from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag, next_stamp
 
 from .agreement import Generations, Order, Views, durable_before, forgotten
+from .byrank import ByRank
 from .cluster import Cluster, Violation
 from .disk import is_spoilt
 from .proving import unlike
@@ -195,7 +196,7 @@ class Checkers:
         self.sides: dict[JobId, OneSide] = {}
         self.written: dict[tuple[Tag, int], dict[Trainer, bool]] = {}
         """By world and step, who writes a checkpoint, and whether its state is spoilt."""
-        self.chain, self.taints = OneSide(), Taints()
+        self.chain, self.taints, self.by_rank = OneSide(), Taints(), ByRank()
 
     def broken(self, text: str) -> NoReturn:
         self.cluster.say("checker", text)
@@ -211,15 +212,20 @@ class Checkers:
         self, world: World, key: tuple[str, int], arrived: Mapping[int, Arrival]
     ) -> None:
         kind, step = key
+        found = (a.reducer.trainer for a in arrived.values())
+        trainers = [trainer for trainer in found if trainer is not None]
+        if len({str(t.built) for t in trainers if t.built}) > 1:
+            self.broken(f"{world.generation} mixes trainers that have built different things")
         if kind == "step":
             parts = {rank: (a.point, a.share) for rank, a in arrived.items()}
-            found = (a.reducer.trainer for a in arrived.values())
-            trainers = [trainer for trainer in found if trainer is not None]
             taints = [trainer.taint for trainer in trainers]
             if world.job not in self.taints.told:
-                kind = self.cluster.shapes[world.job].outside
-                self._require(unlike(kind, world, step, trainers))
+                outside = self.cluster.shapes[world.job].outside
+                self._require(unlike(outside, world, step, trainers))
             self.reduced(world, step, parts, frozenset().union(*taints))
+            seen = {t.name: t.calls.seen for t in trainers}
+            if len(set(seen.values())) > 1:
+                self.broken(f"step {step} of {world.generation} after other results: {seen}")
             return
         points = {arrival.point for arrival in arrived.values()}
         if len(points) != 1:
@@ -270,8 +276,8 @@ class Checkers:
         return all(2 * sum(votes) < len(votes) for votes in (living, list(written.values())))
 
     def loads(self, trainer: Trainer, world: World) -> None:
-        held = trainer.point
-        if trainer.doubts or trainer.fresh or trainer.protocol.held.unproven:
+        held, calls = trainer.point, trainer.cluster.shapes[trainer.job].calls
+        if trainer.doubts or trainer.fresh or calls or trainer.protocol.held.unproven:
             return  # its state is another than its stamp says, or may be
         if held is not None and (held.step, held.stamp) == (world.step, world.stamp):
             self.broken(f"{trainer.name} is to load step {world.step}, which it holds")
@@ -357,6 +363,7 @@ class Checkers:
         """A leader made a world: nobody who could be asked held more, and nobody keeps a state
         which it knows to be another than the others'."""
         self._require(self.generations.formed(world))
+        self._require(self.cluster.environments.formed(host, world))
         if str(world.generation) in self.forms or world.generation.leader != host.name:
             return
         self.forms[str(world.generation)] = world
@@ -401,8 +408,12 @@ class Checkers:
 
     def emitted(self, host: Host, emit: e.Emit) -> None:
         self.events.append((self.cluster.now, host.name, emit))
+        self._require(self.cluster.environments.told(host, emit, self.members[host.name]))
         if emit.kind == "checkpoint_committed":
             self._checkpointed(host, emit)
+        if emit.job is not None:
+            shape = self.cluster.shapes[emit.job]
+            self._require(self.by_rank.emitted(emit, shape, self.cluster.faults))
 
     def _checkpointed(self, host: Host, emit: e.Emit) -> None:
         """Invariant 5."""
@@ -473,6 +484,8 @@ class Checkers:
             record = records[0]
             if record is not None and record.state == "finished":
                 self._whole(job, record.step)
+                sizes = {w.generation: len(w.members) for w in self.forms.values()}
+                self._require(self.by_rank.ended(job, sizes))
 
         for request, answer in self.cluster.answers.items():
             self._answered(self.cluster.requests.get(request, ""), answer)

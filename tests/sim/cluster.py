@@ -19,6 +19,7 @@ from elasticd.types import JobId, NodeId
 
 from .addresses import Addresses
 from .chance import Chances
+from .environments import Environments
 
 if TYPE_CHECKING:
     from .checkers import Checkers
@@ -48,6 +49,10 @@ class JobShape:
     """After this step the script asks to stop; 0: it doesn't."""
     stops_on: str = ""
     """Only on this node; empty: on all."""
+    by_rank: bool = False
+    """The script tracks a thing as the same on all ranks, and it isn't."""
+    calls: int = 0
+    """A body makes up to so many calls of run.on_main above its update, and below."""
 
     outside: str = ""
     """The script keeps state outside of the run, which a "grain" shows, or only what its "body"
@@ -140,6 +145,9 @@ class Setup:
     """The jobs must have ended this long after the last fault; 0: see run.py."""
     addresses: int = 1
     """Of each node."""
+    bad: tuple[tuple[int, str, float], ...] = ()
+    """Nodes by number whose environment is bad from the start: how, and until when faults have
+    lasted for so long."""
     partition: str = "available"
     on_the_wire: bool = False
     """Encode and decode every message, as the daemons do."""
@@ -182,6 +190,7 @@ class Cluster:
         self.requests: dict[int, str] = {}
         """What operators asked for."""
         self.answers: dict[int, dict[str, Any]] = {}
+        self.environments = Environments(self)
         self.network: Network
         self.checkers: Checkers
         self.world_hooks: list[Callable[[NodeId, World], None]] = []

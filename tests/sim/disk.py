@@ -128,7 +128,13 @@ class Disk:
     # --- shards -----------------------------------------------------------------------------------
 
     def write(
-        self, job: JobId, point: Point, count: int, indices: list[int], spoilt: bool = False
+        self,
+        job: JobId,
+        point: Point,
+        count: int,
+        indices: list[int],
+        spoilt: bool = False,
+        variant: int = 0,
     ) -> None:
         """A trainer's shards, not synced yet. Their bytes name the lineage, as real ones do.
 
@@ -142,11 +148,17 @@ class Disk:
         files = self.unsynced.setdefault(key, {})
         self._changed(key)
         for index in indices:
-            digest = shard_digest(point.lineage, point.step, count, index, spoilt)
+            digest = shard_digest(point.lineage, point.step, count, index, spoilt, variant)
             files[count, index] = (100, digest)
 
     def sync(
-        self, job: JobId, point: Point, count: int, indices: list[int], spoilt: bool = False
+        self,
+        job: JobId,
+        point: Point,
+        count: int,
+        indices: list[int],
+        spoilt: bool = False,
+        variant: int = 0,
     ) -> list[tuple[int, int, str]]:
         """Make them durable; (index, bytes, digest) of each."""
         key = (job, point.step, point.stamp)
@@ -154,7 +166,8 @@ class Disk:
         final = self.shards.get(key, {}) if key in self.finals else {}
         rows = []
         for index in indices:
-            row = (100, shard_digest(point.lineage, point.step, count, index, spoilt))
+            digest = shard_digest(point.lineage, point.step, count, index, spoilt, variant)
+            row = (100, digest)
             rows.append((index, *row))
             if not self.lies:
                 files.pop((count, index), None)
@@ -287,6 +300,8 @@ def is_spoilt(manifest: Manifest) -> bool:
     return any(shard.digest[0] == SPOILT for shard in manifest.shards)
 
 
-def shard_digest(lineage: Lineage, step: int, count: int, index: int, spoilt: bool = False) -> str:
+def shard_digest(
+    lineage: Lineage, step: int, count: int, index: int, spoilt: bool = False, variant: int = 0
+) -> str:
     seen = sum(ord(letter) * (position + 1) for position, letter in enumerate(lineage))
-    return f"{SPOILT if spoilt else '0'}{seen:031x}{step:016x}{count:08x}{index:08x}"
+    return f"{SPOILT if spoilt else '0'}{variant:x}{seen:030x}{step:016x}{count:08x}{index:08x}"

@@ -41,6 +41,8 @@ class Injector:
         self.cluster.network.rough = True
         for strike in plan(self.cluster.setup):
             self.cluster.after(strike.at_seconds, partial(self._strike, strike))
+        for number, how, seconds in self.cluster.setup.bad:
+            self._mend_later(self.cluster.hosts[NodeId(f"n{number}")], how, seconds)
         self.cluster.after(self.cluster.setup.fault_seconds, self.heal)
 
     def heal(self) -> None:
@@ -440,7 +442,35 @@ class Injector:
         self._later(self._chance.uniform(2.0, 10.0), lambda: host.clock.drift(host.usual_rate))
         return True
 
+    # --- environments -----------------------------------------------------------------------------
+
+    def _unmounted(self, host: Host) -> bool:
+        """The folder with the data is gone: whoever reads it raises."""
+        return self._spoil(host, "unmounted")
+
+    def _other(self, host: Host) -> bool:
+        """Other packages or data: what begins there builds something else."""
+        return self._spoil(host, "other")
+
+    def _spoil(self, host: Host, how: str) -> bool:
+        if not self.cluster.environments.calm:
+            return False
+        self.cluster.say("faults", f"the environment of {host.name} is bad: {how}")
+        setattr(host.environment, how, True)
+        self._mend_later(host, how, self._chance.choice((0.1, 1.0, 5.0, 100.0)))
+        return True
+
+    def _mend_later(self, host: Host, how: str, seconds: float) -> None:
+        self._later(seconds, lambda: setattr(host.environment, how, False))
+
     # --- operators --------------------------------------------------------------------------------
+
+    def _retry(self, host: Host) -> bool:
+        jobs = sorted(self.cluster.specs)
+        if not jobs:
+            return False
+        self.operator.retry(self._chance.choice(jobs), host)
+        return True
 
     def _submit(self, host: Host) -> bool:
         if len(self.cluster.specs) >= _MAX_JOBS:

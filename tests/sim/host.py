@@ -20,6 +20,7 @@ from elasticd.types import NodeId, Role
 from .clock import Clock
 from .cluster import Cluster, Violation
 from .disk import Disk, DiskFull
+from .environments import Environment
 from .process import Process
 from .ring import Reducer
 from .stores import Stores
@@ -54,6 +55,7 @@ class Host:
     def __init__(self, cluster: Cluster, name: NodeId, peers: int) -> None:
         self.cluster, self.name, self.peers = cluster, name, peers
         self.disk = Disk()
+        self.environment = Environment()
         self.stores = Stores(self)
         self.node: Node | None = None
         self.endpoint: Endpoint | None = None

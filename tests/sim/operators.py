@@ -42,6 +42,9 @@ class Operator:
     def resume(self, job: JobId, host: Host | None = None) -> int:
         return self._ask(lambda request: e.Pause(request, job, False), f"resume {job}", host)
 
+    def retry(self, job: JobId, host: Host | None = None) -> int:
+        return self._ask(lambda request: e.Retry(request, job), f"retry {job}", host)
+
     def drain(self, node: NodeId, host: Host | None = None) -> int:
         return self._ask(lambda request: e.Drain(request, node, True), f"drain {node}", host)
 

@@ -24,13 +24,15 @@ from elasticd.core.leading import council, making, planning, proofs
 from elasticd.core.leading.checkpointing import Checkpoints
 from elasticd.core.leading.exactness import Exactness
 from elasticd.core.leading.office import Office
-from elasticd.core.leading.phases import differing
+from elasticd.core.leading.phases import differing, unfit
+from elasticd.core.leading.phases.moves import Outcome
 from elasticd.core.leading.roster import Roster
 from elasticd.core.leading.trust import Trust
 from elasticd.core.membership.sessions import Session
 from elasticd.core.membership.views import Membership
 from elasticd.core.membership.votes import Votes
 from elasticd.core.node import Node
+from elasticd.core.saving import testimony
 from elasticd.core.saving.replicas import Replicas
 from elasticd.core.saving.testimony import Testimony
 from elasticd.core.taking_part.elastic import Elastic
@@ -40,7 +42,7 @@ from elasticd.core.words.records import JobRecord, View, World
 from elasticd.core.words.shards import ShardsWritten
 from elasticd.core.words.views import ViewAck
 from elasticd.core.words.worlds import Form
-from elasticd.recovery import quorum, regroup, restore
+from elasticd.recovery import divergence, quorum, regroup, restore
 from elasticd.types import NodeId
 
 from .cluster import JobShape, Setup, Weather
@@ -292,6 +294,11 @@ def odd_sums_kept(switches: Switches) -> None:
     switches.set(Exactness, "lose", lambda self, why: None)
 
 
+def by_rank_unnamed(switches: Switches) -> None:
+    for module in (divergence, testimony):
+        switches.set(module, "unlike", lambda parts: None)
+
+
 def agreed_unheard(switches: Switches) -> None:
     switches.set(Testimony, "unanimous", lambda self, nodes: True)
 
@@ -355,6 +362,26 @@ _TWO = (JobShape(steps=40),)
 _LOSSY = Weather(lost=0.1, duplicated=0.1, reordered=0.1)
 
 
+def bad_node_ends_job(switches: Switches) -> None:
+    """Whatever the others have come to."""
+
+    def judge(office: Office) -> Outcome | None:
+        failing = unfit.failing_nodes(office)
+        return next((Outcome("failed", found.reason) for found in failing.values()), None)
+
+    switches.set(unfit, "judge", judge)
+
+
+def never_compared(switches: Switches) -> None:
+    """Whatever a trainer has built, it is let in."""
+    switches.set(Roster, "mismatch", lambda self, members: "")
+    switches.set(Roster, "odd", lambda self, members, trained: {})
+
+
+def _one_bad(seed: int) -> Setup:
+    return Setup(seed=seed, jobs=(JobShape(steps=60),), bad=((2, "unmounted", 100.0),))
+
+
 def _stormy(seed: int) -> Setup:
     return replace(setup_of(seed, ("flap",)), weather=_LOSSY, mean_fault_seconds=4.0)
 
@@ -371,6 +398,10 @@ def _lonely(seed: int) -> Setup:
     kinds = ("sleep", "stop_node", "world")
     shape = JobShape(steps=60, world_max=2)
     return Setup(seed=seed, nodes=3, jobs=(shape,), fault_seconds=12.0, fault_kinds=kinds)
+
+
+def _by_rank(seed: int) -> Setup:
+    return Setup(seed=seed, nodes=3, jobs=(JobShape(by_rank=True),))
 
 
 def _cramped(seed: int) -> Setup:
@@ -456,6 +487,13 @@ BUGS = (
         20,
     ),
     Bug(
+        "call it a divergence what a script keeps by rank",
+        by_rank_unnamed,
+        ("is called a divergence",),
+        setup=_by_rank,
+        bound=2,
+    ),
+    Bug(
         "call a state agreed that some have not told of",
         agreed_unheard,
         ("has sums of who diverged",),
@@ -498,6 +536,8 @@ BUGS = (
         bound=3,
         script=stop_the_only_member,
     ),
+    Bug("end the job for one bad node", bad_node_ends_job, ("failed",), setup=_one_bad, bound=2),
+    Bug("compare no fingerprints", never_compared, ("built",), ("other", "trainer"), 40),
     Bug(
         "believe a newcomer whatever it computes",
         newcomer_believed,

@@ -29,10 +29,11 @@ class Outside:
     steps: int = 0
     """So many has it made since it last took something from another."""
 
-    def ran(self, point: Point, *, void: bool) -> None:
-        """A body has ended, before the first one the code above the loop."""
-        if point.step:
-            told = f"{self.bodies} {point.stamp} {void}"
+    def ran(self, point: Point | None, *, void: bool) -> None:
+        """A body has ended, before the first one the code above the loop; None: what it has made
+        is nobody's."""
+        if point is None or point.step:
+            told = f"{self.bodies} {point.stamp if point else None} {void}"
             self.bodies = hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
 
     def took(self) -> None:

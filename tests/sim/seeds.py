@@ -19,6 +19,8 @@ _WEATHERS = (
 
 _STRICT = 0.2
 """The share of clusters of which one side at most may train."""
+_BY_RANK = 0.04
+"""The share of scripts that keep otherwise on each rank what is to be the same."""
 
 
 def _stopping(seed: int, shape: JobShape) -> JobShape:
@@ -36,6 +38,23 @@ def _keeping(seed: int, shape: JobShape) -> JobShape:
     if shape.world_min > 1 or chance.random() >= 0.1:
         return shape
     return replace(shape, outside=chance.choice(("grain", "body")))
+
+
+def _calling(seed: int, shape: JobShape) -> JobShape:
+    """Some scripts call run.on_main."""
+    chance = random.Random(f"calls {seed}")
+    return shape if chance.random() >= 0.25 else replace(shape, calls=chance.choice((1, 2, 3)))
+
+
+def _bad(seed: int, nodes: int, least: int) -> tuple[tuple[int, str, float], ...]:
+    """Some nodes are not fit from the start; enough are."""
+    chance = random.Random(f"bad {seed}")
+    most = nodes - max(1, least)
+    if chance.random() >= 0.15 or not most:
+        return ()
+    numbers = chance.sample(range(nodes), chance.randint(1, most))
+    how = chance.choice(("unmounted", "other"))
+    return tuple((n, how, chance.choice((1.0, 5.0, 100.0))) for n in sorted(numbers))
 
 
 def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) -> Setup:
@@ -62,9 +81,11 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
     shape = replace(shape, verify_every=chance.choice((0, 4, 50)))
     divergence = random.Random(f"divergence {seed}")
     shape = replace(shape, on_divergence=divergence.choice(("restore", "restore", "continue")))
-    shape = _keeping(seed, _stopping(seed, shape))
+    shape = _keeping(seed, _calling(seed, _stopping(seed, shape)))
+    shape = replace(shape, by_rank=random.Random(f"by rank {seed}").random() < _BY_RANK)
     jobs = (shape,) if chance.random() < 0.8 else (shape, replace(shape, steps=6))
     weather = chance.choice(_WEATHERS) if kinds is None else Weather()
+    bad = _bad(seed, nodes, shape.world_min) if kinds is None else ()
     kinds = KINDS if kinds is None else kinds
     if chance.random() < 0.5:
         kinds = tuple(chance.sample(kinds, min(len(kinds), chance.randint(1, 4))))
@@ -85,5 +106,6 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
         script_state=chance.random() < 0.15,
         slowness=(chance.choice((2.0, 5.0)),) if chance.random() < 0.3 else (),
         addresses=chance.choice((1, 1, 2)),
+        bad=bad,
         partition="strict" if chance.random() < _STRICT else "available",
     )

@@ -13,6 +13,9 @@ class State:
 
     point: Point
     bytes: int = 0
+    seen: str = ""
+    """What the calls of run.on_main have returned that led to it."""
+    set_up: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,7 @@ class Update:
     stamp: Stamp
     bytes: int
     complete: bool = True
+    seen: str = ""
 
     def after(self, point: Point) -> Point | None:
         """What it makes of ``point``; None if it doesn't follow that."""
@@ -45,3 +49,5 @@ class Brought:
     """Those of who gives it."""
     taint: frozenset[int] = frozenset()
     """As well."""
+    seen: str = "stored"
+    set_up: bool = True

@@ -26,8 +26,12 @@ NODE_KINDS = (
 LINK_KINDS = ("flap", "partition", "silence", "one_way", "clog", "address")
 DISK_KINDS = ("disk_full", "disk_slow", "rot")
 CLOCK_KINDS = ("clock_step", "clock_drift")
-OPERATOR_KINDS = ("submit", "cancel", "pause", "drain")
-KINDS = (*CHILD_KINDS, *NODE_KINDS, *LINK_KINDS, *DISK_KINDS, *CLOCK_KINDS, *OPERATOR_KINDS)
+ENVIRONMENT_KINDS = ("unmounted", "other")
+OPERATOR_KINDS = ("submit", "cancel", "pause", "drain", "retry")
+KINDS = (
+    *CHILD_KINDS, *NODE_KINDS, *LINK_KINDS, *DISK_KINDS, *CLOCK_KINDS, *ENVIRONMENT_KINDS,
+    *OPERATOR_KINDS,
+)  # fmt: skip
 HEAVY_KINDS = frozenset((*NODE_KINDS, *LINK_KINDS, *DISK_KINDS))
 """Crashes, partitions and disk faults."""
 

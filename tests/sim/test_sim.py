@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,12 @@ from elasticd.types import NodeId
 
 from .cluster import Cluster, JobShape, Setup
 from .faults import Injector
-from .plans import read_plan
 from .ring import Reducer
 from .run import Result, simulate
 from .scripts import at_step, kill_who_has_answered, newest
 from .seeds import setup_of
 
-CORPUS = 100
-FRESH = 60
-KEPT = sorted(Path(__file__).with_name("kept").glob("*.txt"))
-_GROUP = 10
+SEEDS = [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (3, 4, 5))]
 
 
 def passes(result: Result) -> Result:
@@ -52,28 +47,13 @@ def test_a_job_without_faults_ends(nodes: int) -> None:
     assert steps == [0, 5, 10, 15, 20]
 
 
-@pytest.mark.parametrize("first", range(0, CORPUS, _GROUP))
-def test_corpus(first: int) -> None:
-    for seed in range(first, first + _GROUP):
+def test_a_few_seeds() -> None:
+    """More of them are in test_seeds.py."""
+    for seed in range(6):
         passes(simulate(setup_of(seed)))
 
 
-@pytest.mark.parametrize("kept", KEPT, ids=lambda path: path.stem)
-def test_what_failed_once(kept: Path) -> None:
-    """Shrunk by tests/sim/shrink.py; the second line of each says what was wrong."""
-    passes(simulate(read_plan(kept.read_text())))
-
-
-@pytest.mark.parametrize("offset", range(0, FRESH, _GROUP))
-def test_fresh_seeds(offset: int) -> None:
-    """Others each time; one that fails is told, and replay.py shrinks it."""
-    first = time.time_ns() // 1_000_000 + offset
-    print(f"seeds from {first} on")
-    for seed in range(first, first + _GROUP):
-        passes(simulate(setup_of(seed)))
-
-
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("kind", "rung"), [("trainer", "regroup"), ("reducer", "retry")])
 def test_a_killed_child_costs_no_wait(kind: str, rung: str, seed: int) -> None:
     """Only messages, the reducers' bring-up and the step itself are in the path, no timer."""
@@ -92,7 +72,7 @@ def test_a_killed_child_costs_no_wait(kind: str, rung: str, seed: int) -> None:
     assert recovery_seconds(result, struck[0]) < 0.45
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("slow", [0.0, 0.05], ids=["told", "found dead"])
 def test_a_killed_reducer_is_told_from_a_link_however_late_its_daemon_knows(
     slow: float, seed: int
@@ -115,7 +95,7 @@ def test_a_killed_reducer_is_told_from_a_link_however_late_its_daemon_knows(
     assert told == [("reducer_lost", struck[0])]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("leads", [True, False])
 def test_a_killed_node_is_known_by_two_witnesses(leads: bool, seed: int) -> None:
     struck: list[float] = []
@@ -207,6 +187,23 @@ def test_a_state_that_differs_is_found_by_its_checkpoint(
     assert finished["rung"] == rung
     lost = [e.reason for _, _, e in result.cluster.checkers.events if e.kind == "exact_lost"]
     assert [why.endswith("since step 5") for why in lost] == [True] * (rung == "regroup")
+
+
+@pytest.mark.parametrize("policy", ["restore", "continue"])
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_what_a_script_keeps_by_rank_is_named_at_the_first_checkpoint(
+    nodes: int, policy: str
+) -> None:
+    shape = JobShape(by_rank=True, verify_every=0, on_divergence=policy)
+    result = passes(simulate(Setup(seed=1, nodes=nodes, jobs=(shape,))))
+    (told,) = job_events(result, "state_differs")
+    assert (told["step"], told["name"]) == (5, "run.track('seen', …)")
+    assert len(job_events(result, "job_failed")) == 1
+    assert job_events(result, "fault_detected") == []
+
+
+def test_alone_nothing_differs() -> None:
+    passes(simulate(Setup(seed=1, nodes=1, jobs=(JobShape(by_rank=True),))))
 
 
 def test_jobs_run_one_after_the_other() -> None:

@@ -25,6 +25,7 @@ from elasticd.train.protocol.lending import Given
 from elasticd.train.protocol.trainer import Figures, TrainerProtocol
 from elasticd.types import JobId, Point, Tag, WorkPhase
 
+from .calls import Calls
 from .process import SOCKET_SECONDS, Process
 from .proving import Outside
 from .ring import Reducer
@@ -52,10 +53,13 @@ class Trainer(Process):
         """Never ends what it computes."""
         self.short = False
         """Its next grain does not fit into memory."""
+        self.calls = Calls(self)
         self.spoilt = False
         """Its state is not what the others have at this step."""
         self.taint: frozenset[int] = frozenset()
         """By which faults."""
+        self.built: dict[str, str] = {}
+        """What its script has built, as far as it is compared."""
         self.doubts: list[tuple[object, bool]] = []
         """The leaders' drivers that have found that out; whether the others were of one mind."""
         self.fresh = False
@@ -158,7 +162,10 @@ class Trainer(Process):
         updates = tuple(given.updates)
         point = Point(point.lineage, given.step, given.stamp)
         spoilt, taint = self.spoilt and not updates, frozenset() if updates else self.taint
-        self._exported = Brought(point, updates, spoilt, tuple(self.doubts), taint)
+        brought = Brought(point, updates, spoilt, tuple(self.doubts), taint)
+        if given.state is not None:
+            brought = replace(brought, seen=given.state.seen, set_up=given.state.set_up)
+        self._exported = brought
 
     def introduce(self) -> None:
         for word in self.protocol.introduce(self._figures):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from elasticd.core.words.children import (
@@ -21,6 +21,8 @@ from elasticd.train.protocol.lending import LEAST_LOG_BYTES
 from elasticd.train.world import TrainerWorld
 from elasticd.types import Point, WorkPhase, first_stamp, next_stamp
 
+from .byrank import parts, variant
+from .calls import Over
 from .proving import prove
 from .ring import Arrival, Reducer, ring_of
 from .states import Brought, State, Update
@@ -57,7 +59,12 @@ class Training:
         """The newest that was entered; it may have ended."""
         self._computed: set[int] = set()
         self._agreed = self._attached = False
-        self._owes_checkpoint = self._looping = self._void = False
+        self._owes_checkpoint = self._looping = self._set_up = False
+        self.calls = trainer.calls
+        self._left = ""
+        """What was seen when the last body ended."""
+        self._newest: Update | None = None
+        """Its body is not done."""
         self._aside: tuple[TrainerWorld, Place] | tuple[TakeState, Brought] | None = None
         self._read_for: tuple[TrainerWorld, Brought] | None = None
         self._missed: Update | None = None
@@ -69,19 +76,30 @@ class Training:
 
     def run(self) -> Waits:
         """All that the thread does."""
-        yield from self._reach_run()
-        if (yield from self._enter()):
-            while (yield from self._turn()):
-                over = self._is_over(self._world)
-                if not (yield from self._finish() if over else self._step()):
-                    break
+        if not (yield from self._reach_run()):
+            return
+        with suppress(Over):
+            yield from self._loop()
         yield self._takes("ends", 0.01, 0.2)
         self.trainer.die(0)
+
+    def _loop(self) -> Waits:
+        if not (yield from self._enter()):
+            return
+        self.calls.begin(0)
+        if not self._set_up:
+            yield from self.calls.below_update()
+            self.calls.end()
+        while (yield from self._turn()):
+            over = self._is_over(self._world)
+            if not (yield from self._finish() if over else self._step()):
+                break
 
     def _is_over(self, world: TrainerWorld | None) -> bool:
         return world is not None and self._point.step >= world.ends_at(self.steps)
 
-    def _reach_run(self) -> Waits:
+    def _reach_run(self) -> Answer:
+        """False if the script raises before."""
         least, most = self.cluster.setup.trainer_start_seconds
         if self.trainer.spare and self.trainer.spec.recovery.spare == "interpreter":
             yield self._takes("starts", least / 2, most / 2)
@@ -90,7 +108,20 @@ class Training:
             yield self._takes("starts", least / 2, most / 2)
         else:
             yield self._takes("starts", least, most)
-        self.trainer.say(TrainerAtRun(_FINGERPRINT))
+        host, met = self.trainer.host, self.cluster.environments
+        if host.environment.unmounted:
+            self._raise()
+            return False
+        if host.environment.other:
+            met.met(host, met.differed)
+        self.trainer.built = host.environment.fingerprint(_FINGERPRINT)
+        self.trainer.say(TrainerAtRun(self.trainer.built))
+        return True
+
+    def _raise(self) -> None:
+        met = self.cluster.environments
+        met.met(self.trainer.host, met.raised)
+        self.trainer.die(1)
 
     def _takes(self, what: str, least: float, most: float) -> Sleep:
         return Sleep(self.trainer.chance(what).uniform(least, most))
@@ -150,6 +181,9 @@ class Training:
                     return "over"
                 case TrainerWorld() as world, place:
                     try:
+                        if self.calls.void:
+                            self._aside = taken
+                            return "void"
                         if world.state == "keep" and not self._is_over(world):
                             self._world, self.place = world, place
                             yield from self._settle(world, place)
@@ -161,7 +195,7 @@ class Training:
                         continue
                     if self._missed is not None:
                         return "reduced"
-            self._aside, self._void = taken, True
+            self._aside, self.calls.void = taken, True
             return "void"
 
     def _miss(self, world: TrainerWorld, place: Place) -> Generator[Wait, None, Update | None]:
@@ -209,11 +243,12 @@ class Training:
             assert held is None or held.step == 0, f"init over {held}"
             assert want.stamp == first_stamp(self.trainer.job, want.lineage)
             self.trainer.doubts.clear()
+            self._left = self.calls.seen
         elif held is None or (held.step, held.stamp) != (want.step, want.stamp):
             checkers.broken(f"{name} is to keep {want.step}, holds {held}")
         with self.trainer.turn() as protocol:
             protocol.adopt(want)
-        self._publish()
+        self._tell()
 
     def _load(self, world: TrainerWorld) -> Waits:
         brought = yield from self._bring(world)
@@ -258,21 +293,36 @@ class Training:
             self.trainer.spoilt, self.trainer.taint = brought.spoilt, brought.taint
             self.trainer.doubts[:] = brought.doubts
             self.trainer.fresh = True
+            self.calls.seen, self._set_up = brought.seen, brought.set_up
+        else:
+            self.calls.seen, self._set_up = brought.updates[-1].seen, True
+        self._newest = None
         self.trainer.outside.took()
         self._computed = set()
         with self.trainer.turn() as protocol:
             protocol.end_load(point)
 
     def _publish(self, *, loaded: bool = False) -> None:
+        self._left = self.calls.seen
+        self._tell(loaded=loaded)
+
+    def _tell(self, *, loaded: bool = False) -> None:
+        """What the last body has left can be read."""
         with self.trainer.turn() as protocol:
             protocol.held.may_replay(self._attached or not self.cluster.setup.script_state)
-            protocol.hold(State(self._point), loaded=loaded)
+            newest, self._newest = self._newest, None
+            if newest is not None:
+                newest = replace(newest, complete=True, seen=self.calls.seen)
+            if protocol.held.point is not None:
+                state = State(protocol.held.point, 0, self._left, self._set_up)
+                protocol.hold(state, newest, loaded=loaded)
 
     # --- steps ------------------------------------------------------------------------------------
 
     def _step(self) -> Answer:
         """Make one step; False if the job was released instead."""
         number = self._point.step + 1
+        yield from self.calls.above_update()
         while True:
             try:
                 yield from self._halt()
@@ -286,6 +336,7 @@ class Training:
                     case "over":
                         return False
                     case "void":
+                        self.calls.seen = self._left
                         return True
                     case "reduced":
                         break
@@ -310,6 +361,9 @@ class Training:
             if not missing:
                 return
             yield self._takes("script", least * trainer.slowness, most * trainer.slowness)
+            if trainer.host.environment.unmounted:
+                self._raise()
+                yield Until(lambda: False)
             if trainer.stuck:
                 yield Until(lambda: False)
             if trainer.short:
@@ -378,7 +432,10 @@ class Training:
             self.trainer.timed(1.0 / (1 + number), idle=not world.share(number))
         with self.trainer.turn() as protocol:
             size = LEAST_LOG_BYTES // self.cluster.setup.log_limit
-            update = Update(before.stamp, generation, number, stamp, size)
+            done = not self.cluster.shapes[self.trainer.job].calls
+            seen = self.calls.seen
+            update = Update(before.stamp, generation, number, stamp, size, done, seen)
+            self._newest = None if done or not protocol.keeps_updates else update
             protocol.end_update(point, update if protocol.keeps_updates else None)
         try:
             yield from self._barrier()
@@ -387,20 +444,25 @@ class Training:
         else:
             self._owes_checkpoint = True
         yield self._takes("bodies", 0.0, 0.3 if self.cluster.setup.script_state else 0.002)
+        yield from self.calls.below_update()
         shape = self.cluster.shapes[self.trainer.job]
         if number == shape.stops_at and shape.stops_on in ("", self.trainer.host.name):
-            self._stop = self._point
+            self._stop = self.protocol.held.point
+        self.calls.end()
 
     def _turn(self) -> Answer:
         """From one body of the loop to the next; False if the job was released instead."""
-        self.trainer.outside.ran(self._point, void=self._void)
-        if not self._void:
+        self.trainer.outside.ran(self.protocol.held.point, void=self.calls.void)
+        if not self.calls.void:
+            self._set_up = True
             self._publish()
-            with suppress(GenerationLost):
-                yield from prove(self.trainer, self._world, "body", self._point.step)
+            self._owes_checkpoint = self._owes_checkpoint and not self.calls.alone
+            if not self.calls.alone:
+                with suppress(GenerationLost):
+                    yield from prove(self.trainer, self._world, "body", self._point.step)
         else:
             self._stop = None
-        self._looping, self._void = True, False
+        self._looping, self.calls.void = True, False
         while True:
             if self._owes_checkpoint:
                 self._checkpoint_if_due()
@@ -408,13 +470,16 @@ class Training:
             if left and not (yield from self._enter()):
                 return False
             if not self._asks():
+                self.calls.begin(self._point.step + 1)
                 return True
             yield from self._ask()
 
     def _asks(self) -> bool:
         world = self._world
         undecided = world is not None and world.last < 0 and not self._is_over(world)
-        asked, here = self._stop, self._point
+        asked, here = self._stop, self.protocol.held.point
+        if here is None:
+            return False
         same = asked is not None and (asked.step, asked.stamp) == (here.step, here.stamp)
         return undecided and same
 
@@ -444,15 +509,19 @@ class Training:
         self._owes_checkpoint = False
         world, point, trainer = self._world, self._point, self.trainer
         assert world is not None
+        shape = self.cluster.shapes[trainer.job]
+        kept = variant(shape, trainer.host.name, point.step)
         every = trainer.spec.recovery.verify_every
         if every and world.size > 1 and point.step % every == 0:
             digest = state_digest(point.step, trainer.spoilt)
-            trainer.say(TrainerDigest(world.generation, point.step, point.stamp, digest))
+            check = f"{digest}{kept or ''}"
+            told = (world.generation, point.step, point.stamp, check, parts(digest, kept))
+            trainer.say(TrainerDigest(*told))
         if world.checkpoint_due(point.step, self.steps):
             last = world.ends_at(self.steps)
             must = point.step in (last, world.point.step, self.protocol.halting.step)
             trainer.host.cluster.checkers.writes(trainer, world.generation, point.step)
-            trainer.writer.submit(Task(world, point, trainer.spoilt, must))
+            trainer.writer.submit(Task(world, point, trainer.spoilt, must, kept))
 
     def _finish(self) -> Answer:
         """Wait at the end of the job; False when released."""

@@ -10,6 +10,7 @@ from elasticd.core.words.children import TrainerSkipped, TrainerWrote, WrittenSh
 from elasticd.train.world import TrainerWorld
 from elasticd.types import Point
 
+from .byrank import parts
 from .disk import SPOILT, DiskFull
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class Task:
     point: Point
     spoilt: bool
     must: bool
+    variant: int = 0
+    """What the script keeps by rank."""
 
     @property
     def indices(self) -> list[int]:
@@ -61,7 +64,7 @@ class Writer:
     def _write(self, task: Task, again: bool = False) -> None:
         disk, job = self._trainer.host.disk, self._trainer.job
         try:
-            disk.write(job, task.point, task.count, task.indices, task.spoilt)
+            disk.write(job, task.point, task.count, task.indices, task.spoilt, task.variant)
         except DiskFull as error:
             if not again:  # the reason is the same as before
                 self._skip(task, str(error), refused=True)
@@ -76,15 +79,18 @@ class Writer:
     def _sync(self, task: Task) -> None:
         self._busy = False
         trainer, point, spoilt = self._trainer, task.point, task.spoilt
-        indices = task.indices
-        rows = trainer.host.disk.sync(trainer.job, point, task.count, indices, spoilt)
-        digest = state_digest(point.step, spoilt)
+        indices, variant = task.indices, task.variant
+        rows = trainer.host.disk.sync(trainer.job, point, task.count, indices, spoilt, variant)
+        digest, generation = state_digest(point.step, spoilt), task.world.generation
+        cluster = trainer.host.cluster
+        cluster.checkers.by_rank.tells(trainer.job, generation, point.step, variant, cluster.now)
         trainer.say(
             TrainerWrote(
                 **_named(task),
                 shards=tuple(WrittenShard(*row) for row in rows),
                 digest=digest if task.must or 0 in indices else "",
-                check=digest,
+                check=f"{digest}{variant or ''}",
+                parts=parts(digest, variant),
                 stall_seconds=0.0,
                 write_seconds=0.1,
             )

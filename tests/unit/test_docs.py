@@ -10,8 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.settings import job
+from elasticd import archive
+from elasticd.cli.checkpoints import STORED
+from elasticd.cli.local import MAX_LOCAL_NODES
+from elasticd.cli.output import JOBS, NODES, RANKS
+from elasticd.ipc import frames
+from elasticd.settings import job, rules, toml
 from elasticd.settings.config import NodeConfig
+from elasticd.shell.control import jobsfolder, server
+from elasticd.shell.storage import eventlog
+from elasticd.supervision import logs
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -109,3 +117,28 @@ def test_paths_that_the_architecture_names_are_there() -> None:
     assert len(named) >= 12
     for name in named:
         assert "NAME" in name or (ROOT / name).exists(), name
+
+
+def test_limits_are_told_as_they_are() -> None:
+    text = (ROOT / "docs/operating.md").read_text()
+    told = text[text.index("## Limits") : text.index("## Troubleshooting")]
+    for number, what in (
+        (archive.MAX_ARCHIVE_BYTES >> 20, "MiB"),
+        (MAX_LOCAL_NODES, "with real daemons"),
+        (frames.MAX_FRAME_BYTES >> 20, "MiB"),
+        (eventlog.KEPT_EVENTS, ""),
+        (eventlog.MAX_EVENT_BYTES >> 10, "KiB"),
+        (logs.ROTATE_AT_BYTES >> 20, "MiB, and three older parts"),
+        (server.MAX_CLIENTS, "|"),
+        (jobsfolder.MAX_JOBS, "|"),
+        (rules.MAX_TEXT_LENGTH, "characters"),
+    ):
+        shown = f"{number:,}" if number >= 10_000 else str(number)
+        assert f"{shown} {what}".rstrip() in told, (number, what)
+    assert logs.KEEP_OLD == 3 and toml.MAX_FILE_BYTES == 1 << 20
+
+
+def test_the_order_in_which_columns_go_is_told() -> None:
+    text = (ROOT / "docs/operating.md").read_text()
+    for table in (JOBS, NODES, RANKS, STORED):
+        assert f"| {', '.join(table.drops)} |" in text

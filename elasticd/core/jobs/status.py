@@ -33,6 +33,7 @@ def job_status(
         "digest_step": None,
         "ranks": [],
         "quarantined": [],
+        "unfit": [{"node": n, "reason": why} for n, why in sorted(record.left_out.items())],
         **summary,
         **record.account,
     }

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from elasticd.core.context import Context
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord
-from elasticd.core.words.requests import Failed, JobChanged, Outcome, Submitted
+from elasticd.core.words.requests import Failed, JobChanged, JobRetried, Outcome, Submitted
 from elasticd.core.words.tables import Jobs, JobsKept
 from elasticd.errors import OperationError
 from elasticd.types import JobId, NodeId
@@ -90,6 +90,26 @@ class JobTable:
             self.ctx.emit(kind, f"{text} by the user", job)
         state = "paused" if paused else record.state
         self._answer_when_kept(request, job, JobChanged(job, state))
+
+    def retry(self, request: int, job: JobId) -> None:
+        """Try the nodes again that the job goes on without."""
+        record = self.records.get(job)
+        if record is None:
+            self.ctx.do(e.Reply(request, Failed(f"no job {job}")))
+            return
+        if record.ended:
+            text = f"{job} has ended: it {_ENDS[record.state]}"
+            self.ctx.do(e.Reply(request, Failed(text)))
+            return
+        nodes = tuple(record.left_out)
+        self.update(record.retried(nodes))
+        self._answer_when_kept(request, job, JobRetried(job, nodes))
+
+    def begins(self) -> None:
+        """The daemon has just been started: what kept jobs from this node may have passed."""
+        for record in list(self.records.values()):
+            if not record.ended:
+                self.update(record.retried([self.ctx.me]))
 
     def _answer_when_kept(self, request: int, job: JobId, body: Outcome) -> None:
         nodes = {node for node in self.members() if node != self.ctx.me}

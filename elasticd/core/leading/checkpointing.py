@@ -140,9 +140,9 @@ class Checkpoints:
         return self.descent.is_spoilt(manifest.lineage, manifest.step)
 
     def contested(self, step: int) -> Checkpoint | None:
-        """One of the state after ``step`` on which its writers differ, and nobody else will have a
-        say."""
-        found = [e for e in self.open.values() if e.step == step and e.said.contested]
+        """One of the state after ``step`` on which its writers differ, be it that the word of some
+        doesn't count, and nobody else will have a say."""
+        found = [e for e in self.open.values() if e.step == step and e.said.differs]
         return next((e for e in found if not e.complete and not self.replicas.writing(e)), None)
 
     def difference(self) -> tuple[str, tuple[NodeId, NodeId]] | None:
@@ -232,7 +232,9 @@ class Checkpoints:
                 return
             # A later world writes all of it again: of a member that had diverged nothing may stay.
             checkpoint = self.shelf.begin(checkpoint.key, written.generation, self.ctx.now)
-        for index in self._take(checkpoint, node, written):
+        differ = self._take(checkpoint, node, written)
+        # What the script itself makes otherwise on each rank is told of when all have spoken.
+        for index in differ if checkpoint.said.unlike is None else ():
             telling.diverged(self.ctx, self.job, checkpoint, node, index, self.descent.world)
         odd = checkpoint.said.outvoted()
         if odd and majority:
@@ -274,7 +276,7 @@ class Checkpoints:
         for checkpoint in list(self.open.values()):
             state = (self.job, checkpoint.generation, checkpoint.step, checkpoint.stamp)
             for node, check in sorted(checkpoint.said.models.items()):
-                yield node, Digest(*state, check)
+                yield node, Digest(*state, check, checkpoint.said.words[node].parts)
 
     # --- what a leader asks -----------------------------------------------------------------------
 

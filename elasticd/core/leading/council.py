@@ -12,7 +12,7 @@ from elasticd.core.leading import planning, routing
 from elasticd.core.leading.planning import Situation, Start
 from elasticd.core.leading.relief import Raise
 from elasticd.core.words.worlds import Holding
-from elasticd.recovery import faults
+from elasticd.recovery import faults, fitness
 from elasticd.types import NO_TAG, NodeId, Tag
 
 
@@ -108,6 +108,15 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
+class Apart:
+    """No world can start with these nodes, whose trainers have built something else than the
+    others': each with what that is."""
+
+    odd: tuple[tuple[NodeId, str], ...]
+    told: tuple[Told, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Fail:
     """No world can ever start."""
 
@@ -115,7 +124,7 @@ class Fail:
     told: tuple[Told, ...] = ()
 
 
-def decide(council: Council) -> Plan | Wait | Fail:
+def decide(council: Council) -> Plan | Wait | Apart | Fail:
     """What to do now that every member has said what it holds."""
     at = _counted(council)
     told: tuple[Told, ...] = ()
@@ -137,7 +146,7 @@ def decide(council: Council) -> Plan | Wait | Fail:
     if start.older >= 0:
         told = (*told, OlderState(start.older))
     if mismatch := at.roster.mismatch(start.resume.members):
-        return Fail(mismatch, told)
+        return _apart(at, start, mismatch)
     return _plan(council.strain, at, start, told)
 
 
@@ -162,6 +171,20 @@ def _plan(strain: Strain, at: Situation, start: Start, told: tuple[Told, ...]) -
         opens_recovery=rung == "restore" and not at.recovering and not strain.resumes,
         told=told,
     )
+
+
+def _apart(at: Situation, start: Start, mismatch: str) -> Apart | Fail:
+    """Members have built different things. Most of those that train, or else of all, are right.
+    Where nobody has trained and no two agree, the script builds something else each time."""
+    resume = start.resume
+    keep = [n for n, s in zip(resume.members, resume.sources, strict=True) if s == "keep"]
+    before = at.world.members if at.world is not None else ()
+    trained = [n for n in keep if n in before] or keep
+    prints = at.roster.prints(resume.members)
+    guess = len(prints) > 2 or mismatch.startswith("grain0 ")
+    if not trained and guess and not fitness.agree(prints):
+        return Fail(mismatch)
+    return Apart(tuple(at.roster.odd(resume.members, trained).items()))
 
 
 def _counted(council: Council) -> Situation:

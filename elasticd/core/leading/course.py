@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from elasticd.core.leading.calls import ResultRelay
 from elasticd.core.leading.patience import Patience
 from elasticd.core.words.records import World
 from elasticd.core.words.worlds import Progress
@@ -15,6 +16,7 @@ class Course:
     """Of one job, while its driver lives."""
 
     patience: Patience
+    calls: ResultRelay
     world: World | None = None
     progress: dict[NodeId, Progress] = field(default_factory=dict)
     committed: int = 0
@@ -39,6 +41,7 @@ class Course:
         """A new view: what was told may have been lost."""
         self.released = set()
         self.patience.follow()
+        self.calls.follow()
 
     def release(self, node: NodeId) -> None:
         """A member was told that it may leave its loop."""
@@ -63,6 +66,7 @@ class Course:
         """An earlier leader has made this world."""
         self.world, self.last = world, -1
         self.patience.enter(world)
+        self.calls.enter(world)
 
     def begin(self, world: World) -> None:
         """This world is to form."""

@@ -71,6 +71,7 @@ class Drivers:
             driver, record = self.by_job[job], self.jobs.records[job]
             if (relieved := driver.relieved(record)) != record:
                 self.jobs.update(relieved)
+            driver.recall(record)
             if (historied := driver.historied(record)) != record:
                 self.jobs.update(historied)
                 driver.recall(self.jobs.records[job])

@@ -26,6 +26,7 @@ from elasticd.core.words.records import JobRecord, View, World
 from elasticd.core.words.shards import Digest, ManifestStored, ShardsFailed, ShardsWritten
 from elasticd.core.words.tables import Summary
 from elasticd.core.words.worlds import (
+    Counted,
     Fault,
     Holding,
     Lent,
@@ -35,9 +36,11 @@ from elasticd.core.words.worlds import (
     Pressed,
     Progress,
     Rechecked,
+    Returned,
     Sampled,
     ToLeader,
 )
+from elasticd.recovery.fitness import merged
 from elasticd.recovery.relief import Cut
 from elasticd.types import NodeId
 
@@ -46,6 +49,8 @@ from elasticd.types import NodeId
 class Driver:
     office: Office
     stage: Stage
+    recalled: JobRecord | None = None
+    """The record of which we know all."""
 
     @classmethod
     def of(cls, ctx: Context, record: JobRecord, view: View) -> Driver:
@@ -93,13 +98,20 @@ class Driver:
         return replace(record, relief=max(record.relief, self.office.relief.level))
 
     def historied(self, record: JobRecord) -> JobRecord:
-        """The record with how far histories went, which were left, and why the job isn't exact."""
+        """The record with how far histories went, which were left, why the job isn't exact, and
+        which nodes it goes on without."""
         past, inexact = self.office.histories, record.inexact or self.office.exactness.lost
-        return replace(record, left=past.left, ran=past.ran, inexact=inexact)
+        fitness = self.office.fitness
+        return replace(
+            record, left=past.left, ran=past.ran, inexact=inexact,
+            unfit=merged(record.unfit, fitness.entries), served=tuple(sorted(fitness.served)),
+        )  # fmt: skip
 
     def recall(self, record: JobRecord) -> None:
-        """The record may tell more of histories: other nodes know of some."""
-        self.office.histories.recall(record.left, record.ran)
+        """The record may tell more than we know."""
+        if record != self.recalled:
+            self.recalled = record
+            self.office.recall(record)
 
     # --- what is heard ----------------------------------------------------------------------------
 
@@ -137,6 +149,9 @@ class Driver:
             case Rechecked():
                 if isinstance(phase, Running):
                     stage.follow(phase.on_rechecked(node, message))
+            case Returned() | Counted():
+                office.course.calls.hear(node, message)
+                stage.go_on()
             case Sampled():
                 office.exactness.sampled(node, message)
                 stage.go_on()
@@ -151,7 +166,7 @@ class Driver:
         if status.epoch != office.view.epoch:
             return
         office.ctx.saw(status.counter)
-        office.roster.hear(node, status)
+        office.hear(node, status)
         if not office.silent(stage.phase.since):
             office.checkpoints.learn(office.roster.stored())
         office.checkpoints.locate(node, status.domain)
@@ -177,7 +192,10 @@ class Driver:
             return
         exited = fault.fault == "worker_exit" or fault.status is not None
         if exited:
-            office.roster.trainer_ended(node)
+            office.roster.trainer_ended(node, fault.failing)
+        if fault.failing is not None and office.course.source_of(node) is None:
+            stage.go_on()  # it breaks nothing
+            return
         if isinstance(stage.phase, Orienting):
             stage.phase.note(node, fault)
             return
@@ -186,8 +204,9 @@ class Driver:
         if (stale and not exited) or expected:
             return
         members = world.members if world is not None else office.view.members
-        if hopeless := office.trust.count(fault, self.committed + 1, members):
-            stage.fail(hopeless)
+        poisoned = office.trust.count(fault, self.committed + 1, members)
+        if poisoned and fault.failing is None:
+            stage.fail(poisoned)
         seen, text = office.ctx.now - fault.age_seconds, fault.evidence
         stage.blame([Blame(fault.culprit, fault.fault, text, seen, exited, fault.confidence)])
         stage.go_on()
@@ -249,6 +268,7 @@ class Driver:
 
     def tick(self) -> None:
         """Time has passed, or something else has happened on this node."""
+        self.office.fitness.tick()
         self.stage.follow(self.stage.phase.tick())
         self.stage.go_on()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elasticd.checkpoints.layout import placement
-from elasticd.core.leading import planning, routing
+from elasticd.core.leading import calling, planning, routing
 from elasticd.core.leading.council import Plan
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.stopping import last_kept
@@ -20,8 +20,9 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
     lost = max(0, office.course.committed - point.step) if rung in GOING_BACK else 0
     office.account.planned(rung, point.step, lost)
     before = office.relief.cut(last.relief) if last is not None else cut
-    kept = planning.shares_kept(last, start.resume, before, cut)
     resume, hosts = routing.laid(office.roster, start.resume, plan.holdings)
+    caller, calls, resume = calling.arranged(resume, plan.holdings)
+    kept = planning.shares_kept(last, resume, before, cut)
     weights = office.balance.speeds.weights(resume.members)
     shares_now, shares = planning.deal(cut, kept, resume.members, weights)
     count, end = office.checkpoints.cut_of(point), office.course.last
@@ -53,6 +54,8 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
         given=tuple(n for n in resume.members if plan.holdings[n].given),
         unproven=_unproven(office, plan, resume),
         last=end if end >= point.step else last_kept(last, point, rung, start.manifest),
+        caller="" if caller == resume.members[0] else caller,
+        calls=calls,
     )
 
 

@@ -11,9 +11,11 @@ from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.context import Context
 from elasticd.core.leading.account import Account
 from elasticd.core.leading.balance import Balance
+from elasticd.core.leading.calls import ResultRelay
 from elasticd.core.leading.checkpointing import Checkpoints
 from elasticd.core.leading.course import Course
 from elasticd.core.leading.exactness import Exactness
+from elasticd.core.leading.fitness import Fitness
 from elasticd.core.leading.growth import Growth
 from elasticd.core.leading.halting import Halting
 from elasticd.core.leading.histories import Histories
@@ -56,12 +58,14 @@ class Office:
         """The leader of ``view`` begins with a job."""
         spec, job = JobSpec.from_dict(record.spec), record.id
         account, trust = Account(ctx, job, began_at=ctx.now), Trust(ctx, job)
+        seconds = spec.recovery.user_code_seconds
+        fitness = Fitness(ctx, job, record.unfit, frozenset(record.served))
         return cls(
             ctx,
             spec,
-            Wishes(ctx, record),
+            Wishes(ctx, record, fitness),
             Roster(view),
-            Course(Patience(spec.recovery.user_code_seconds)),
+            Course(Patience(seconds), ResultRelay(ctx, job, seconds)),
             Checkpoints(ctx, job, spec, view),
             account,
             trust,
@@ -150,7 +154,26 @@ class Office:
         """Whether nodes that may hold something newer had their time to come back."""
         return self.ctx.now - self.account.since >= self.ctx.timing.restore_seconds
 
+    @property
+    def fitness(self) -> Fitness:
+        """Which nodes the job goes on without."""
+        return self.wishes.fitness
+
     # --- what happens in any phase ----------------------------------------------------------------
+
+    def hear(self, node: NodeId, status: MemberStatus) -> None:
+        """How a member is; what it began before it was tried again says nothing any more."""
+        if status.tried < self.fitness.turn_of(node) and node not in self.fitness.left_out:
+            status = status.of_now()
+        self.roster.hear(node, status)
+
+    def recall(self, record: JobRecord) -> None:
+        """The record may tell more: other nodes know of histories, and operators of nodes that are
+        to be tried again."""
+        self.histories.recall(record.left, record.ran)
+        self.fitness.recall(record)
+        for node, status in list(self.statuses.items()):
+            self.hear(node, status)
 
     def follow(self, view: View, lost: list[NodeId], reborn: tuple[NodeId, ...]) -> None:
         """A new view: what was asked and told in the old one is void."""
@@ -191,6 +214,7 @@ class Office:
         self.exactness.adopt(world)
         self.relief.adopt(world)
         self.growth.enter(world)
+        self.fitness.serve(world.members)
 
     def begin(self, world: World) -> None:
         """This world is to form."""

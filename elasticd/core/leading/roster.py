@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from elasticd.checkpoints.manifest import Stored
 from elasticd.core.words.records import StopAsked, View, World
-from elasticd.core.words.worlds import MemberStatus
-from elasticd.recovery import relief
+from elasticd.core.words.worlds import Failing, MemberStatus
+from elasticd.recovery import fitness, relief
 from elasticd.recovery.lineages import Ran
 from elasticd.types import Lineage, NodeId, Sign
 
@@ -40,11 +40,12 @@ class Roster:
         """A member says how it is."""
         self.statuses[node] = status
 
-    def trainer_ended(self, node: NodeId) -> None:
+    def trainer_ended(self, node: NodeId, failing: Failing | None = None) -> None:
         """What its daemon said of that trainer is out of date."""
         status = self.statuses.get(node)
         if status is not None:
-            self.hear(node, replace(status, trainer=None, ready=False))
+            failing = failing or status.failing
+            self.hear(node, replace(status, trainer=None, ready=False, failing=failing))
 
     def accuse(self, node: NodeId, fault: Sign, evidence: str) -> None:
         """A member's status may have been sent before that."""
@@ -170,25 +171,37 @@ class Roster:
         prints = [s.trainer.fingerprint for s in self.statuses.values() if s.trainer is not None]
         return max((int(p.get(relief.LEAST_MICRO, 1)) for p in prints), default=1)
 
+    def prints(self, nodes: Iterable[NodeId]) -> dict[NodeId, dict[str, str]]:
+        """The fingerprints of these nodes' trainers, of those that have come to their ``Run``."""
+        found = ((n, s.trainer) for n in nodes if (s := self.statuses.get(n)) is not None)
+        return {n: t.fingerprint for n, t in found if t is not None and t.fingerprint}
+
     def mismatch(self, members: Iterable[NodeId]) -> str:
         """What differs between the trainers of two members, or nothing."""
-        prints = {
-            n: s.trainer.fingerprint
-            for n in members
-            if (s := self.statuses.get(n)) is not None
-            and s.trainer is not None
-            and s.trainer.fingerprint
-        }
+        prints = self.prints(members)
         if not prints:
             return ""
-        first = next(iter(prints))
-        for node, own in prints.items():
-            for key in sorted(own.keys() | prints[first].keys()):
-                mine, theirs = prints[first].get(key, "missing"), own.get(key, "missing")
-                if mine != theirs:
-                    cure = _SAMPLES_CURE if key == "grain0" else ""
-                    return (
-                        f"{key} is {mine} on {first} and {theirs} on {node}: "
-                        f"every rank must build the same model and data{cure}"
-                    )
-        return ""
+        first, *others = prints
+        return next((text for n in others if (text := _differ(prints, first, n))), "")
+
+    def odd(self, members: Iterable[NodeId], trained: Iterable[NodeId]) -> dict[NodeId, str]:
+        """Whose trainer has built something else than most, and what; ``trained`` are those whose
+        word counts, having made steps."""
+        prints = self.prints(members)
+        odd = fitness.odd_ones(prints, trained) if prints else ()
+        right = next((n for n in sorted(prints) if n not in odd), None)
+        return {n: _differ(prints, right, n) for n in odd if right is not None}
+
+
+def _differ(prints: Mapping[NodeId, Mapping[str, str]], first: NodeId, node: NodeId) -> str:
+    """The first difference between two fingerprints, or nothing."""
+    one, own = prints[first], prints[node]
+    for key in sorted(own.keys() | one.keys()):
+        theirs, mine = one.get(key, "missing"), own.get(key, "missing")
+        if mine != theirs:
+            cure = _SAMPLES_CURE if key == "grain0" else ""
+            return (
+                f"{key} is {theirs} on {first} and {mine} on {node}: "
+                f"every rank must build the same model and data{cure}"
+            )
+    return ""

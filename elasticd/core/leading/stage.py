@@ -8,6 +8,7 @@ from typing import assert_never
 
 from elasticd.core.engines.backends import leader_engine
 from elasticd.core.leading.office import Office
+from elasticd.core.leading.phases import unfit
 from elasticd.core.leading.phases.forming import Forming
 from elasticd.core.leading.phases.freezing import Freezing
 from elasticd.core.leading.phases.moves import (
@@ -58,6 +59,9 @@ class Stage:
             self.follow(self.phase.go_on())
             if isinstance(self.phase, Orienting):
                 return
+        if (end := unfit.judge(self.office)) is not None:
+            self.follow(end)
+            return
         if self.office.advance():
             self.bulletin.changed()
         if self._is_over():
@@ -179,6 +183,7 @@ class Stage:
         """When something may follow from time alone."""
         office = self.office
         times = [*office.tries.deadlines(), *office.checkpoints.deadlines()]
+        times += office.fitness.deadlines()
         return [*times, *self.phase.deadlines()]
 
     def state(self) -> str:

@@ -28,10 +28,13 @@ class LastStep:
 
 
 def ending(
-    world: World, asked: Mapping[NodeId, StopAsked], progress: Mapping[NodeId, Progress]
+    world: World,
+    asked: Mapping[NodeId, StopAsked],
+    progress: Mapping[NodeId, Progress],
+    bodies: Mapping[NodeId, int],
 ) -> LastStep | None:
     """What follows from who has asked in ``world``, and from how far the others are; nothing as
-    long as they may still ask."""
+    long as they may still ask. ``bodies``: in that of which step members wait in a call."""
     if world.last >= 0 or not asked:
         return None
     step = max(each.step for each in asked.values())
@@ -40,13 +43,14 @@ def ending(
     reason = asked[who[0]].reason or "the script asked for it"
     if not others:
         return LastStep(step, reason)
-    if any(n in progress and _is_past(progress[n], step) for n in others):
+    further = [n for n in others if n in progress and is_past(progress[n], step)]
+    if further or any(bodies.get(n, 0) > step for n in others):
         text = f"{', '.join(who)} asked after step {step}, {', '.join(others)} did not"
         return LastStep(step + 1, f"{reason} ({text})")
     return None
 
 
-def _is_past(progress: Progress, step: int) -> bool:
+def is_past(progress: Progress, step: int) -> bool:
     """Whether it is past the end of that step's body."""
     halted = progress.phase == HALTED and progress.step == step
     return halted or progress.has_begun_after(step)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -72,35 +72,9 @@ class Trust:
     """Nodes that are left out, and until when: newcomers that could not take the state, nodes that
     compute wrongly."""
 
-    unfit: dict[NodeId, str] = field(default_factory=dict)
-    """Nodes that the job goes on without, and why: until nobody is left who knows better."""
-
     def fit(self, node: NodeId) -> bool:
         """Whether ``node`` may be in a world now."""
-        return node not in self.unfit and self.benched.get(node, 0.0) <= self.ctx.now
-
-    def leave_out(self, node: NodeId, why: str) -> None:
-        """The job goes on without ``node``, whatever it holds."""
-        if node not in self.unfit:
-            self.ctx.emit("node_unfit", why, self.job, culprit=node)
-        self.unfit[node] = why
-
-    def begin_again(self) -> None:
-        """All begin alike, and nobody is left who knows better."""
-        self.unfit.clear()
-
-    def left_out(self) -> str:
-        """Who is, to be appended to a sentence."""
-        return "".join(f"; {node} is left out: {why}" for node, why in sorted(self.unfit.items()))
-
-    def first_fit(self, nodes: Sequence[NodeId]) -> list[NodeId]:
-        """Those that are not left out; all, where there are none."""
-        return [n for n in nodes if n not in self.unfit] or list(nodes)
-
-    def without_unfit(self, holdings: Mapping[NodeId, Holding]) -> dict[NodeId, Holding]:
-        """Those that may be in the next world; all, where no other holds a state to go on with."""
-        fit = {n: h for n, h in holdings.items() if n not in self.unfit}
-        return fit if any(h.point is not None for h in fit.values()) else dict(holdings)
+        return self.benched.get(node, 0.0) <= self.ctx.now
 
     def bench(self, node: NodeId, why: str) -> None:
         """Leave a newcomer out for a while."""
@@ -129,7 +103,7 @@ class Trust:
         return ""
 
     def compare(self, node: NodeId, told: Digest, world: World) -> divergence.Divergence | None:
-        """Whom the parameters speak against, once all members have told of the same step."""
+        """Whom the states speak against, once all members have told of the same step."""
         same = self.digests.setdefault(told.stamp, {})
         if node in same:
             return None  # what it copies from another says nothing of its own
@@ -139,7 +113,8 @@ class Trust:
             del self.digests[min(self.digests, key=self._step_of)]
         if same.keys() != set(world.members):
             return None
-        found = divergence.compare({n: d.digest for n, d in same.items()}, told.step)
+        parts = {n: dict(d.parts) for n, d in same.items()}
+        found = divergence.compare({n: d.digest for n, d in same.items()}, told.step, parts)
         if found is not None:
             self.taint(found.odd, world)
         else:

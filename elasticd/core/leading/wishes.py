@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from elasticd.core.context import Context
-from elasticd.core.leading.roster import HOLDING, Roster
+from elasticd.core.leading.fitness import Fitness
+from elasticd.core.leading.roster import Roster
 from elasticd.core.words.records import JobRecord, World
 from elasticd.core.words.worlds import Discharge
 from elasticd.types import NodeId
@@ -18,15 +19,21 @@ class Wishes:
 
     ctx: Context
     record: JobRecord
+    fitness: Fitness
     unwanted: frozenset[NodeId] = frozenset()
     """Nodes that no job is to run on."""
     discharged: set[NodeId] = field(default_factory=set)
-    """Those of them whose trainers were told that they may end."""
+    """Those on which the job is not to run, whose trainers were told that they may end."""
 
     @property
     def paused(self) -> bool:
         """Whether the job shall rest."""
         return self.record.paused
+
+    @property
+    def barred(self) -> frozenset[NodeId]:
+        """The nodes on which this job is not to run."""
+        return self.unwanted | self.fitness.left_out
 
     def want(self, record: JobRecord, unwanted: frozenset[NodeId]) -> None:
         """They want this now."""
@@ -37,20 +44,23 @@ class Wishes:
         self.discharged.clear()
 
     def without_unwanted(self, nodes: Iterable[NodeId]) -> list[NodeId]:
-        """Those on which jobs may run."""
-        return [node for node in nodes if node not in self.unwanted]
+        """Those on which the job may run."""
+        barred = self.barred
+        return [node for node in nodes if node not in barred]
 
-    def discharge(self, world: World, roster: Roster, unfit: Mapping[NodeId, str]) -> None:
-        """End the trainers of nodes that no job is to run on, once the world runs without them; and
-        those that have trained on ``unfit`` ones, for the reason given there."""
-        holding = roster.trainers(*HOLDING)
+    def without_left_out(self, nodes: Iterable[NodeId]) -> list[NodeId]:
+        """Those that can take part, be they unwanted."""
+        return [node for node in nodes if node not in self.fitness.left_out]
+
+    def discharge(self, world: World, roster: Roster) -> None:
+        """End the trainers of nodes that it is not to run on, once the world runs without them."""
+        barred = self.barred
         for node in roster.view.members:
             if node in world.members:
                 self.discharged.discard(node)
-            elif node not in self.discharged:
+            elif node in barred and node not in self.discharged:
                 status = roster.statuses.get(node)
-                trains = status is not None and status.trainer is not None
-                if (node in self.unwanted and trains) or (node in unfit and node in holding):
+                if status is not None and status.trainer is not None:
                     self.discharged.add(node)
-                    self.ctx.send(node, Discharge(self.record.id, unfit.get(node, "")))
-        self.discharged &= self.unwanted | unfit.keys()
+                    self.ctx.send(node, Discharge(self.record.id))
+        self.discharged &= barred

@@ -115,6 +115,8 @@ class Checkpoint:
                 self.copies.add(node, (index,))
             else:
                 differ.append(index)
+                if node not in self.filing.stored:
+                    self.copies.lose(node, index)  # it has written over what was right
         self.disputed = self.disputed or (bool(differ) and self.manifest is not None)
         return differ
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from elasticd.core.words.shards import ShardsWritten
+from elasticd.recovery.divergence import Unlike, unlike
 from elasticd.types import NodeId, SnapshotModeIfAny
 
 
@@ -42,7 +43,7 @@ class Testimony:
     digest: str = ""
     """The model's; who writes the first shard tells it."""
     check: str = ""
-    """Of the model, as the first writer found it."""
+    """Of the state, as the first writer found it."""
     words: dict[NodeId, ShardsWritten] = field(default_factory=dict)
     """What each writer said of its own state. Who copied another's shards has none."""
     refused: set[NodeId] = field(default_factory=set)
@@ -58,7 +59,7 @@ class Testimony:
 
     @property
     def models(self) -> dict[NodeId, str]:
-        """The check of the model, as each writer found it."""
+        """The check of its state, as each writer found it."""
         return {node: word.check for node, word in self.words.items()}
 
     def refuse(self, node: NodeId, written: ShardsWritten) -> None:
@@ -70,6 +71,16 @@ class Testimony:
     def contested(self) -> bool:
         """Whether the models of those who count differ."""
         return len(set(self._counted.values())) > 1
+
+    @property
+    def differs(self) -> bool:
+        """Whether there is a writer, of those who count or not, whose model others don't have."""
+        return self.contested or bool(self.refused)
+
+    @property
+    def unlike(self) -> Unlike | None:
+        """What the script tracks and the writers have otherwise, where their models agree."""
+        return unlike({node: dict(word.parts) for node, word in self.words.items()})
 
     def unanimous(self, nodes: Collection[NodeId]) -> bool:
         """Whether all of these have the same model, and have said so."""

@@ -8,6 +8,7 @@ from elasticd.core.context import Context
 from elasticd.core.taking_part.trainers import Trainer
 from elasticd.core.words.children import FreezeTrainer, TrainerHolds
 from elasticd.core.words.effects import PrepareState, TellTrainer
+from elasticd.core.words.records import Called
 from elasticd.core.words.worlds import Freeze, Holding, Prepare, Prepared
 from elasticd.types import JobId, Point, Stamp, Tag
 
@@ -32,6 +33,8 @@ class Pending:
     gives: tuple[Stamp, ...] = ()
     replays: bool = False
     given: bool = False
+    calls: tuple[Called, ...] = ()
+    body: int = -1
     unproven: bool = False
     answered: bool = False
 
@@ -75,6 +78,7 @@ class Answers:
         if pending is not None and said.serial == pending.asked:
             pending.point, pending.committed = said.point, said.committed or 0
             pending.gives, pending.replays, pending.given = said.gives, said.replays, said.given
+            pending.calls, pending.body = said.calls, said.body
             pending.unproven, pending.answered = said.unproven, True
 
     def recall(self, serial: int) -> None:
@@ -118,6 +122,8 @@ class Answers:
             gives=pending.gives,
             replays=pending.replays,
             given=pending.given,
+            calls=pending.calls,
+            body=pending.body,
             unproven=pending.unproven,
         )
 

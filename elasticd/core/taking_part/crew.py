@@ -134,6 +134,12 @@ class Crew:
             self.ctx.do(KillChild(self.trainer.child, why, graceful=True))
         self.trainer = None
 
+    def renew(self, why: str) -> None:
+        """What runs was begun before, and what has failed says nothing any more."""
+        self.drop_spare(why)
+        self.discharge(why)
+        self.false_starts, self.spare_failures, self.spare_at, self.why_none = 0, 0, 0.0, ""
+
     def trainer_ended(self) -> None:
         """Not as it should."""
         if self.trainer is not None and self.trainer.phase in ("starting", "waiting"):

@@ -27,11 +27,14 @@ from elasticd.core.words.children import ReleaseTrainer
 from elasticd.core.words.engines import EngineEvent
 from elasticd.core.words.records import JobRecord, TrainerStatus, World
 from elasticd.core.words.worlds import (
+    Counted,
+    Failing,
     Form,
     Freeze,
     Prepare,
     Pressed,
     Release,
+    Returned,
     ToPart,
 )
 from elasticd.recovery.faults import of_reducer
@@ -53,6 +56,7 @@ class Elastic:
     given_up: int | None = None
     """The reducer that we did not want any more last."""
     fatal: str = ""
+    failing: Failing | None = None
 
     # --- what it is like --------------------------------------------------------------------------
 
@@ -112,7 +116,19 @@ class Elastic:
 
     def discharge(self, why: str) -> None:
         self.crew.discharge(why)
+        self._leave(why)
         self.answers.expire()
+
+    def renew(self, why: str) -> None:
+        failed, self.failing = self.failing is not None, None
+        if self.place is None or failed:
+            self.crew.renew(why)
+            self._leave(why)
+            self.answers.trainer_ended()
+            self.answer()
+
+    def fails(self, failing: Failing) -> None:
+        self.failing = self.failing or failing
 
     def end(self, why: str) -> None:
         self.crew.end(why)
@@ -121,6 +137,9 @@ class Elastic:
 
     def new_view(self) -> None:
         self.answers.void()
+
+    def calls(self) -> list[Returned | Counted]:
+        return self.place.calls.all() if self.place is not None else []
 
     def suspend(self, why: str) -> None:
         self.answers.void()
@@ -164,15 +183,9 @@ class Elastic:
         """The trainer is in the newest world that we know of; and the reducer, if it lives."""
         if self.ctx.me not in world.members:
             return set()
-        self.place = place = self._place(world, trainer, trainer.entered == world.generation)
+        self.place = place = place_of(self, world, trainer, trainer.entered == world.generation)
         serving = next((each for each in reducers if each.serves(world.generation)), None)
         return place.adopt(serving)
-
-    def _place(self, world: World, trainer: Trainer, has_state: bool) -> Place:
-        ctx, tell = self.ctx, self.reports.tell
-        engine = member_engine(self.spec.world, ctx, self.reducers, tell, world)
-        rank = world.members.index(ctx.me)
-        return Place(ctx, self.reports, world, rank, trainer, engine, has_state)
 
     # --- the leader's orders ----------------------------------------------------------------------
 
@@ -183,8 +196,7 @@ class Elastic:
 
     def answer(self) -> None:
         """Answer a freeze once the trainer has said what it holds and a warm reducer is there."""
-        holding = self.answers.ready(self.reducers.host(), self.crew.trainer)
-        if holding is not None:
+        if holding := self.answers.ready(self.reducers.host(), self.crew.trainer):
             self.reports.tell(holding)
 
     def on_form(self, form: Form) -> None:
@@ -207,7 +219,7 @@ class Elastic:
         self.answers.expire()
         trainer.enter()
         has_state = self.ctx.me not in world.takers
-        self.place = place = self._place(world, trainer, has_state)
+        self.place = place = place_of(self, world, trainer, has_state)
         if place.has_state:
             trainer.has_state(world.generation)
         self.reports.report()
@@ -291,10 +303,11 @@ class Elastic:
         end = ending(trainer, event, self.ctx.now)
         self.crew.trainer_ended()
         self.fatal = end.fatal or self.fatal
+        self.failing = self.failing or end.failing
         self.reports.ended(end, kept=self.trains)
         self._leave("its trainer ended")
         self.answers.trainer_ended()
-        if end.fatal:
+        if self.fatal or self.failing is not None:
             self.reports.report()
         else:
             self.look_again()
@@ -305,8 +318,7 @@ class Elastic:
         self.reports.report()
 
     def on_pressure(self, reason: str, left_bytes: int) -> None:
-        why = self.crew.on_pressure(reason, left_bytes)
-        if why and self.place is not None:
+        if (why := self.crew.on_pressure(reason, left_bytes)) and self.place is not None:
             self.crew.tell_of_pressure(f"{why}: it asks the job to need less")
             self.reports.tell(Pressed(self.reports.job, self.place.generation, why))
 
@@ -334,3 +346,11 @@ class Elastic:
     def deadlines(self, let_go: bool) -> list[float]:
         placed = self.place.deadlines() if self.place is not None else []
         return [*self.answers.deadlines(), *self.crew.deadlines(let_go), *placed]
+
+
+def place_of(us: Elastic, world: World, trainer: Trainer, has_state: bool) -> Place:
+    """Where ``trainer`` takes part in ``world``."""
+    ctx, tell = us.ctx, us.reports.tell
+    engine = member_engine(us.spec.world, ctx, us.reducers, tell, world)
+    rank = world.members.index(ctx.me)
+    return Place(ctx, us.reports, world, rank, trainer, engine, has_state)

@@ -24,6 +24,7 @@ from elasticd.core.words.children import (
     ReducerWarm,
     TrainerAtRun,
     TrainerCame,
+    TrainerCounts,
     TrainerDigest,
     TrainerExported,
     TrainerFinished,
@@ -41,6 +42,7 @@ from elasticd.core.words.children import (
     TrainerProves,
     TrainerRechecked,
     TrainerRefused,
+    TrainerReturned,
     TrainerSampled,
     TrainerSkipped,
     TrainerSpoilt,
@@ -52,7 +54,7 @@ from elasticd.core.words.children import (
 from elasticd.core.words.effects import FetchState
 from elasticd.core.words.records import StopAsked, World
 from elasticd.core.words.shards import Digest
-from elasticd.core.words.worlds import Lent, Rechecked, Sampled
+from elasticd.core.words.worlds import Counted, Failing, Lent, Rechecked, Returned, Sampled
 
 
 class Listener(Protocol):
@@ -63,6 +65,9 @@ class Listener(Protocol):
     crew: Crew
     answers: Answers
     place: Place | None
+    failing: Failing | None
+
+    def fails(self, failing: Failing) -> None: ...
 
     def answer(self) -> None: ...
 
@@ -97,8 +102,14 @@ def _says(us: Listener, trainer: Trainer, word: FromChild) -> None:
                 us.reports.report()
             if done := us.answers.prepared(serial, point, reason, replays):
                 us.reports.tell(done)
-        case TrainerRefused(reason):
-            us.reports.accuse("worker_exit", reason, fatal=reason, kept=us.place is not None)
+        case TrainerRefused(reason, unfit):
+            kept = us.place is not None
+            if unfit:
+                us.fails(Failing(reason))
+                us.reports.accuse("worker_exit", reason, failing=us.failing, kept=kept)
+                us.reports.report()
+            else:
+                us.reports.accuse("worker_exit", reason, fatal=reason, kept=kept)
         case TrainerProbed():
             trainer.probed(word.result())
             us.reports.report()
@@ -113,7 +124,8 @@ def _says(us: Listener, trainer: Trainer, word: FromChild) -> None:
             TrainerCame() | TrainerLoaded() | TrainerLends() | TrainerSpoilt() | TrainerUnloaded()
             | TrainerProgress() | TrainerLostReducer() | TrainerOutOfMemory()
             | TrainerNotFinite() | TrainerDigest() | TrainerRechecked() | TrainerSampled()
-            | TrainerProves() | TrainerStops() | TrainerFinished()
+            | TrainerProves() | TrainerStops() | TrainerReturned() | TrainerCounts()
+            | TrainerFinished()
         ):  # fmt: skip
             world = us.reports.world
             if world is not None and world.generation == word.generation:
@@ -159,12 +171,16 @@ def _says_of_world(us: Listener, trainer: Trainer, word: OfWorld, world: World) 
         case TrainerNotFinite():
             if trainer.phase == "active":
                 _not_finite(us, word, world)
-        case TrainerDigest(_, step, stamp, digest):
-            us.reports.tell(Digest(job, generation, step, stamp, digest))
+        case TrainerDigest(_, step, stamp, digest, parts):
+            us.reports.tell(Digest(job, generation, step, stamp, digest, parts))
         case TrainerRechecked(_, step, grain, digest):
             us.reports.tell(Rechecked(job, generation, step, grain, digest))
         case TrainerSampled(_, step, position, digest):
             us.reports.tell(Sampled(job, generation, step, position, digest))
+        case TrainerReturned(_, body, index, data):
+            place.calls.returned(Returned(job, generation, body, index, data))
+        case TrainerCounts(_, body, has, wants, step):
+            place.calls.counted(Counted(job, generation, body, has, wants, step))
         case TrainerProves(_, part, digests):
             trainer.proves(generation, part, digests)
             us.reports.report()

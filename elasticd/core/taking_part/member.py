@@ -50,14 +50,15 @@ class Member:
     no_archive: str = ""
     """Why the job's files are not here."""
     ended: bool = False
-    unwanted: bool = False
-    """No job is to run on this node."""
+    unwanted: str = ""
+    """Why the job is not to run on this node."""
     let_go: bool = False
     """The world runs without us, and our trainer has ended."""
 
     def __post_init__(self) -> None:
         ctx, job, spec = self.ctx, self.record.id, JobSpec.from_dict(self.record.spec)
         self.reports = reports = Reports(ctx, job, self._status)
+        reports.begin_anew(self.record.turn_of(ctx.me))
         crew, answers = Crew(ctx, job), Answers(ctx, job)
         self.part = Elastic(ctx, spec, reports, self.reducers, self.reconcile, crew, answers)
 
@@ -69,17 +70,28 @@ class Member:
     @property
     def trouble(self) -> str:
         """Why nothing can run here."""
-        return self.part.fatal.splitlines()[-1] if self.part.fatal else self.no_archive
+        failing = self.part.failing.reason if self.part.failing is not None else ""
+        own = self.part.fatal or failing
+        return own.splitlines()[-1] if own else self.no_archive
+
+    @property
+    def _left_out(self) -> bool:
+        """The job goes on without this node."""
+        return self.ctx.me in self.record.left_out
 
     # --- what should run here ---------------------------------------------------------------------
 
     def attend(self, record: JobRecord, unwanted: bool) -> None:
         """Bring the node in line with the job's record and with what operators want of it."""
-        if self.unwanted != unwanted:
-            self.unwanted = unwanted
-            self.reconcile()
-        if self.record != record or self.archive == "wanted":
-            self.record = record
+        me, turn = self.ctx.me, record.turn_of(self.ctx.me)
+        why = _UNWANTED if unwanted else record.left_out.get(me, "")
+        news = self.unwanted != why or self.record != record or self.archive == "wanted"
+        self.record, self.unwanted = record, why
+        if turn > self.reports.tried and not self._left_out:
+            self.reports.begin_anew(turn)
+            self.part.renew("the node is tried again")
+            self.reports.report()
+        if news:
             self.reconcile()
         self._tick()
 
@@ -88,7 +100,12 @@ class Member:
         if self.record.ended or self.record.state == "queued":
             self._end()
             return
-        if self.record.state != "running" or self.trouble:
+        if self.record.state != "running":
+            return
+        if self._left_out:
+            self._may_run()
+            return
+        if self.trouble:
             return
         if self.archive == "wanted":
             self.archive = "asked"
@@ -97,22 +114,21 @@ class Member:
             self.part.run(self.record)
 
     def _may_run(self) -> bool:
-        """False on a node that no job is to run on, unless its trainer still takes part."""
+        """False on a node that the job is not to run on, unless its trainer still takes part."""
         if not self.unwanted:
             self.let_go = False
             return True
-        if self.part.stand_down(_UNWANTED) and not self.let_go:
+        if self.part.stand_down(self.unwanted) and not self.let_go:
             self.let_go = True
             self.reports.report()
         return False
 
-    def _discharge(self, why: str) -> None:
-        """The world runs without us, and we are to leave; or, if it says why, our trainer is."""
-        if self.part.trains or self.part.is_asked or not (self.unwanted or why):
-            return
-        self.part.discharge(_UNWANTED if self.unwanted else why)
-        if self._may_run():
-            self.reconcile()
+    def _discharge(self) -> None:
+        """The world runs without us, and we are to leave."""
+        busy = self.part.trains or self.part.is_asked
+        if self.unwanted and (self._left_out or not busy):
+            self.part.discharge(self.unwanted)
+            self._may_run()
 
     @property
     def wants_reducer(self) -> bool:
@@ -141,7 +157,7 @@ class Member:
     def follow(self, epoch: Tag) -> None:
         """A new view: tell its leader all we know."""
         self.part.new_view()
-        self.reports.follow(epoch, self.part.trains)
+        self.reports.follow(epoch, self.part.trains, self.part.calls())
 
     def _status(self, epoch: Tag) -> MemberStatus:
         reports, part, reducer = self.reports, self.part, self.part.reducer()
@@ -164,6 +180,8 @@ class Member:
             domain=self.ctx.domain,
             hosts=self.ctx.reach.hosts,
             paths=self.ctx.reach.ways(),
+            failing=part.failing,
+            tried=reports.tried,
         )
 
     def on_ways(self, gather: bool) -> None:
@@ -193,8 +211,8 @@ class Member:
             case Form():
                 if order.world.epoch == epoch and not bound:
                     self.part.on_form(order)
-            case Discharge(_, why):
-                self._discharge(why)
+            case Discharge():
+                self._discharge()
             case PullShards():
                 self._pull(order)
             case _:

@@ -12,7 +12,7 @@ from elasticd.core.taking_part.adoption import AdoptedReducer, AdoptedTrainer
 from elasticd.core.words import effects as e
 from elasticd.core.words.engines import EngineEvent
 from elasticd.core.words.records import JobRecord, TrainerStatus
-from elasticd.core.words.worlds import Form, Freeze, ToPart
+from elasticd.core.words.worlds import Counted, Failing, Form, Freeze, Returned, ToPart
 from elasticd.types import Tag
 
 
@@ -20,7 +20,9 @@ class Part(Protocol):
     """One job's processes on this node, whether they are in a world or wait for one."""
 
     fatal: str
-    """The script's own failure, if that is what ended it: the job is over."""
+    """A failure of the script after its last step: the job is over."""
+    failing: Failing | None
+    """Why it would be in vain to start anything here again."""
 
     # --- what it is like --------------------------------------------------------------------------
 
@@ -75,11 +77,17 @@ class Part(Protocol):
     def discharge(self, why: str) -> None:
         """The world runs without us: end what still runs."""
 
+    def renew(self, why: str) -> None:
+        """Forget what has failed here, and what was begun before that and is in no world."""
+
     def end(self, why: str) -> None:
         """The job has ended, or rests."""
 
     def new_view(self) -> None:
         """What the last leader asked is void."""
+
+    def calls(self) -> list[Returned | Counted]:
+        """What was told of calls of ``run.on_main`` in the present world."""
 
     def suspend(self, why: str) -> None:
         """Leave the world at once, before any leader says so."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from elasticd.core.context import Context
 from elasticd.core.engines.port import MemberEngine
 from elasticd.core.taking_part.adoption import AdoptedReducer
+from elasticd.core.taking_part.calling import CallReports
 from elasticd.core.taking_part.reports import Reports
 from elasticd.core.taking_part.trainers import Trainer, kill_hung
 from elasticd.core.words import effects as e
@@ -20,7 +21,9 @@ from elasticd.core.words.children import (
     ReducerHere,
     ReducerWarm,
     SetInterval,
+    TellAgreed,
     TellProven,
+    TellResult,
     TellVerdict,
     ToTrainer,
 )
@@ -28,6 +31,8 @@ from elasticd.core.words.engines import EngineEvent, EngineToMember
 from elasticd.core.words.records import Wanted, World
 from elasticd.core.words.shards import Interval
 from elasticd.core.words.worlds import (
+    Agreed,
+    CallResult,
     Formed,
     Halt,
     Hung,
@@ -55,6 +60,10 @@ class Place:
     """The leader has said that all members are ready."""
     settled: bool = False
     """A step is committed in this world: spares may take the processor from training now."""
+    calls: CallReports = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.calls = CallReports(self.reports.tell)
 
     def adopt(self, reducer: AdoptedReducer | None) -> set[int]:
         """Go on with the reducer that a daemon before this one has told to join our group."""
@@ -143,6 +152,10 @@ class Place:
                 self._say(LendState(generation, step, log))
             case Halt(_, generation, step):
                 self._say(HaltAt(generation, step))
+            case CallResult(_, generation, body, index, data):
+                self._say(TellResult(generation, body, index, data))
+            case Agreed(_, generation, body, count):
+                self._say(TellAgreed(generation, body, count))
             case Interval(_, generation, every, step):
                 self._say(SetInterval(generation, every, step))
             case _:

@@ -13,7 +13,7 @@ from elasticd.core.words.effects import Reached
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import World
 from elasticd.core.words.shards import ShardsFailed, ShardsWritten
-from elasticd.core.words.worlds import Fault, MemberStatus, Progress
+from elasticd.core.words.worlds import Failing, Fault, MemberStatus, Progress
 from elasticd.recovery.faults import RING_FAULTS
 from elasticd.types import JobId, Lineage, NodeId, Sign, Stamp, Tag
 
@@ -45,20 +45,29 @@ class Reports:
     stored: tuple[Stored, ...] = ()
     ways_at: float = inf
     """When the leader is to be told of links that changed."""
+    tried: int = 0
+    """The node's turn (elasticd/recovery/fitness.py) in which what runs here was begun."""
     silent: bool = False
     """The job has ended here: nobody is told of it any more."""
 
-    def follow(self, epoch: Tag, trains: bool) -> None:
-        """A new view: tell its leader all we know."""
+    def follow(self, epoch: Tag, trains: bool, calls: Iterable[Message] = ()) -> None:
+        """A new view: tell its leader all we know; of ``calls`` before of how far we are, since who
+        is further has given its results."""
         self.leader, self.epoch = epoch.leader, epoch
         self.report()
         for skipped in self.skipped:
             self.tell(skipped)
         for written in self.written:
             self.tell(written)
+        for told in calls:
+            self.tell(told)
         if trains and self.progress is not None:
             # A leader that has never heard of a phase can't see that it lasts too long.
             self.tell(self.progress)
+
+    def begin_anew(self, turn: int) -> None:
+        """What is told from now on is of this turn of the node."""
+        self.tried = turn
 
     def report(self) -> None:
         """Tell the leader how the member is."""
@@ -89,11 +98,12 @@ class Reports:
         *,
         kept: bool = True,
         fatal: str = "",
+        failing: Failing | None = None,
         age_seconds: float = 0.0,
     ) -> None:
         """Tell the leader what happened here; ``kept``: and its successor, should it not live to
         act on it."""
-        self.ended(Ending(fault, evidence, fatal, "", None, age_seconds), kept)
+        self.ended(Ending(fault, evidence, fatal, failing, "", None, age_seconds), kept)
 
     def ended(self, end: Ending, kept: bool) -> None:
         """Tell the leader how the trainer ended."""
@@ -105,7 +115,7 @@ class Reports:
         generation = world.generation if world is not None else Tag(0, me, "")
         fault = Fault(
             self.job, generation, me, end.fault, end.evidence, end.fatal, end.status,
-            end.age_seconds, end.confidence,
+            end.age_seconds, end.confidence, end.failing, self.tried,
         )  # fmt: skip
         self.tell(fault)
 

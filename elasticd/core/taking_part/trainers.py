@@ -8,6 +8,7 @@ from elasticd.core.context import Context
 from elasticd.core.taking_part.adoption import AdoptedTrainer
 from elasticd.core.words.effects import ChildExited, KillChild
 from elasticd.core.words.records import ProbeDigests, Proof, StopAsked, TrainerStatus
+from elasticd.core.words.worlds import Failing
 from elasticd.recovery import signatures
 from elasticd.types import Confidence, Point, ProofPart, Sign, Tag, TrainerPhase
 
@@ -148,7 +149,9 @@ class Ending:
     fault: Sign
     evidence: str
     fatal: str = ""
-    """Why it is the script's own doing, so that no other node would fare better."""
+    """Why the job is over."""
+    failing: Failing | None = None
+    """Why nothing more is started here: it would end in the same way."""
     confidence: Confidence = "certain"
     """How sure that is; empty: as the kind of fault says."""
     status: int | None = None
@@ -174,7 +177,7 @@ def _ending(trainer: Trainer, exited: ChildExited) -> Ending:
     if trainer.hung:
         return Ending("hang", trainer.hung + _stack(tail), confidence="likely")
     if finding.fault == "worker_exit":
-        return Ending("worker_exit", evidence, _fatal(trainer.phase, status, tail))
+        return _by_itself(trainer.phase, _own_doing(trainer.phase, status, tail), evidence)
     fault: Sign = "oom" if finding.fault == "oom" else "worker_exit"
     return Ending(fault, evidence, confidence=finding.confidence)
 
@@ -188,8 +191,16 @@ def _stack(tail: str) -> str:
     return "; stack, innermost first: " + " < ".join(line for line in lines[:12] if line)
 
 
-def _fatal(phase: TrainerPhase, status: int, tail: str) -> str:
-    """Why a trainer's end is the script's own doing, so that no other node would fare better."""
+def _by_itself(phase: TrainerPhase, why: str, evidence: str) -> Ending:
+    """Its script, or what that has found on this node, has ended it, if anything says ``why``."""
+    if phase in ("finished", "released", "done"):
+        return Ending("worker_exit", evidence, fatal=why)  # all steps are done: nobody makes up
+    failing = Failing(why, looping=phase == "active") if why else None
+    return Ending("worker_exit", evidence, failing=failing)
+
+
+def _own_doing(phase: TrainerPhase, status: int, tail: str) -> str:
+    """How a trainer's script has ended it, or nothing."""
     last_lines = "\n".join(tail.strip().splitlines()[-12:])
     if status > 0:
         ended = f"the script ended with exit status {status}"

@@ -46,6 +46,15 @@ class WantLog:
 
 
 @dataclass(frozen=True, slots=True)
+class WantLogStart:
+    """The offset, in digits, of the first byte that may have been printed there after ``since``."""
+
+    kind: ClassVar = "log_start"
+    job: JobId
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
 class WantArchive:
     kind: ClassVar = "archive"
     digest: str
@@ -127,7 +136,7 @@ class Relay:
 
 
 OfChaos = CutHere | StrikeHere
-OfStates = Question | WantShard | WantState | DoubtShard | WantLog | WantArchive
+OfStates = Question | WantShard | WantState | DoubtShard | WantLog | WantLogStart | WantArchive
 OfOutputs = WantOutputList | WantOutput
 Want = OfStates | OfOutputs | OfChaos | WantBlank | Relay
 

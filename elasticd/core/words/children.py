@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from elasticd.core.words.codec import Words
 from elasticd.core.words.engines import EngineOrder
-from elasticd.core.words.records import ProbeDigests
+from elasticd.core.words.records import Called, ProbeDigests
 from elasticd.types import (
     JobId,
     Lineage,
@@ -84,6 +84,10 @@ class TrainerHolds:
     """It can apply updates that others have made."""
     given: bool = False
     """The state came from elsewhere: its step's body never ran here."""
+    calls: tuple[Called, ...] = ()
+    """Of bodies in which it may still be, or others."""
+    body: int = -1
+    """In the body of which step its script is, or was last; 0: above the loop, -1: not there."""
     unproven: bool = False
     """The process has yet to show that it computes what the others do."""
 
@@ -149,10 +153,13 @@ class TrainerUnloaded:
 
 @dataclass(frozen=True, slots=True)
 class TrainerRefused:
-    """A state or world can't be used; the job fails with the reason."""
+    """A state or world can't be used; the job fails with the reason, or, with ``unfit``, can't run
+    on this node."""
 
     kind: ClassVar = "refused"
     reason: str
+    unfit: bool = False
+    """The state doesn't fit what the script has built here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +228,31 @@ class TrainerStops:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainerReturned:
+    """What the call of ``run.on_main`` with that index has returned here, in the body of a step;
+    0: above the loop."""
+
+    kind: ClassVar = "returned"
+    generation: Tag
+    body: int
+    index: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerCounts:
+    """So many results of ``run.on_main`` in the body of a step are here. ``wants``: the script
+    waits until so many are everywhere; its state is that of ``step``."""
+
+    kind: ClassVar = "counts"
+    generation: Tag
+    body: int
+    has: int
+    wants: int = 0
+    step: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class TrainerLostReducer:
     kind: ClassVar = "reducer_lost"
     generation: Tag
@@ -249,13 +281,15 @@ class TrainerNotFinite:
 
 @dataclass(frozen=True, slots=True)
 class TrainerDigest:
-    """The check of the model of a committed step."""
+    """The check of a committed step's state."""
 
     kind: ClassVar = "digest"
     generation: Tag
     step: int
     stamp: Stamp
     digest: str
+    parts: tuple[tuple[str, str], ...] = ()
+    """As in :class:`TrainerWrote`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,13 +347,16 @@ class TrainerWrote:
     digest: str
     """The model's; empty where nobody needs it of this member."""
     check: str
-    """Of the model, to be compared with the others'."""
+    """Of the model and of what the script tracks, to be compared with the others'."""
     stall_seconds: float
     write_seconds: float
     mode: SnapshotModeIfAny = ""
     metric: float | None = None
     cost_seconds: float = 0.0
     step_seconds: float = 0.0
+    parts: tuple[tuple[str, str], ...] = ()
+    """Where the script tracks anything: of the model and of each such thing, its name and the
+    beginning of its digest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,6 +400,8 @@ FromTrainer = (
     | TrainerProgress
     | TrainerProbed
     | TrainerStops
+    | TrainerReturned
+    | TrainerCounts
     | TrainerLostReducer
     | TrainerOutOfMemory
     | TrainerNotFinite
@@ -383,6 +422,8 @@ OfWorld = (
     | TrainerUnloaded
     | TrainerProgress
     | TrainerStops
+    | TrainerReturned
+    | TrainerCounts
     | TrainerLostReducer
     | TrainerOutOfMemory
     | TrainerNotFinite
@@ -496,6 +537,10 @@ class GiveWorld:
     relief: int = 0
     last: int = -1
     """The last step; -1: as job.toml says."""
+    caller: int = 0
+    """The rank on which the functions run that ``run.on_main`` is given."""
+    calls: tuple[tuple[int, int], ...] = ()
+    """(step, n): so many results of that step's body it knows, and gives again."""
     unproven: tuple[int, ...] = ()
     """Ranks that show in the first step that they compute what ``keeper`` does, which shows it,
     too."""
@@ -599,6 +644,27 @@ class HaltAt:
 
 
 @dataclass(frozen=True, slots=True)
+class TellResult:
+    """What that call of ``run.on_main`` has returned."""
+
+    kind: ClassVar = "result"
+    generation: Tag
+    body: int
+    index: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TellAgreed:
+    """Every member has the first ``count`` results of that body: they may be used."""
+
+    kind: ClassVar = "agreed"
+    generation: Tag
+    body: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseTrainer:
     """The final checkpoint is consistent: leave the loop."""
 
@@ -620,6 +686,8 @@ ToTrainer = (
     | TellVerdict
     | TellProven
     | HaltAt
+    | TellResult
+    | TellAgreed
     | ReleaseTrainer
 )
 

@@ -319,6 +319,14 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
+class Retry:
+    """Try nodes again that a job goes on without."""
+
+    request: int
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """Drain a node, or let it take part again."""
 
@@ -453,6 +461,7 @@ ToNode = (
     | Cancel
     | Forget
     | Pause
+    | Retry
     | Drain
     | Depart
     | ChildStarted

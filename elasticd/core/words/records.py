@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from elasticd.checkpoints.manifest import Manifest
-from elasticd.recovery import lineages
+from elasticd.recovery import fitness, lineages
 from elasticd.types import (
     JobId,
     Lineage,
@@ -87,6 +88,10 @@ class JobRecord:
     an older generation of it."""
     inexact: str = ""
     """Why its bits are not those that were promised; empty while they are."""
+    unfit: fitness.Entries = ()
+    """Nodes that it goes on without since it can't run there, and those that are tried again."""
+    served: tuple[NodeId, ...] = ()
+    """Nodes that were ever members of a world of it, by name."""
     forgotten: bool = False
     """Of an ended job: nothing of it is shown or kept any more. The record stays, so that a node
     that was away hears of it."""
@@ -95,6 +100,20 @@ class JobRecord:
     def paused(self) -> bool:
         """Whether the operator wants it paused; it is when it is no longer running."""
         return self.intent % 2 == 1
+
+    @property
+    def left_out(self) -> dict[NodeId, str]:
+        """The nodes that it goes on without, each with the reason."""
+        return {entry.node: entry.reason for entry in self.unfit if entry.out}
+
+    def turn_of(self, node: NodeId) -> int:
+        """How often that node was left out and tried again."""
+        return next((entry.turn for entry in self.unfit if entry.node == node), 0)
+
+    def retried(self, nodes: Iterable[NodeId]) -> JobRecord:
+        """The record with these tried again, of those that are left out."""
+        chosen = set(nodes)
+        return replace(self, unfit=tuple(u.again() if u.node in chosen else u for u in self.unfit))
 
     @property
     def priority(self) -> int:
@@ -115,11 +134,13 @@ class JobRecord:
             left=lineages.merged(self.left, other.left),
             ran=lineages.latest(self.ran, other.ran),
             inexact=max(self.inexact, other.inexact),
+            unfit=fitness.merged(self.unfit, other.unfit),
+            served=tuple(sorted({*self.served, *other.served})),
             forgotten=self.forgotten or other.forgotten,
         )
 
 
-_JOINED = ("relief", "intent", "left", "ran", "inexact", "forgotten")
+_JOINED = ("relief", "intent", "left", "ran", "inexact", "unfit", "served", "forgotten")
 """What a merged record has of both sides; of any other field it has one side's."""
 
 
@@ -200,6 +221,10 @@ class World:
     """The last step, where the script has asked to stop; -1: the job's."""
     given: tuple[NodeId, ...] = ()
     """Members that came with a state which they had been given: they never ran its step's body."""
+    caller: str = ""
+    """The member on which the functions run that ``run.on_main`` is given; empty: the first."""
+    calls: tuple[tuple[int, int], ...] = ()
+    """(step, n): so many results of that step's body it knows, and gives again."""
     unproven: tuple[NodeId, ...] = ()
     """Members that have joined since all last computed the same: they show in the first step that
     they compute what ``keeper`` does. None where nobody has stayed."""
@@ -208,6 +233,12 @@ class World:
     def shards(self) -> int:
         """Into how many shards a checkpoint is cut."""
         return self.count or len(self.members)
+
+    @property
+    def caller_rank(self) -> int:
+        """Where the functions run that ``run.on_main`` is given."""
+        named = NodeId(self.caller)
+        return self.members.index(named) if named in self.members else 0
 
     @property
     def takers(self) -> tuple[NodeId, ...]:
@@ -255,6 +286,16 @@ class ProbeDigests:
     update: str
     layout: str
     state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """What a trainer has of the results of ``run.on_main`` in the body of a step: so many, of which
+    those may have been used whose digests are here."""
+
+    body: int
+    count: int
+    used: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,12 @@ class ReadLogs:
     job: JobId
     rank: int | None = None
     follow: bool = False
+    tail: int | None = None
+    """Of what there is already only so many lines of each node."""
+    since: float | None = None
+    """Only what was printed after this Unix time."""
+    raw: bool | None = None
+    """As :class:`LogBytes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,14 @@ class PauseJob:
 @dataclass(frozen=True, slots=True)
 class ResumeJob:
     kind: ClassVar = "resume"
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class RetryJob:
+    """Try nodes again that the job goes on without."""
+
+    kind: ClassVar = "retry"
     job: JobId
 
 
@@ -197,6 +211,7 @@ Request = (
     | OpenOutputs
     | SubmitJob
     | ChangeOfJob
+    | RetryJob
     | ChangeOfNode
     | ShutDown
     | ListCheckpoints
@@ -220,6 +235,13 @@ class JobChanged:
     id: JobId
     state: str
     """As people are told; that it is paused is no state of its record."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRetried:
+    id: JobId
+    nodes: tuple[NodeId, ...]
+    """Those that are tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +274,15 @@ class LogText:
 
 
 @dataclass(frozen=True, slots=True)
+class LogBytes:
+    """As they were printed."""
+
+    rank: int | None
+    node: NodeId
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class RankStruck:
     """What was done to which process; ``pid`` 0 is a whole node."""
 
@@ -272,9 +303,9 @@ class LinksCut:
     seconds: float
 
 
-Outcome = Submitted | JobChanged | NodeChanged | Failed
+Outcome = Submitted | JobChanged | JobRetried | NodeChanged | Failed
 """What the control plane says to a request that changes something."""
 
-Answer = Outcome | StreamEnded | LogText | RankStruck | LinksCut
+Answer = Outcome | StreamEnded | LogText | LogBytes | RankStruck | LinksCut
 
 REQUESTS: Words[Request] = Words(Request, key="do", terse=True)

@@ -10,13 +10,15 @@ from elasticd.types import JobId, Lineage, NodeId, ShardCount, SnapshotModeIfAny
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """The check of the model of a committed step, as the sender holds it."""
+    """The check of a committed step's state, as the sender holds it."""
 
     job: JobId
     generation: Tag
     step: int
     stamp: Stamp
     digest: str
+    parts: tuple[tuple[str, str], ...] = ()
+    """As in :class:`ShardsWritten`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +47,16 @@ class ShardsWritten:
     tensors: tuple[tuple[tuple[str, str], ...], ...] = ()
     """Of each of ``shards``, if known: its tensors and the beginning of their digests."""
     check: str = ""
-    """Of the parameters that the sender has itself; none where it has copied the shards."""
+    """Of the state that the sender has itself; none where it has copied the shards."""
+    parts: tuple[tuple[str, str], ...] = ()
+    """Where the script tracks anything: of the model and of each such thing, its name and the
+    beginning of its digest, as the sender has it itself."""
 
     def own(self) -> Digest | None:
-        """What it says of the sender's own parameters."""
+        """What it says of the sender's own state."""
         if not self.check:
             return None
-        return Digest(self.job, self.generation, self.step, self.stamp, self.check)
+        return Digest(self.job, self.generation, self.step, self.stamp, self.check, self.parts)
 
 
 @dataclass(frozen=True, slots=True)

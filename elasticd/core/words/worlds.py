@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from elasticd.checkpoints.manifest import Stored
 from elasticd.core.words.engines import EngineToLeader, EngineToMember
-from elasticd.core.words.records import Heard, Path, TrainerStatus, Wanted, World
+from elasticd.core.words.records import Called, Heard, Path, TrainerStatus, Wanted, World
 from elasticd.core.words.shards import (
     Consistent,
     Digest,
@@ -32,6 +32,17 @@ from elasticd.types import (
 
 
 @dataclass(frozen=True, slots=True)
+class Failing:
+    """The job can't run on a node, as far as can be seen there: its script raises or ends too soon,
+    or the job's state does not fit what it has built. The leader decides whether that is the node's
+    doing or the script's."""
+
+    reason: str
+    looping: bool = False
+    """In the loop's body, which others run at the same step."""
+
+
+@dataclass(frozen=True, slots=True)
 class MemberStatus:
     epoch: Tag
     job: JobId
@@ -40,7 +51,7 @@ class MemberStatus:
     hopeless: bool
     """No trainer comes up here, however often it is tried."""
     fatal: str
-    """The script's own failure, if that is what ended the trainer: the job is over."""
+    """A failure of the script after its last step, or on all ranks: the job is over."""
     world: World | None
     """The newest that the node was a member of, whether or not its trainer is in it still."""
     formed: bool
@@ -61,6 +72,17 @@ class MemberStatus:
     """The node's own addresses, without ports, best first."""
     paths: tuple[Path, ...] = ()
     """How it reaches other nodes."""
+    failing: Failing | None = None
+    """Why nothing of the job is started here any more."""
+    tried: int = 0
+    """The node's turn (elasticd/recovery/fitness.py) in which what is told here was begun."""
+
+    def of_now(self) -> MemberStatus:
+        """What is left of it when the node is tried again: a trainer that is in no world is begun
+        anew."""
+        trainer = self.trainer
+        stays = trainer is not None and trainer.phase not in ("starting", "waiting", "ready")
+        return replace(self, failing=None, trouble="", trainer=trainer if stays else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +106,10 @@ class Holding:
     """It can apply updates that others have made."""
     given: bool = False
     """Its trainer was given this state: it never ran the body of its step."""
+    calls: tuple[Called, ...] = ()
+    """What its trainer has of results of ``run.on_main``."""
+    body: int = -1
+    """In the body of which step its script is, or was last."""
     unproven: bool = False
     """Its trainer has yet to show that it computes what the others do."""
 
@@ -140,6 +166,10 @@ class Fault:
     """How long before this message the first sign of it was seen."""
     confidence: Confidence = ""
     """How sure that is, where the sender knows better than the kind of fault says."""
+    failing: Failing | None = None
+    """Why the job can't run there, as far as can be seen."""
+    tried: int = 0
+    """As in :class:`MemberStatus`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +232,31 @@ class Sampled:
     step: int
     position: int
     digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """What the call of ``run.on_main`` with that index has returned on the sender, in the body of
+    a step; 0: above the loop."""
+
+    job: JobId
+    generation: Tag
+    body: int
+    index: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The sender's trainer has so many results of ``run.on_main`` in the body of a step. ``wants``:
+    its script waits until so many are everywhere; its state is that of ``step``."""
+
+    job: JobId
+    generation: Tag
+    body: int
+    has: int
+    wants: int = 0
+    step: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,11 +344,9 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Discharge:
-    """The receiver is draining, or ``why`` says what keeps it out, and a world runs without it: its
-    trainer may end."""
+    """The receiver is draining, and a world runs without it: its trainer may end."""
 
     job: JobId
-    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +356,27 @@ class Halt:
     job: JobId
     generation: Tag
     step: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """What that call of ``run.on_main`` has returned; it may be used once it is agreed."""
+
+    job: JobId
+    generation: Tag
+    body: int
+    index: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """Every member has the first ``count`` results of that body."""
+
+    job: JobId
+    generation: Tag
+    body: int
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +399,8 @@ ToLeader = (
     | Digest
     | Rechecked
     | Sampled
+    | Returned
+    | Counted
     | Pressed
     | ShardsWritten
     | ShardsFailed
@@ -332,7 +408,9 @@ ToLeader = (
 )
 """What members tell the leader about a job."""
 
-OfPlace = EngineToMember | Formed | Verdict | Proven | Hung | Lend | Halt | Interval
+OfPlace = (
+    EngineToMember | Formed | Verdict | Proven | Hung | Lend | Halt | CallResult | Agreed | Interval
+)
 """What is for a trainer that is in the world it names."""
 
 ToPart = OfPlace | Prepare | Release

@@ -55,6 +55,7 @@ DEPART_SECONDS = 3.0
 VOTE_SECONDS = 1.0
 """Who has not asked for our vote by then has to do without."""
 ROTATE_SECONDS = 10.0
+NOTE_LOGS_SECONDS = 1.0
 """Between two looks at the sizes of the ranks' logs."""
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
@@ -194,6 +195,7 @@ class Daemon:
         return [
             self._feed_watchdog(),
             self._rotate_logs(),
+            self._note_logs(),
             self._talk.keep_asking(lambda: self._node.ctx.reach.deaf),
         ]
 
@@ -207,6 +209,11 @@ class Daemon:
         while True:
             await asyncio.sleep(ROTATE_SECONDS)
             self._children.rotate_logs()
+
+    async def _note_logs(self) -> None:
+        while True:
+            await asyncio.sleep(NOTE_LOGS_SECONDS)
+            self._children.note_logs()
 
     async def _end(self) -> None:
         if self._ending.failure is None:

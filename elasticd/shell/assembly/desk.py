@@ -51,7 +51,7 @@ class Desk:
             **self.output_desk.handlers(),
             **self.chaos.handlers(),
         }
-        self._control = ControlServer(self.home, handlers)
+        self._control = ControlServer(self.home, self.queries.names().completing(handlers))
 
     async def start(self) -> None:
         await self._control.start()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,8 @@ from elasticd.shell.children import given, launches
 from elasticd.shell.children.datapaths import DataPaths
 from elasticd.shell.children.engines import Engines
 from elasticd.shell.children.exports import Exports
-from elasticd.shell.children.files import ChildFiles, show_log
+from elasticd.shell.children.files import ChildFiles, is_shown, show_log
+from elasticd.shell.children.logtimes import LogTimes
 from elasticd.shell.children.ports import claim_port
 from elasticd.shell.children.running import RunningChild, running
 from elasticd.shell.children.server import Child, ChildServer, Launch
@@ -74,6 +76,7 @@ class Children:
     ) -> None:
         """``hosts`` are the IPv4 addresses on which reducers listen, best first."""
         self.files = ChildFiles(home)
+        self._log_times = LogTimes()
         self._hosts = tuple(hosts)
         self._server = server
         self._job_record = job_record
@@ -204,7 +207,15 @@ class Children:
     def rotate_logs(self) -> None:
         """Rotate the logs of living children that have grown over their limit."""
         for one in self._running.values():
-            one.log.rotate()
+            if one.log.rotate() and one.job is not None and is_shown(one.log.path):
+                self._log_times.rotated(one.log.path, time.time())
+
+    def note_logs(self) -> None:
+        """Note how long the logs of living trainers are now."""
+        self._log_times.keep(one.log.path for one in self._running.values())
+        for one in self._running.values():
+            if one.job is not None and is_shown(one.log.path):
+                self._log_times.note(one.log.path, time.time())
 
     def rings(self) -> list[tuple[int, World, int]]:
         """Per reducer in a ring its pid, the world and its rank."""

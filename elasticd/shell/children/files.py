@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from elasticd.shell.children.logtimes import offset_at
 from elasticd.types import JobId
 
 _SHOWN_LOG = "-trainer.log"
@@ -89,6 +90,15 @@ class ChildFiles:
                     break
             offset = max(0, offset - size)
         return data
+
+    def printed_before(self, job: JobId, time: float) -> int:
+        """How many bytes of that were printed before ``time`` for sure."""
+        return offset_at(self.logs_folder(job), self.shown_logs(job), time)
+
+
+def is_shown(path: Path) -> bool:
+    """Whether it is a log of a trainer that is no spare."""
+    return path.name.endswith(_SHOWN_LOG) and not path.name.endswith(_SPARE_LOG)
 
 
 def show_log(path: Path) -> Path | None:

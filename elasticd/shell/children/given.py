@@ -35,6 +35,8 @@ def to_trainer(world: World, rank: int, spec: JobSpec, checkpoints: Path) -> Giv
         micro=cut(spec.batch.global_, spec.batch.micro, world.relief).micro,
         relief=world.relief,
         last=world.last,
+        caller=world.caller_rank,
+        calls=world.calls,
         unproven=tuple(world.members.index(node) for node in world.unproven),
         keeper=world.members.index(world.keeper) if world.keeper is not None else -1,
     )

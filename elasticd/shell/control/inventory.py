@@ -117,13 +117,14 @@ class Inventory:
         job = request.job
         known = await self._gather(job)
         rows = _chosen(known.rows, request.step)
-        removed = outlived(known.rows, self._policies(job, {}))
+        policies = self._policies(job, {})
         total = sum(len(nodes) for row in rows for nodes in row.present)
         await stream.send({"replicas": total, "silent": known.silent})
         results: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(100)
         doubts: list[_Doubt] = []
 
         async def check(node: NodeId) -> None:
+            removed = outlived(known.rows, policies, node)
             for row in rows:
                 for index in range(row.manifest.count):
                     if node in row.present[index]:

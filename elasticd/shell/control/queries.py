@@ -15,15 +15,17 @@ from elasticd.archive import digest as archive_digest
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
 from elasticd.core.words import requests as r
-from elasticd.core.words.bulk import WantLog
+from elasticd.core.words.bulk import WantLog, WantLogStart
 from elasticd.core.words.codec import from_plain, to_plain
 from elasticd.core.words.connections import NodeInfo
 from elasticd.core.words.records import JobRecord, Path
 from elasticd.errors import ElasticdError, OperationError, ProtocolError, UsageError
 from elasticd.settings.job import JobSpec
+from elasticd.shell.control.logtail import Tail
+from elasticd.shell.control.names import Names
 from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.network.neighbours import Neighbours
-from elasticd.shell.storage.eventlog import EventLog
+from elasticd.shell.storage.eventlog import LAST_EVENTS, EventLog
 from elasticd.shell.storage.namelessfile import nameless_file
 from elasticd.shell.storage.states import States
 from elasticd.types import JobId, NodeId
@@ -68,6 +70,7 @@ class Queries:
             **on(r.ForgetJob, self.forget),
             **on(r.PauseJob, self.pause),
             **on(r.ResumeJob, self.resume),
+            **on(r.RetryJob, self.retry),
             **on(r.DrainNode, self.drain),
             **on(r.UndrainNode, self.undrain),
             **on(r.ReadLogs, self.logs),
@@ -88,8 +91,6 @@ class Queries:
         jobs = [record.id for record in node.tables.jobs.queue() if not record.forgotten]
         if request.job is not None:
             jobs = [self._known(request.job)]
-        names = set(node.liveness.living()) | set(view.members if view is not None else ())
-        names |= set(self._infos)
         return {
             "cluster": self._cluster,
             "view": {
@@ -103,11 +104,30 @@ class Queries:
                     **_what_it_is(self._infos.get(name)),
                     "state": node.state_of(name),
                     "links": self._links_to(name),
+                    "unfit": node.unfit(name),
                 }
-                for name in sorted(names)
+                for name in sorted(self._node_names())
             ],
-            "jobs": [{**node.job_status(job), "recent": self._recent(job)} for job in jobs],
+            "jobs": [self._described(job) for job in jobs],
         }
+
+    def names(self) -> Names:
+        """What the ids in requests are completed from."""
+        records = self._node.records
+        return Names(
+            lambda: [job for job, record in records.items() if not record.forgotten],
+            lambda: [job for job, record in records.items() if record.forgotten],
+            self._node_names,
+        )
+
+    def _node_names(self) -> set[NodeId]:
+        node, view = self._node, self._node.views.view
+        names = set(node.liveness.living()) | set(view.members if view is not None else ())
+        return names | set(self._infos)
+
+    def _described(self, job: JobId) -> dict[str, Any]:
+        ended = self._events.ended(job) if self._node.records[job].ended else None
+        return {**self._node.job_status(job), "ended": ended, "recent": self._recent(job)}
 
     def _recent(self, job: JobId) -> list[dict[str, Any]]:
         """The newest faults and decisions, each with its sentence."""
@@ -133,33 +153,66 @@ class Queries:
             self._events.follow(job) if request.follow else _each(self._events.history(job))
         ):
             await stream.send(event)
-            if request.follow and job is not None and event["kind"] in _LAST_EVENTS:
+            if request.follow and job is not None and event["kind"] in LAST_EVENTS:
                 return
 
     async def logs(self, request: r.ReadLogs, stream: Stream) -> None:
         job = self._known(request.job)
         offsets: dict[NodeId, int] = {}
         decoders: dict[NodeId, codecs.IncrementalDecoder] = {}
+        tails: dict[NodeId, Tail] | None = None if request.tail is None else {}
+
+        async def send(node: NodeId, data: bytes) -> None:
+            rank = self._rank_of(job, node)
+            fresh = codecs.getincrementaldecoder("utf-8")("replace")
+            decoder = decoders.setdefault(node, fresh)
+            for start in range(0, len(data), _LOG_READ_BYTES):
+                part = data[start : start + _LOG_READ_BYTES]
+                said = r.LogText(rank, node, "" if request.raw else decoder.decode(part))
+                await stream.send(r.LogBytes(rank, node, part) if request.raw else said)
+
         while True:
             ended = self._node.records[job].ended
             moved = False
             for node in self._nodes_by_rank(job, request.rank):
                 try:
-                    data = await self._log_bytes(node, job, offsets.get(node, 0))
+                    if node not in offsets:
+                        offsets[node] = await self._log_start(node, job, request.since)
+                    data = await self._log_bytes(node, job, offsets[node])
                 except ElasticdError:
                     continue
                 if not data:
                     continue
                 moved = True
-                offsets[node] = offsets.get(node, 0) + len(data)
-                decoder = decoders.setdefault(
-                    node, codecs.getincrementaldecoder("utf-8")("replace")
-                )
-                await stream.send(r.LogText(self._rank_of(job, node), node, decoder.decode(data)))
+                offsets[node] += len(data)
+                if tails is not None:
+                    tails.setdefault(node, Tail(request.tail or 0)).add(data)
+                else:
+                    await send(node, data)
+            if not moved and tails is not None:
+                for node, tail in tails.items():
+                    await send(node, tail.take())
+                tails = None
             if not moved and (ended or not request.follow):
                 return
             if not moved:
                 await asyncio.sleep(_FOLLOW_SECONDS)
+
+    async def _log_start(self, node: NodeId, job: JobId, since: float | None) -> int:
+        if since is None:
+            return 0
+        if node == self._node.me:
+            return self._states.log_start(job, since)
+        if not self._neighbours.reaches(node):
+            raise OperationError(f"{node} can't be reached")
+        fd = nameless_file()
+        try:
+            await self._neighbours.fetch(node, WantLogStart(job, since), fd)
+            return int(os.pread(fd, 20, 0))
+        except (ElasticdError, ValueError):
+            return 0  # an older daemon doesn't know; rather too much than too little
+        finally:
+            os.close(fd)
 
     async def _log_bytes(self, node: NodeId, job: JobId, offset: int) -> bytes:
         if node == self._node.me:
@@ -234,6 +287,10 @@ class Queries:
         job = self._known(request.job)
         return await self._ask(lambda number: e.Pause(number, job, False))
 
+    async def retry(self, request: r.RetryJob, stream: Stream) -> r.Outcome:
+        job = self._known(request.job)
+        return await self._ask(lambda number: e.Retry(number, job))
+
     async def drain(self, request: r.DrainNode, stream: Stream) -> r.Outcome:
         return await self._ask(lambda number: e.Drain(number, request.node, True))
 
@@ -279,9 +336,6 @@ def _part(frame: dict[str, Any]) -> bytes:
     except ProtocolError as error:
         raise UsageError(f"bad submission: {error}") from None
     return part.data
-
-
-_LAST_EVENTS = ("job_finished", "job_failed", "job_cancelled")
 
 
 async def _each(items: Any) -> AsyncIterator[dict[str, Any]]:

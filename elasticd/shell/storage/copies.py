@@ -137,8 +137,17 @@ class Copies:
         shards: tuple[tuple[int, int, str], ...],
         sources: tuple[tuple[NodeId, ...], ...],
     ) -> None:
-        held = self._store.held(job, step, stamp, count)
-        wanted = [row for row in shards if row[0] not in held]
+        """Have these shards here, each with its digest. What the trainer here wrote may be of
+        another state: only its content tells."""
+        here = self._store.held(job, step, stamp, count)
+
+        async def lacks(index: int, digest: str) -> bool:
+            where = (job, step, stamp, index, count)
+            return index not in here or not await asyncio.to_thread(
+                self._store.is_right, *where, digest
+            )
+
+        wanted = [row for row in shards if await lacks(row[0], row[2])]
         await asyncio.gather(
             *(
                 self._pull_one(job, step, stamp, count, index, digest, sources[index])

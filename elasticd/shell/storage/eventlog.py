@@ -35,6 +35,7 @@ NOTABLE = frozenset(
 )  # fmt: skip
 """Faults, and what was decided: ``status`` shows the newest :data:`NOTABLE_EVENTS` of a job."""
 NOTABLE_EVENTS = 5
+LAST_EVENTS = ("job_finished", "job_failed", "job_cancelled")
 KEPT_EVENTS = 20_000
 """Of each job, and of the cluster; a tenth more before the oldest are dropped."""
 BATCH_EVENTS = 200
@@ -68,18 +69,22 @@ class SeenNumbers:
         return self._complete.get(origin, 0)
 
     def note(self, origin: str, number: int) -> None:
-        self._beyond.setdefault(origin, set()).add(number)
+        if number > self.upto(origin):
+            self._beyond.setdefault(origin, set()).add(number)
         self._advance(origin, self.upto(origin))
 
     def raise_floor(self, origin: str, number: int) -> None:
-        self._advance(origin, max(number, self.upto(origin)))
+        if number > self.upto(origin):
+            beyond = self._beyond.get(origin, set())
+            self._beyond[origin] = {above for above in beyond if above > number}
+            self._advance(origin, number)
 
     def _advance(self, origin: str, complete: int) -> None:
         beyond = self._beyond.get(origin, set())
         while complete + 1 in beyond:
             complete += 1
+            beyond.remove(complete)
         self._complete[origin] = complete
-        self._beyond[origin] = {number for number in beyond if number > complete}
 
     def vector(self) -> dict[str, int]:
         return dict(self._complete)
@@ -100,6 +105,7 @@ class EventLog:
         self._floors: dict[str, int] = {}
         self._jobs: dict[str | None, dict[tuple[str, int], Event]] = {}
         self._notable: dict[str, list[Event]] = {}
+        self._ended: dict[str, float] = {}
         self._followers: set[asyncio.Queue[Event | None]] = set()
         folder.mkdir(parents=True, exist_ok=True)
         for leftover in folder.glob(f"*{PARTIAL_SUFFIX}"):
@@ -185,6 +191,10 @@ class EventLog:
         """The newest faults and decisions of a job, in the order of time."""
         return [_public(event) for event in self._notable.get(job, ())]
 
+    def ended(self, job: JobId) -> float | None:
+        """When the job ended; None: nothing is known of that."""
+        return self._ended.get(job)
+
     async def follow(self, job: JobId | None) -> AsyncIterator[Event]:
         """The history, then what comes, for ever.
 
@@ -219,6 +229,8 @@ class EventLog:
         if (job := event.get("job")) is not None and event.get("kind") in NOTABLE:
             known = [*self._notable.get(job, ()), event]
             self._notable[job] = sorted(known, key=_order)[-NOTABLE_EVENTS:]
+        if job is not None and event.get("kind") in LAST_EVENTS:
+            self._ended[job] = max(event["time"], self._ended.get(job, 0.0))
         self._progress.note(*_key(event))
         return kept
 

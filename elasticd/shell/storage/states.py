@@ -17,7 +17,14 @@ from elasticd.checkpoints.questions import Question, RemoveStored, VerifyStored,
 from elasticd.checkpoints.retention import KeepLast, policies_of, prunable
 from elasticd.checkpoints.store import LocalStore
 from elasticd.core.words import effects as e
-from elasticd.core.words.bulk import DoubtShard, OfStates, WantArchive, WantLog, WantState
+from elasticd.core.words.bulk import (
+    DoubtShard,
+    OfStates,
+    WantArchive,
+    WantLog,
+    WantLogStart,
+    WantState,
+)
 from elasticd.core.words.records import JobRecord, World
 from elasticd.errors import DiskError, ElasticdError, OperationError, StateError
 from elasticd.settings.job import JobSpec
@@ -278,6 +285,9 @@ class States:
                 case WantLog(job, offset):
                     self._record_of(job)  # a name that came from elsewhere
                     return file_of(self.log_bytes(job, offset, _LOG_BYTES))
+                case WantLogStart(job, since):
+                    self._record_of(job)
+                    return file_of(b"%d" % self.log_start(job, since))
                 case WantArchive(digest):
                     return self.archives.open(digest)
                 case _:
@@ -306,6 +316,10 @@ class States:
     def log_bytes(self, job: JobId, offset: int, limit: int) -> bytes:
         """What the job's ranks printed on this node from ``offset`` on, at most ``limit`` bytes."""
         return self._children.files.printed(job, offset, limit)
+
+    def log_start(self, job: JobId, since: float) -> int:
+        """The offset of the first byte that may have been printed here after ``since``."""
+        return self._children.files.printed_before(job, since)
 
     def _run(self, work: Any) -> None:
         task = asyncio.create_task(work)

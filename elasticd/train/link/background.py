@@ -17,6 +17,7 @@ from elasticd.settings.job import JobSpec
 from elasticd.train import threads
 from elasticd.train.protocol.lending import Given
 from elasticd.train.states.exports import contents
+from elasticd.train.states.parts import told
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
 from elasticd.train.states.writer import CheckpointWriter, Task, mode_of
@@ -76,8 +77,10 @@ class Background:
             self._verifier = threads.start("verify", partial(self._verify, world, snapshot))
 
     def _verify(self, world: TrainerWorld, snapshot: Snapshot) -> None:
-        point, digest = snapshot.point, snapshot.check()
-        self._say(w.TrainerDigest(world.generation, point.step, point.stamp, digest))
+        point, found = snapshot.point, told(snapshot)
+        self._say(
+            w.TrainerDigest(world.generation, point.step, point.stamp, found.check, found.parts)
+        )
 
     def rechecked(
         self, world: TrainerWorld, step: int, grain: int, vector: Sequence[mx.array]

@@ -18,6 +18,7 @@ from elasticd.ipc.child import DaemonLink
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.settings.job import JobSpec
 from elasticd.train.link.driver import ProtocolDriver
+from elasticd.train.protocol.calls import Answer
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
 from elasticd.train.steps.relief import allocate
@@ -86,9 +87,9 @@ class DaemonSeat:
         with self.driver.turn() as protocol:
             protocol.unloaded(reason)
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, *, unfit: bool = False) -> None:
         with self.driver.turn() as protocol:
-            protocol.refuse(reason)
+            protocol.refuse(reason, unfit=unfit)
 
     def out_of_memory(self, evidence: str) -> bool:
         with self.driver.turn() as protocol:
@@ -210,6 +211,50 @@ class DaemonSeat:
             protocol.say(w.TrainerStops(protocol.current().generation, point.step, reason))
         with self.driver.turn() as protocol:
             self.driver.wait(lambda: protocol.world is None)
+
+    def call(self, body: int, index: int, step: int) -> Answer:
+        with self.driver.turn() as protocol:
+            protocol.calls.asks(body, index, step)
+            answer = protocol.calls.called(body, index)
+        if answer is not None:
+            return answer
+        before = self.driver.report.phase
+        self.phase("idle")
+        try:
+            return self._called(body, index, step)
+        finally:
+            self.phase(before)
+
+    def _called(self, body: int, index: int, step: int) -> Answer:
+        while True:
+            with self.driver.turn() as protocol:
+                protocol.calls.asks(body, index, step)
+            with self.driver.turn() as protocol:
+                self.driver.wait(
+                    lambda: (
+                        protocol.calls.called(body, index) is not None
+                        or not protocol.calls.has_asked(body, index, step)
+                    )
+                )
+                answer = protocol.calls.called(body, index)
+            if answer is not None:
+                return answer
+
+    def returned(self, body: int, index: int, data: bytes) -> None:
+        with self.driver.turn() as protocol:
+            protocol.calls.returned(body, index, data)
+
+    def body_begins(self, body: int) -> None:
+        with self.driver.turn() as protocol:
+            protocol.calls.begins(body)
+
+    def body_ends(self, body: int, calls: int) -> None:
+        with self.driver.turn() as protocol:
+            protocol.calls.ends(body, calls)
+
+    def disown(self) -> None:
+        with self.driver.turn() as protocol:
+            protocol.held.disown()
 
     def agree(self, result: ProbeResult) -> None:
         told = w.TrainerProbed(

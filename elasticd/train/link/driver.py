@@ -138,7 +138,7 @@ class ProtocolDriver:
             case (
                 w.Alive() | w.RunScript() | w.FreezeTrainer() | w.SetInterval() | w.ExportState()
                 | w.LendState() | w.TakeState() | w.TellVerdict() | w.TellProven() | w.HaltAt()
-                | w.ReleaseTrainer()
+                | w.TellResult() | w.TellAgreed() | w.ReleaseTrainer()
             ):  # fmt: skip
                 pass
             case _:

@@ -65,9 +65,8 @@ def _own_folder(extra: Mapping[str, Any]) -> Clone:
 
 def _finish_interpreter() -> None:
     """What Python does when a script is over, before it takes itself down."""
-    for thread in threading.enumerate():
-        if not thread.daemon and thread is not threading.current_thread():
-            thread.join()
+    # Pools of threads end only by what this calls first; then it joins threads.
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # closed by the script, or its reader gone

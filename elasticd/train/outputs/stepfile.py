@@ -13,9 +13,11 @@ import os
 import struct
 import weakref
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 BASE = -1
 """The step of what was in the file before the run."""
@@ -117,6 +119,15 @@ class StepFile:
         self._update(digest, self.marked.bytes)
         return Extent(len(self._steps), self._end, digest.hexdigest())
 
+    def runs(self) -> list[list[int]]:
+        """Which steps it has: the first and the last of each run of them."""
+        if not self._steps:
+            return []
+        steps = np.array(self._steps, np.int64)
+        ends = np.flatnonzero(np.diff(steps) != 1)
+        firsts, lasts = steps[np.r_[0, ends + 1]], steps[np.r_[ends, -1]]
+        return [[int(first), int(last)] for first, last in zip(firsts, lasts, strict=True)]
+
     def mark(self) -> None:
         """All of it is what every member has."""
         if self.marked.bytes > self._end or self.marked.records > len(self._steps):
@@ -140,12 +151,8 @@ class StepFile:
         tail = self._pread(self._file, self._end, self._tail)
         del self._steps[since.records :], self._ends[since.records :]
         self._truncate()
-        records, at, end = [], 0, since.bytes
-        while end - since.bytes + at < len(content):
-            step, end = _RECORD.unpack_from(content, at)
-            records.append((step + BASE, end))
-            at += _RECORD.size
-        self._write(since.bytes, content[at:])
+        records, text = _unpacked(content, since.bytes)
+        self._write(since.bytes, text)
         for step, end in records:
             self._record(step, end)
         self.append_behind(tail)
@@ -178,3 +185,30 @@ class StepFile:
             pieces.append(piece)
             at, size = at + len(piece), size - len(piece)
         return b"".join(pieces)
+
+
+def _unpacked(content: bytes, start: int) -> tuple[list[tuple[int, int]], bytes]:
+    """Records, with where each step's text ends, and the text, which begins at ``start``."""
+    records, at, end = [], 0, start
+    while end - start + at < len(content):
+        step, end = _RECORD.unpack_from(content, at)
+        records.append((step + BASE, end))
+        at += _RECORD.size
+    return records, content[at:]
+
+
+def merged(contents: Sequence[bytes]) -> bytes:
+    """Of whole files, as :meth:`StepFile.read` gives them, one with every step that any of them
+    has, as the first that has it."""
+    texts: dict[int, bytes] = {}
+    for content in contents:
+        records, text = _unpacked(content, 0)
+        start = 0
+        for step, end in records:
+            texts.setdefault(step, text[start:end])
+            start = end
+    packed, end = [], 0
+    for step in sorted(texts):
+        end += len(texts[step])
+        packed.append(_RECORD.pack(step - BASE, end))
+    return b"".join([*packed, *(texts[step] for step in sorted(texts))])

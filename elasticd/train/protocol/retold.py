@@ -8,6 +8,7 @@ well: nobody can tell which it was.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -91,6 +92,8 @@ class Retold:
                 pass  # a sample: one that is lost is one check fewer, and nobody waits for it
             case w.TrainerProgress() | w.TrainerHere():
                 pass  # made anew
+            case w.TrainerReturned() | w.TrainerCounts():
+                pass  # Calls knows them
             case _:
                 assert_never(word)
 
@@ -122,8 +125,11 @@ class Retold:
         """We may leave the loop."""
         self._released = True
 
-    def again(self, progress: w.TrainerProgress | None) -> list[w.FromTrainer]:
-        """What tells a daemon that was restarted how we are."""
+    def again(
+        self, calls: Iterable[w.FromTrainer], progress: w.TrainerProgress | None
+    ) -> list[w.FromTrainer]:
+        """What tells a daemon that was restarted how we are: of ``calls`` before of how far we
+        are, since who is further has given its results."""
         here = w.TrainerHere(
             fingerprint=self._fingerprint,
             waiting=self._waiting,
@@ -137,6 +143,7 @@ class Retold:
         )
         repeated = (
             self._here.came,
+            *calls,
             progress,
             self._probe,
             *self._skipped,

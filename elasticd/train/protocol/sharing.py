@@ -40,6 +40,16 @@ class StateInPlace(Generic[S]):
         """The step that it is of, or is about to be."""
         return None if self.point is None else self.point.step + self.updating
 
+    def reads(self, readable: S) -> bool:
+        """It can be read, unless it was disowned."""
+        self.readable = None if self.point is None else readable
+        return self.point is not None
+
+    def disown(self) -> None:
+        """It is not what its step's body makes of it elsewhere, and another is to replace it:
+        nobody shall have it."""
+        self.point = self.readable = None
+
     def may_replay(self, takes: bool) -> None:
         """Whether others' updates can be applied to it."""
         self.replays = takes
@@ -47,7 +57,13 @@ class StateInPlace(Generic[S]):
     def told(self, serial: int, gives: tuple[Stamp, ...]) -> TrainerHolds:
         """The answer to a freeze."""
         return TrainerHolds(
-            serial, self.point, self.committed, gives, self.replays, self.given, self.unproven
+            serial,
+            self.point,
+            self.committed,
+            gives,
+            self.replays,
+            self.given,
+            unproven=self.unproven,
         )
 
 

@@ -39,6 +39,7 @@ from typing import Generic, assert_never
 from elasticd.core.words import children as w
 from elasticd.errors import GenerationLost
 from elasticd.train.protocol.arrivals import Arrivals
+from elasticd.train.protocol.calls import Calls
 from elasticd.train.protocol.effects import (
     Cargo,
     Effect,
@@ -130,6 +131,7 @@ class TrainerProtocol(Generic[S, U]):
         self._visit: Visit | None = None
         self._voice = Voice()
         self._sharing: Sharing[S, U] = Sharing(self._voice, self.held)
+        self.calls = Calls(self._voice, self.arrivals)
         self._frozen, self._short = 0, False
 
     def effects(self) -> list[Effect]:
@@ -173,8 +175,10 @@ class TrainerProtocol(Generic[S, U]):
             case w.HaltAt(generation, step):
                 if (world := self._world_of(generation)) is not None:
                     self.halting.order(world, step, self.held.at)
+            case w.TellResult() | w.TellAgreed():
+                self.calls.hear(word)
             case w.ReleaseTrainer():
-                self.released = True
+                self.released = self.calls.over = True
                 self._voice.retold.released()
             case w.RunScript():
                 self.may_run = True
@@ -187,11 +191,12 @@ class TrainerProtocol(Generic[S, U]):
         """The first words to a daemon that was restarted: what the old one had not heard, too."""
         self.held.freezes = ()
         self._sharing.forget_requests()
-        return self._voice.retold.again(self.progress(figures))
+        return self._voice.retold.again(self.calls.again(), self.progress(figures))
 
     def _freeze(self, serial: int) -> None:
         self._leave()
         self._frozen = serial
+        self.calls.leave()
         self._voice.retold.frozen()
         self._voice.retold.asked(serial)
         self._voice.drop(self.arrivals.freeze())
@@ -201,19 +206,18 @@ class TrainerProtocol(Generic[S, U]):
             self._answer_freeze(serial)
 
     def _answer_freeze(self, serial: int) -> None:
-        self.say(self.held.told(serial, tuple(self._sharing.lending.starts)))
+        self.say(self.calls.told(self.held.told(serial, tuple(self._sharing.lending.starts))))
 
     def _offer(self, world: TrainerWorld, cargo: Cargo) -> None:
         self._leave()
         self._voice.drop(self.arrivals.offer(world, cargo))
         self._voice.retold.given(world.generation, world.state != "load")
+        self.calls.enter(world)
 
     def _deliver(self, word: w.TakeState, cargo: Cargo) -> None:
         self._voice.retold.asked(word.serial)
-        if word.serial < self._frozen:
-            self._voice.drop([cargo])  # what we hold was told since, and must not change
-        else:
-            self._voice.drop(self.arrivals.deliver(word, cargo))
+        late = word.serial < self._frozen  # what we hold was told since, and must not change
+        self._voice.drop([cargo] if late else self.arrivals.deliver(word, cargo))
 
     # --- the training thread: worlds --------------------------------------------------------------
 
@@ -277,8 +281,8 @@ class TrainerProtocol(Generic[S, U]):
         if (world := self._leave()) is not None:
             self.say(w.TrainerUnloaded(world.generation, reason))
 
-    def refuse(self, reason: str) -> None:
-        self.say(w.TrainerRefused(reason))
+    def refuse(self, reason: str, *, unfit: bool = False) -> None:
+        self.say(w.TrainerRefused(reason, unfit))
         self._leave()
 
     def out_of_memory(self, evidence: str) -> None:
@@ -314,7 +318,8 @@ class TrainerProtocol(Generic[S, U]):
     def hold(self, readable: S, update: U | None = None, *, loaded: bool = False) -> None:
         """The state in place can be read, and ``update`` says all that led to it; ``loaded``: it is
         the one that the world starts from."""
-        self.held.readable = readable
+        if not self.held.reads(readable):
+            return
         point, world = readable.point, self.world
         self._sharing.holds(readable, update, world)
         if world is not None and loaded:
@@ -367,6 +372,7 @@ class TrainerProtocol(Generic[S, U]):
         held = self.held
         if point is not None:
             held.point = point
+            self.calls.passed(point.step)
             self._settle()
         held.updating = False
         serials, held.freezes = held.freezes, ()

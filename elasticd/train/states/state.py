@@ -26,6 +26,7 @@ from elasticd.train.states.lazy import LazyArrays
 from elasticd.train.states.moments import Moments
 from elasticd.train.states.stale import StaleTrees
 from elasticd.train.states.summed import Summed
+from elasticd.train.states.tracked import Tracked
 from elasticd.train.states.trees import (
     array_slots,
     arrays,
@@ -183,52 +184,6 @@ class Loaded:
         return {name[size:]: a for name, a in self.tensors.items() if name.startswith(prefix)}
 
 
-@dataclass(frozen=True)
-class Tracked:
-    """How to read and write one object of the user's own."""
-
-    get: Callable[[], Any]
-    put: Callable[[Any], None]
-
-    @classmethod
-    def of(cls, name: str, thing: Any) -> Tracked:
-        """Find out how ``thing`` is read and written.
-
-        Raises:
-            UsageError: there is no way.
-        """
-        if isinstance(thing, Module):
-            return cls(lambda: arrays(thing.state), lambda saved: _put_arrays(name, thing, saved))
-        if isinstance(thing, optim.Optimizer):
-            return cls(lambda: thing.state, lambda saved: setattr(thing, "state", saved))
-        if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
-            return cls(thing.state_dict, thing.load_state_dict)
-        if hasattr(thing, "state") and hasattr(thing, "load_state"):
-            return cls(
-                lambda: thing.state() if callable(thing.state) else thing.state, thing.load_state
-            )
-        if isinstance(thing, dict):
-            return cls(lambda: thing, lambda saved: _put_dict(thing, saved))
-        if isinstance(thing, list):
-            return cls(lambda: thing, lambda saved: thing.__setitem__(slice(None), saved))
-        raise UsageError(
-            f"run.track({name!r}, …): a {type(thing).__name__} has neither state_dict() and "
-            "load_state_dict(), nor state and load_state(), and is no dict or list"
-        )
-
-
-def _put_dict(thing: dict[Any, Any], saved: dict[Any, Any]) -> None:
-    thing.clear()
-    thing.update(saved)
-
-
-def _put_arrays(name: str, module: Module, saved: Mapping[str, mx.array]) -> None:
-    places = array_slots(module.state)
-    check_alike(f"{name}:", {path: slot.value for path, slot in places.items()}, saved)
-    for path, slot in places.items():
-        slot.put(saved[path])
-
-
 def _structure(found: Mapping[str, mx.array]) -> dict[str, tuple[tuple[int, ...], mx.Dtype]]:
     return {path: (array.shape, array.dtype) for path, array in found.items()}
 
@@ -291,14 +246,22 @@ class TrainingState:
         Raises:
             UsageError: the name is taken or no name, or the thing can't be stored.
         """
-        if not name or "/" in name or name in self._tracked:
-            raise UsageError(f"run.track: {name!r} is taken, empty, or has a slash")
+        self.check_name(name)
         tracked = Tracked.of(name, thing)
         if name in self._waiting_user:
             tracked.put(put_together(*self._waiting_user.pop(name)))
         self._tracked[name] = tracked
         self.stale.watch(name, thing)
         self.attributes.watch(USER + name, thing)
+
+    def check_name(self, name: str) -> None:
+        """Raise UsageError if nothing can be tracked under it."""
+        if not name or "/" in name or self.tracks(name):
+            raise UsageError(f"run.track: {name!r} is taken, empty, or has a slash")
+
+    def tracks(self, name: str) -> bool:
+        """Whether something is tracked under that name."""
+        return name in self._tracked
 
     def model_slots(self) -> dict[str, Any]:
         """The places of the model's arrays, hidden ones included, by path."""

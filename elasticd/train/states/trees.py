@@ -168,6 +168,24 @@ def _plain_key(key: Any, path: str) -> Any:
     raise UsageError(f"{path} has a key of type {type(key).__name__}, which can't be stored")
 
 
+def named_in(plain: Any) -> Iterator[str]:
+    """The names of the arrays of what :func:`take_apart` made."""
+    if not isinstance(plain, dict):
+        return
+    kind, content = next(iter(plain.items()))
+    match kind:
+        case "array":
+            yield content
+        case "numpy" | "scalar":
+            yield content[0]
+        case "dict":
+            for _, item in content:
+                yield from named_in(item)
+        case _:
+            for item in content:
+                yield from named_in(item)
+
+
 def put_together(plain: Any, tensors: Mapping[str, mx.array]) -> Any:
     """The inverse of :func:`take_apart`."""
     if not isinstance(plain, dict):

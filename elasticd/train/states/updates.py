@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,6 +25,7 @@ from elasticd.types import NodeId, Point, Stamp, Tag, next_stamp
 
 _GRADIENT, _REDUCED, _STATE = "gradient/", "reduced/", "state/"
 _BEFORE, _AFTER, _TRACKED = "before/", "after/", "tracked/"
+_RANKS = "ranks/"
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class Update:
     gradient: Any
     reduced: Any
     body: Body | None = None
+    ranks: Mapping[int, mx.array] = field(default_factory=dict)
+    """What was known, in that step, of each rank's own things."""
 
     @classmethod
     def of(
@@ -113,6 +116,7 @@ class Update:
     def tensors(self) -> dict[str, mx.array]:
         """All its arrays, by name."""
         found = {_STATE + path: array for path, array in self.state.items()}
+        found |= {f"{_RANKS}{place}": array for place, array in self.ranks.items()}
         found |= {_GRADIENT + path: array for path, array in _flat(self.gradient).items()}
         if self.reduced is not self.gradient:
             found |= {_REDUCED + path: array for path, array in _flat(self.reduced).items()}
@@ -185,6 +189,7 @@ class Update:
             gradient,
             _tree(_below(tensors, _REDUCED), order) if row["replaced"] else gradient,
             body,
+            {int(place): array for place, array in _below(tensors, _RANKS).items()},
         )
 
 

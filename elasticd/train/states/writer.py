@@ -22,6 +22,7 @@ from elasticd.core.words.children import TrainerSkipped, TrainerWrote, WrittenSh
 from elasticd.errors import DiskError, StateError
 from elasticd.train import threads
 from elasticd.train.states.manners import Manners
+from elasticd.train.states.parts import told
 from elasticd.train.states.state import Snapshot
 from elasticd.train.world import TrainerWorld
 from elasticd.types import SnapshotMode, SnapshotWish
@@ -238,13 +239,15 @@ def _written(task: Task, pace: Callable[[int], None]) -> TrainerWrote:
         known |= file.tensors
         short = {name: digest[:TENSOR_DIGITS] for name, digest in file.tensors.items()}
         shards.append(WrittenShard(index, file.bytes, file.digest, short))
+    found = told(snapshot, known, pace)
     # Whoever has the first shard knows the digest; all do where what the disks have must be judged.
     digests = task.must or any(shard.index == 0 for shard in shards)
     return TrainerWrote(
         **_named(task),
         shards=tuple(shards),
         digest=snapshot.digest(pace) if digests else "",
-        check=snapshot.check(known, pace),
+        check=found.check,
+        parts=found.parts,
         mode=task.mode,
         metric=task.metric,
         stall_seconds=task.stall_seconds,

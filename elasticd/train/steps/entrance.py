@@ -137,7 +137,7 @@ class Entrance:
             raise GenerationLost(str(error)) from None
 
     def _refuse(self, reason: str) -> NoReturn:
-        self._seat.refuse(reason)
+        self._seat.refuse(reason, unfit=True)
         self._seat.give_up_update()
         raise GenerationLost(reason)
 

@@ -6,6 +6,8 @@ whole number that float32 holds exactly, and all but one member add zeros to it.
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +16,8 @@ from elasticd.train.steps.seat import Seat
 from elasticd.train.world import TrainerWorld
 
 _PER_FLOAT = 3
-_MOST_BYTES = 3 << 20
+_MOST_FLOATS = 1 << 20
+_MOST_BYTES = _PER_FLOAT * _MOST_FLOATS
 """Of one message; longer ones are sent in pieces."""
 _WEIGHTS = np.array([1, 1 << 8, 1 << 16], np.float32)
 
@@ -37,9 +40,18 @@ class Gathering:
         return [int(number) for number in self._sum(vector)]
 
     def messages(self, mine: bytes) -> list[bytes]:
-        """Each member's message, by rank."""
+        """Each member's message, below 2**24 bytes, by rank."""
         lengths = self.numbers(len(mine))
-        return [self.told(rank, mine, length) for rank, length in enumerate(lengths)]
+        sizes = [-(-length // _PER_FLOAT) for length in lengths]
+        ends = list(accumulate(sizes))
+        vector = np.zeros(sum(sizes), np.float32)
+        rank = self._world.rank
+        vector[ends[rank] - sizes[rank] : ends[rank]] = _as_floats(mine)
+        every = range(0, len(vector), _MOST_FLOATS)
+        pieces = [self._sum(vector[start : start + _MOST_FLOATS]) for start in every]
+        content = _as_bytes(np.concatenate(pieces)) if pieces else b""
+        starts = [_PER_FLOAT * (end - size) for end, size in zip(ends, sizes, strict=True)]
+        return [content[at : at + n] for at, n in zip(starts, lengths, strict=True)]
 
     def told(self, source: int, content: bytes, length: int) -> bytes:
         """The ``content`` of the member ``source``, which is so long; others' is not looked at."""

@@ -3,20 +3,22 @@
 So main may die at any time: whoever is main then has the file already. All ranks compare what they
 have where a world begins its first step, then at the steps of checkpoints, and at the end. A file
 that differs, or lacks the steps before its process came, is completed from one that has most of
-them; of several that of the lowest rank counts, which is main's.
+them; of several that of the lowest rank counts, which is main's. If none has all that there is, as
+where nodes were away in turns, each step's lines come from the first that has them.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgpack
 
 from elasticd.errors import UsageError
 from elasticd.outputs import OWN_FOLDER, index_of
-from elasticd.train.outputs.stepfile import BASE, Extent, StepFile
+from elasticd.train.outputs.stepfile import BASE, Extent, StepFile, merged
 from elasticd.train.outputs.textfile import RunFile, checked_name
 from elasticd.train.steps.gathering import Gathering
 from elasticd.train.steps.standing import Standing
@@ -26,6 +28,8 @@ from elasticd.types import Tag
 MOST_FILES = 32
 MOST_HELD_BYTES = 8 << 20
 """Of a file, while the disk refuses it."""
+_LOGS = 2 * MOST_FILES
+"""More than there are files."""
 _NOTHING = Extent(0, 0, "")
 _EVERY_STEPS = 10
 """Where the interval of checkpoints isn't given."""
@@ -37,6 +41,15 @@ class Told:
 
     whole: Extent
     marked: Extent
+    runs: Sequence[Sequence[int]] = ()
+    """Of steps: the first and the last of each."""
+
+    def lacks(self, other: Told) -> bool:
+        """Whether ``other`` has steps that this has not."""
+        return not all(
+            any(start <= first and last <= end for start, end in self.runs)
+            for first, last in other.runs
+        )
 
     def since(self, source: Told) -> Extent:
         """What it needn't be told by ``source``."""
@@ -143,9 +156,12 @@ class RunLogs:
 
     # The world.
 
-    def level(self, world: TrainerWorld | None) -> None:
+    def level(self, world: TrainerWorld | None, beside: int = 0) -> list[int]:
         """Have the text that belongs to the state in place. Every member comes here once in a world
         for each step, before it is computed.
+
+        The first time in a world all members' numbers ``beside`` it come back, by rank, each below
+        2**18; later none.
 
         Raises:
             GenerationLost: the world has ended.
@@ -156,10 +172,13 @@ class RunLogs:
             except OSError as error:
                 self._complain(name, log, error)
         if world is None or world.size == 1:
-            return
+            return [beside]
+        others: list[int] = []
         gathering = Gathering(self._seat, world, self._standing.step)
         if self._compared is None or self._compared[0] != world.generation:
-            anybody = any(gathering.numbers(len(self._logs)))
+            told = gathering.numbers(beside * _LOGS + len(self._logs))
+            others = [number // _LOGS for number in told]
+            anybody = any(number % _LOGS for number in told)
             self._compared = world.generation, anybody
             due = anybody
         else:
@@ -167,6 +186,7 @@ class RunLogs:
             due = self._compared[1] and (self._step % self._every == 0 or self._step >= last)
         if due:
             self._compare(gathering, world)
+        return others
 
     def _compare(self, gathering: Gathering, world: TrainerWorld) -> None:
         told = [_unpacked(message) for message in gathering.messages(self._packed())]
@@ -174,6 +194,9 @@ class RunLogs:
             ranks = [each.get(name, Told(_NOTHING, _NOTHING)) for each in told]
             source = max(range(world.size), key=lambda rank: (ranks[rank].whole.records, -rank))
             best = ranks[source]
+            if others := [rank for rank, each in enumerate(ranks) if best.lacks(each)]:
+                self._merge(gathering, world, name, ranks, [source, *others])
+                continue
             differing = [each.since(best) for each in ranks if each.whole != best.whole]
             since = min(differing, key=lambda extent: extent.records, default=None)
             content = b""
@@ -184,11 +207,28 @@ class RunLogs:
             lacks = ranks[world.rank].whole != best.whole
             self._settle(name, since if lacks else None, content)
 
+    def _merge(
+        self,
+        gathering: Gathering,
+        world: TrainerWorld,
+        name: str,
+        ranks: Sequence[Told],
+        sources: Sequence[int],
+    ) -> None:
+        """None has all that there is: make one file of several ranks' whole ones."""
+        contents = []
+        for rank in sources:
+            length = _length(_NOTHING, ranks[rank].whole)
+            own = self._read(name, _NOTHING, length) if world.rank == rank else b""
+            contents.append(gathering.told(rank, own, length))
+        self._settle(name, _NOTHING, merged(contents))
+
     def _packed(self) -> bytes:
         told = {}
         for name, log in self._logs.items():
             extents = log.file.told(), log.file.marked
-            told[name] = [[e.records, e.bytes, e.digest] for e in extents]
+            rows = [[e.records, e.bytes, e.digest] for e in extents]
+            told[name] = [*rows, log.file.runs()]
         packed: bytes = msgpack.packb(told)
         return packed
 
@@ -212,8 +252,8 @@ class RunLogs:
 
 def _unpacked(message: bytes) -> dict[str, Told]:
     return {
-        name: Told(*(Extent(*extent) for extent in extents))
-        for name, extents in msgpack.unpackb(message).items()
+        name: Told(Extent(*whole), Extent(*marked), runs)
+        for name, (whole, marked, runs) in msgpack.unpackb(message).items()
     }
 
 

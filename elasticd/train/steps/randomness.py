@@ -62,6 +62,11 @@ def seed_body(seed: int, step: int) -> None:
     _seed_all(derive(seed, "body", step))
 
 
+def seed_call(seed: int, step: int, index: int) -> None:
+    """For what ``run.on_main`` calls, whoever runs it."""
+    _seed_all(derive(seed, "call", step, index))
+
+
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """What is drawn meanwhile isn't missing behind it."""

@@ -9,21 +9,24 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import mlx.core as mx
 from mlx.utils import tree_map
 
-from elasticd.errors import GenerationLost
+from elasticd.errors import GenerationLost, UsageError
 from elasticd.recovery.relief import room_text
 from elasticd.recovery.signatures import of_text
 from elasticd.train.states import stale
 from elasticd.train.states.state import TrainingState, model_tree
 from elasticd.train.states.updates import Reduced, Update
 from elasticd.train.steps import randomness
+from elasticd.train.steps.calling import BEHIND, IN_GRAINS, MainCalls
 from elasticd.train.steps.ending import StopWish
 from elasticd.train.steps.entrance import Entrance
+from elasticd.train.steps.gathering import Gathering
 from elasticd.train.steps.grains import Grains
 from elasticd.train.steps.logs import RunLogs
 from elasticd.train.steps.progress import Lately
@@ -51,13 +54,22 @@ class StepRunner:
         self._agreed = False
         self._owes_checkpoint = self._skips = False
         self._looping = False
-        self._void = False
-        """What the body under way makes of the state is nobody's."""
+        self.calls = MainCalls(seat, self._standing, state)
         self._aside: TrainerWorld | Delivery | None = None
         """What ended the last body, to be entered before anything else."""
         self.ending, self.logs = StopWish(), RunLogs(self._standing)
         self._missed: Update | None = None
         """The step under way was reduced by the others, who have applied this."""
+
+    def track_by_rank(self, name: str, thing: Any) -> None:
+        """Make ``thing``, of which each rank has its own, part of the state; or UsageError."""
+        self.check_free(name)
+        self._standing.track_by_rank(name, thing)
+
+    def check_free(self, name: str) -> None:
+        """Raise UsageError if each rank has something of its own under that name."""
+        if name in self._standing.ranks:
+            raise UsageError(f"run.track: {name!r} is taken")
 
     def can_rehearse(self, rehearse: Callable[[Iterator[int]], None]) -> None:
         """``rehearse`` computes grains before there is a world."""
@@ -119,11 +131,12 @@ class StepRunner:
         have reduced it; a world in which it is computed ``again``, as far as it isn't yet; one that
         starts from another state, so that this body is ``void``; nothing, as the job is ``over``.
         """
+        self.calls.shut()
         while True:
             arrival = self.seat.take()
             if arrival is None:
                 return "over"
-            if not isinstance(arrival, Delivery):
+            if not isinstance(arrival, Delivery) and not self.calls.void:
                 try:
                     if arrival.state == "keep" and not self._is_over(arrival):
                         self._entrance.settle(arrival)
@@ -135,18 +148,20 @@ class StepRunner:
                     continue
                 if self._missed is not None:
                     self._skips = self._missed.skips
+                    self._standing.ranks.believe(self._missed.ranks)
                     randomness.seed_reduced(self.seed, self.step)
                     return self._missed.as_reduced()
-            self._aside, self._void = arrival, True
+            self._aside, self.calls.void = arrival, True
             return "void"
 
     def finish(self) -> bool:
         """Wait at the end of the job. False if a world with more steps came instead."""
         while self.finished:
             with contextlib.suppress(GenerationLost):
-                self.logs.level(self.world)
+                self._level()
                 if self.seat.finish(self.point):
                     self.logs.end()
+                    self.calls.shut(BEHIND)
                     return True
             if not self.enter():
                 return True
@@ -174,10 +189,18 @@ class StepRunner:
         Raises:
             GenerationLost: the world has ended.
         """
+        self.calls.shut(IN_GRAINS)
         self.seat.halt(self.point)
-        self.logs.level(self.world)
+        self._level()
         self.seat.phase("compute")
         yield from self._grains.missing()
+
+    def _level(self) -> None:
+        """Tell the others, before a step, what isn't the same on all ranks."""
+        ranks, world = self._standing.ranks, self.world
+        words = self.logs.level(world, ranks.word)
+        if words and world is not None:
+            ranks.take_place(words, world.rank)
 
     def accumulate(self, grain: int, loss: GrainLoss, gradients: Any) -> None:
         """Take in the loss and gradients of one grain."""
@@ -197,19 +220,31 @@ class StepRunner:
         """
         world, layout = self.world, self._grains.layout
         assert world is not None and layout is not None
+        self.calls.shut()
         if not self._agreed:
             result = self._grains.probe.result
             assert result is not None
             self.seat.agree(result)
             self._agreed = True
         self._grains.proving.await_grain(world, self.step)
+        told = self._told_by_ranks(world)
         total = self._summing.total(world, layout, self.step)
         self._judge_loss(layout.header(total))
         self.seat.begin_update()
+        self._standing.ranks.believe(told)
         reduced = layout.mean(total, self._grains.count)
         self._grains.spend()
         randomness.seed_reduced(self.seed, self.step)
         return reduced
+
+    def _told_by_ranks(self, world: TrainerWorld) -> Mapping[int, mx.array]:
+        """What all ranks have of their own, as it belongs to the step."""
+        ranks = self._standing.ranks
+        if not ranks.anybody:
+            return ranks.told
+        if world.size == 1:
+            return ranks.hear([ranks.message])
+        return ranks.hear(Gathering(self.seat, world, self.step).messages(ranks.message))
 
     def _judge_loss(self, header: tuple[list[float], float]) -> None:
         """What job.toml wants if the loss is not finite: the same on every rank, since all have its
@@ -245,7 +280,8 @@ class StepRunner:
         update, touched = None, None
         if self.seat.keeps_updates():
             generation = world.generation if missed is None else missed.generation
-            update = Update.of(before, generation, self._skips, reduced, gradients, clip_norm)
+            made = Update.of(before, generation, self._skips, reduced, gradients, clip_norm)
+            update = made and replace(made, ranks=self._standing.ranks.told)
             touched = self._standing.touched()
         self._standing.snapshot = None
         started = time.monotonic()
@@ -287,19 +323,25 @@ class StepRunner:
     def turn(self) -> bool:
         """From one body of the loop to the next, or to the first: the state is what the script's
         own code has left. False if the job was released meanwhile."""
-        if self._void or self.ending.left or (not self._looping and self._standing.set_up):
+        self.calls.end()
+        if self.calls.void or self.ending.left or (not self._looping and self._standing.set_up):
             # That code ran on a state which isn't, or isn't any longer, the job's.
             self._grains.put_back()
             self._standing.restore()
             self.logs.drop()
         else:
             self._standing.set_up = True
+            self._standing.ranks.hold()
             self._standing.publish()
             self.logs.body_ends()
             self._name_stale()
-        self._grains.proving.body(self.world, self._standing.snapshot)
-        self.ending.body_ends(self.point, counts=not self._void)
-        self._looping, self._void = True, False
+        if self.calls.alone:
+            self._owes_checkpoint = False  # what the body has left is nobody's
+        else:
+            self._grains.proving.body(self.world, self._standing.snapshot)
+        counts = not (self.calls.void or self.calls.alone)
+        self.ending.body_ends(self.point, counts)
+        self._looping, self.calls.void = True, False
         while True:
             if self._owes_checkpoint:
                 self._checkpoint_if_due()
@@ -311,6 +353,8 @@ class StepRunner:
             with contextlib.suppress(GenerationLost):
                 self.seat.stop(self.point, reason)
         randomness.seed_top(self.seed, self.step)
+        if not self.ending.left:
+            self.calls.begin(self.step)
         return True
 
     def _name_stale(self) -> None:
@@ -321,7 +365,8 @@ class StepRunner:
 
     def leave(self, applied: bool) -> None:
         """The script has left its loop, in a body that had ``applied`` its step."""
-        if applied and not self._void:
+        self.calls.shut(BEHIND)
+        if applied and not self.calls.void:
             self._standing.publish()
             self.logs.body_ends()
         self.logs.end()

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from elasticd.errors import UsageError
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.settings.job import JobSpec
+from elasticd.train.protocol.calls import Answer
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
 from elasticd.train.world import TrainerWorld
@@ -142,14 +143,31 @@ class Seat(Protocol):
         """The script wants the committed ``point`` to be the last. Wait until the world has ended:
         the next one says which is, or that is asked anew; may raise GenerationLost."""
 
+    def call(self, body: int, index: int, step: int) -> Answer:
+        """What that call of ``run.on_main`` in the body of a step has returned, or what is to be
+        done instead; the state in place is that of ``step``. Waits for it."""
+
+    def returned(self, body: int, index: int, data: bytes) -> None:
+        """The function of that call has run here. Whether that counts, :meth:`call` says."""
+
+    def body_begins(self, body: int) -> None:
+        """The body of a step begins; 0: what stands above the loop."""
+
+    def body_ends(self, body: int, calls: int) -> None:
+        """A body has ended that made so many calls; refuses the job if others made more."""
+
+    def disown(self) -> None:
+        """The state in place is nobody's, and is not to be given to anybody."""
+
     def agree(self, result: ProbeResult) -> None:
         """Wait for the verdict over all members' probes; may raise GenerationLost."""
 
     def checkpoint(self, world: TrainerWorld, snapshot: Snapshot, stall_seconds: float) -> None:
         """Have this member's shards written in the background."""
 
-    def refuse(self, reason: str) -> None:
-        """The state or world can't be used; the job fails with ``reason``."""
+    def refuse(self, reason: str, *, unfit: bool = False) -> None:
+        """The state or world can't be used; the job fails with ``reason``, or, with ``unfit``, it
+        can't run on this node."""
 
     def strain(self) -> None:
         """Before a grain: allocate what ``elasticctl chaos oom`` asked for, which fails as any

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
+from elasticd.train.states.ranks import Ranks
 from elasticd.train.states.state import Loaded, Own, Snapshot, TrainingState
+from elasticd.train.states.tracked import RANKS
 from elasticd.train.states.updates import Update
 from elasticd.train.steps.seat import Seat
 from elasticd.types import Point
@@ -21,6 +24,8 @@ class Standing:
         spec = seat.spec
         self.seat, self.state = seat, state
         self.seed, self._global_size = spec.train.seed, spec.batch.global_
+        self.ranks = Ranks()
+        """What each rank has of its own."""
         self.point: Point | None = None
         self.snapshot: Snapshot | None = None
         """From the end of a body until the next update."""
@@ -58,14 +63,18 @@ class Standing:
         self.seat.hold(snapshot, update, loaded=loaded)
 
     def install(self, loaded: Loaded) -> None:
-        """Put a state in place of what is there."""
+        """Put a state in place of what is there. What this rank has of its own stays, unless the
+        job goes back to an earlier step."""
         self.state.install(loaded)
         self.set_up = loaded.set_up
+        if self.point is not None and loaded.point.step < self.point.step:
+            self.ranks.go_back()
 
     def restore(self) -> None:
         """Put the newest snapshot in place of what the script's own code made of it since."""
         assert self.snapshot is not None
         self.state.install(Loaded.of(self.snapshot))
+        self.ranks.put_back()
 
     def keep(self, point: Point) -> None:
         """A world starts from it, perhaps in another lineage; may raise GenerationLost."""
@@ -74,6 +83,17 @@ class Standing:
         assert self.snapshot is not None
         self.snapshot = replace(self.snapshot, point=point)
         self.seat.hold(self.snapshot)
+
+    def track_by_rank(self, name: str, thing: Any) -> None:
+        """Make ``thing`` part of the state, each rank's own.
+
+        Raises:
+            UsageError: the name is taken or no name, or the thing can't be stored.
+        """
+        self.state.check_name(name)
+        self.ranks.track(name, thing)
+        if not self.state.tracks(RANKS):
+            self.state.track(RANKS, self.ranks)
 
     # A step.
 

@@ -1,9 +1,5 @@
 """run.on_main: one rank decides, by a file that only it reads, and all ranks are told."""
 
-# /// gallery
-# todo = "issue 15 item 8: run.on_main"
-# ///
-
 import json
 
 import mlx.core as mx

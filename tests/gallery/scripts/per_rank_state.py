@@ -1,9 +1,5 @@
 """Each rank counts what it has seen: per-rank state that is tracked as such."""
 
-# /// gallery
-# todo = "issue 15 item 11: track(per_rank=True)"
-# ///
-
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim

@@ -3,7 +3,6 @@
 # /// gallery
 # expect = "named"
 # words = ["seen"]
-# todo = "issue 15 item 11: called a divergence at each checkpoint, not named"
 # ///
 
 import mlx.core as mx

@@ -23,5 +23,5 @@ def loss_fn(model, x, y):
 optimizer = optim.SGD(0.1)
 run = elasticd.Run(model=model, optimizer=optimizer, loss=loss_fn, data=data)
 for step in run:
-    if run.rank == 0 and step.number == 9:
-        optimizer.learning_rate = 0.01
+    if run.rank == 0 and step.number > 8:
+        optimizer.learning_rate = 0.1 / step.number

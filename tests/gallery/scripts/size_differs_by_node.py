@@ -2,7 +2,7 @@
 
 # /// gallery
 # expect = "named"
-# words = ["differ"]
+# words = ["must build the same model"]
 # ///
 
 import os

@@ -124,6 +124,35 @@ def test_commit_again_takes_in_what_was_written_again(store: LocalStore, tmp_pat
     assert path_of(tmp_path, 10, 1).read_bytes() == lost
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_what_was_written_of_another_state_never_counts(
+    store: LocalStore, tmp_path: Path, again: bool
+) -> None:
+    """It has the right size; a trainer that differs from the others has written it."""
+    if again:
+        commit(store, 10)
+    else:
+        put(store, 10, 0)
+    partial = tmp_path / JOB / layout.partial_name(10, stamp_of(10))
+    partial.mkdir(exist_ok=True)
+    (partial / layout.shard_name(1, COUNT)).write_bytes(b"?" + content(10, 1)[1:])
+    where = (JOB, 10, stamp_of(10))
+    assert not store.is_right(*where, 1, COUNT, digest_of(content(10, 1)))
+    assert store.is_right(*where, 0, COUNT, digest_of(content(10, 0)))
+    store.commit(manifest_of(10))
+    assert store.stored(JOB) == [Stored(manifest_of(10), (0,))]
+    assert store.verify(*where) == []
+    if again:
+        with pytest.raises(StateError, match="is missing, though this node is a holder"):
+            store.commit(manifest_of(10, ((ME, PEER), (ME, PEER))))
+
+
+def test_a_right_shard_that_the_manifest_does_not_count_is_a_copy(store: LocalStore) -> None:
+    put(store, 10, 1)
+    commit(store, 10)
+    assert store.stored(JOB) == [Stored(manifest_of(10), (0, 1))]
+
+
 def test_a_node_without_a_shard_keeps_the_manifest(store: LocalStore) -> None:
     elsewhere = manifest_of(10, ((PEER,), (PEER,)))
     store.commit(elsewhere)

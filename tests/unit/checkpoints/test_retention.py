@@ -12,6 +12,7 @@ from elasticd.checkpoints.retention import (
     KeepEvery,
     KeepHours,
     KeepLast,
+    outlived,
     prunable,
     superseded,
     useless,
@@ -147,3 +148,16 @@ def test_what_an_absent_node_may_complete_is_not_useless() -> None:
     # Nor is anything above the newest that is whole.
     above = Row(replace(m, step=99), ((),), (NodeId("n"),))
     assert useless([whole, above], {NodeId("n"), NodeId("o")}) == []
+
+
+def test_a_node_may_remove_what_a_checkpoint_that_it_alone_has_outlives() -> None:
+    """Step 10 of A was never whole, but one node has its manifest: it keeps that as the newest of
+    the parent, others keep step 0."""
+    old, never_whole = A[0], A[1]
+    restored = [at("B", step, old.point) for step in (20, 30, 40)]
+    rows = [row(old, "n", "m"), *(row(m, "n", "m") for m in restored)]
+    torn = Row(never_whole, ((NodeId("n"),), ()), (NodeId("n"),))
+    at_n = outlived([*rows, torn], [KeepLast(3)], NodeId("n"))
+    at_m = outlived([*rows, torn], [KeepLast(3)], NodeId("m"))
+    assert [names([found.manifest]) for found in at_n] == [["A0"]]
+    assert at_m == []

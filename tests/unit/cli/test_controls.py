@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,11 +29,65 @@ def test_an_unknown_job_is_a_failure(ctl: Ctl, home: Path, daemon: Daemon, comma
     assert ctl(command, "x", "--home", home) == (1, "", "elasticctl: no job x\n")
 
 
-@pytest.mark.parametrize(("command", "state"), [("drain", "draining"), ("undrain", "alive")])
-def test_nodes_are_drained(ctl: Ctl, home: Path, daemon: Daemon, command: str, state: str) -> None:
-    fake = daemon(home, {command: {"id": "n", "state": state}})
-    assert ctl(command, "n", "--home", home) == (0, f"n {state}\n", "")
-    assert fake.requests[0] == {"do": command, "node": "n"}
+def test_a_node_takes_part_again(ctl: Ctl, home: Path, daemon: Daemon) -> None:
+    fake = daemon(home, {"undrain": {"id": "n", "state": "alive"}})
+    assert ctl("undrain", "n", "--home", home) == (0, "n alive\n", "")
+    assert fake.requests[0] == {"do": "undrain", "node": "n"}
+
+
+def drained(home: Path, daemon: Daemon, *sights: tuple[str, str, list[str]]) -> Any:
+    """A daemon with a drained node n: its states, and a job's states and members, in turn."""
+    left = list(sights)
+
+    def status(_: dict[str, Any]) -> list[dict[str, Any]]:
+        node, job, members = left.pop(0) if len(left) > 1 else left[0]
+        ranks = [{"rank": at, "node": name} for at, name in enumerate(members)]
+        nodes = [{"id": "n", "state": node}, {"id": "n2", "state": "alive"}]
+        return [{"nodes": nodes, "jobs": [{"id": "j", "state": job, "ranks": ranks}]}]
+
+    return daemon(home, {"drain": {"id": "n", "state": "draining"}, "status": status})
+
+
+@pytest.mark.parametrize(
+    ("job", "members", "note"),
+    [
+        ("running", ["n2"], "may be switched off"),
+        ("finished", [], "may be switched off"),
+        ("parked", [], "may be switched off"),
+        ("running", ["n2", "n"], "still has a rank of j"),
+        ("running", [], "wait until j has regrouped"),
+        ("recovering", [], "wait until j has regrouped"),
+    ],
+)
+def test_a_drained_node_says_when_it_may_be_switched_off(
+    ctl: Ctl, home: Path, daemon: Daemon, job: str, members: list[str], note: str
+) -> None:
+    fake = drained(home, daemon, ("draining", job, members))
+    code, out, _ = ctl("drain", "n", "--home", home)
+    assert code == 0 and out.startswith(f"n draining: {note}\n")
+    assert fake.requests[0] == {"do": "drain", "node": "n"}
+    told = json.loads(ctl("drain", "n", "--json", "--home", home)[1])
+    assert told["may_switch_off"] is (note == "may be switched off") and told["why"] == note
+    listed = ctl("nodes", "--home", home)[1].splitlines()
+    assert listed[1].endswith(note) and listed[0].endswith("NOTE") and listed[2].endswith("-")
+
+
+def test_drain_waits_until_the_ranks_have_left(ctl: Ctl, home: Path, daemon: Daemon) -> None:
+    busy, free = ("draining", "running", ["n"]), ("draining", "running", ["n2"])
+    drained(home, daemon, busy, busy, free)
+    code, out, _ = ctl("drain", "n", "--wait", "--home", home)
+    assert (code, out.splitlines()) == (
+        0,
+        ["n draining: still has a rank of j", "n draining: may be switched off"],
+    )
+
+
+def test_a_node_that_is_not_drained_any_more_is_not_waited_for(
+    ctl: Ctl, home: Path, daemon: Daemon
+) -> None:
+    drained(home, daemon, ("draining", "running", ["n"]), ("alive", "running", ["n"]))
+    code, _, err = ctl("drain", "n", "--wait", "--home", home)
+    assert code == 1 and "n is alive" in err
 
 
 def test_jobs_show_their_place_in_the_queue(ctl: Ctl, home: Path, daemon: Daemon) -> None:

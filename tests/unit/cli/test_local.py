@@ -175,6 +175,53 @@ def test_down_ends_whatever_is_left(how: str, cluster: Path, fake_program: list[
     assert not (cluster / "node-0" / "control.sock").exists()
 
 
+_SILENT = """
+import os, signal, sys
+with open({fifo!r}, "w") as started:
+    started.write(f"{{os.getpid()}}\\n")
+signal.pause()
+"""
+_UP = """
+import sys
+from pathlib import Path
+from elasticd.cli import local
+try:
+    local.up(Path({home!r}), 2, [sys.executable, "-c", {silent!r}])
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "numbers",
+    [[signal.SIGINT], [signal.SIGTERM], [signal.SIGHUP], [signal.SIGINT, signal.SIGINT]],
+    ids=["ctrl-c", "term", "hang-up", "twice"],
+)
+def test_up_that_is_interrupted_leaves_nothing(
+    numbers: list[signal.Signals], home: Path, tmp_path: Path
+) -> None:
+    fifo = tmp_path / "started"
+    os.mkfifo(fifo)
+    silent = _SILENT.format(fifo=str(fifo))
+    with (
+        open(os.open(fifo, os.O_RDWR), encoding="ascii") as started,
+        subprocess.Popen(
+            [sys.executable, "-c", _UP.format(home=str(home), silent=silent)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as up,
+    ):
+        daemons = [psutil.Process(int(started.readline())) for _ in range(2)]
+        for number in numbers:
+            up.send_signal(number)
+        assert up.wait(60) == 130
+    for daemon in daemons:
+        # Where nobody reaps orphans they stay as zombies.
+        assert not daemon.is_running() or daemon.status() == psutil.STATUS_ZOMBIE
+    assert not list(home.glob("node-*/daemon.json"))
+
+
 def test_a_pid_that_belongs_to_another_process_is_left_alone(home: Path) -> None:
     node = home / "node-0"
     node.mkdir(parents=True)

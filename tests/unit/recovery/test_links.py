@@ -48,6 +48,23 @@ def test_a_link_that_is_dead_in_one_direction_is_dead(direction: tuple[NodeId, N
     assert {A, B} not in [{left, right} for left, right in around]
 
 
+@pytest.mark.parametrize("measured", [(A, B), (B, A)])
+def test_an_address_that_one_side_has_not_tried_yet_is_taken_for_good(
+    measured: tuple[NodeId, NodeId],
+) -> None:
+    source, target = measured
+    good = Way(source, target, HOSTS[target][1], True)
+    route = choose((A, B, C), HOSTS, [*dead(A, B), *dead(B, A), good])
+    assert route.order == (A, B, C)
+    assert route.hosts == ("10.0.0.a", "10.1.0.b", "10.0.0.c")
+
+
+def test_who_names_no_address_is_where_others_found_it() -> None:
+    unnamed = {n: ("",) for n in (A, B, C)}
+    route = choose((A, B, C), unnamed, dead(A, B))
+    assert route.without == (B,) and route.order == (A, C)
+
+
 def test_a_member_is_given_up_when_no_ring_holds_it() -> None:
     """Three nodes are each other's neighbours in every order."""
     route = choose((A, B, C), FIRST, dead(A, B))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -196,15 +197,16 @@ def after(state: State, group: tuple[int, ...], epoch: int) -> Iterator[State]:
             yield State(tuple(done), made)
 
 
-def test_no_history_of_three_nodes_lets_two_views_train() -> None:
-    """Exhaustive: every sequence of four attempts by any groups, with every way to crash."""
+@pytest.mark.parametrize("attempts", [3, pytest.param(4, marks=pytest.mark.slow)])
+def test_no_history_of_three_nodes_lets_two_views_train(attempts: int) -> None:
+    """Exhaustive: every sequence of attempts by any groups, with every way to crash."""
     start = State((Disk(),) * 3, None)
     todo, seen = deque([(start, 0)]), {start}
     groups = [group for group in subsets((0, 1, 2)) if group]
     while todo:
         state, depth = todo.popleft()
         assert everybody_goes_on(state.disks), state
-        if depth == 4:
+        if depth == attempts:
             continue
         for group in groups:
             for found in after(state, group, depth + 1):

@@ -22,6 +22,7 @@ from elasticd.ipc.plan import ChunkPlan
 from elasticd.recovery import tree
 from elasticd.recovery.likeness import unlike
 from elasticd.settings.job import JobSpec
+from elasticd.train.protocol.calls import Answer
 from elasticd.train.protocol.lending import Lending, Request
 from elasticd.train.states.exports import contents
 from elasticd.train.states.state import Snapshot
@@ -105,11 +106,16 @@ class Cohort:
         self.outputs = Path("/nowhere")
         """Below it each node has a folder. A successor is on the node of the dead, or ..."""
         self.moves = False
+        """... on a new one."""
         self.shown: dict[tuple[Tag, str], dict[int, dict[str, str]]] = {}
         self.proven: set[tuple[Tag, str, str]] = set()
         self.unfit: dict[str, str] = {}
         """Who was left out, and why."""
-        """... on a new one."""
+        self.caller: Seat | None = None
+        self.calls: dict[tuple[int, int], bytes] = {}
+        """What calls of run.on_main have returned."""
+        self.made: dict[tuple[int, str], int] = {}
+        """How many calls ranks have made in a body."""
         self._threads: list[threading.Thread] = []
 
     def output_of(self, name: str) -> Path:
@@ -140,7 +146,8 @@ class Cohort:
             try:
                 result.value = self.script(seat)
             except Killed as death:
-                result.error = death
+                # Its frames go now, while the lock is held: they end the script's loop.
+                result.error = death.with_traceback(None)
                 self._bury(seat)
             except LeftOut as end:
                 result.error = end
@@ -177,6 +184,8 @@ class Cohort:
         now, later = self._shares(), self._shares()
         stays = [s.point == point and not s.unproven for s in self.members]
         unproven = tuple(rank for rank, stayed in enumerate(stays) if any(stays) and not stayed)
+        keeping = [s for s in self.members if s.point == point and not s.distrusted]
+        self.caller = max(keeping, key=lambda seat: seat.body, default=self.members[0])
         for rank, seat in enumerate(self.members):
             seat.world = None
             state: Literal["keep", "load", "init"]
@@ -268,6 +277,7 @@ class Seat:
         self.next: TrainerWorld | None = None
         self.donor: Seat = self
         self.point: Point | None = None
+        self.body = -1
         self.snapshot: Snapshot | None = None
         self.probe: ProbeResult | None = None
         self.checkpoints: list[tuple[int, str]] = []
@@ -467,6 +477,33 @@ class Seat:
         self.cohort.deposits.setdefault(key, {})[self.name] = None
         self.cohort.weigh_stops()
 
+    def call(self, body: int, index: int, step: int) -> Answer:
+        self._call()
+        key = body, index
+
+        def void() -> bool:
+            return self.next is not None and self.next.state == "load"
+
+        self._wait(lambda: key in self.cohort.calls or self.cohort.caller is self or void())
+        if key in self.cohort.calls:
+            return self.cohort.calls[key]
+        return "void" if void() else "run"
+
+    def returned(self, body: int, index: int, data: bytes) -> None:
+        self._call()
+        if self.cohort.caller is self:
+            self.cohort.calls.setdefault((body, index), data)
+            self.cohort.changed.notify_all()
+
+    def body_begins(self, body: int) -> None:
+        self.body = body
+
+    def body_ends(self, body: int, calls: int) -> None:
+        self.cohort.made[body, self.name] = calls
+
+    def disown(self) -> None:
+        self.point = self.snapshot = None
+
     def agree(self, result: ProbeResult) -> None:
         self.check()
         self.probe = result
@@ -474,7 +511,7 @@ class Seat:
     def checkpoint(self, world: TrainerWorld, snapshot: Snapshot, stall_seconds: float) -> None:
         self.checkpoints.append((snapshot.point.step, snapshot.digest()))
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, *, unfit: bool = False) -> None:
         raise AssertionError(reason)
 
     def strain(self) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.recovery.exactness import NO_REPEAT
+
 pytestmark = pytest.mark.process
 
 JOB = """
@@ -159,7 +161,7 @@ def test_what_does_not_repeat_is_said_or_refused(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(UNREPEATED)
     (tmp_path / "job.toml").write_text(JOB)
     done = python(tmp_path)
-    why = "one grain computed twice gave different bits"
+    why = NO_REPEAT
     assert (done.returncode, done.stderr) == (0, f"elasticd: exact: false: {why}\n")
     (tmp_path / "job.toml").write_text(JOB + "[world]\nrequire_exact = true\n")
     done = python(tmp_path)

@@ -12,7 +12,7 @@ from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases.moves import Blame, Blames, Outcome
 from elasticd.core.words.records import World
 from elasticd.core.words.shards import Digest
-from elasticd.recovery.divergence import Divergence
+from elasticd.recovery.divergence import Divergence, Unlike
 from elasticd.types import NodeId, Point
 
 
@@ -28,11 +28,14 @@ def contested(office: Office, world: World, step: int) -> Blames | Outcome | Non
     checkpoint = office.checkpoints.contested(step)
     if checkpoint is None or checkpoint.generation != world.generation:
         return None
-    odd = tuple(checkpoint.said.outvoted())
+    said = checkpoint.said
+    odd = tuple(sorted(said.refused.union(said.outvoted()).intersection(world.members)))
+    majority = bool(said.outvoted()) or not said.contested
     office.trust.taint(odd, world)
-    named = f": {', '.join(odd)}" if odd else ", no majority"
+    named = f": {', '.join(odd)}" if majority else ", no majority"
     text = f"parameters differ after step {step} among those who could write them{named}"
-    return _leave(office, world, Divergence(odd, bool(odd), text), step)
+    found = Divergence(odd if majority else (), majority, text, said.unlike)
+    return _leave(office, world, found, step)
 
 
 def disputed(office: Office, world: World) -> Blames | None:
@@ -47,7 +50,10 @@ def disputed(office: Office, world: World) -> Blames | None:
 
 
 def _leave(office: Office, world: World, found: Divergence, step: int) -> Blames | Outcome:
-    """Go back to what all agreed on, or on with the majority's state."""
+    """Go back to what all agreed on, or on with the majority's state. Neither helps where the
+    script itself makes them differ."""
+    if found.unlike is not None:
+        return _refused(office, world, found.unlike, step)
     agreed = office.checkpoints.agreed(office.trust.agreed, step)
     if office.exactness.apart:
         agreed = None
@@ -73,6 +79,23 @@ def _leave(office: Office, world: World, found: Divergence, step: int) -> Blames
         office.trust.quarantine(odd)
     culprits = found.odd or world.members
     return Blames(tuple(Blame(n, "divergence", found.reason) for n in culprits))
+
+
+def _refused(office: Office, world: World, found: Unlike, step: int) -> Outcome:
+    """A script keeps by rank what is to be the same on all."""
+    ranks = [(world.members.index(node), node) for node in found.digests if node in world.members]
+    shown = ", ".join(
+        f"rank {rank} ({node}) has {found.digests[node][:8] or 'none'}"
+        for rank, node in sorted(ranks)
+    )
+    reason = (
+        f"{found.name} differs between ranks after step {step}: {shown}. The loop's body has to "
+        "make it the same on every rank; what is each rank's own is to be tracked with "
+        "run.track(name, thing, per_rank=True)"
+    )
+    generation = world.generation.counter
+    office.ctx.emit("state_differs", reason, office.job, generation, step=step, name=found.name)
+    return Outcome("failed", reason)
 
 
 def _why_always(office: Office, world: World, found: Divergence) -> str:

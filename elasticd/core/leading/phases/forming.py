@@ -93,6 +93,7 @@ class Forming:
             seconds=round(office.ctx.now - self.since, 4),
             rung=world.rung,
         )
+        office.fitness.serve(world.members)
         office.histories.entered(world)
         office.recovered()
         return ToRunning()

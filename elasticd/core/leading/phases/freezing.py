@@ -8,6 +8,7 @@ from typing import assert_never
 
 from elasticd.core.leading import making
 from elasticd.core.leading.council import (
+    Apart,
     Council,
     Fail,
     LeftOut,
@@ -21,6 +22,7 @@ from elasticd.core.leading.council import (
 )
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases.moves import Blame, Blames, Outcome, ToForming, ToWaiting
+from elasticd.core.leading.phases.unfit import leave_out
 from elasticd.core.leading.planning import Situation
 from elasticd.core.words.worlds import Freeze, Holding
 from elasticd.recovery.faults import RING_FAULTS
@@ -75,6 +77,11 @@ class Freezing:
                 else:
                     self.office.tries.no_plan()
                 return ToWaiting(reason)
+            case Apart(odd):
+                for node, reason in odd:
+                    if (end := leave_out(self.office, node, reason)) is not None:
+                        return end
+                return self.go_on()
             case Fail(reason):
                 return Outcome("failed", reason)
             case _:
@@ -82,8 +89,8 @@ class Freezing:
 
     def _council(self) -> Council:
         office, ctx = self.office, self.office.ctx
-        able = {n: h for n, h in sorted(self.holdings.items()) if h.able}
-        able = office.trust.without_unfit(able)
+        left_out = office.fitness.left_out
+        able = {n: h for n, h in sorted(self.holdings.items()) if h.able and n not in left_out}
         situation = Situation(
             job=office.job,
             spec=office.spec,
@@ -164,8 +171,6 @@ class Freezing:
             )
             if office.exactness.forbids:
                 return Outcome("failed", office.exactness.forbids)
-        if "keep" not in start.resume.sources:
-            office.trust.begin_again()
         if plan.in_vain:
             account.planned_in_vain()
         if plan.opens_recovery:

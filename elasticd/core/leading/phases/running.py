@@ -8,6 +8,7 @@ from elasticd.core.leading import routing
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases import differing, evidence
 from elasticd.core.leading.phases.moves import Blame, Blames, Outcome, Rest, ToFreezing, ToWaiting
+from elasticd.core.leading.phases.unfit import leave_out, leave_out_odd
 from elasticd.core.leading.roster import HOLDING
 from elasticd.core.leading.stopping import ending
 from elasticd.core.words.records import StopAsked, World
@@ -107,6 +108,8 @@ class Running:
         ]
         cut_off, _ = routing.beyond_reach(office.roster, world.members, able)
         able = [n for n in able if n not in cut_off]
+        leave_out_odd(office, able, world.members)
+        able = office.wishes.without_unwanted(able)
         most = office.spec.world.max or len(office.view.members)
         room = able[: max(0, most - len(world.members))]
         # Who holds a state of its own, of another side's world, has to be compared with us.
@@ -147,8 +150,10 @@ class Running:
             return Outcome("failed", office.exactness.forbids)
         if (left := self._leave_unlike()) is not None:
             return left
+        if stuck := office.course.calls.stuck(office.course.progress):
+            return Outcome("failed", stuck)
         rest = self._halt()
-        office.wishes.discharge(world, office.roster, office.trust.unfit)
+        office.wishes.discharge(world, office.roster)
         return rest or self._leave_different() or self._write_again() or self._stop()
 
     def _leave_unlike(self) -> ToFreezing | Outcome | None:
@@ -157,19 +162,17 @@ class Running:
         odd = office.proofs.look(world, office.statuses, office.exactness.promised)
         if not odd:
             return None
-        for node, why in odd.items():
-            office.trust.leave_out(node, why)
         office.trust.taint(odd, world)
-        fit = [n for n in office.view.members if n not in office.trust.unfit]
-        if len(fit) < office.least:
-            why = f"{len(fit)} of at least {office.least} nodes compute alike"
-            return Outcome("failed", why + office.trust.left_out())
+        for node, why in odd.items():
+            if (end := leave_out(office, node, why)) is not None:
+                return end
         return ToFreezing(world.members, f"{', '.join(odd)} is left out")
 
     def _stop(self) -> ToFreezing | None:
         """Name the last step, if the script has asked to stop."""
         office, world = self.office, self.world
-        found = ending(world, self._asked(), office.course.progress)
+        course = office.course
+        found = ending(world, self._asked(), course.progress, course.calls.bodies())
         if found is None:
             return None
         text = f"step {found.last} is the last: {found.reason}"
@@ -189,7 +192,8 @@ class Running:
     @property
     def watches(self) -> bool:
         """Whether what comes next depends on how far the members are."""
-        return self.office.wishes.paused or bool(self._asked())
+        office = self.office
+        return office.wishes.paused or bool(self._asked()) or office.course.calls.watches
 
     def _release(self) -> None:
         """Let the members leave once the last step's checkpoint is consistent."""
@@ -282,4 +286,5 @@ class Running:
             *office.course.patience.deadlines(),
             *office.trust.benched.values(),
             *office.growth.deadlines(),
+            *office.course.calls.deadlines(),
         ]

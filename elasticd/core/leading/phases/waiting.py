@@ -30,14 +30,12 @@ class Waiting:
             return None
         least = office.least
         ready = [n for n in office.roster.trainers("ready") if n not in holding]
-        if holding:
-            ready = [n for n in ready if n not in office.trust.unfit]
         able = holding + office.wishes.without_unwanted(ready)
         if len(able) < least:
             self.why = f"{len(able)} of at least {least} members are ready"
-            self.why += office.roster.troubles() + office.trust.left_out()
+            self.why += office.roster.troubles()
             return Outcome("failed", self.why) if office.roster.hopeless() else None
-        unsettled = office.roster.unsettled()
+        unsettled = office.wishes.without_left_out(office.roster.unsettled())
         if not holding and unsettled and office.ctx.now - self.since < self._patience():
             self.why = f"trainers are starting on {', '.join(unsettled)}"
             return None
@@ -48,8 +46,9 @@ class Waiting:
     def _holding(self) -> list[NodeId]:
         """Members that were in a world, and newcomers that hold more than any of those."""
         office = self.office
-        holding = office.trust.first_fit(office.roster.trainers(*HOLDING))
-        return holding + office.roster.prepared(max(map(office.reached, holding), default=-1))
+        holding = office.wishes.without_left_out(office.roster.trainers(*HOLDING))
+        furthest = max(map(office.reached, holding), default=-1)
+        return holding + office.wishes.without_left_out(office.roster.prepared(furthest))
 
     def _patience(self) -> float:
         """Seconds that trainers which start are waited for."""

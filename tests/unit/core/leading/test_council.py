@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from elasticd.core.leading.council import (
+    Apart,
     Council,
     Fail,
     LeftOut,
@@ -177,14 +178,40 @@ def test_with_strict_partitions_a_world_that_is_cut_off_has_to_end_first(
 # --- what it costs --------------------------------------------------------------------------------
 
 
-def test_members_that_build_different_models_end_the_job() -> None:
+def test_of_members_that_build_different_models_most_are_right() -> None:
     at = situation_of({A: NINE, B: NINE}, committed=9)
     for node, layers in ((A, "2"), (B, "3")):
         trainer = TrainerStatus("active", 7, {"layers": layers}, None, True)
         at.roster.statuses[node] = replace(status_of("active", at.world), trainer=trainer)
     found = decide(council_of(at))
-    assert isinstance(found, Fail)
-    assert found.reason.startswith("layers is 2 on a and 3 on b")
+    assert isinstance(found, Apart)
+    ((node, reason),) = found.odd
+    assert node == B and reason.startswith("layers is 2 on a and 3 on b")
+
+
+@pytest.mark.parametrize(
+    ("key", "prints", "odd"),
+    [
+        ("layers", "2 2 3", "c"),
+        ("layers", "3 2 2", "a"),
+        ("dataset", "2 3", "b"),
+        ("grain0", "2 3", ""),
+        ("layers", "1 2 3", ""),
+    ],
+)
+def test_before_anybody_has_trained_a_script_that_is_never_alike_ends_the_job(
+    key: str, prints: str, odd: str
+) -> None:
+    nodes = (A, B, C)[: len(prints.split())]
+    at = situation_of(dict.fromkeys(nodes, NOTHING), committed=0, world=None)
+    for node, value in zip(nodes, prints.split(), strict=True):
+        trainer = TrainerStatus("ready", 7, {key: value}, None, True)
+        at.roster.statuses[node] = replace(status_of("ready"), trainer=trainer)
+    found = decide(council_of(at))
+    if odd:
+        assert isinstance(found, Apart) and [node for node, _ in found.odd] == [odd]
+    else:
+        assert isinstance(found, Fail) and "every rank must build" in found.reason
 
 
 def test_recoveries_that_come_to_nothing_end_in_a_rest() -> None:

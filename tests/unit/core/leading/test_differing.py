@@ -243,3 +243,75 @@ def test_most_writers_do_not_decide_where_all_go_back() -> None:
         wrote(bench, node, model, step=10)
     assert bench.phase == "freezing" and not bench.office.checkpoints.open
     assert next_world(bench, 10).step == 5
+
+
+def test_the_last_state_is_not_waited_for_if_it_lacks_what_a_doubted_writer_has() -> None:
+    """B's disk is full, so that nobody could compare all three. C was found out at an earlier
+    checkpoint: its shard counts no more, and no one else has it."""
+    bench = training(agreed(5), policy="continue")
+    world = world_of(bench)
+    bench.office.checkpoints.doubt((C,), world.generation)
+    state = (JOB, world.generation, LINE, 100, STAMP, 2)
+    for node, shard, model in ((A, 0, "a"), (C, 1, "c")):
+        rows = ((shard, 100, model * 64),)
+        written = ShardsWritten(*state, rows, model, 0.1, 0.2, check=model, tensors=((),))
+        bench.driver.hear(node, written)
+    bench.driver.hear(B, ShardsFailed(*state, "the disk is full", True))
+    bench.driver.tick()
+    following = next_world(bench, 100)
+    assert following.step == 100
+    assert following.sources[following.members.index(C)].startswith("peer:")
+    (fault,) = bench.told("fault_detected")
+    assert fault.fields["culprit"] == C
+
+
+def tell_parts(bench: Bench, step: int, models: str, things: str) -> None:
+    """What A, B and C have of the model, and of a thing that the script tracks."""
+    world = world_of(bench)
+    for node, model, thing in zip((A, B, C), models, things, strict=True):
+        state = (JOB, world.generation, step, point_of(step).stamp)
+        parts = (("model", model), ("run.track('seen', …)", thing))
+        bench.driver.hear(node, Digest(*state, model + thing, parts))
+
+
+@pytest.mark.parametrize("things", ["xyx", "xyz"])
+@pytest.mark.parametrize("policy", ["restore", "continue"])
+def test_what_the_script_makes_otherwise_on_each_rank_ends_the_job_and_is_named(
+    things: str, policy: DivergencePolicy
+) -> None:
+    bench = training(agreed(5), policy=policy)
+    world = world_of(bench)
+    tell_parts(bench, 10, "mmm", things)
+    end = bench.driver.end
+    assert isinstance(end, Outcome) and end.state == "failed"
+    assert end.reason.startswith("run.track('seen', …) differs between ranks after step 10: ")
+    for node, thing in zip((A, B, C), things, strict=True):
+        assert f"rank {world.members.index(node)} ({node}) has {thing}" in end.reason
+    assert "per_rank=True" in end.reason
+    (event,) = bench.told("state_differs")
+    assert (event.reason, event.fields["step"]) == (end.reason, 10)
+    assert not bench.told("fault_detected")
+
+
+def test_where_models_differ_too_a_member_has_diverged() -> None:
+    bench = training(agreed(5))
+    tell_parts(bench, 10, "mnm", "xyx")
+    assert next_world(bench, 10).step == 5
+    assert bench.told("fault_detected") and not bench.told("state_differs")
+
+
+def test_writers_who_differ_in_what_is_tracked_are_no_divergence() -> None:
+    bench = training(agreed(5))
+    world = world_of(bench)
+    for node, thing in ((A, "a"), (B, "b"), (C, "c")):
+        assert bench.driver.end is None
+        state = (JOB, world.generation, world.lineage, 10, STAMP, 1)
+        parts = (("model", "m"), ("run.state.x", thing))
+        rows = ((0, 100, thing * 64),)
+        bench.driver.hear(
+            node, ShardsWritten(*state, rows, "m", 0.1, 0.2, check=thing, parts=parts)
+        )
+    end = bench.driver.end
+    assert isinstance(end, Outcome) and "run.state.x differs" in end.reason
+    assert not bench.told("fault_detected")
+    assert 10 not in [event.fields["step"] for event in bench.told("checkpoint_committed")]

@@ -7,7 +7,7 @@ from typing import Any
 
 from elasticd.core.leading.trust import without_unproven
 from elasticd.core.words.records import Proof, World
-from elasticd.core.words.worlds import Discharge, Form, Freeze, Proven
+from elasticd.core.words.worlds import Form, Freeze, Proven
 from elasticd.recovery.likeness import unlike
 from elasticd.types import NodeId, Tag
 from tests.unit.core.leading.bench import (
@@ -74,15 +74,12 @@ def test_who_shows_something_else_is_left_out() -> None:
     assert bench.driver.summary()["exact"]
 
 
-def test_its_trainer_ends_and_the_node_stays_out() -> None:
+def test_the_node_stays_out() -> None:
     bench = Bench()
-    world = bench.adopt(A, B, step=20)
-    bench.office.trust.leave_out(C, "why")
-    bench.say("active", world_of(A, B, C, step=10), C)
-    assert [(to, d.why) for to, d in bench.sent(Discharge)] == [(C, "why")]
-    bench.say("ready", None, C)
-    bench.progress(world, 22)
-    assert bench.sent(Freeze) == [], "it may not enter"
+    world = grown(bench)
+    shows(bench, world, A, grain=GRAIN)
+    shows(bench, world, C, grain={"grain 0 of step 11": "h"})
+    assert bench.office.wishes.barred == {C}
 
 
 def test_a_job_fails_where_too_few_compute_alike() -> None:
@@ -92,7 +89,7 @@ def test_a_job_fails_where_too_few_compute_alike() -> None:
     shows(bench, world, C, grain={"grain 0 of step 11": "h"})
     end: Any = bench.driver.end
     assert end.state == "failed"
-    assert end.reason.startswith("2 of at least 3 nodes compute alike; c is left out: the script")
+    assert end.reason.startswith("the script keeps state outside of run.state: ")
 
 
 def test_another_leader_goes_on_with_it() -> None:

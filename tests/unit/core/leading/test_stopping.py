@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -29,7 +30,12 @@ from .bench import (
 ASKED = StopAsked(7, "enough")
 
 
-def after(world: World, asking: tuple[NodeId, ...], **at: tuple[int, WorkPhase]) -> int | None:
+def after(
+    world: World,
+    asking: tuple[NodeId, ...],
+    bodies: Mapping[NodeId, int] | None = None,
+    **at: tuple[int, WorkPhase],
+) -> int | None:
     """The last step, if these ask, and these are in that phase behind that committed step."""
     progress = {
         NodeId(n): Progress(
@@ -47,7 +53,7 @@ def after(world: World, asking: tuple[NodeId, ...], **at: tuple[int, WorkPhase])
         )
         for n, (step, phase) in at.items()
     }
-    found = ending(world, dict.fromkeys(asking, ASKED), progress)
+    found = ending(world, dict.fromkeys(asking, ASKED), progress, bodies or {})
     return None if found is None else found.last
 
 
@@ -66,6 +72,12 @@ def test_who_may_still_ask_is_waited_for() -> None:
 @pytest.mark.parametrize("phase", ["compute", "reduce", "paused"])
 def test_who_has_gone_on_did_not_ask(phase: WorkPhase) -> None:
     assert after(world_of(A, B, C), (A, B), c=(7, phase)) == 8
+
+
+def test_who_waits_in_a_call_of_the_next_body_did_not_ask() -> None:
+    world = world_of(A, B, C)
+    assert after(world, (A, B), {C: 7}, c=(7, "user")) is None
+    assert after(world, (A, B), {C: 8}, c=(7, "user")) == 8
 
 
 def test_who_was_given_the_state_is_not_asked() -> None:

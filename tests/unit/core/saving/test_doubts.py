@@ -121,3 +121,18 @@ def test_who_was_given_another_state_writes_nothing_more() -> None:
     made.made.enter(replace(later(A, B, C), sources=("keep", "keep", "peer:a")))
     made.later(0.1)
     assert made.asked(PullShards) == [C]
+
+
+def test_who_writes_over_its_shards_with_another_state_holds_them_no_more() -> None:
+    """B wrote what the manifest has, and writes again in a later world, before it has stored the
+    manifest: its file is not what a restore wants."""
+    made = Desk(A, B, C)
+    made.form(A, B)
+    for node in (A, B):
+        made.wrote(node, 0, 1, check=GOOD)
+    made.asked(ManifestStore)
+    made.wrote(B, 0, 1, generation=NEXT, rows=BAD, check=BAD)
+    assert only(made).copies.listed() == ((A,), (A,))
+    for node in (A, B):
+        made.stored(node)
+    assert made.announced() == []

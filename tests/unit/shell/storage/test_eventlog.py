@@ -249,3 +249,19 @@ def test_progress_counts_like_a_set(notes: list[tuple[str, int]], rng: random.Ra
         assert all(progress.seen(origin, n) == (n in numbers_seen) for n in range(1, 40))
         assert progress.upto(origin) + 1 not in numbers_seen
         assert set(range(1, progress.upto(origin) + 1)) <= numbers_seen
+
+
+def test_numbers_that_come_out_of_order_cost_no_more_each() -> None:
+    """A start reads the files of one job after the other: most numbers lie beyond a hole. If each
+    cost as much as there are, this would take hours."""
+    progress = SeenNumbers()
+    for number in range(300_000, 0, -1):
+        progress.note("a", number)
+    assert progress.vector() == {"a": 300_000}
+    progress.raise_floor("b", 300_000)
+    for number in range(600_000, 300_001, -1):
+        progress.note("b", number)
+    progress.note("b", 7)
+    assert progress.upto("b") == 300_000 and progress.seen("b", 600_000)
+    progress.raise_floor("b", 300_001)
+    assert progress.upto("b") == 600_000

@@ -353,3 +353,21 @@ def test_an_older_look_at_the_store_is_never_told_after_a_newer_one(tmp_path: Pa
         assert counts == [2, 1]
 
     run(tmp_path, story)
+
+
+def test_what_the_trainer_here_wrote_of_another_state_is_no_copy(tmp_path: Path) -> None:
+    """It is asked to hold copies of a checkpoint of which its own shard is another."""
+
+    async def story(node: Node) -> None:
+        made = manifest_of(5)
+        partial = node.store.folder(JOB) / layout.partial_name(5, made.stamp)
+        partial.mkdir(parents=True)
+        for index, data in enumerate((b"?" + content(5, 0)[1:], content(5, 1))):
+            (partial / layout.shard_name(index, COUNT)).write_bytes(data)
+        rows = tuple((s.index, s.bytes, s.digest) for s in made.shards)
+        await node.states.copies.pull(JOB, 5, made.stamp, COUNT, rows, ((PEER,), (PEER,)))
+        assert [request["index"] for request in node.asked] == [0]
+        node.store.commit(made)
+        assert node.store.verify(JOB, 5, made.stamp) == []
+
+    run(tmp_path, story)

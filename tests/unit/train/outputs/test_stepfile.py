@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.train.outputs.stepfile import BASE, StepFile
+from elasticd.train.outputs.stepfile import BASE, Extent, StepFile, merged
 
 
 @pytest.fixture
@@ -100,3 +100,19 @@ def test_a_full_disk_takes_nothing_by_halves(path: Path) -> None:
     file.pwrite = None
     file.append(4, b"3\n4\n")
     assert path.read_bytes() == b"0\n1\n2\n3\n4\n"
+
+
+def test_files_with_gaps_make_one(tmp_path: Path) -> None:
+    nothing = Extent(0, 0, "")
+    contents = []
+    for name, steps in {"a": (0, 1, 4, 5), "b": (0, 2, 3, 5, 6)}.items():
+        file = opened(tmp_path / name / "log")
+        for step in steps:
+            file.append(step, f"{step} {name}\n".encode())
+        contents.append(file.read(nothing))
+        assert file.runs() == {"a": [[-1, 1], [4, 5]], "b": [[-1, 0], [2, 3], [5, 6]]}[name]
+    file.replace(nothing, merged(contents))
+    assert file.runs() == [[-1, 6]]
+    text = (tmp_path / "b" / "log").read_text()
+    assert text == "0 a\n1 a\n2 b\n3 b\n4 a\n5 a\n6 b\n"
+    assert opened(tmp_path / "b" / "log", 9).told() == file.told()

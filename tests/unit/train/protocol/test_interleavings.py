@@ -236,4 +236,6 @@ class Interleaved(RuleBasedStateMachine):
 
 
 TestInterleaved = Interleaved.TestCase
-TestInterleaved.settings = settings(max_examples=400, stateful_step_count=50, deadline=None)
+TestInterleaved.settings = settings(
+    max_examples=4 * settings().max_examples, stateful_step_count=50, deadline=None
+)

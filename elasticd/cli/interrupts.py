@@ -1,0 +1,58 @@
+"""Ctrl-C, SIGTERM and a closed terminal, at moments that leave nothing half done."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupts:
+    """While it is in force these signals raise KeyboardInterrupt, but not within :meth:`held`.
+
+    Signals that were ignored stay so, as under nohup. In another thread than the main one nothing
+    is changed: no signal arrives there.
+    """
+
+    def __init__(self) -> None:
+        self._held = 0
+        self._pending = False
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._held:
+            self._pending = True
+        else:
+            raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Put the handlers in place, and the old ones back."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in _SIGNALS}
+        for number, handler in before.items():
+            if handler is not signal.SIG_IGN:
+                signal.signal(number, self._on_signal)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                if handler is not None:
+                    signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Signals wait until the block is done."""
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+        if self._pending and not self._held:
+            self._pending = False
+            raise KeyboardInterrupt

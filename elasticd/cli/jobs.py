@@ -1,0 +1,93 @@
+"""``elasticctl jobs`` and ``elasticctl wait``: which jobs there are, and the end of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from elasticd.cli import output, screen, watch
+from elasticd.cli.options import Home, Job, Json, common
+from elasticd.core.words.requests import ShowStatus
+from elasticd.errors import UsageError
+
+STATES = (
+    "queued", "preflight", "running", "recovering", "parked", "paused", *output.ENDED,
+)  # fmt: skip
+
+
+def jobs(
+    context: typer.Context,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help=f"Only jobs in this state, one of {', '.join(STATES)}; may be given several"
+            " times.",
+        ),
+    ] = None,
+    last: Annotated[
+        int | None,
+        typer.Option(
+            "--last",
+            metavar="N",
+            min=0,
+            show_default=False,
+            help="Of the ended jobs only the N that ended last.",
+        ),
+    ] = None,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """List all jobs: first the queue in its order, then the ended ones, the latest first.
+
+    On a narrow terminal the reason goes below its row. Then columns are left out in this order:
+    recoveries, ranks, steps/s, loss, step.
+
+    \b
+    Examples:
+      elasticctl jobs
+      elasticctl jobs --state failed --last 5
+      elasticctl jobs --state queued --state running
+    """
+    options = common(context, home, json)
+    for name in state or ():
+        if name not in STATES:
+            raise UsageError(f"--state must be one of {', '.join(STATES)}, not {name}")
+    status = options.client.request(ShowStatus())
+    chosen = choose(status["jobs"], state or (), last)
+    if options.json:
+        screen.print_json({"jobs": chosen})
+    elif status["jobs"] and not chosen:
+        screen.say("no such jobs")
+    else:
+        output.print_jobs({"jobs": chosen})
+
+
+def choose(
+    found: Sequence[Mapping[str, Any]], states: Sequence[str], last: int | None
+) -> list[Mapping[str, Any]]:
+    """The jobs in one of ``states`` (none: in any), in the order in which they are listed."""
+    wanted = [job for job in found if not states or job.get("state") in states]
+    ended = [job for job in wanted if job.get("state") in output.ENDED]
+    ended.sort(key=lambda job: job.get("ended") or 0.0, reverse=True)
+    live = [job for job in wanted if job.get("state") not in output.ENDED]
+    return [*live, *ended[:last]]
+
+
+def wait(context: typer.Context, job: Job, home: Home = None, json: Json = False) -> None:
+    """Show a job's progress until it ends. Daemons may die meanwhile.
+
+    Exits with 0 if it finished, with 1 if it failed or was cancelled. If you interrupt the command
+    the job goes on.
+
+    \b
+    Examples:
+      elasticctl wait byte-lm-1-k3f9
+      elasticctl wait byte-lm-1-k3f9 --json && echo well done
+    """
+    options = common(context, home, json)
+    if code := watch.wait(options.client, job, json=options.json):
+        raise typer.Exit(code)

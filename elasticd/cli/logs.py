@@ -1,0 +1,76 @@
+"""``elasticctl logs``: what a job's script printed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from elasticd.cli import screen
+from elasticd.cli.moments import since
+from elasticd.cli.options import Follow, Home, Job, Json, common
+from elasticd.core.words.requests import ReadLogs
+from elasticd.errors import UsageError
+from elasticd.types import JobId
+
+
+def logs(
+    context: typer.Context,
+    job: Job,
+    follow: Follow = False,
+    rank: Annotated[
+        int | None, typer.Option("--rank", min=0, show_default=False, help="Only this rank.")
+    ] = None,
+    tail: Annotated[
+        int | None,
+        typer.Option(
+            "--tail",
+            metavar="N",
+            min=0,
+            show_default=False,
+            help="Of what each rank has printed so far only the last N lines.",
+        ),
+    ] = None,
+    since_: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            show_default=False,
+            help="Only what was printed since then: 90s, 10m, 2h, 3d ago, or a local time such as"
+            " 14:30 or '2026-01-31 14:30'.",
+        ),
+    ] = None,
+    raw: Annotated[
+        bool,
+        typer.Option("--raw", help="The bytes as they were printed, without labels."),
+    ] = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Print what a job's script printed, on every rank.
+
+    What isn't printable is shown as an escape such as \\x1b, so that no script can steer your
+    terminal; --raw gives the bytes, for files and pipes.
+
+    Daemons note once a second how long a log is: --since may begin about a second early.
+
+    \b
+    Examples:
+      elasticctl logs byte-lm-1-k3f9 -f --rank 0
+      elasticctl logs byte-lm-1-k3f9 --tail 20 --since 10m
+      elasticctl logs byte-lm-1-k3f9 --rank 0 --raw > rank-0.log
+    """
+    options = common(context, home, json)
+    if raw and options.json:
+        raise UsageError("--raw and --json can't be given together")
+    request = ReadLogs(JobId(job), rank, follow, tail, since(since_), raw or None)
+    printer = screen.RawPrinter() if raw else screen.LogPrinter(labelled=rank is None)
+    try:
+        for piece in options.client.stream(request):
+            if options.json:
+                screen.print_json(piece)
+            else:
+                printer.print(piece)
+    finally:
+        printer.finish()

@@ -1,0 +1,37 @@
+"""Moments as people name them: how long ago, or a local time."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime
+
+from elasticd.errors import UsageError
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def since(text: str | None, now: float | None = None) -> float | None:
+    """The Unix time that ``text`` names; a time of day is the last such.
+
+    Raises:
+        UsageError: it names none.
+    """
+    if text is None:
+        return None
+    now = time.time() if now is None else now
+    if ago := re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)([smhd])", text, re.ASCII):
+        return now - float(ago[1]) * _UNITS[ago[2]]
+    if re.fullmatch(r"\d{1,12}(\.\d{1,9})?", text, re.ASCII):
+        return float(text)
+    try:
+        if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", text, re.ASCII):
+            today = datetime.fromtimestamp(now)
+            clock = datetime.strptime(text, "%H:%M:%S" if text.count(":") == 2 else "%H:%M").time()
+            found = datetime.combine(today, clock).timestamp()
+            return found if found <= now else found - _UNITS["d"]
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(
+            f"--since: {text!r} is no time; say 90s, 10m, 2h, 3d, 14:30 or '2026-01-31 14:30'"
+        ) from None

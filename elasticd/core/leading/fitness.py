@@ -1,0 +1,106 @@
+"""The nodes that one job goes on without, as its leader knows them, and when they are tried again.
+
+Why a node is left out is judged elsewhere (phases/unfit.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import inf
+
+from elasticd.core.context import Context
+from elasticd.core.words.records import JobRecord
+from elasticd.recovery.fitness import Entries, Unfit, clipped, merged
+from elasticd.types import JobId, NodeId
+
+
+@dataclass(slots=True)
+class Fitness:
+    """Of one job, while its driver lives; the node writes ``entries`` into the job's record."""
+
+    ctx: Context
+    job: JobId
+    entries: Entries
+    served: frozenset[NodeId] = frozenset()
+    """Where it runs: all that were ever members of a world of it."""
+    since: dict[NodeId, tuple[int, float]] = field(default_factory=dict)
+    """Who is left out: in which turn, and since when we know it."""
+    failing_since: float = inf
+    """Since when a script fails of which nobody knows whether it works anywhere."""
+
+    @property
+    def left_out(self) -> frozenset[NodeId]:
+        """The nodes that the job goes on without."""
+        return frozenset(entry.node for entry in self.entries if entry.out)
+
+    def turn_of(self, node: NodeId) -> int:
+        """How often it was left out and tried again."""
+        return next((entry.turn for entry in self.entries if entry.node == node), 0)
+
+    def serve(self, nodes: Iterable[NodeId]) -> None:
+        """These are in a world."""
+        self.served = self.served.union(nodes)
+
+    def recall(self, record: JobRecord) -> None:
+        """It may know more: an operator, or the node's own new start, has it tried again, or an
+        earlier leader has left it out."""
+        self.serve(record.served)
+        before, self.entries = self.left_out, merged(self.entries, record.unfit)
+        for node in sorted(before - self.left_out):
+            self._tell_again(node)
+
+    def leave_out(self, node: NodeId, reason: str, step: int, looping: bool) -> None:
+        """From now on, until it is tried again."""
+        reason = clipped(reason)
+        entry = Unfit(node, self.turn_of(node) + 1, reason, step, looping)
+        self.entries = merged(self.entries, (entry,))
+        self.ctx.emit("node_unfit", reason, self.job, culprit=node)
+
+    def try_again(self, nodes: Iterable[NodeId]) -> None:
+        """Let these take part again."""
+        for node in sorted(set(nodes) & self.left_out):
+            self.entries = merged(self.entries, [e.again() for e in self.entries if e.node == node])
+            self._tell_again(node)
+
+    def _tell_again(self, node: NodeId) -> None:
+        self.ctx.emit("node_tried_again", f"{node} is tried again", self.job, culprit=node)
+
+    def stumbled(self, step: int) -> list[NodeId]:
+        """Whose script raised in the loop since that step was committed."""
+        return [u.node for u in self.entries if u.out and u.looping and u.step >= step]
+
+    def second_chances(self, step: int) -> frozenset[NodeId]:
+        """Those that were left out before ``step`` was committed: what was wrong may have passed,
+        and without them the job would end."""
+        return frozenset(u.node for u in self.entries if u.out and u.step < step)
+
+    def knows(self) -> None:
+        """Of no script that fails is it open any more whether it works anywhere."""
+        self.failing_since = inf
+
+    def may_wait(self) -> bool:
+        """Whether that can still be waited for."""
+        self.failing_since = min(self.ctx.now, self.failing_since)
+        return self.ctx.now - self.failing_since < self.ctx.timing.start_seconds
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Try again those whose pause is over."""
+        self.try_again(node for node, at in self._ends() if at <= self.ctx.now)
+
+    def deadlines(self) -> list[float]:
+        waits = self.failing_since + self.ctx.timing.start_seconds
+        return [*(at for _, at in self._ends()), waits]
+
+    def _ends(self) -> list[tuple[NodeId, float]]:
+        ends = []
+        for entry in self.entries:
+            if not entry.out:
+                continue
+            if self.since.get(entry.node, (0, 0.0))[0] != entry.turn:
+                self.since[entry.node] = entry.turn, self.ctx.now
+            pause = entry.pause_seconds(self.ctx.timing.unfit_seconds)
+            ends.append((entry.node, self.since[entry.node][1] + pause))
+        return ends

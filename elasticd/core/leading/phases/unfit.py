@@ -1,0 +1,108 @@
+"""Which nodes a job goes on without: where its script fails, or builds another model or data.
+
+What others have come to says whether it is the node's doing or the script's. A script that fails
+before its ``Run`` while another node's has come there, or in the loop while others compute the same
+step, fails because of its node. One that fails everywhere ends the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from elasticd.core.leading.office import Office
+from elasticd.core.leading.phases.moves import Outcome
+from elasticd.core.words.worlds import Failing
+from elasticd.types import NodeId
+
+_AT_RUN = ("ready", "active", "finished", "released", "done")
+"""Phases of trainers whose script has come to its ``Run``."""
+
+
+def leave_out(
+    office: Office, node: NodeId, reason: str, *, looping: bool = False
+) -> Outcome | None:
+    """Let the job go on without ``node``, for this reason; or end, if that leaves too few.
+
+    Nodes that are away or drained count: they come back. Nodes that were left out before the job
+    made its last steps get another try rather than that the job ends.
+    """
+    fitness, failing = office.fitness, failing_nodes(office)
+    if node in fitness.left_out:
+        return None
+    without = {node, *failing}
+    if _too_few(office, without | fitness.left_out):
+        spared = fitness.second_chances(office.course.committed)
+        if _too_few(office, without | (fitness.left_out - spared)):
+            return Outcome("failed", reason)
+        fitness.try_again(spared)
+    fitness.leave_out(node, reason, office.course.committed, looping)
+    return None
+
+
+def judge(office: Office) -> Outcome | None:
+    """What becomes of nodes on which the job's script fails."""
+    failing, fitness = failing_nodes(office), office.fitness
+    waits = False
+    for node, found in failing.items():
+        if found.looping:
+            stumbled = {*fitness.stumbled(office.course.committed)}
+            stumbled |= {n for n, f in failing.items() if f.looping}
+            if stumbled - {node}:
+                return Outcome("failed", found.reason)
+        elif not _works_elsewhere(office, failing):
+            if _too_few(office, {*failing} | fitness.left_out) or not _may_yet_work(office, node):
+                return Outcome("failed", found.reason)
+            waits = True
+            continue
+        if (end := leave_out(office, node, found.reason, looping=found.looping)) is not None:
+            return end
+    if not waits:
+        fitness.knows()
+    return None
+
+
+def leave_out_odd(office: Office, members: Iterable[NodeId], trained: Iterable[NodeId]) -> None:
+    """Whoever has another fingerprint than those who train."""
+    members = tuple(members)
+    for node, reason in office.roster.odd((*members, *trained), trained).items():
+        if node in members:
+            leave_out(office, node, reason)
+
+
+def failing_nodes(office: Office) -> dict[NodeId, Failing]:
+    """Where the job's script fails, since the node was last tried."""
+    fitness = office.fitness
+    return {
+        node: status.failing
+        for node, status in sorted(office.statuses.items())
+        if status.failing is not None
+        and node not in fitness.left_out
+        and status.tried >= fitness.turn_of(node)
+    }
+
+
+def _too_few(office: Office, without: Iterable[NodeId]) -> bool:
+    """Whether no world could ever be made without these."""
+    return len(_known(office) - set(without)) < max(1, office.least)
+
+
+def _known(office: Office) -> set[NodeId]:
+    """All that may take part, be they away now."""
+    world = office.world
+    members = world.members if world is not None else ()
+    return {*office.view.members, *members, *office.fitness.served}
+
+
+def _works_elsewhere(office: Office, failing: Iterable[NodeId]) -> bool:
+    """Whether the script has come to its ``Run`` on another node: on one that is away, too, if it
+    was in a world."""
+    bad = {*failing} | office.fitness.left_out
+    away = _known(office) - {*office.view.members}
+    return bool(({*office.roster.trainers(*_AT_RUN)} | away) - bad)
+
+
+def _may_yet_work(office: Office, node: NodeId) -> bool:
+    """Whether the script still runs towards its ``Run`` elsewhere; for a while that is waited
+    for."""
+    starting = office.wishes.without_unwanted(office.roster.unsettled())
+    return bool({*starting} - {node}) and office.fitness.may_wait()

@@ -1,0 +1,119 @@
+"""When what was printed: how long each log was at which time, noted now and then.
+
+``logs/<job>/times`` has a line ``TIME LENGTH NAME`` each time that a log has grown, and one with
+the length -1 when it has been rotated: what an older line speaks of is in an older part. So it is
+if the length has become less.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FILE_NAME = "times"
+MAX_BYTES = 256 * 1024
+"""Beyond that every other line goes."""
+_ROTATED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    time: float
+    length: int
+    name: str
+
+    def line(self) -> str:
+        return f"{self.time:.3f} {self.length} {self.name}\n"
+
+
+@dataclass(slots=True)
+class LogTimes:
+    """The notes that a daemon makes of the logs of its children."""
+
+    _lengths: dict[Path, int] = field(default_factory=dict)
+
+    def rotated(self, log: Path, now: float) -> None:
+        """A log has been rotated. A disk that refuses that line costs all notes of the job."""
+        try:
+            with log.with_name(FILE_NAME).open("a", encoding="utf-8") as file:
+                file.write(_Note(now, _ROTATED, log.name).line())
+        except OSError:
+            with contextlib.suppress(OSError):
+                log.with_name(FILE_NAME).unlink(missing_ok=True)
+        self._lengths.pop(log, None)
+        self.note(log, now)
+
+    def note(self, log: Path, now: float) -> None:
+        """Note how long a log is, if that has changed since the last look. A disk that refuses
+        costs precision only."""
+        with contextlib.suppress(OSError):
+            length = log.stat().st_size
+            if self._lengths.get(log) == length:
+                return
+            self._lengths[log] = length
+            path = log.with_name(FILE_NAME)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(_Note(now, length, log.name).line())
+                large = file.tell() > MAX_BYTES
+            if large:
+                _thin(path)
+
+    def keep(self, logs: Iterable[Path]) -> None:
+        """Nobody prints into others any more."""
+        self._lengths = {log: self._lengths[log] for log in logs if log in self._lengths}
+
+
+def offset_at(folder: Path, parts: Sequence[Path], time: float) -> int:
+    """How many bytes of ``parts``, one behind the other, were printed before ``time`` for sure."""
+    notes = list(_read(folder / FILE_NAME))
+    before = [at for at, note in enumerate(notes) if note.time <= time]
+    if not before:
+        return 0
+    last = notes[before[-1]]
+    later = [note.length for note in notes[before[-1] :] if note.name == last.name]
+    rotations = sum(one > next_ for one, next_ in itertools.pairwise(later))
+    wanted = f"{last.name}.{rotations}" if rotations else last.name
+    offset = 0
+    for path in parts:
+        if path.name == wanted:
+            return offset + min(max(0, last.length), path.stat().st_size)
+        if path.name.startswith(last.name):
+            # A newer part, if what is wanted has gone for its age.
+            newer = int(path.name.rpartition(".")[2]) if path.name != last.name else 0
+            if newer < rotations:
+                return offset
+        elif path.name > last.name:
+            return offset
+        offset += path.stat().st_size
+    return offset
+
+
+def _read(path: Path) -> Iterator[_Note]:
+    """What can be read: a crash may have cut the last line."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            time, length, name = line.split(" ", 2)
+            yield _Note(float(time), int(length), name)
+
+
+def _thin(path: Path) -> None:
+    """Keep every other note, and all beside a rotation."""
+    notes = list(_read(path))
+    kept = set(range(1, len(notes), 2))
+    before: dict[str, int] = {}
+    for at, note in enumerate(notes):
+        known = before.get(note.name)
+        if known is not None and (notes[known].length > note.length or notes[known].length < 0):
+            kept |= {known, at}
+        before[note.name] = at
+    partial = path.with_name(f"{FILE_NAME}.partial")
+    text = "".join(notes[at].line() for at in sorted(kept))
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

@@ -1,0 +1,97 @@
+"""Which nodes one job goes on without, since it can't run there, and when each is tried again.
+
+Pure. A node is left out and tried again in turn; each time its entry's ``turn`` rises by one, so
+that of two entries the later one counts wherever records merge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+
+from elasticd.types import NodeId
+
+LONGEST_REASON = 2000
+_LONGEST_PAUSE_SECONDS = 3600.0
+_MOST_TURNS_IN_THE_LOOP = 8
+"""A script that raises so often in its loop on one node costs the others a recovery each time: then
+only a restart of that node's daemon, or an operator, has it tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """What is known of one node in one job."""
+
+    node: NodeId
+    turn: int
+    """Odd: it is left out."""
+    reason: str
+    step: int = 0
+    """The newest committed step when it was left out last."""
+    looping: bool = False
+    """It had come to the loop's body."""
+
+    @property
+    def out(self) -> bool:
+        return self.turn % 2 == 1
+
+    def again(self) -> Unfit:
+        """It is tried again."""
+        return replace(self, turn=self.turn + self.out)
+
+    def pause_seconds(self, first: float) -> float:
+        """After so long it is tried again though nobody asks; each time it takes longer."""
+        times = (self.turn + 1) // 2
+        if self.looping and times >= _MOST_TURNS_IN_THE_LOOP:
+            return inf
+        return min(_LONGEST_PAUSE_SECONDS, first * 2.0 ** min(times - 1, 16))
+
+
+Entries = tuple[Unfit, ...]
+"""At most one of each node, by name."""
+
+
+def merged(one: Iterable[Unfit], other: Iterable[Unfit]) -> Entries:
+    """What both sides know."""
+    newest: dict[NodeId, Unfit] = {}
+    for entry in (*one, *other):
+        known = newest.get(entry.node)
+        newest[entry.node] = entry if known is None else max(known, entry, key=_order)
+    return tuple(newest[node] for node in sorted(newest))
+
+
+def _order(entry: Unfit) -> tuple[int, int, bool, str]:
+    """Two sides of a partition may have left out the same node for another reason."""
+    return entry.turn, entry.step, entry.looping, entry.reason
+
+
+def clipped(reason: str) -> str:
+    """Of a traceback the end says what happened."""
+    if len(reason) <= LONGEST_REASON:
+        return reason
+    first, _, rest = reason.partition("\n")
+    return f"{first[:200]}\n…{rest[-LONGEST_REASON:]}"
+
+
+def odd_ones(
+    prints: Mapping[NodeId, Mapping[str, str]], trained: Iterable[NodeId]
+) -> tuple[NodeId, ...]:
+    """Whose fingerprint is another than that which most agree on: most of those that have
+    ``trained`` already, or, while nobody has, of all. Of equally many the first node's counts."""
+    groups: list[tuple[Mapping[str, str], list[NodeId]]] = []
+    for node in sorted(prints):
+        group = next((nodes for same, nodes in groups if same == prints[node]), None)
+        if group is None:
+            groups.append((prints[node], [node]))
+        else:
+            group.append(node)
+    votes = set(trained) & prints.keys() or set(prints)
+    right = max((nodes for _, nodes in groups), key=lambda nodes: len(votes & set(nodes)))
+    return tuple(node for node in sorted(prints) if node not in right)
+
+
+def agree(prints: Mapping[NodeId, Mapping[str, str]]) -> bool:
+    """Whether any two say the same."""
+    found = list(prints.values())
+    return any(one == other for at, one in enumerate(found) for other in found[at + 1 :])

@@ -1,0 +1,96 @@
+"""What a node's disk and packages are to scripts that run there, and who may be blamed for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from elasticd.core.words import effects as e
+from elasticd.core.words.records import World
+from elasticd.types import JobId, NodeId
+
+if TYPE_CHECKING:
+    from .cluster import Cluster
+    from .host import Host
+
+_CALM_STEPS = 3
+"""Between two nodes whose script raises so many steps are committed: else it is the script's."""
+
+
+@dataclass(slots=True)
+class Environment:
+    """Of one node."""
+
+    unmounted: bool = False
+    """Whoever reads a sample raises, and so does who begins."""
+    other: bool = False
+    """What a script builds that begins here is not what it builds elsewhere."""
+
+    @property
+    def bad(self) -> bool:
+        return self.unmounted or self.other
+
+    def fingerprint(self, usual: dict[str, str]) -> dict[str, str]:
+        return {**usual, "dataset": "900"} if self.other else usual
+
+
+@dataclass(slots=True)
+class Environments:
+    """What came of bad ones in a run."""
+
+    cluster: Cluster
+    raised: set[NodeId] = field(default_factory=set)
+    differed: set[NodeId] = field(default_factory=set)
+    lonely: set[JobId] = field(default_factory=set)
+    """Jobs that were ended by a leader that saw too few good nodes."""
+    seen: int = -_CALM_STEPS
+    """The newest step when a script last met with a bad one."""
+
+    def met(self, host: Host, among: set[NodeId]) -> None:
+        among.add(host.name)
+        self.seen = max(self.seen, self._newest())
+
+    def _newest(self) -> int:
+        commits = self.cluster.checkers.commits.values()
+        return max((step for c in commits for _, step in c.times), default=0)
+
+    @property
+    def calm(self) -> bool:
+        """Whether another node may become bad without anybody having to think that the script is:
+        none is, the job has gone on since, and enough good ones are left."""
+        hosts, specs = self.cluster.hosts.values(), self.cluster.specs.values()
+        least = max((spec.world.min for spec in specs), default=1)
+        bad = any(host.environment.bad for host in hosts)
+        return not bad and len(hosts) > least and self._newest() >= self.seen + _CALM_STEPS
+
+    # --- who is blamed ----------------------------------------------------------------------------
+
+    def told(self, host: Host, emit: e.Emit, view: tuple[NodeId, ...]) -> str:
+        """Why a leader of ``view`` may not say so, or nothing."""
+        if emit.kind == "job_failed" and emit.job is not None:
+            assert host.node is not None
+            out = host.node.records[emit.job].left_out.keys() | host.node.tables.nodes.unwanted()
+            hosts = [self.cluster.hosts[name] for name in view if name not in out]
+            good = [each for each in hosts if each.node is not None and not each.environment.bad]
+            if len(good) < self.cluster.specs[emit.job].world.min:
+                self.lonely.add(emit.job)
+        if emit.kind != "node_unfit":
+            return ""
+        node, reason = emit.fields["culprit"], emit.reason
+        if "outside of run.state" in reason and emit.job is not None:
+            keeps = self.cluster.shapes[emit.job].outside or self.cluster.faults["diverge"]
+            return "" if keeps else f"{node} is left out, and nothing differs: {reason}"
+        if "every rank must build" in reason:
+            return "" if self.differed else f"{node} is left out though all are alike: {reason}"
+        return "" if node in self.raised else f"{node} is left out and never failed: {reason}"
+
+    def formed(self, host: Host, world: World) -> str:
+        """A leader made a world."""
+        record = host.node.records[world.job] if host.node is not None else None
+        there = set(world.members) & (record.left_out.keys() if record is not None else set())
+        return f"{world.generation} has {sorted(there)}, which are left out" if there else ""
+
+    def excuses(self, job: JobId, formed: bool) -> bool:
+        """Whether a job may fail because of them: who sees too few good nodes, before any world was
+        formed, knows of no better ones."""
+        return job in self.lonely and bool(self.raised) and not formed

@@ -1,0 +1,39 @@
+"""The control plane under faults that a seed draws, and under those that it failed once."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from .plans import read_plan
+from .run import simulate
+from .seeds import setup_of
+from .test_sim import passes
+
+CORPUS = 100
+FRESH = 60
+KEPT = sorted(Path(__file__).with_name("kept").glob("*.txt"))
+_GROUP = 10
+
+
+@pytest.mark.parametrize("first", range(0, CORPUS, _GROUP))
+def test_corpus(first: int) -> None:
+    for seed in range(first, first + _GROUP):
+        passes(simulate(setup_of(seed)))
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=lambda path: path.stem)
+def test_what_failed_once(kept: Path) -> None:
+    """Shrunk by tests/sim/shrink.py; the second line of each says what was wrong."""
+    passes(simulate(read_plan(kept.read_text())))
+
+
+@pytest.mark.parametrize("offset", range(0, FRESH, _GROUP))
+def test_fresh_seeds(offset: int) -> None:
+    """Others each time; one that fails is told, and replay.py shrinks it."""
+    first = time.time_ns() // 1_000_000 + offset
+    print(f"seeds from {first} on")
+    for seed in range(first, first + _GROUP):
+        passes(simulate(setup_of(seed)))

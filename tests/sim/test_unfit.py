@@ -1,0 +1,124 @@
+"""Nodes on which the job's script fails, or builds something else than elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from elasticd.types import JobId, NodeId
+
+from .cluster import Cluster, JobShape, Setup
+from .faults import Injector
+from .operators import Operator
+from .run import Result, simulate
+from .scripts import Script, at_step, newest
+from .test_sim import job_events, passes
+
+JOB = JobId("job1-1-abcd")
+LONG = (JobShape(steps=200),)
+
+
+def members(result: Result) -> list[int]:
+    """How many members each world has, in the order in which they were formed."""
+    return [len(fields["members"]) for fields in job_events(result, "world_formed")]
+
+
+def unfit(result: Result) -> list[str]:
+    events = result.cluster.checkers.events
+    return [e.fields["culprit"] for _, _, e in events if e.kind == "node_unfit"]
+
+
+def spoil(name: str, how: str) -> Script:
+    def script(cluster: Cluster, injector: Injector) -> None:
+        setattr(cluster.hosts[NodeId(name)].environment, how, True)
+
+    return script
+
+
+def spoilt_at(step: int, name: str, how: str) -> Script:
+    return at_step(step, spoil(name, how))
+
+
+@pytest.mark.parametrize("how", ["unmounted", "other"])
+@pytest.mark.parametrize("name", ["n0", "n2"])
+@pytest.mark.parametrize("seed", range(3))
+def test_who_is_not_fit_from_the_start_is_done_without(seed: int, name: str, how: str) -> None:
+    result = passes(simulate(Setup(seed=seed), script=spoil(name, how)))
+    assert unfit(result) == [name] and set(members(result)) == {2}
+    assert result.cluster.record_of(JOB) is not None
+
+
+@pytest.mark.parametrize("how", ["unmounted", "other"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_joiner_that_is_not_fit_stops_nobody(seed: int, how: str) -> None:
+    def script(cluster: Cluster, injector: Injector) -> None:
+        host = cluster.hosts[NodeId("n2")]
+        host.crash()
+        setattr(host.environment, how, True)
+        cluster.when(lambda: newest(cluster) >= 20, host.start)
+
+    result = passes(simulate(Setup(seed=seed, jobs=LONG), script=script))
+    assert unfit(result) == ["n2"]
+    assert members(result) in ([2], [3, 2]) and not result.cluster.hosts[NodeId("n2")].children
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_member_whose_disk_goes_is_left_out_and_comes_back_on_retry(seed: int) -> None:
+    def script(cluster: Cluster, injector: Injector) -> None:
+        host, operator = cluster.hosts[NodeId("n1")], Operator(cluster)
+
+        def left_out() -> bool:
+            record = cluster.record_of(JOB)
+            return record is not None and "n1" in record.left_out
+
+        def mend() -> None:
+            assert not host.children, "nothing runs there"
+            host.environment.unmounted = False
+            operator.retry(JOB)
+
+        spoilt_at(20, "n1", "unmounted")(cluster, injector)
+        cluster.when(left_out, lambda: cluster.after(1.0, mend))
+
+    result = passes(simulate(Setup(seed=seed, jobs=LONG), script=script))
+    assert unfit(result) == ["n1"] and members(result) == [3, 2, 3]
+
+
+def test_who_is_not_fit_is_tried_again_by_itself() -> None:
+    def script(cluster: Cluster, injector: Injector) -> None:
+        host = cluster.hosts[NodeId("n1")]
+        spoilt_at(20, "n1", "unmounted")(cluster, injector)
+        cluster.when(
+            lambda: newest(cluster) >= 100, lambda: setattr(host.environment, "unmounted", False)
+        )
+
+    setup = Setup(seed=1, jobs=(JobShape(steps=3000),), grain_seconds=(0.02, 0.03))
+    result = passes(simulate(setup, script=script))
+    assert unfit(result) == ["n1"] and members(result) == [3, 2, 3]
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3])
+def test_a_script_that_fails_everywhere_ends_the_job_soon(nodes: int) -> None:
+    def script(cluster: Cluster, injector: Injector) -> None:
+        for host in cluster.hosts.values():
+            host.environment.unmounted = True
+
+    result = simulate(Setup(seed=1, nodes=nodes), script=script)
+    assert not result.problem and job_events(result, "job_failed")
+    assert result.seconds < 10.0
+
+
+def test_a_script_that_raises_at_one_step_everywhere_ends_the_job() -> None:
+    def script(cluster: Cluster, injector: Injector) -> None:
+        def strike() -> None:
+            for host in cluster.hosts.values():
+                host.environment.unmounted = True
+
+        cluster.when(lambda: newest(cluster) >= 5, strike)
+
+    result = simulate(Setup(seed=1), script=script)
+    assert "job1-1-abcd failed: the script ended with exit status 1" in result.problem
+    assert len(unfit(result)) <= 1
+
+
+def test_of_two_nodes_that_differ_the_first_goes_on() -> None:
+    result = passes(simulate(Setup(seed=1, nodes=2), script=spoil("n0", "other")))
+    assert unfit(result) == ["n1"] and members(result) == [1]

@@ -1,0 +1,230 @@
+"""Choosing what is read: jobs by state, logs by time, folders and ends; and errors as JSON."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticd.checkpoints import export
+from elasticd.cli.moments import since
+from elasticd.errors import UsageError
+
+from .test_commands import Ctl, Daemon
+
+
+def ids(out: str) -> list[str]:
+    return [job["id"] for job in json.loads(out)["jobs"]]
+
+
+JOBS = [
+    {"id": "a", "state": "finished", "ended": 5.0, "step": 1, "steps": 1},
+    {"id": "b", "state": "failed", "ended": 9.0, "step": 1, "steps": 1},
+    {"id": "c", "state": "running", "step": 1, "steps": 1},
+    {"id": "d", "state": "cancelled", "ended": 7.0, "step": 1, "steps": 1},
+    {"id": "e", "state": "queued", "queue_position": 1, "step": 0, "steps": 1},
+    {"id": "f", "state": "failed", "step": 0, "steps": 1},
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "listed"),
+    [
+        ([], "cebdaf"),
+        (["--last", "2"], "cebd"),
+        (["--last", "0"], "ce"),
+        (["--state", "failed"], "bf"),
+        (["--state", "failed", "--last", "1"], "b"),
+        (["--state", "queued", "--state", "cancelled"], "ed"),
+        (["--state", "paused"], ""),
+    ],
+)
+def test_jobs_are_chosen(
+    ctl: Ctl, home: Path, daemon: Daemon, options: list[str], listed: str
+) -> None:
+    daemon(home, {"status": {"jobs": JOBS}})
+    assert ids(ctl("jobs", *options, "--json", "--home", home)[1]) == list(listed)
+    out = ctl("jobs", *options, "--home", home)[1]
+    if listed:
+        assert [line[0] for line in out.splitlines()[1:]] == list(listed)
+    else:
+        assert out == "no such jobs\n"
+
+
+def test_a_state_that_there_is_not_is_named(ctl: Ctl, home: Path) -> None:
+    code, _, err = ctl("jobs", "--state", "runing", "--home", home)
+    assert code == 2 and "not runing" in err and "recovering" in err
+
+
+def test_logs_are_asked_for(ctl: Ctl, home: Path, daemon: Daemon) -> None:
+    fake = daemon(home, {"logs": [{"end": True}]})
+    assert ctl("logs", "j", "--tail", "5", "--since", "1000", "-f", "--home", home)[0] == 0
+    assert fake.requests[0] == {
+        "do": "logs", "job": "j", "follow": True, "tail": 5, "since": 1000.0
+    }  # fmt: skip
+    assert ctl("logs", "j", "--raw", "--json", "--home", home)[0] == 2
+
+
+NOON = time.mktime((2026, 1, 31, 12, 0, 0, 0, 0, -1))
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("90s", NOON - 90),
+        ("1.5m", NOON - 90),
+        ("2h", NOON - 7200),
+        ("3d", NOON - 3 * 86400),
+        ("11:30", NOON - 1800),
+        ("13:00:01", NOON + 3601 - 86400),
+        ("2026-01-31 11:00", NOON - 3600),
+        ("2026-01-31T11:00:00", NOON - 3600),
+        ("1700000000.5", 1700000000.5),
+        (None, None),
+    ],
+)
+def test_moments(text: str | None, moment: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "")
+    assert since(text, NOON) == moment
+
+
+@pytest.mark.parametrize("text", ["", "x", "5", "25:00", "-5m", "9" * 40, "10 m", "2026-13-01"])
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    if text == "5":
+        assert since(text) == 5.0  # a Unix time, if a strange one
+        return
+    with pytest.raises(UsageError, match="is no time"):
+        since(text)
+
+
+# --- submit FOLDER --------------------------------------------------------------------------------
+
+
+def test_a_folder_is_submitted(
+    ctl: Ctl, home: Path, daemon: Daemon, tmp_path: Path, job_folder: Callable[[], Path]
+) -> None:
+    folder = job_folder()
+    fake = daemon(home, {"submit": {"id": "j"}})
+    assert ctl("submit", folder, "--home", home) == (0, "j\n", "")
+    assert ctl("submit", folder / "job.toml", "--home", home) == (0, "j\n", "")
+    assert fake.archives[0] == fake.archives[1]
+    assert fake.requests[0] == fake.requests[1]
+
+
+def test_a_folder_without_a_description_is_refused(ctl: Ctl, home: Path, tmp_path: Path) -> None:
+    code, _, err = ctl("submit", tmp_path, "--home", home)
+    assert code == 2 and f"{tmp_path / 'job.toml'}" in err and err.count("\n") == 1
+
+
+@pytest.fixture
+def job_folder(tmp_path: Path) -> Callable[[], Path]:
+    def make() -> Path:
+        folder = tmp_path / "job"
+        folder.mkdir()
+        (folder / "train.py").write_text("print('hello')")
+        (folder / "job.toml").write_text(
+            '[job]\nname = "first"\nentrypoint = "train.py"\n'
+            "[batch]\nglobal = 8\nmicro = 8\n[train]\nsteps = 1\n"
+        )
+        return folder
+
+    return make
+
+
+# --- wait -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("state", "code"), [("finished", 0), ("failed", 1), ("cancelled", 1)])
+def test_wait_exits_as_the_job_did(
+    ctl: Ctl, home: Path, daemon: Daemon, status: dict[str, Any], state: str, code: int
+) -> None:
+    looks = iter(["running", state])
+    full = status["jobs"][0]["id"]
+
+    def seen(_: dict[str, Any]) -> list[dict[str, Any]]:
+        job = {**status["jobs"][0], "state": next(looks, state)}
+        return [{**status, "jobs": [job]}]
+
+    fake = daemon(home, {"status": seen, "events": [{"end": True}]})
+    exited, out, err = ctl("wait", "byte", "--json", "--home", home)
+    assert (exited, err) == (code, "")
+    assert json.loads(out)["state"] == state
+    asked = [request["job"] for request in fake.requests if request["do"] == "status"]
+    assert asked == ["byte", full], "a beginning of an id may fit several jobs later"
+
+
+# --- errors as JSON -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["jobs", "--json"], 3),
+        (["--json", "jobs"], 3),
+        (["--json", "nope"], 2),
+        (["logs", "--json"], 2),
+        (["jobs", "--json", "--nope"], 2),
+        (["submit", "nothing.toml", "--json"], 2),
+        (["outputs", "j", "--out", "/nope/x", "--json"], 2),
+    ],
+)
+def test_an_error_is_json_too(arguments: list[str], code: int, ctl: Ctl, home: Path) -> None:
+    at = 1 if arguments[0] == "--json" else len(arguments)
+    given = [*arguments[:at], "--home", str(home), *arguments[at:]]
+    exited, out, err = ctl(*given)
+    said = json.loads(out)
+    assert exited == code and said["exit"] == code
+    assert err == f"elasticctl: {said['error']}\n"
+
+
+def test_what_a_daemon_refuses_is_json_too(ctl: Ctl, home: Path, daemon: Daemon) -> None:
+    daemon(home, {"cancel": {"error": "no job x", "code": 1}})
+    code, out, err = ctl("cancel", "x", "--home", home, "--json")
+    assert (code, json.loads(out)) == (1, {"error": "no job x", "exit": 1})
+    assert err == "elasticctl: no job x\n"
+
+
+def test_behind_two_dashes_json_is_a_name(ctl: Ctl, home: Path, daemon: Daemon) -> None:
+    daemon(home, {"cancel": {"error": "no job --json", "code": 1}})
+    assert ctl("cancel", "--home", home, "--", "--json")[1] == ""
+
+
+# --- exports --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("into", ["file", "folder", "link", "optimizer"])
+def test_an_export_does_not_overwrite_unasked(
+    ctl: Ctl, home: Path, daemon: Daemon, tmp_path: Path, into: str
+) -> None:
+    out = there = tmp_path / "model.safetensors"
+    more: list[str] = []
+    match into:
+        case "folder":
+            out = tmp_path / "folder"
+            out.mkdir()
+            there = out / "model.safetensors"
+        case "optimizer":
+            there = tmp_path / "model.optimizer.safetensors"
+            more = ["--optimizer"]
+    if into == "link":
+        there.symlink_to("nowhere")
+    else:
+        there.write_text("mine")
+    fake = daemon(home, {"checkpoints_open": {"error": "asked", "code": 1}})
+    command = ["checkpoints", "export", "j", "--out", out, *more, "--home", home]
+    code, _, err = ctl(*command)
+    assert code == 2 and f"{there}: is there already" in err and fake.requests == []
+    code, _, err = ctl(*command, "--overwrite")
+    assert (code, err) == (1, "elasticctl: asked\n")
+    assert into == "link" or there.read_text() == "mine"
+
+
+def test_the_files_of_an_export(tmp_path: Path) -> None:
+    assert export.targets(tmp_path, optimizer=False) == [tmp_path / "model.safetensors"]
+    assert export.targets(tmp_path / "x.st", optimizer=True) == [
+        tmp_path / "x.st", tmp_path / "x.optimizer.safetensors"
+    ]  # fmt: skip

@@ -1,0 +1,156 @@
+"""Tables at every width: what is shown of an id or a number is the whole of it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from elasticd.cli import output
+from elasticd.cli.checkpoints import STORED
+from elasticd.cli.tables import Table, fitted, fold, shown
+
+NAMES = st.text("abcxyz0189-", min_size=1, max_size=40)
+NUMBERS = st.none() | st.integers(0, 10**12) | st.floats(0, 1e6, allow_nan=False)
+STEPS = st.builds("{}/{}".format, st.integers(0, 10**7), st.integers(0, 10**7))
+STATES = st.sampled_from(["running", "recovering", "queued (12.)", "cancelled"])
+# Wide letters, controls, a combining one, one that turns the direction round, and long words.
+TEXTS = st.none() | st.text(
+    st.sampled_from("ab  日本語\x1b\x9b\r\t\x07\u0301\u202e👩e.") | st.characters(), max_size=120
+)
+HOLDERS = st.lists(NAMES, min_size=1, max_size=6).map(" ".join)
+
+JOB_ROWS = st.tuples(
+    NAMES, STATES, STEPS, NUMBERS, NUMBERS, st.integers(0, 64), st.integers(0, 9999), TEXTS
+)
+NODE_ROWS = st.tuples(NAMES, NAMES, STATES, NUMBERS, st.none() | NAMES, NAMES, TEXTS)
+STORED_ROWS = st.tuples(
+    NUMBERS, NAMES, NAMES, st.integers(1, 64), st.integers(1, 9), st.sampled_from(["yes", "no"]),
+    st.just("2026-01-31T14:30:00"), HOLDERS,
+)  # fmt: skip
+RANK_ROWS = st.tuples(st.integers(0, 64), NAMES, NUMBERS, NUMBERS, st.integers(0), NUMBERS)
+
+TABLES = st.one_of(
+    st.tuples(st.just(output.JOBS), st.lists(JOB_ROWS, max_size=4)),
+    st.tuples(st.just(output.NOTED_NODES), st.lists(NODE_ROWS, max_size=4)),
+    st.tuples(st.just(STORED), st.lists(STORED_ROWS, max_size=4)),
+    st.tuples(st.just(output.RANKS), st.lists(RANK_ROWS, max_size=4)),
+)
+
+
+def as_text(table: Table, rows: list[tuple[object, ...]], width: int | None) -> list[str]:
+    return ["".join(text for text, _ in line) for line in fitted(table, rows, width)]
+
+
+def left_out(lines: list[str]) -> list[str]:
+    """The columns that the last line names."""
+    found = re.search(r"\(too narrow for (.*)\)$", " ".join(lines))
+    return found[1].lower().split(", ") if found else []
+
+
+@settings(max_examples=400, deadline=None)
+@given(TABLES, st.integers(20, 200))
+def test_what_is_shown_is_whole(made: tuple[Table, list[tuple[object, ...]]], width: int) -> None:
+    table, rows = made
+    lines = as_text(table, rows, width)
+    dropped = left_out(lines)
+
+    assert dropped == list(table.drops[: len(dropped)]), "columns go in another order"
+    assert all(line.isprintable() for line in lines)
+    cells = {shown(cell) for row in rows for cell in row}
+    ids = {shown(row[table.columns.index(table.text)]) for row in rows if table.ids}
+    words = set(itertools.chain(cells, *(text.split() for text in ids)))
+    for line in lines:
+        assert cell_len(line) <= width or line.strip() in words, line
+
+    spaced = [f" {line} " for line in lines]
+    for row in rows:
+        for name, cell in zip(table.columns, row, strict=True):
+            if name in dropped:
+                continue
+            if name != table.text:
+                assert any(f" {shown(cell)} " in line for line in spaced), (name, cell)
+            elif table.ids:
+                assert all(any(f" {w} " in line for line in spaced) for w in shown(cell).split())
+            elif shown(cell) != "-":
+                letters = re.sub(r"\s", "", "".join(lines))
+                # Folded beside other columns its letters are apart, but all are there.
+                assert set(re.sub(r"\s", "", shown(cell))) <= set(letters)
+
+
+@settings(max_examples=200, deadline=None)
+@given(TEXTS.filter(bool), st.integers(20, 200))
+def test_a_folded_text_is_the_same_text(text: str, width: int) -> None:
+    whole = shown(text)
+    lines = fold(whole, width)
+    assert all(cell_len(line) <= width for line in lines)
+    assert "".join("".join(lines).split()) == "".join(whole.split())
+
+
+@settings(max_examples=100, deadline=None)
+@given(TABLES)
+def test_in_a_pipe_each_row_is_one_line(made: tuple[Table, list[tuple[object, ...]]]) -> None:
+    table, rows = made
+    lines = as_text(table, rows, None)
+    assert len(lines) == 1 + len(rows)
+    assert lines[0].split() == [name.upper() for name in table.columns]
+
+
+JOB = ("byte-lm-12-k3f9", "recovering", "58/400", 2.134567, 3.1, 3, 12, "node-1 is silent for 2 s")
+
+
+@pytest.mark.parametrize(
+    ("width", "shown_as"),
+    [
+        (
+            100,
+            [
+                "JOB              STATE       STEP     LOSS  STEPS/S  RANKS  RECOVERIES  REASON",
+                "byte-lm-12-k3f9  recovering  58/400  2.135      3.1      3          12"
+                "  node-1 is silent for 2 s",
+            ],
+        ),
+        (
+            80,
+            [
+                "JOB              STATE       STEP     LOSS  STEPS/S  RANKS  RECOVERIES",
+                "byte-lm-12-k3f9  recovering  58/400  2.135      3.1      3          12",
+                "  node-1 is silent for 2 s",
+            ],
+        ),
+        (
+            50,
+            [
+                "JOB              STATE       STEP     LOSS",
+                "byte-lm-12-k3f9  recovering  58/400  2.135",
+                "  node-1 is silent for 2 s",
+                "(too narrow for RECOVERIES, RANKS, STEPS/S)",
+            ],
+        ),
+        (
+            20,
+            [
+                "byte-lm-12-k3f9",
+                "  state recovering",
+                "  node-1 is silent",
+                "  for 2 s",
+                "(too narrow for",
+                "RECOVERIES, RANKS,",
+                "STEPS/S, LOSS, STEP)",
+            ],
+        ),
+    ],
+)
+def test_how_a_table_gives_way(width: int, shown_as: list[str]) -> None:
+    assert as_text(output.JOBS, [JOB], width) == shown_as
+
+
+def test_a_text_is_folded_in_its_column_while_that_is_wide_enough() -> None:
+    reason = "waits for node-1 and node-2, which have not answered for a long time"
+    lines = as_text(output.JOBS, [(*JOB[:-1], reason)], 110)
+    assert lines[1].endswith("  waits for node-1 and node-2, which") and len(lines) == 3
+    assert lines[2].startswith(" " * 70)

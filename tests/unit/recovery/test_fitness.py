@@ -1,0 +1,36 @@
+"""Which nodes a job goes on without, and when each is tried again."""
+
+from __future__ import annotations
+
+from math import inf
+
+from elasticd.recovery.fitness import Unfit, agree, clipped, merged, odd_ones
+from elasticd.types import NodeId
+
+A, B, C = (NodeId(name) for name in "abc")
+OUT = Unfit(A, 1, "no disk")
+
+
+def test_the_later_turn_counts_whichever_side_merges() -> None:
+    again, other = OUT.again(), Unfit(B, 3, "no data")
+    assert again.turn == 2 and not again.out and again.again() == again
+    assert merged([OUT], [again, other]) == merged([other, again], [OUT]) == (again, other)
+
+
+def test_each_time_it_is_tried_again_later() -> None:
+    pauses = [Unfit(A, turn, "").pause_seconds(60.0) for turn in (1, 3, 5, 99)]
+    assert pauses == [60.0, 120.0, 240.0, 3600.0]
+    assert Unfit(A, 15, "", looping=True).pause_seconds(60.0) == inf
+
+
+def test_who_trains_decides_else_most_else_the_first() -> None:
+    prints = {A: {"data": "9"}, B: {"data": "10"}, C: {"data": "10"}}
+    assert odd_ones(prints, ()) == (A,)
+    assert odd_ones(prints, (A,)) == (B, C)
+    assert odd_ones({n: prints[n] for n in (A, B)}, ()) == (B,)
+    assert agree(prints) and not agree({A: {"data": "9"}, B: {}})
+
+
+def test_of_a_long_reason_the_end_stays() -> None:
+    text = clipped("it ended:\n" + "x" * 9000 + "KeyError")
+    assert text.startswith("it ended:\n") and text.endswith("KeyError") and len(text) < 2300

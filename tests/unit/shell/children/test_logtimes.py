@@ -1,0 +1,82 @@
+"""What was printed since a time: never less than that, and hardly more."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elasticd.shell.children import logtimes
+from elasticd.shell.children.files import ChildFiles
+from elasticd.shell.children.logtimes import LogTimes
+from elasticd.supervision.logs import RotatedLog
+from elasticd.types import JobId
+
+JOB = JobId("j")
+LIMIT = 64
+
+# How many words are printed, and what else happens in that second.
+SECONDS = st.lists(
+    st.tuples(st.integers(0, 30), st.sampled_from(["", "", "", "restart", "daemon"])), max_size=40
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(SECONDS, st.floats(0, 41), st.sampled_from([256, 4096]))
+def test_nothing_that_was_printed_since_is_left_out(
+    seconds: list[tuple[int, str]], since: float, most: int
+) -> None:
+    with tempfile.TemporaryDirectory() as home:
+        files = ChildFiles(Path(home))
+        numbers = itertools.count()
+        printed: dict[bytes, int] = {}
+        times, starts = LogTimes(), itertools.count(1)
+        log = _log(files, next(starts))
+        kept = logtimes.MAX_BYTES
+        logtimes.MAX_BYTES = most
+        try:
+            for second, (count, event) in enumerate(seconds):
+                data = [b"%04d" % number for number in itertools.islice(numbers, count)]
+                with log.path.open("ab") as file:
+                    file.write(b"".join(data))
+                printed |= dict.fromkeys(data, second)
+                if event == "restart":
+                    times.note(log.path, second + 0.5)
+                    log = _log(files, next(starts))
+                if event == "daemon":
+                    times, log = LogTimes(), RotatedLog(log.path, LIMIT, 3)
+                if log.rotate():
+                    times.rotated(log.path, second + 0.5)
+                times.note(log.path, second + 0.5)
+        finally:
+            logtimes.MAX_BYTES = kept
+        there = _words(files.printed(JOB, 0, 1 << 20))
+        shown = _words(files.printed(JOB, files.printed_before(JOB, since), 1 << 20))
+        assert {word for word in there if printed[word] >= since} <= set(shown)
+        if most > 256:
+            # A look a second: what was printed before the look ahead of ``since`` is not shown.
+            assert all(printed[word] + 1.5 >= since for word in shown)
+
+
+def _words(data: bytes) -> list[bytes]:
+    return [data[at : at + 4] for at in range(0, len(data), 4)]
+
+
+def _log(files: ChildFiles, start: int) -> RotatedLog:
+    path = files.logs_folder(JOB) / f"{start:013d}-trainer.log"
+    log = RotatedLog(path, LIMIT, 3)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    return log
+
+
+def test_without_notes_all_is_shown(tmp_path: Path) -> None:
+    files = ChildFiles(tmp_path)
+    log = _log(files, 1)
+    log.path.write_bytes(b"old")
+    assert files.printed_before(JOB, 5.0) == 0
+    (files.logs_folder(JOB) / logtimes.FILE_NAME).write_text("rubbish\n1 2\nnan nan nan\n1.0 x y\n")
+    assert files.printed_before(JOB, 5.0) == 0

@@ -1,0 +1,72 @@
+"""Beginnings of ids, for every request that names a job or nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from elasticd.core.words import requests as r
+from elasticd.errors import OperationError
+from elasticd.shell.control.names import Names, in_full
+from elasticd.types import JobId, NodeId
+
+JOBS = ("byte-lm-1-aaaa", "byte-lm-2-bbbb", "digits-3-cccc", "digits-3-cccc-4-dddd")
+NODES = ("mac", "mac-2", "pc-1")
+NAMES = Names(lambda: JOBS, lambda: ["gone-1-aaaa"], lambda: NODES)
+
+
+@pytest.mark.parametrize(
+    ("given", "full"),
+    [
+        ("byte-lm-1-aaaa", "byte-lm-1-aaaa"),
+        ("byte-lm-1", "byte-lm-1-aaaa"),
+        ("digits-3-cccc", "digits-3-cccc"),
+        ("digits-3-cccc-", "digits-3-cccc-4-dddd"),
+        ("gone-1-aaaa", "gone-1-aaaa"),
+        ("gone", "gone"),
+        ("", ""),
+    ],
+)
+def test_a_beginning_that_fits_one_job(given: str, full: str) -> None:
+    assert NAMES.complete(r.CancelJob(JobId(given))) == r.CancelJob(JobId(full))
+
+
+def test_of_several_none_is_taken() -> None:
+    with pytest.raises(OperationError, match="several jobs begin with byte: byte-lm-1-aaaa, byte"):
+        NAMES.complete(r.ForgetJob(JobId("byte")))
+    many = [f"n-{number}" for number in range(9)]
+    with pytest.raises(OperationError, match=r"n-0, n-1, n-2, n-3, n-4 and 4 more$"):
+        in_full("n", "node", many)
+
+
+def test_nodes_and_groups_of_nodes() -> None:
+    assert NAMES.complete(r.DrainNode(NodeId("pc"))).node == "pc-1"
+    assert NAMES.complete(r.DrainNode(NodeId("mac"))).node == "mac"
+    groups = ((NodeId("mac"), NodeId("p")), (NodeId("mac-"),))
+    assert NAMES.complete(r.CutLinks("partition", groups, 1.0)).groups == (
+        ("mac", "pc-1"),
+        ("mac-2",),
+    )
+
+
+def test_what_names_nothing_stays() -> None:
+    for request in (r.ShowStatus(), r.ShutDown(), r.ReadEvents()):
+        assert NAMES.complete(request) is request
+
+
+def test_handlers_are_given_ids_in_full() -> None:
+    seen: list[Any] = []
+
+    async def handle(request: Any, stream: Any) -> None:
+        seen.append(request)
+
+    wrapped = NAMES.completing({r.ReadLogs: handle})
+    stream: Any = None
+    asyncio.run(_await(wrapped[r.ReadLogs](r.ReadLogs(JobId("byte-lm-2"), 1), stream)))
+    assert seen == [r.ReadLogs(JobId("byte-lm-2-bbbb"), 1)]
+
+
+async def _await(awaitable: Any) -> None:
+    await awaitable
