@@ -1,4 +1,7 @@
-"""``elasticd.Run``: what a training script holds."""
+"""``elasticd.Run``: what a training script holds.
+
+Long because each method is explained to those who write scripts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What each kind of fault does, where, and what ends it again."""
+"""What each kind of fault does, where, and what ends it again.
+
+Long because it is a catalogue: a few lines for each kind, of which none needs another.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Each is a switch for tests only, which replaces a piece of the control plane by one that is wrong in
 a way that people get such things wrong. Reported is how many seeds it took until a checker spoke.
+
+Long because it is a catalogue: a few lines for each bug, of which none needs another.
 """
 
 from __future__ import annotations

@@ -49,5 +49,5 @@ class Brought:
     """Those of who gives it."""
     taint: frozenset[int] = frozenset()
     """As well."""
-    seen: str = "stored"
+    seen: str = ""
     set_up: bool = True

@@ -155,7 +155,8 @@ class Stores:
         reason, _ = self._copy_shards(
             found.job, found.step, found.stamp, found.count, rows, world.holders
         )
-        return reason or Brought(found.point, spoilt=is_spoilt(found))
+        seen = self.host.cluster.stored_calls[found.job, found.stamp]
+        return reason or Brought(found.point, spoilt=is_spoilt(found), seen=seen)
 
     def _from_peers(self, job: JobId, wanted: Wanted) -> Brought | str:
         """A part from each holder; of those that are gone, from another."""

@@ -521,6 +521,7 @@ class Training:
             last = world.ends_at(self.steps)
             must = point.step in (last, world.point.step, self.protocol.halting.step)
             trainer.host.cluster.checkers.writes(trainer, world.generation, point.step)
+            self.cluster.stored_calls.setdefault((trainer.job, point.stamp), self._left)
             trainer.writer.submit(Task(world, point, trainer.spoilt, must, kept))
 
     def _finish(self) -> Answer:

@@ -174,17 +174,19 @@ def _plan(strain: Strain, at: Situation, start: Start, told: tuple[Told, ...]) -
 
 
 def _apart(at: Situation, start: Start, mismatch: str) -> Apart | Fail:
-    """Members have built different things. Most of those that train, or else of all, are right.
-    Where nobody has trained and no two agree, the script builds something else each time."""
+    """Members have built different things. Most of those that train are right, or else most of all
+    that have built something, be there room for them in the world or not. Where nobody has trained
+    and no two agree, the script builds something else each time."""
     resume = start.resume
     keep = [n for n, s in zip(resume.members, resume.sources, strict=True) if s == "keep"]
     before = at.world.members if at.world is not None else ()
     trained = [n for n in keep if n in before] or keep
-    prints = at.roster.prints(resume.members)
+    prints = at.roster.prints(at.roster.statuses)
     guess = len(prints) > 2 or mismatch.startswith("grain0 ")
     if not trained and guess and not fitness.agree(prints):
         return Fail(mismatch)
-    return Apart(tuple(at.roster.odd(resume.members, trained).items()))
+    odd = at.roster.odd(prints, trained).items()
+    return Apart(tuple((node, reason) for node, reason in odd if node in resume.members))
 
 
 def _counted(council: Council) -> Situation:

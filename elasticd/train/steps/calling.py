@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, assert_never
 
 from elasticd.errors import OperationError, UsageError
 from elasticd.train.states.state import TrainingState
@@ -140,9 +140,9 @@ class MainCalls:
             point = self._standing.point
             assert point is not None
             answer = self._seat.call(self._body, index, point.step)
-            if isinstance(answer, bytes):
-                return answer
             match answer:
+                case bytes():
+                    return answer
                 case "over":
                     raise OperationError("the job has ended")
                 case "void":
@@ -150,6 +150,8 @@ class MainCalls:
                 case "run":
                     own = self._run(function, index) if own is None else own
                     self._seat.returned(self._body, index, own)
+                case _:
+                    assert_never(answer)
         return self._run(function, index) if own is None else own
 
     def _give_up(self, step: int) -> None:

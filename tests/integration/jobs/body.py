@@ -1,6 +1,6 @@
 """High-level form, with a loop's body as people write it: it sets rates, freezes and thaws layers,
-follows an average of the weights and goes back to it, counts and draws in ``run.state``, and writes
-a log.
+follows an average of the weights and goes back to it, counts and draws in ``run.state``, counts
+what each rank does for itself, and writes a log.
 
 The ledger is a buffer, as in high.py. What has no place among the parameters is in the log, a line
 for each step, so that the log's text tells whether it survived.
@@ -54,12 +54,14 @@ state.frozen = []
 state.dice = random.Random(3)
 ema = elasticd.EMA(model, decay=0.8)
 run.track("ema", ema)
-# What each rank keeps for itself belongs here: run.track("seen", seen, per_rank=True).
+own = {"bodies": 0}
+run.track("own", own, per_rank=True)
 log = run.open("body.csv")
 ledger = Ledger(run)
 for step in run:
     ledger.write(step, model.used)
     ema.update()
+    own["bodies"] += 1 + run.rank
     if step.loss < state.lowest:
         state.lowest, state.waited = step.loss, 0
     else:

@@ -182,9 +182,12 @@ with open({fifo!r}, "w") as started:
 signal.pause()
 """
 _UP = """
-import sys
+import signal, sys
 from pathlib import Path
 from elasticd.cli import local
+# Whoever runs the tests may ignore them, as nohup does.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 try:
     local.up(Path({home!r}), 2, [sys.executable, "-c", {silent!r}])
 except KeyboardInterrupt:

@@ -189,6 +189,16 @@ def test_of_members_that_build_different_models_most_are_right() -> None:
     assert node == B and reason.startswith("layers is 2 on a and 3 on b")
 
 
+def test_a_node_for_which_the_world_has_no_room_counts_as_well() -> None:
+    """The first two build different things; the third shows who of them is odd."""
+    at = situation_of({A: NOTHING, B: NOTHING}, committed=0, world=None)
+    for node, layers in ((A, "3"), (B, "2"), (C, "2")):
+        trainer = TrainerStatus("ready", 7, {"layers": layers}, None, True)
+        at.roster.statuses[node] = replace(status_of("ready"), trainer=trainer)
+    found = decide(council_of(at))
+    assert isinstance(found, Apart) and [node for node, _ in found.odd] == [A]
+
+
 @pytest.mark.parametrize(
     ("key", "prints", "odd"),
     [
