@@ -113,23 +113,20 @@ def _best(
     left: NodeId, right: NodeId, hosts: Mapping[NodeId, Sequence[str]], known: Known
 ) -> str | None:
     """The right neighbour's host for this link; None if the link is dead, in either direction."""
-    well = _well(left, right, hosts, known)
-    if not well or not _well(right, left, hosts, known):
+    back = known.get((right, left), {})
+    # Of several addresses one may not have been tried yet from that side.
+    tried = len(hosts[left]) < 2 or all(host in back for host in hosts[left])
+    if back and tried and not any(way.healthy for way in back.values()):
+        return None
+    ways = known.get((left, right), {})
+    well = [
+        w for host in hosts[right] if (w := ways.get(host, Way(left, right, host, True))).healthy
+    ]
+    if not well:
         return None
     fastest = max(way.bytes_per_second for way in well)
     fast = [w for w in well if not w.bytes_per_second or w.bytes_per_second * _ALIKE >= fastest]
     return fast[0].host
-
-
-def _well(
-    source: NodeId, target: NodeId, hosts: Mapping[NodeId, Sequence[str]], known: Known
-) -> list[Way]:
-    """The ways on which ``source`` may find ``target``, in the order that ``target`` prefers."""
-    ways = known.get((source, target), {})
-    # Who says nothing of its addresses is where others found it.
-    places = ways if ways and not any(hosts[target]) else hosts[target]
-    found = (ways.get(host, Way(source, target, host, True)) for host in places)
-    return [way for way in found if way.healthy]
 
 
 def _least_connected(
