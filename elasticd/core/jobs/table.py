@@ -75,13 +75,8 @@ class JobTable:
 
     def pause(self, request: int, job: JobId, paused: bool) -> None:
         """Pause or resume a job; it stays as it is if that is what it was asked to be already."""
-        record = self.records.get(job)
+        record = self._unended(request, job)
         if record is None:
-            self.ctx.do(e.Reply(request, Failed(f"no job {job}")))
-            return
-        if record.ended:
-            text = f"{job} has ended: it {_ENDS[record.state]}"
-            self.ctx.do(e.Reply(request, Failed(text)))
             return
         # Said again it rises too: on the other side of a partition the opposite may have been said.
         self.update(replace(record, intent=record.intent + 1 + (record.paused == paused)))
@@ -93,17 +88,24 @@ class JobTable:
 
     def retry(self, request: int, job: JobId) -> None:
         """Try the nodes again that the job goes on without."""
-        record = self.records.get(job)
+        record = self._unended(request, job)
         if record is None:
-            self.ctx.do(e.Reply(request, Failed(f"no job {job}")))
-            return
-        if record.ended:
-            text = f"{job} has ended: it {_ENDS[record.state]}"
-            self.ctx.do(e.Reply(request, Failed(text)))
             return
         nodes = tuple(record.left_out)
         self.update(record.retried(nodes))
         self._answer_when_kept(request, job, JobRetried(job, nodes))
+
+    def _unended(self, request: int, job: JobId) -> JobRecord | None:
+        """The job's record; None, and the request is answered, if there is none or it has ended."""
+        record = self.records.get(job)
+        if record is None:
+            self.ctx.do(e.Reply(request, Failed(f"no job {job}")))
+        elif record.ended:
+            text = f"{job} has ended: it {_ENDS[record.state]}"
+            self.ctx.do(e.Reply(request, Failed(text)))
+        else:
+            return record
+        return None
 
     def begins(self) -> None:
         """The daemon has just been started: what kept jobs from this node may have passed."""
