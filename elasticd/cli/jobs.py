@@ -89,5 +89,5 @@ def wait(context: typer.Context, job: Job, home: Home = None, json: Json = False
       elasticctl wait byte-lm-1-k3f9 --json && echo well done
     """
     options = common(context, home, json)
-    if code := watch.wait(options.client, job, json=options.json):
+    if code := watch.wait(options.client, job, json=options.json, answered=False):
         raise typer.Exit(code)

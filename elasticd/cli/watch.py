@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -128,26 +129,26 @@ class Sight:
         return self.job.get("state") in ENDED
 
 
-def sights(client: Client, job: str) -> Iterator[Sight]:
-    """Looks at a job, the last one after it has ended.
+def sights(client: Client, job: str, *, answered: bool) -> Iterator[Sight]:
+    """Looks at a job, the last one after it has ended. ``answered``: a daemon just has.
 
     Raises:
-        NoDaemonError: no daemon has answered for a while.
+        NoDaemonError: no daemon answers, at first or for a while.
         OperationError: the job is unknown.
     """
     tail = EventTail(client, job)
-    answered = time.monotonic()
+    heard_at = time.monotonic() if answered else -math.inf
     try:
         while True:
             events = _new_events(tail)
             try:
                 status = client.request(ShowStatus(JobId(job)))
             except (NoDaemonError, ProtocolError) as error:
-                if time.monotonic() - answered > SILENCE_SECONDS:
+                if time.monotonic() - heard_at > SILENCE_SECONDS:
                     raise NoDaemonError(f"{error}; the job {job} may go on") from None
                 time.sleep(POLL_SECONDS)
                 continue
-            answered = time.monotonic()
+            heard_at = time.monotonic()
             if not status.get("jobs"):
                 raise OperationError(f"the daemon doesn't know the job {job}")
             # In full from now on: what it was called may soon be the beginning of several ids.
@@ -178,10 +179,10 @@ def _new_events(tail: EventTail) -> tuple[Event, ...]:
     return tuple(events)
 
 
-def wait(client: Client, job: str, *, json: bool) -> int:
-    """Show a job until it ends; returns the exit code."""
+def wait(client: Client, job: str, *, json: bool, answered: bool = True) -> int:
+    """Show a job until it ends; returns the exit code. ``answered`` as in :func:`sights`."""
     try:
-        final = _show(client, job, json=json)
+        final = _show(sights(client, job, answered=answered), json=json)
     except KeyboardInterrupt:
         warn(
             f"\nthe job goes on; look at it with 'elasticctl status {job}',"
@@ -195,15 +196,15 @@ def wait(client: Client, job: str, *, json: bool) -> int:
     return 0 if final.get("state") == "finished" else 1
 
 
-def _show(client: Client, job: str, *, json: bool) -> dict[str, Any]:
+def _show(looks: Iterator[Sight], *, json: bool) -> dict[str, Any]:
     console = Console()
     if json:
-        return _last(sights(client, job), lambda _: None)
+        return _last(looks, lambda _: None)
     if not console.is_terminal:
-        return _last(sights(client, job), PlainProgress())
+        return _last(looks, PlainProgress())
     bar = LiveProgress()
     with Live(bar, console=console, refresh_per_second=8):
-        return _last(sights(client, job), bar.update)
+        return _last(looks, bar.update)
 
 
 def _last(looks: Iterator[Sight], show: Callable[[Sight], None]) -> dict[str, Any]:

@@ -157,6 +157,11 @@ def test_wait_exits_as_the_job_did(
     assert asked == ["byte", full], "a beginning of an id may fit several jobs later"
 
 
+def test_wait_says_at_once_that_no_daemon_answers(ctl: Ctl, home: Path) -> None:
+    exited, _, err = ctl("wait", "byte", "--home", home)
+    assert exited == 3 and "no daemon" in err
+
+
 # --- errors as JSON -------------------------------------------------------------------------------
 
 
