@@ -64,6 +64,9 @@ Confidence = Literal["", "certain", "likely", "possible"]
 """How sure a fault is; empty: as its kind says."""
 TrainerPhase = Literal["starting", "waiting", "ready", "active", "finished", "released", "done"]
 """A trainer as its daemon sees it."""
+ProofPart = Literal["grain", "body"]
+"""What a member that joins shows in its first step: a grain's gradient, and the state that the
+body has left."""
 WorkPhase = Literal["data", "compute", "reduce", "update", "user", "evaluate", "idle", "paused"]
 """What a trainer is about in its world."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,16 @@ from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
 from elasticd.train.steps.seat import HOST, Delivery, Files, Parts, ProbeResult
 from elasticd.train.world import TrainerWorld, Writes
-from elasticd.types import JobId, Lineage, NanCure, NodeId, Point, Tag, first_stamp
+from elasticd.types import (
+    JobId,
+    Lineage,
+    NanCure,
+    NodeId,
+    Point,
+    ProofPart,
+    Tag,
+    first_stamp,
+)
 
 OUTPUT_FOLDER = "output"
 
@@ -217,6 +226,14 @@ class AloneSeat:
     def rechecked(
         self, world: TrainerWorld, step: int, grain: int, vector: Sequence[mx.array]
     ) -> None:
+        pass
+
+    def prove(
+        self, world: TrainerWorld, part: ProofPart, digests: Callable[[], dict[str, str]]
+    ) -> None:
+        pass
+
+    def await_proof(self, part: ProofPart) -> None:
         pass
 
     def sampled(self, world: TrainerWorld, step: int, position: int, digest: str) -> None:

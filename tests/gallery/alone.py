@@ -60,7 +60,7 @@ def run_alone(card: Card, folder: Path, kernels: Path) -> Alone:
 def judge_alone(card: Card, alone: Alone) -> list[str]:
     """What is not as the card says, in sentences."""
     match card.expect:
-        case "same" | "named":
+        case "same" | "named" | "left out":
             if alone.exit_status:
                 return [f"alone: ends with {alone.exit_status}: {alone.words}"]
             return [] if alone.step else ["alone: no step was made"]

@@ -25,11 +25,13 @@ from typing import Any, Literal, get_args
 
 SCRIPTS = Path(__file__).parent / "scripts"
 
-Expect = Literal["same", "refused", "named", "fails"]
+Expect = Literal["same", "refused", "named", "left out", "fails"]
 """``same``: the same final bits in every way to run it. ``refused``: it never makes a step, and
 ``words`` are in the reason. ``named``: the same bits, or else the job goes on without who computes
-something else, is called not exact, or fails, for a reason with ``words`` in it. ``fails``: the
-script itself ends in an error, and ``words`` are in the reason."""
+something else, is called not exact, or fails, for a reason with ``words`` in it. ``left out``: so
+is whoever joins later, and the job has the same bits; nothing is seen where all begin again from a
+checkpoint, so that isn't tried. ``fails``: the script itself ends in an error, and ``words`` are in
+the reason."""
 
 SETTINGS: dict[str, Any] = {
     "batch.global": 16,

@@ -231,6 +231,12 @@ def judge(card: Card, alone: Alone, ended: Ended) -> list[str]:
     match card.expect:
         case "same":
             return list(_differences(alone, ended)) + [f"left out: {r}" for r in left_out]
+        case "left out":
+            wrong = list(_differences(alone, ended))
+            wrong += [f"left out: {r}" for r in left_out if not all(w in r for w in card.words)]
+            if not left_out and any(e["kind"] == "growth_finished" for e in ended.events):
+                wrong.append("who joined trains on")
+            return wrong
         case "named":
             if any(all(word in text for word in card.words) for text in said):
                 return []

@@ -110,7 +110,7 @@ class Hall:
         """One script, in all ways."""
         alone = Alone(0)
         wrong: list[str] = []
-        if "alone" in ways or card.expect in ("same", "named"):
+        if "alone" in ways or card.expect in ("same", "named", "left out"):
             alone = run_alone(card, self.fresh(), self._kernels)
             wrong += judge_alone(card, alone)
         for way in ways:
@@ -121,7 +121,8 @@ class Hall:
 
     def _on_nodes(self, card: Card, seed: str, way: str, alone: Alone) -> list[str]:
         dice = random.Random(f"{seed}/{card.name}")
-        blows = draw(dice, card.steps, NODES, KINDS) if way == "killed" else []
+        kinds = [kind for kind in KINDS if kind != "everything" or card.expect != "left out"]
+        blows = draw(dice, card.steps, NODES, kinds) if way == "killed" else []
         try:
             cluster = self.cluster()
             ended = run_on(cluster, card, self.fresh(), blows, self._kernels)

@@ -47,6 +47,16 @@ def test_who_differs_may_be_left_out_by_name() -> None:
     assert not judge(named, ALONE, Ended(inexact, []))
 
 
+def test_who_joins_is_left_out_by_name() -> None:
+    out, grew = card(expect="left out", words=("outside of run",)), {"kind": "growth_finished"}
+    assert not judge(out, ALONE, Ended(FINISHED, []))
+    assert not judge(out, ALONE, Ended(FINISHED, [grew, UNFIT]))
+    assert judge(out, ALONE, Ended(FINISHED, [grew])) == ["who joined trains on"]
+    assert judge(out, ALONE, Ended({**FINISHED, "digest": "d2"}, [UNFIT]))
+    assert judge(out, ALONE, Ended(FINISHED, [{**UNFIT, "reason": "no memory"}]))
+    assert not judge_alone(out, ALONE)
+
+
 def test_a_refusal_comes_before_the_first_step() -> None:
     refused = card(expect="refused", words=("pair",))
     assert not judge(refused, ALONE, Ended(FAILED, []))

@@ -22,6 +22,7 @@ from .agreement import Generations, Order, Views, durable_before, forgotten
 from .byrank import ByRank
 from .cluster import Cluster, Violation
 from .disk import is_spoilt
+from .proving import unlike
 from .taints import Taints
 
 if TYPE_CHECKING:
@@ -211,15 +212,18 @@ class Checkers:
         self, world: World, key: tuple[str, int], arrived: Mapping[int, Arrival]
     ) -> None:
         kind, step = key
-        there = [a.reducer.trainer for a in arrived.values()]
-        if len({str(t.built) for t in there if t is not None and t.built}) > 1:
+        found = (a.reducer.trainer for a in arrived.values())
+        trainers = [trainer for trainer in found if trainer is not None]
+        if len({str(t.built) for t in trainers if t.built}) > 1:
             self.broken(f"{world.generation} mixes trainers that have built different things")
         if kind == "step":
             parts = {rank: (a.point, a.share) for rank, a in arrived.items()}
-            trainers = [a.reducer.trainer for a in arrived.values()]
-            taints = [trainer.taint for trainer in trainers if trainer is not None]
+            taints = [trainer.taint for trainer in trainers]
+            if world.job not in self.taints.told:
+                outside = self.cluster.shapes[world.job].outside
+                self._require(unlike(outside, world, step, trainers))
             self.reduced(world, step, parts, frozenset().union(*taints))
-            seen = {t.name: t.calls.seen for t in trainers if t is not None}
+            seen = {t.name: t.calls.seen for t in trainers}
             if len(set(seen.values())) > 1:
                 self.broken(f"step {step} of {world.generation} after other results: {seen}")
             return
@@ -273,7 +277,7 @@ class Checkers:
 
     def loads(self, trainer: Trainer, world: World) -> None:
         held, calls = trainer.point, trainer.cluster.shapes[trainer.job].calls
-        if trainer.doubts or trainer.fresh or calls:
+        if trainer.doubts or trainer.fresh or calls or trainer.protocol.held.unproven:
             return  # its state is another than its stamp says, or may be
         if held is not None and (held.step, held.stamp) == (world.step, world.stamp):
             self.broken(f"{trainer.name} is to load step {world.step}, which it holds")
@@ -394,7 +398,9 @@ class Checkers:
                     )
                 elif keeps:
                     trainer.doubts.clear()
-            elif point is not None and point.step > world.step:
+            elif (
+                point is not None and point.step > world.step and not trainer.protocol.held.unproven
+            ):
                 self.broken(
                     f"generation {world.generation} starts from step {world.step} although "
                     f"{name} holds step {point.step}"

@@ -54,6 +54,10 @@ class JobShape:
     calls: int = 0
     """A body makes up to so many calls of run.on_main above its update, and below."""
 
+    outside: str = ""
+    """The script keeps state outside of the run, which a "grain" shows, or only what its "body"
+    leaves."""
+
     def may_end_at(self) -> tuple[int, ...]:
         """The steps that may be the last. Whether one node alone was there to ask is chance."""
         if not 0 < self.stops_at < self.steps:

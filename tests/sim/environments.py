@@ -77,6 +77,9 @@ class Environments:
         if emit.kind != "node_unfit":
             return ""
         node, reason = emit.fields["culprit"], emit.reason
+        if "outside of run.state" in reason and emit.job is not None:
+            keeps = self.cluster.shapes[emit.job].outside or self.cluster.faults["diverge"]
+            return "" if keeps else f"{node} is left out, and nothing differs: {reason}"
         if "every rank must build" in reason:
             return "" if self.differed else f"{node} is left out though all are alike: {reason}"
         return "" if node in self.raised else f"{node} is left out and never failed: {reason}"

@@ -22,7 +22,7 @@ if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parents[1])
     __package__ = "sim"
 
-from elasticd.core.leading import council, making, planning
+from elasticd.core.leading import council, making, planning, proofs
 from elasticd.core.leading.checkpointing import Checkpoints
 from elasticd.core.leading.exactness import Exactness
 from elasticd.core.leading.office import Office
@@ -352,6 +352,10 @@ def vote_not_journalled(switches: Switches) -> None:
     switches.set(Votes, "promise", promise)
 
 
+def newcomer_believed(switches: Switches) -> None:
+    switches.set(proofs, "unlike", lambda *shown: "")
+
+
 def cut_off_world_ignored(switches: Switches) -> None:
     switches.set(council, "noisy", lambda overtaken, quiet_seconds: "")
 
@@ -406,6 +410,12 @@ def _cramped(seed: int) -> Setup:
     kinds = ("diverge", "diverge", "disk_full")
     shape = JobShape(steps=60, every=3, verify_every=4)
     return Setup(seed=seed, nodes=4, jobs=(shape,), fault_seconds=12.0, fault_kinds=kinds)
+
+
+def _forgetful(seed: int) -> Setup:
+    shape = JobShape(steps=60, outside=("grain", "body")[seed % 2])
+    kinds = ("trainer", "spare_trainer")
+    return Setup(seed=seed, nodes=3, jobs=(shape,), fault_seconds=6.0, fault_kinds=kinds)
 
 
 def _strict(seed: int) -> Setup:
@@ -530,6 +540,13 @@ BUGS = (
     ),
     Bug("end the job for one bad node", bad_node_ends_job, ("failed",), setup=_one_bad, bound=2),
     Bug("compare no fingerprints", never_compared, ("built",), ("other", "trainer"), 40),
+    Bug(
+        "believe a newcomer whatever it computes",
+        newcomer_believed,
+        ("computes otherwise",),
+        setup=_forgetful,
+        bound=20,
+    ),
     Bug(
         "put a fresh trainer in a dead one's place",
         fresh_trainer,

@@ -32,6 +32,14 @@ def _stopping(seed: int, shape: JobShape) -> JobShape:
     return replace(shape, stops_at=chance.randrange(1, shape.steps), stops_on=asks)
 
 
+def _keeping(seed: int, shape: JobShape) -> JobShape:
+    """Some scripts keep state where nobody looks. Who joins is left out then, so one must do."""
+    chance = random.Random(f"keeps {seed}")
+    if shape.world_min > 1 or chance.random() >= 0.1:
+        return shape
+    return replace(shape, outside=chance.choice(("grain", "body")))
+
+
 def _calling(seed: int, shape: JobShape) -> JobShape:
     """Some scripts call run.on_main."""
     chance = random.Random(f"calls {seed}")
@@ -73,7 +81,7 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
     shape = replace(shape, verify_every=chance.choice((0, 4, 50)))
     divergence = random.Random(f"divergence {seed}")
     shape = replace(shape, on_divergence=divergence.choice(("restore", "restore", "continue")))
-    shape = _calling(seed, _stopping(seed, shape))
+    shape = _keeping(seed, _calling(seed, _stopping(seed, shape)))
     shape = replace(shape, by_rank=random.Random(f"by rank {seed}").random() < _BY_RANK)
     jobs = (shape,) if chance.random() < 0.8 else (shape, replace(shape, steps=6))
     weather = chance.choice(_WEATHERS) if kinds is None else Weather()

@@ -9,8 +9,8 @@ from elasticd.core.words.records import Wanted, World
 from elasticd.types import JobId, NodeId, Stamp
 
 from .disk import Key, is_spoilt
+from .states import Brought
 from .trainer import Trainer
-from .training import Brought
 
 if TYPE_CHECKING:
     from .host import Host

@@ -27,9 +27,11 @@ from elasticd.types import JobId, Point, Tag, WorkPhase
 
 from .calls import Calls
 from .process import SOCKET_SECONDS, Process
+from .proving import Outside
 from .ring import Reducer
+from .states import Brought, State, Update
 from .threads import Thread
-from .training import Brought, Place, State, Training, Update
+from .training import Place, Training
 from .writing import Writer
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class Trainer(Process):
         """The leaders' drivers that have found that out; whether the others were of one mind."""
         self.fresh = False
         """It has taken another's state, of which its daemon may not know yet."""
+        self.outside = Outside()
         self._figures = Figures("idle", None, None, 1, {}, 0.0, 0.0)
         self._to_report = False
         self._reducers: list[Reducer] = []

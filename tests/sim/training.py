@@ -19,11 +19,13 @@ from elasticd.core.words.records import World
 from elasticd.errors import GenerationLost
 from elasticd.train.protocol.lending import LEAST_LOG_BYTES
 from elasticd.train.world import TrainerWorld
-from elasticd.types import Point, Stamp, Tag, WorkPhase, first_stamp, next_stamp
+from elasticd.types import Point, WorkPhase, first_stamp, next_stamp
 
 from .byrank import parts, variant
 from .calls import Over
+from .proving import prove
 from .ring import Arrival, Reducer, ring_of
+from .states import Brought, State, Update
 from .threads import Collective, Sleep, Until, Wait
 from .writing import Task, state_digest
 
@@ -35,52 +37,6 @@ _FINGERPRINT = {"dataset": "1000", "grain0": "0", "w": "float32[4]"}
 Waits = Generator[Wait, None, None]
 Answer = Generator[Wait, None, bool]
 Taking = Generator[Wait, None, "tuple[TrainerWorld | TakeState, Any] | None"]
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """What can be read of a state."""
-
-    point: Point
-    bytes: int = 0
-    seen: str = ""
-    """What the calls of run.on_main have returned that led to it."""
-    set_up: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """One reduced gradient, as it is given to others."""
-
-    before: Stamp
-    generation: Tag
-    step: int
-    stamp: Stamp
-    bytes: int
-    complete: bool = True
-    seen: str = ""
-
-    def after(self, point: Point) -> Point | None:
-        """What it makes of ``point``; None if it doesn't follow that."""
-        stamp = next_stamp(point.stamp, self.generation, point.step + 1)
-        if (self.before, self.step, self.stamp) != (point.stamp, point.step + 1, stamp):
-            return None
-        return Point(point.lineage, self.step, self.stamp)
-
-
-@dataclass(frozen=True, slots=True)
-class Brought:
-    """A state, or, with updates, what leads to it."""
-
-    point: Point
-    updates: tuple[Update, ...] = ()
-    spoilt: bool = False
-    doubts: tuple[tuple[object, bool], ...] = ()
-    """Those of who gives it."""
-    taint: frozenset[int] = frozenset()
-    """As well."""
-    seen: str = ""
-    set_up: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +297,7 @@ class Training:
         else:
             self.calls.seen, self._set_up = brought.updates[-1].seen, True
         self._newest = None
+        self.trainer.outside.took()
         self._computed = set()
         with self.trainer.turn() as protocol:
             protocol.end_load(point)
@@ -371,6 +328,7 @@ class Training:
                 yield from self._halt()
                 yield from self._compute(number)
                 yield from self._agree()
+                yield from prove(self.trainer, self._world, "grain", number)
                 yield from self._reduce(number)
                 break
             except GenerationLost:
@@ -469,6 +427,7 @@ class Training:
         stamp = next_stamp(before.stamp, generation, number)
         point = Point(before.lineage, number, stamp) if missed is None else world.point
         self._computed, self._attached = set(), True
+        self.trainer.outside.reduced(took=missed is not None)
         if missed is None:
             self.trainer.timed(1.0 / (1 + number), idle=not world.share(number))
         with self.trainer.turn() as protocol:
@@ -493,10 +452,14 @@ class Training:
 
     def _turn(self) -> Answer:
         """From one body of the loop to the next; False if the job was released instead."""
+        self.trainer.outside.ran(self.protocol.held.point, void=self.calls.void)
         if not self.calls.void:
             self._set_up = True
             self._publish()
             self._owes_checkpoint = self._owes_checkpoint and not self.calls.alone
+            if not self.calls.alone:
+                with suppress(GenerationLost):
+                    yield from prove(self.trainer, self._world, "body", self._point.step)
         else:
             self._stop = None
         self._looping, self.calls.void = True, False

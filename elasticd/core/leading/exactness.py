@@ -47,6 +47,11 @@ class Exactness:
         return not self.lost
 
     @property
+    def promised(self) -> bool:
+        """Whether the job's bits do not depend on its members."""
+        return self.kept and not self.fast
+
+    @property
     def apart(self) -> bool:
         """Whether members compute different bits, as their probes say: then states may differ
         though nobody computes wrongly."""

@@ -8,6 +8,7 @@ from elasticd.core.leading.council import Plan
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.stopping import last_kept
 from elasticd.core.words.records import GOING_BACK, World
+from elasticd.recovery.restore import Resume
 from elasticd.types import NodeId
 
 
@@ -51,10 +52,20 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
         count=count,
         writers=() if count else _writers(office, resume.members),
         given=tuple(n for n in resume.members if plan.holdings[n].given),
+        unproven=_unproven(office, plan, resume),
         last=end if end >= point.step else last_kept(last, point, rung, start.manifest),
         caller="" if caller == resume.members[0] else caller,
         calls=calls,
     )
+
+
+def _unproven(office: Office, plan: Plan, resume: Resume) -> tuple[NodeId, ...]:
+    """Who has to show in the first step that it computes what those do who stay."""
+    pairs = zip(resume.members, resume.sources, strict=True)
+    sure = {n for n, source in pairs if source == "keep" and not plan.holdings[n].unproven}
+    if not sure or not office.exactness.promised:
+        return ()
+    return tuple(n for n in resume.members if n not in sure)
 
 
 def _writers(office: Office, members: tuple[NodeId, ...]) -> tuple[tuple[int, ...], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -20,6 +20,25 @@ SPLITS = 3
 """Without a majority, behind one restore after the other: it will always be so."""
 _STATES = 4
 """Of so many states digests are waited for at a time."""
+
+
+def without_unproven(holdings: Mapping[NodeId, Holding]) -> dict[NodeId, Holding]:
+    """Without what the body of a newcomer has made of a state that nobody has compared yet, where
+    somebody else holds all that may be committed."""
+    sure = [h for h in holdings.values() if h.point is not None and not h.unproven]
+
+    def counts(holding: Holding) -> bool:
+        point = holding.point
+        if point is None or not holding.unproven or holding.given:
+            return True
+        # Nothing is committed that a member of the same world has not applied.
+        return not any(
+            other.point.step >= point.step or other.entered == holding.entered
+            for other in sure
+            if other.point is not None
+        )
+
+    return {n: h if counts(h) else replace(h, point=None) for n, h in holdings.items()}
 
 
 @dataclass(slots=True)
@@ -162,6 +181,10 @@ class Trust:
         if worst != NO_TAG and newest <= worst:
             return replace(holding, point=None)
         return holding
+
+    def all_trusted(self, holdings: Mapping[NodeId, Holding]) -> dict[NodeId, Holding]:
+        """What counts of what members say they hold."""
+        return without_unproven({n: self.trusted(n, h) for n, h in holdings.items()})
 
     def lend(self, node: NodeId, told: Prepared) -> None:
         """A newcomer says what it was brought, if anything."""

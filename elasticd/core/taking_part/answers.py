@@ -35,6 +35,7 @@ class Pending:
     given: bool = False
     calls: tuple[Called, ...] = ()
     body: int = -1
+    unproven: bool = False
     answered: bool = False
 
 
@@ -78,7 +79,7 @@ class Answers:
             pending.point, pending.committed = said.point, said.committed or 0
             pending.gives, pending.replays, pending.given = said.gives, said.replays, said.given
             pending.calls, pending.body = said.calls, said.body
-            pending.answered = True
+            pending.unproven, pending.answered = said.unproven, True
 
     def recall(self, serial: int) -> None:
         """Of the last freeze or delivery that a daemon before this one has ordered."""
@@ -123,6 +124,7 @@ class Answers:
             given=pending.given,
             calls=pending.calls,
             body=pending.body,
+            unproven=pending.unproven,
         )
 
     # --- states for a trainer in no world ---------------------------------------------------------

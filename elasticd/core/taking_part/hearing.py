@@ -39,6 +39,7 @@ from elasticd.core.words.children import (
     TrainerPrepared,
     TrainerProbed,
     TrainerProgress,
+    TrainerProves,
     TrainerRechecked,
     TrainerRefused,
     TrainerReturned,
@@ -123,7 +124,8 @@ def _says(us: Listener, trainer: Trainer, word: FromChild) -> None:
             TrainerCame() | TrainerLoaded() | TrainerLends() | TrainerSpoilt() | TrainerUnloaded()
             | TrainerProgress() | TrainerLostReducer() | TrainerOutOfMemory()
             | TrainerNotFinite() | TrainerDigest() | TrainerRechecked() | TrainerSampled()
-            | TrainerStops() | TrainerReturned() | TrainerCounts() | TrainerFinished()
+            | TrainerProves() | TrainerStops() | TrainerReturned() | TrainerCounts()
+            | TrainerFinished()
         ):  # fmt: skip
             world = us.reports.world
             if world is not None and world.generation == word.generation:
@@ -179,6 +181,9 @@ def _says_of_world(us: Listener, trainer: Trainer, word: OfWorld, world: World) 
             place.calls.returned(Returned(job, generation, body, index, data))
         case TrainerCounts(_, body, has, wants, step):
             place.calls.counted(Counted(job, generation, body, has, wants, step))
+        case TrainerProves(_, part, digests):
+            trainer.proves(generation, part, digests)
+            us.reports.report()
         case TrainerStops(_, step, reason):
             trainer.stops(StopAsked(step, reason))
             us.reports.report()

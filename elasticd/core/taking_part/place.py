@@ -22,6 +22,7 @@ from elasticd.core.words.children import (
     ReducerWarm,
     SetInterval,
     TellAgreed,
+    TellProven,
     TellResult,
     TellVerdict,
     ToTrainer,
@@ -37,6 +38,7 @@ from elasticd.core.words.worlds import (
     Hung,
     Lend,
     OfPlace,
+    Proven,
     Ready,
     Verdict,
 )
@@ -141,6 +143,9 @@ class Place:
                     self.trainer.judge()
                     self._say(TellVerdict(generation, exact, reason))
                     self.reports.report()
+            case Proven(_, generation, part):
+                self.trainer.proven(generation, part)
+                self._say(TellProven(generation, part))
             case Hung(_, _, why, seconds):
                 kill_hung(self.ctx, self.trainer, why, seconds)
             case Lend(_, generation, step, log):

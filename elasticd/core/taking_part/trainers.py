@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from elasticd.core.context import Context
 from elasticd.core.taking_part.adoption import AdoptedTrainer
 from elasticd.core.words.effects import ChildExited, KillChild
-from elasticd.core.words.records import ProbeDigests, StopAsked, TrainerStatus
+from elasticd.core.words.records import ProbeDigests, Proof, StopAsked, TrainerStatus
 from elasticd.core.words.worlds import Failing
 from elasticd.recovery import signatures
-from elasticd.types import Confidence, Point, Sign, Tag, TrainerPhase
+from elasticd.types import Confidence, Point, ProofPart, Sign, Tag, TrainerPhase
 
 
 @dataclass(slots=True)
@@ -27,6 +27,8 @@ class Trainer:
     """What its script has asked for in its world."""
     came: bool = False
     """Its thread has taken up its world, or waited for one: it is not in the script's own code."""
+    proof: Proof | None = None
+    """What it has shown of its world's first step."""
     entered: Tag | None = None
     """The newest world in which it has had the right state."""
     hung: str = ""
@@ -56,7 +58,7 @@ class Trainer:
     def enter(self) -> None:
         """It is given a world, whose verdict is on what is computed there."""
         self.came = self.phase == "ready"
-        self.phase, self.prepared, self.stop = "active", None, None
+        self.phase, self.prepared, self.stop, self.proof = "active", None, None, None
         if not self.judged:
             self.probe = None
 
@@ -76,6 +78,15 @@ class Trainer:
     def judge(self) -> None:
         """It is told the verdict."""
         self.judged = True
+
+    def proves(self, generation: Tag, part: ProofPart, digests: dict[str, str]) -> None:
+        """It shows what it has come to."""
+        self.proof = (self.proof or Proof(generation)).put(part, digests)
+
+    def proven(self, generation: Tag, part: ProofPart) -> None:
+        """It is told that this is right: nobody needs it any more."""
+        if self.proof is not None:
+            self.proves(generation, part, {})
 
     def stops(self, asked: StopAsked) -> None:
         """Its script wants to go no further."""
@@ -105,7 +116,7 @@ class Trainer:
     def status(self) -> TrainerStatus:
         return TrainerStatus(
             self.phase, self.pid, self.fingerprint, self.probe, self.judged, self.prepared,
-            self.stop, self.came,
+            self.stop, self.came, self.proof,
         )  # fmt: skip
 
 

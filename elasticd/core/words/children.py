@@ -21,6 +21,7 @@ from elasticd.types import (
     NanCure,
     NodeId,
     Point,
+    ProofPart,
     Range,
     Reduction,
     ShardCount,
@@ -87,6 +88,8 @@ class TrainerHolds:
     """Of bodies in which it may still be, or others."""
     body: int = -1
     """In the body of which step its script is, or was last; 0: above the loop, -1: not there."""
+    unproven: bool = False
+    """The process has yet to show that it computes what the others do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +304,16 @@ class TrainerRechecked:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainerProves:
+    """What it has come to in the world's first step, where somebody joins: digests by name."""
+
+    kind: ClassVar = "proves"
+    generation: Tag
+    part: ProofPart
+    digests: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class TrainerSampled:
     """The digest of the sample at a position, which others tell of, too."""
 
@@ -394,6 +407,7 @@ FromTrainer = (
     | TrainerNotFinite
     | TrainerDigest
     | TrainerRechecked
+    | TrainerProves
     | TrainerSampled
     | TrainerWrote
     | TrainerSkipped
@@ -415,6 +429,7 @@ OfWorld = (
     | TrainerNotFinite
     | TrainerDigest
     | TrainerRechecked
+    | TrainerProves
     | TrainerSampled
     | TrainerFinished
 )
@@ -526,6 +541,10 @@ class GiveWorld:
     """The rank on which the functions run that ``run.on_main`` is given."""
     calls: tuple[tuple[int, int], ...] = ()
     """(step, n): so many results of that step's body it knows, and gives again."""
+    unproven: tuple[int, ...] = ()
+    """Ranks that show in the first step that they compute what ``keeper`` does, which shows it,
+    too."""
+    keeper: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -607,6 +626,15 @@ class TellVerdict:
 
 
 @dataclass(frozen=True, slots=True)
+class TellProven:
+    """That part of what it has shown is what a member has that has stayed."""
+
+    kind: ClassVar = "proven"
+    generation: Tag
+    part: ProofPart
+
+
+@dataclass(frozen=True, slots=True)
 class HaltAt:
     """Go no further than this step, which is checkpointed; -1: go on."""
 
@@ -656,6 +684,7 @@ ToTrainer = (
     | TrimMemory
     | StrainMemory
     | TellVerdict
+    | TellProven
     | HaltAt
     | TellResult
     | TellAgreed

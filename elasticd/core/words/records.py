@@ -8,7 +8,18 @@ from typing import Any, Literal
 
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.recovery import fitness, lineages
-from elasticd.types import JobId, Lineage, NodeId, Point, Range, Rung, Stamp, Tag, TrainerPhase
+from elasticd.types import (
+    JobId,
+    Lineage,
+    NodeId,
+    Point,
+    ProofPart,
+    Range,
+    Rung,
+    Stamp,
+    Tag,
+    TrainerPhase,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +225,9 @@ class World:
     """The member on which the functions run that ``run.on_main`` is given; empty: the first."""
     calls: tuple[tuple[int, int], ...] = ()
     """(step, n): so many results of that step's body it knows, and gives again."""
+    unproven: tuple[NodeId, ...] = ()
+    """Members that have joined since all last computed the same: they show in the first step that
+    they compute what ``keeper`` does. None where nobody has stayed."""
 
     @property
     def shards(self) -> int:
@@ -231,6 +245,13 @@ class World:
         """Members that are to take the state, from a peer or from disks."""
         pairs = zip(self.members, self.sources, strict=True)
         return tuple(node for node, source in pairs if source not in ("keep", "init"))
+
+    @property
+    def keeper(self) -> NodeId | None:
+        """The first member that has stayed, if any member has to show what it computes."""
+        pairs = zip(self.members, self.sources, strict=True)
+        kept = (n for n, source in pairs if source == "keep" and n not in self.unproven)
+        return next(kept, None) if self.unproven else None
 
     def ends_at(self, steps: int) -> int:
         """The last step, in a job of so many."""
@@ -278,6 +299,25 @@ class Called:
 
 
 @dataclass(frozen=True, slots=True)
+class Proof:
+    """What a trainer has come to in the first step of its world, where somebody joins; digests by
+    name, none where it has not come to that, or nobody needs them any more."""
+
+    generation: Tag
+    grain: dict[str, str] = field(default_factory=dict)
+    """Of one grain's gradient."""
+    body: dict[str, str] = field(default_factory=dict)
+    """Of the state that the step's body has left."""
+
+    def of(self, part: ProofPart) -> dict[str, str]:
+        return self.grain if part == "grain" else self.body
+
+    def put(self, part: ProofPart, digests: dict[str, str]) -> Proof:
+        """With other digests of that part."""
+        return replace(self, grain=digests) if part == "grain" else replace(self, body=digests)
+
+
+@dataclass(frozen=True, slots=True)
 class StopAsked:
     """A script wants ``step`` to be the last."""
 
@@ -300,6 +340,8 @@ class TrainerStatus:
     """What its script has asked for in its world."""
     came: bool = True
     """Its thread has taken up its world, or waited for one. A daemon of before doesn't say."""
+    proof: Proof | None = None
+    """What it has shown of its world's first step, where somebody joins."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,17 @@ from elasticd.core.words.shards import (
     ShardsFailed,
     ShardsWritten,
 )
-from elasticd.types import Confidence, JobId, NodeId, Point, Sign, Stamp, Tag, WorkPhase
+from elasticd.types import (
+    Confidence,
+    JobId,
+    NodeId,
+    Point,
+    ProofPart,
+    Sign,
+    Stamp,
+    Tag,
+    WorkPhase,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +110,8 @@ class Holding:
     """What its trainer has of results of ``run.on_main``."""
     body: int = -1
     """In the body of which step its script is, or was last."""
+    unproven: bool = False
+    """Its trainer has yet to show that it computes what the others do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +304,15 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Proven:
+    """That part of what the receiver's trainer has shown of its first step is as it should be."""
+
+    job: JobId
+    generation: Tag
+    part: ProofPart
+
+
+@dataclass(frozen=True, slots=True)
 class Hung:
     """The receiver's trainer has overstayed in a phase: end it, with its stack as evidence."""
 
@@ -387,7 +408,9 @@ ToLeader = (
 )
 """What members tell the leader about a job."""
 
-OfPlace = EngineToMember | Formed | Verdict | Hung | Lend | Halt | CallResult | Agreed | Interval
+OfPlace = (
+    EngineToMember | Formed | Verdict | Proven | Hung | Lend | Halt | CallResult | Agreed | Interval
+)
 """What is for a trainer that is in the world it names."""
 
 ToPart = OfPlace | Prepare | Release

@@ -37,4 +37,6 @@ def to_trainer(world: World, rank: int, spec: JobSpec, checkpoints: Path) -> Giv
         last=world.last,
         caller=world.caller_rank,
         calls=world.calls,
+        unproven=tuple(world.members.index(node) for node in world.unproven),
+        keeper=world.members.index(world.keeper) if world.keeper is not None else -1,
     )

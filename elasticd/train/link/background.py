@@ -23,6 +23,7 @@ from elasticd.train.states.updates import Update
 from elasticd.train.states.writer import CheckpointWriter, Task, mode_of
 from elasticd.train.steps.layout import vector_digest
 from elasticd.train.world import TrainerWorld
+from elasticd.types import ProofPart
 
 
 class Background:
@@ -89,3 +90,11 @@ class Background:
             self._say(w.TrainerRechecked(world.generation, step, grain, digest))
 
         threads.start("recheck", tell)
+
+    def prove(
+        self, world: TrainerWorld, part: ProofPart, digests: Callable[[], dict[str, str]]
+    ) -> None:
+        def tell() -> None:
+            self._say(w.TrainerProves(world.generation, part, digests()))
+
+        threads.start("prove", tell)

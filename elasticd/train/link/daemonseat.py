@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import assert_never
@@ -24,7 +24,7 @@ from elasticd.train.states.updates import Update
 from elasticd.train.steps.relief import allocate
 from elasticd.train.steps.seat import Delivery, Files, Parts, ProbeResult
 from elasticd.train.world import TrainerWorld
-from elasticd.types import NanCure, Point, WorkPhase
+from elasticd.types import NanCure, Point, ProofPart, WorkPhase
 
 
 class DaemonSeat:
@@ -302,6 +302,17 @@ class DaemonSeat:
         self, world: TrainerWorld, step: int, grain: int, vector: Sequence[mx.array]
     ) -> None:
         self.driver.background.rechecked(world, step, grain, vector)
+
+    def prove(
+        self, world: TrainerWorld, part: ProofPart, digests: Callable[[], dict[str, str]]
+    ) -> None:
+        self.driver.background.prove(world, part, digests)
+
+    def await_proof(self, part: ProofPart) -> None:
+        self.phase("idle")
+        with self.driver.turn() as protocol:
+            self.driver.wait(lambda: protocol.is_proven(part))
+            protocol.current()
 
     def sampled(self, world: TrainerWorld, step: int, position: int, digest: str) -> None:
         self.driver.say(w.TrainerSampled(world.generation, step, position, digest))

@@ -137,8 +137,8 @@ class ProtocolDriver:
                 self.strain_bytes = size
             case (
                 w.Alive() | w.RunScript() | w.FreezeTrainer() | w.SetInterval() | w.ExportState()
-                | w.LendState() | w.TakeState() | w.TellVerdict() | w.HaltAt() | w.TellResult()
-                | w.TellAgreed() | w.ReleaseTrainer()
+                | w.LendState() | w.TakeState() | w.TellVerdict() | w.TellProven() | w.HaltAt()
+                | w.TellResult() | w.TellAgreed() | w.ReleaseTrainer()
             ):  # fmt: skip
                 pass
             case _:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from elasticd.core.words import children as w
-from elasticd.types import Lineage, Point, Stamp, Tag
+from elasticd.types import Lineage, Point, ProofPart, Stamp, Tag
 
 _KEPT_REPORTS = 4
 """What became of the shards of this many states is told again; older ones are of no use any
@@ -28,6 +28,7 @@ class _InWorld:
     stops: w.TrainerStops | None = None
     finished: w.TrainerFinished | None = None
     gone: w.FromTrainer | None = None
+    proofs: dict[ProofPart, w.TrainerProves] = field(default_factory=dict)
 
 
 class Retold:
@@ -59,6 +60,9 @@ class Retold:
                 self._entered = self._given
             case w.TrainerProbed():
                 self._probe, self._judged = word, False
+            case w.TrainerProves(generation, part):
+                if generation == self._given:
+                    self._here.proofs[part] = word
             case w.TrainerStops():
                 self._here.stops = word
             case w.TrainerFinished():
@@ -113,6 +117,10 @@ class Retold:
         """A verdict over our probe has come."""
         self._probe, self._judged = None, True
 
+    def proven(self, part: ProofPart) -> None:
+        """Nobody needs to hear of that again."""
+        self._here.proofs.pop(part, None)
+
     def released(self) -> None:
         """We may leave the loop."""
         self._released = True
@@ -141,6 +149,7 @@ class Retold:
             *self._skipped,
             *self._shards,
             self._digest,
+            *self._here.proofs.values(),
             self._here.stops,
             self._here.finished,
             self._here.gone,

@@ -30,6 +30,8 @@ class StateInPlace(Generic[S]):
     """Updates of others can be applied to it."""
     given: bool = False
     """It came from elsewhere: its step's body never ran here."""
+    unproven: bool = False
+    """Nobody has seen yet that this process computes from it what others do."""
     freezes: tuple[int, ...] = ()
     """To be answered when the update is done."""
 
@@ -54,7 +56,15 @@ class StateInPlace(Generic[S]):
 
     def told(self, serial: int, gives: tuple[Stamp, ...]) -> TrainerHolds:
         """The answer to a freeze."""
-        return TrainerHolds(serial, self.point, self.committed, gives, self.replays, self.given)
+        return TrainerHolds(
+            serial,
+            self.point,
+            self.committed,
+            gives,
+            self.replays,
+            self.given,
+            unproven=self.unproven,
+        )
 
 
 class Sharing(Generic[S, U]):

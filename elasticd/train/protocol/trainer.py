@@ -50,7 +50,7 @@ from elasticd.train.protocol.lending import Request, S, U
 from elasticd.train.protocol.sharing import Sharing, StateInPlace
 from elasticd.train.protocol.voice import Voice
 from elasticd.train.world import TrainerWorld
-from elasticd.types import NanCure, Point, Tag, WorkPhase
+from elasticd.types import NanCure, Point, ProofPart, Tag, WorkPhase
 
 _LEFT = "this world has ended"
 
@@ -116,6 +116,8 @@ class Visit:
     settled: bool = False
     probed: bool = False
     judged: bool = False
+    proven: tuple[ProofPart, ...] = ()
+    """What of its first step was found to be as it should be."""
 
 
 class TrainerProtocol(Generic[S, U]):
@@ -162,6 +164,11 @@ class TrainerProtocol(Generic[S, U]):
                 if self._visit is not None and self._world_of(generation) is not None:
                     self._visit.judged = True
                 self._voice.retold.judged()
+            case w.TellProven(generation, part):
+                if self._visit is not None and self._world_of(generation) is not None:
+                    self._visit.proven += (part,)
+                    self.held.unproven &= part != "body"
+                self._voice.retold.proven(part)
             case w.SetInterval(generation, every, step):
                 if (world := self._world_of(generation)) is not None:
                     world.writes.changes.append((step, every))
@@ -303,8 +310,9 @@ class TrainerProtocol(Generic[S, U]):
         self._settle()
 
     def _settle(self) -> None:
-        if self._visit is not None:
-            self._visit.settled = True
+        visit = self._visit
+        if visit is not None and not visit.settled:
+            visit.settled, self.held.unproven = True, visit.world.is_unproven
         self._voice.do(TellProgress())
 
     def hold(self, readable: S, update: U | None = None, *, loaded: bool = False) -> None:
@@ -353,7 +361,7 @@ class TrainerProtocol(Generic[S, U]):
     def end_load(self, point: Point) -> None:
         """A state from elsewhere is in place. What was committed before belonged to another."""
         self._sharing.lending.drop()
-        self.held.committed, self.held.given = None, True
+        self.held.committed, self.held.given, self.held.unproven = None, True, True
         self._end(point)
 
     def give_up_update(self) -> None:
@@ -402,6 +410,10 @@ class TrainerProtocol(Generic[S, U]):
     def is_judged(self) -> bool:
         """Whether there is an end to the wait for the verdict."""
         return self._visit is None or self._visit.judged
+
+    def is_proven(self, part: ProofPart) -> bool:
+        """Whether there is an end to the wait for that."""
+        return self._visit is None or part in self._visit.proven
 
     def finish(self, point: Point) -> None:
         """The last step is committed."""

@@ -17,6 +17,7 @@ from elasticd.train.steps.layout import Layout, Vector, flatten
 from elasticd.train.steps.leaves import Leaves
 from elasticd.train.steps.probe import RUNS, GrainProbe
 from elasticd.train.steps.progress import Lately
+from elasticd.train.steps.proving import Proving
 from elasticd.train.steps.seat import Delivery
 from elasticd.train.steps.standing import Standing
 from elasticd.train.steps.weighted import GrainLoss
@@ -59,6 +60,9 @@ class Grains:
         """Of which arrays the step's grains have a gradient."""
         self._forward = Forward(standing.state)
         self._rechecks = _Rechecks()
+        self.proving = Proving(standing.seat)
+        self._only_shown = False
+        """The grain that is computed is another rank's, or was computed before."""
 
     @property
     def layout(self) -> Layout | None:
@@ -91,13 +95,15 @@ class Grains:
         self._leaves.look()
         while True:
             self._seat.check()
-            self._rechecks.under_way = False
+            self._rechecks.under_way = self._only_shown = False
             if self.probe.wants_grain:
                 grain = 0
             elif missing := self.sums.missing():
                 grain = missing[0]
             elif (again := self._to_recheck()) is not None:
                 grain = again
+            elif (shown := self.proving.grain(self.world, self._standing.step)) is not None:
+                self._only_shown, grain = True, shown
             else:
                 return
             started = time.monotonic()
@@ -142,10 +148,14 @@ class Grains:
             self._take_probe(layout, vector, given)
         elif self._rechecks.under_way:
             self._tell_of(grain, vector, replaced)
+        elif self._only_shown:
+            self._show(grain, vector, replaced)
         else:
             check = self._check_of_step()
             if check is not None and check.grain == grain:
                 self._tell_of(grain, vector, replaced)
+            if self.proving.grain(self.world, self._standing.step) == grain:
+                self._show(grain, vector, replaced)
             mx.eval(replaced)
             self.sums.add(grain, vector)
         forward.refuse_unknown_changes(replaced)
@@ -175,6 +185,11 @@ class Grains:
         assert self.world is not None
         mx.eval(vector, replaced)
         self._seat.rechecked(self.world, self._standing.step, grain, list(vector))
+
+    def _show(self, grain: int, vector: Vector, replaced: Mapping[str, mx.array]) -> None:
+        assert self.world is not None
+        mx.eval(vector, replaced)
+        self.proving.show_grain(self.world, self._standing.step, grain, vector)
 
     def _take_probe(self, layout: Layout, vector: Vector, given: Mapping[str, mx.array]) -> None:
         standing = self._standing

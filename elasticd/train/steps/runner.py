@@ -226,6 +226,7 @@ class StepRunner:
             assert result is not None
             self.seat.agree(result)
             self._agreed = True
+        self._grains.proving.await_grain(world, self.step)
         told = self._told_by_ranks(world)
         total = self._summing.total(world, layout, self.step)
         self._judge_loss(layout.header(total))
@@ -336,6 +337,8 @@ class StepRunner:
             self._name_stale()
         if self.calls.alone:
             self._owes_checkpoint = False  # what the body has left is nobody's
+        else:
+            self._grains.proving.body(self.world, self._standing.snapshot)
         counts = not (self.calls.void or self.calls.alone)
         self.ending.body_ends(self.point, counts)
         self._looping, self.calls.void = True, False

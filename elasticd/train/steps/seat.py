@@ -23,7 +23,7 @@ from elasticd.train.protocol.calls import Answer
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
 from elasticd.train.world import TrainerWorld
-from elasticd.types import NanCure, Point, Range, WorkPhase
+from elasticd.types import NanCure, Point, ProofPart, Range, WorkPhase
 
 
 @dataclass(frozen=True)
@@ -190,6 +190,15 @@ class Seat(Protocol):
     ) -> None:
         """Have the digest of a grain's gradient compared with what others computed of it, in the
         background."""
+
+    def prove(
+        self, world: TrainerWorld, part: ProofPart, digests: Callable[[], dict[str, str]]
+    ) -> None:
+        """Show what this member has come to in the first step of ``world``, in the background."""
+
+    def await_proof(self, part: ProofPart) -> None:
+        """Wait until that is found to be what a member has that has stayed; may raise
+        GenerationLost."""
 
     def sampled(self, world: TrainerWorld, step: int, position: int, digest: str) -> None:
         """Have a sample of ``step`` compared with what others have at its position."""

@@ -1,9 +1,8 @@
 """The body sets a global that the loss reads: a joiner's first step reads an old one."""
 
 # /// gallery
-# expect = "named"
-# words = ["state outside of run"]
-# todo = "issue 15 item 3: a joiner computes something else while the job says exact"
+# expect = "left out"
+# words = ["state outside of run", "grain"]
 # ///
 
 import mlx.core as mx

@@ -3,7 +3,7 @@
 # /// gallery
 # expect = "named"
 # words = ["state outside of run"]
-# todo = "issue 15 item 3b: a joiner's generator begins anew"
+# todo = "issue 15 item 3b: a joiner's first body draws as the others' by chance, later ones do not"
 # ///
 
 import mlx.core as mx

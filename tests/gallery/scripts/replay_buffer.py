@@ -1,9 +1,8 @@
 """Reinforcement learning from a replay buffer that is a plain deque outside of the run."""
 
 # /// gallery
-# expect = "named"
-# words = ["state outside of run"]
-# todo = "issue 15 item 3: a joiner's replay buffer is empty and nobody notices"
+# expect = "left out"
+# words = ["state outside of run", "grain"]
 # ///
 
 import collections

@@ -1,9 +1,8 @@
 """The rate follows a counter of the script's own, which begins anew in a process that joins."""
 
 # /// gallery
-# expect = "named"
-# words = ["learning_rate"]
-# todo = "issue 15 item 3b: a joiner counts from 0 and nobody compares the optimizer"
+# expect = "left out"
+# words = ["state outside of run", "learning_rate"]
 # ///
 
 import mlx.core as mx

@@ -20,6 +20,7 @@ from elasticd.checkpoints.codec import write_memory
 from elasticd.errors import GenerationLost
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.recovery import tree
+from elasticd.recovery.likeness import unlike
 from elasticd.settings.job import JobSpec
 from elasticd.train.protocol.calls import Answer
 from elasticd.train.protocol.lending import Lending, Request
@@ -29,7 +30,16 @@ from elasticd.train.states.updates import Update
 from elasticd.train.steps.layout import vector_digest
 from elasticd.train.steps.seat import HOST, Delivery, Files, Parts, ProbeResult
 from elasticd.train.world import Share, TrainerWorld, Writes
-from elasticd.types import JobId, Lineage, NanCure, NodeId, Point, Tag, first_stamp
+from elasticd.types import (
+    JobId,
+    Lineage,
+    NanCure,
+    NodeId,
+    Point,
+    ProofPart,
+    Tag,
+    first_stamp,
+)
 
 WAIT_SECONDS = 60
 JOB, LINEAGE = JobId("job"), Lineage("lineage")
@@ -37,6 +47,10 @@ JOB, LINEAGE = JobId("job"), Lineage("lineage")
 
 class Killed(BaseException):
     """What a rank dies of."""
+
+
+class LeftOut(BaseException):
+    """What a rank ends with that computes something else than the others."""
 
 
 def spec(**changes: Any) -> JobSpec:
@@ -93,6 +107,10 @@ class Cohort:
         """Below it each node has a folder. A successor is on the node of the dead, or ..."""
         self.moves = False
         """... on a new one."""
+        self.shown: dict[tuple[Tag, str], dict[int, dict[str, str]]] = {}
+        self.proven: set[tuple[Tag, str, str]] = set()
+        self.unfit: dict[str, str] = {}
+        """Who was left out, and why."""
         self.caller: Seat | None = None
         self.calls: dict[tuple[int, int], bytes] = {}
         """What calls of run.on_main have returned."""
@@ -131,6 +149,8 @@ class Cohort:
                 # Its frames go now, while the lock is held: they end the script's loop.
                 result.error = death.with_traceback(None)
                 self._bury(seat)
+            except LeftOut as end:
+                result.error = end
             except BaseException as error:  # the top of a thread
                 result.error = error
                 for other in self.members:
@@ -150,7 +170,11 @@ class Cohort:
     def _form(self) -> None:
         """A new world from the newest state that a member holds."""
         self.generation += 1
-        held = [seat for seat in self.members if seat.point is not None]
+        # What the body of a newcomer has made of a state that was not compared yet is nobody's.
+        sure = [s for s in self.members if s.point is not None and not s.unproven]
+        for seat in self.members:
+            seat.distrusted = bool(sure) and seat.unproven and not seat.given
+        held = [s for s in self.members if s.point is not None and not s.distrusted]
         newest = max(held, key=lambda seat: seat.point.step if seat.point else 0, default=None)
         point = Point(LINEAGE, 0, first_stamp(JOB, LINEAGE))
         if newest is not None and newest.point is not None:
@@ -158,12 +182,15 @@ class Cohort:
         self.worlds.append((point.step, len(self.members)))
         self.asked.clear()
         now, later = self._shares(), self._shares()
-        keeping = [seat for seat in self.members if seat.point == point]
+        stays = [s.point == point and not s.unproven for s in self.members]
+        unproven = tuple(rank for rank, stayed in enumerate(stays) if any(stays) and not stayed)
+        keeping = [s for s in self.members if s.point == point and not s.distrusted]
         self.caller = max(keeping, key=lambda seat: seat.body, default=self.members[0])
         for rank, seat in enumerate(self.members):
             seat.world = None
             state: Literal["keep", "load", "init"]
-            state = "keep" if seat.point == point else "load" if newest else "init"
+            keeps = seat.point == point and not seat.distrusted
+            state = "keep" if keeps else "load" if newest else "init"
             if newest is None and rank:
                 state = "load"
             seat.donor = newest or self.members[0]
@@ -182,6 +209,8 @@ class Cohort:
                 checkpoint_folder=Path("/nowhere"),
                 writes=Writes(2, 1, 1),
                 last=self.last,
+                unproven=unproven,
+                keeper=stays.index(True) if unproven else -1,
             )
         self.changed.notify_all()
 
@@ -195,6 +224,37 @@ class Cohort:
         if others <= beyond.keys():
             self.last = step + 1 if others else step
             self._form()
+
+    def shows(
+        self, seat: Seat, world: TrainerWorld, part: ProofPart, digests: dict[str, str]
+    ) -> None:
+        """Compare what newcomers have come to with what the keeper has; leave out who differs."""
+        if seat.world is not world:
+            return
+        shown = self.shown.setdefault((world.generation, part), {})
+        shown[world.rank] = digests
+        if world.keeper not in shown:
+            return
+        for rank in world.unproven:
+            name = str(world.members[rank])
+            if rank not in shown or (world.generation, part, name) in self.proven:
+                continue
+            keeper = str(world.members[world.keeper])
+            why = unlike(shown[world.keeper], shown[rank], keeper, world.point.step + 1)
+            if why:
+                self.unfit[name] = why
+                self._leave_out(name)
+                return
+            self.proven.add((world.generation, part, name))
+            if part == "body":
+                next(m for m in self.members if m.name == name).unproven = False
+        self.changed.notify_all()
+
+    def _leave_out(self, name: str) -> None:
+        (seat,) = (member for member in self.members if member.name == name)
+        self.members.remove(seat)
+        seat.world, seat.left_out = None, True
+        self._form()
 
     def _shares(self) -> tuple[Share, ...]:
         """Random shares, unequal, not in order, some empty."""
@@ -223,7 +283,8 @@ class Seat:
         self.checkpoints: list[tuple[int, str]] = []
         self.shown: list[tuple[int, int, str]] = []
         self.rechecks: list[tuple[int, int, str]] = []
-        self.doomed = False
+        self.doomed = self.left_out = False
+        self.given = self.unproven = self.distrusted = False
         self.calls = 0
         self.lending: Lending[Snapshot, Update] = Lending()
         self.takes_updates = False
@@ -235,12 +296,18 @@ class Seat:
     def _call(self) -> None:
         if self.doomed:
             raise AssertionError("another rank failed")
+        if self.left_out:
+            raise LeftOut
         self.calls += 1
         if self.cohort.kills.get(self.name) == self.calls:
             raise Killed
 
     def _wait(self, ready: Callable[[], bool]) -> None:
-        done = self.cohort.changed.wait_for(lambda: self.doomed or ready(), WAIT_SECONDS)
+        done = self.cohort.changed.wait_for(
+            lambda: self.doomed or self.left_out or ready(), WAIT_SECONDS
+        )
+        if self.left_out:
+            raise LeftOut
         assert done and not self.doomed, f"{self.name} waits in vain"
 
     def at_run(self, fingerprint: Mapping[str, str]) -> None:
@@ -290,7 +357,8 @@ class Seat:
         self.check()
         donor, held = self.donor, self.donor.snapshot
         assert held is not None
-        since = self.point.stamp if self.point is not None and self.takes_updates else None
+        follows = self.takes_updates and not self.distrusted
+        since = self.point.stamp if self.point is not None and follows else None
         request = Request(0, held.point.step, held.point.stamp, since, 0, 1)
         given = donor.lending.answer(request, held)
         assert given is not None
@@ -301,6 +369,11 @@ class Seat:
     def adopt(self, point: Point) -> None:
         self.check()
         self.point = point
+        self._settle()
+
+    def _settle(self) -> None:
+        if self.world is not None:
+            self.unproven = self.world.is_unproven
 
     def hold(
         self, snapshot: Snapshot, update: Update | None = None, *, loaded: bool = False
@@ -350,12 +423,15 @@ class Seat:
 
     def end_update(self, point: Point, loss: float | None, update: Update | None) -> None:
         self.lending.applied(update, None)
-        self.point = point
+        self.point, self.given = point, False
+        if self.world is not None and self.world.point == point:
+            self._settle()
         self._call()
 
     def end_load(self, point: Point) -> None:
         self.lending.drop()
-        self.point = point
+        self.point, self.given, self.unproven = point, True, True
+        self._settle()
         self._call()
 
     def give_up_update(self) -> None:
@@ -455,6 +531,17 @@ class Seat:
     ) -> None:
         self.rechecks.append((step, grain, vector_digest(vector)))
 
+    def prove(
+        self, world: TrainerWorld, part: ProofPart, digests: Callable[[], dict[str, str]]
+    ) -> None:
+        self.cohort.shows(self, world, part, digests())
+
+    def await_proof(self, part: ProofPart) -> None:
+        world = self._present()
+        key = (world.generation, part, self.name)
+        self._wait(lambda: self.world is not world or key in self.cohort.proven)
+        self.check()
+
     def sampled(self, world: TrainerWorld, step: int, position: int, digest: str) -> None:
         self.shown.append((step, position, digest))
 
@@ -466,7 +553,9 @@ class Seat:
         try:
             self._together(("finish", point.step), None)
         except GenerationLost:
-            return False
+            # Who has died since had finished, too: the others have left.
+            deposits = self.cohort.deposits[world.generation, ("finish", point.step)]
+            return len(deposits) == world.size
         return True
 
     def timed(self, grain_seconds: float, update_seconds: float) -> None:

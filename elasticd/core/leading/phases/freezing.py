@@ -112,7 +112,7 @@ class Freezing:
         )
         return Council(
             situation,
-            trusted={n: office.trust.trusted(n, h) for n, h in able.items()},
+            trusted=office.trust.all_trusted(able),
             unwanted=office.wishes.unwanted,
             odd=frozenset(office.trust.tainted),
             heard=ctx.heard.get(office.job, NO_TAG),

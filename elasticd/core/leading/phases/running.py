@@ -8,7 +8,7 @@ from elasticd.core.leading import routing
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases import differing, evidence
 from elasticd.core.leading.phases.moves import Blame, Blames, Outcome, Rest, ToFreezing, ToWaiting
-from elasticd.core.leading.phases.unfit import leave_out_odd
+from elasticd.core.leading.phases.unfit import leave_out, leave_out_odd
 from elasticd.core.leading.roster import HOLDING
 from elasticd.core.leading.stopping import ending
 from elasticd.core.words.records import StopAsked, World
@@ -75,8 +75,9 @@ class Running:
 
     def _moves_on(self) -> bool:
         """Whether the world has committed a step, and is to go on for long."""
-        course = self.office.course
-        return course.committed > self.world.step and not self.office.wishes.paused
+        world, wishes = self.world, self.office.wishes
+        first = world.step + bool(world.unproven)  # a step later all have shown what they compute
+        return self.office.course.committed > first and not wishes.paused
 
     def _grow(self) -> ToFreezing | None:
         """Leave out who is drained, let in who may enter, take a link that is back."""
@@ -147,11 +148,25 @@ class Running:
         office.exactness.judge(world, office.statuses)
         if office.exactness.forbids:
             return Outcome("failed", office.exactness.forbids)
+        if (left := self._leave_unlike()) is not None:
+            return left
         if stuck := office.course.calls.stuck(office.course.progress):
             return Outcome("failed", stuck)
         rest = self._halt()
         office.wishes.discharge(world, office.roster)
         return rest or self._leave_different() or self._write_again() or self._stop()
+
+    def _leave_unlike(self) -> ToFreezing | Outcome | None:
+        """Go on without members that have joined and compute something else, if enough are left."""
+        office, world = self.office, self.world
+        odd = office.proofs.look(world, office.statuses, office.exactness.promised)
+        if not odd:
+            return None
+        office.trust.taint(odd, world)
+        for node, why in odd.items():
+            if (end := leave_out(office, node, why)) is not None:
+                return end
+        return ToFreezing(world.members, f"{', '.join(odd)} is left out")
 
     def _stop(self) -> ToFreezing | None:
         """Name the last step, if the script has asked to stop."""

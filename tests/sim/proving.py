@@ -1,0 +1,80 @@
+"""Scripts that keep state outside of their run, which who joins has never had; and whether members
+show that they compute the same."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from elasticd.core.words.children import TrainerProves
+from elasticd.core.words.records import World
+from elasticd.errors import GenerationLost
+from elasticd.train.world import TrainerWorld
+from elasticd.types import Point, ProofPart
+
+from .threads import Until, Wait
+from .writing import state_digest
+
+if TYPE_CHECKING:
+    from .trainer import Trainer
+
+
+@dataclass(slots=True)
+class Outside:
+    """What of a process nobody can give to another: which bodies it has run."""
+
+    bodies: str = ""
+    steps: int = 0
+    """So many has it made since it last took something from another."""
+
+    def ran(self, point: Point | None, *, void: bool) -> None:
+        """A body has ended, before the first one the code above the loop; None: what it has made
+        is nobody's."""
+        if point is None or point.step:
+            told = f"{self.bodies} {point.stamp if point else None} {void}"
+            self.bodies = hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+
+    def took(self) -> None:
+        self.steps = 0
+
+    def reduced(self, *, took: bool) -> None:
+        self.steps = 0 if took else self.steps + 1
+
+
+def prove(
+    trainer: Trainer, world: TrainerWorld | None, part: ProofPart, step: int
+) -> Generator[Wait, None, None]:
+    """As elasticd/train/steps/proving.py does; raises GenerationLost."""
+    if world is None or not world.shows(step):
+        return
+    if trainer.protocol.world is not world:
+        raise GenerationLost("this world has ended")
+    bodies = trainer.outside.bodies if trainer.cluster.shapes[trainer.job].outside == part else ""
+    state = state_digest(step, trainer.spoilt and part == "body")
+    trainer.say(TrainerProves(world.generation, part, {part: f"{state} {bodies}"}))
+    if world.is_unproven:
+        trainer.phase("idle")
+        yield Until(lambda: trainer.protocol.is_proven(part))
+        trainer.protocol.current()
+        trainer.phase("user")
+
+
+_SURE = 2
+"""Steps after which a member counts as one that has stayed."""
+
+
+def unlike(kind: str, world: World, step: int, trainers: Iterable[Trainer]) -> str:
+    """Why these must not reduce a step together, or nothing: who joins computes something else."""
+    made = {trainer: trainer.outside.steps for trainer in trainers}
+    sure = {t.outside.bodies for t, steps in made.items() if steps >= _SURE}
+    # What a gradient does not show does no harm before the second step.
+    news = {t for t, steps in made.items() if steps < _SURE and (kind == "grain" or steps)}
+    odd = sorted(t.name for t in news if t.outside.bodies not in sure)
+    if not kind or not sure or not odd:
+        return ""
+    return (
+        f"step {step} is reduced in {world.generation} with {', '.join(odd)}, whose script computes"
+        " otherwise"
+    )

@@ -1,0 +1,139 @@
+"""Members that join show that they compute what the others do; who does not is left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from elasticd.core.leading.trust import without_unproven
+from elasticd.core.words.records import Proof, World
+from elasticd.core.words.worlds import Form, Freeze, Proven
+from elasticd.recovery.likeness import unlike
+from elasticd.types import NodeId, Tag
+from tests.unit.core.leading.bench import (
+    GENERATION,
+    A,
+    B,
+    Bench,
+    C,
+    holds,
+    point_of,
+    status_of,
+    world_of,
+)
+
+GRAIN, BODY = {"grain 0 of step 11": "g"}, {"model/w": "m", "optimizer/rate": "o"}
+
+
+def grown(bench: Bench) -> World:
+    """``c`` has joined at step 10."""
+    world = replace(world_of(A, B, C, step=10), unproven=(C,), sources=("keep", "keep", "peer:a"))
+    bench.say("active", world, A, B, C)
+    bench.sent(Proven)
+    return world
+
+
+def shows(bench: Bench, world: World, node: NodeId, **proof: Any) -> None:
+    told = status_of("active", world)
+    assert told.trainer is not None
+    shown = Proof(world.generation, **proof)
+    bench.driver.hear(node, replace(told, trainer=replace(told.trainer, proof=shown)))
+
+
+def test_who_shows_the_same_goes_on() -> None:
+    bench = Bench()
+    world = grown(bench)
+    assert world.keeper == A
+    shows(bench, world, C, grain=GRAIN)
+    assert bench.sent(Proven) == [], "the keeper has said nothing yet"
+    shows(bench, world, A, grain=GRAIN)
+    assert [(to, p.part) for to, p in bench.sent(Proven)] == [(C, "grain"), (A, "grain")]
+    shows(bench, world, A, grain=GRAIN, body=BODY)
+    shows(bench, world, C, body=BODY)
+    assert [(to, p.part) for to, p in bench.sent(Proven)] == [(C, "body"), (A, "body")]
+    assert bench.told("node_unfit") == [] == bench.sent(Freeze)
+
+
+def test_who_shows_something_else_is_left_out() -> None:
+    bench = Bench()
+    world = grown(bench)
+    shows(bench, world, A, grain=GRAIN)
+    shows(bench, world, C, grain={"grain 0 of step 11": "h"})
+    (event,) = bench.told("node_unfit")
+    assert event.fields["culprit"] == C
+    assert event.reason.startswith("the script keeps state outside of run.state: ")
+    assert "grain 0 of step 11" in event.reason
+    freezes = bench.sent(Freeze)
+    assert {to for to, _ in freezes} == {A, B, C}
+    serial, at = freezes[0][1].serial, world.generation
+    for node in (A, B, C):
+        held = holds(point_of(10), at, serial=serial, unproven=node == C, given=node == C)
+        bench.driver.hear(node, held)
+    (form, *_) = [message for _, message in bench.sent(Form)]
+    assert form.world.members == (A, B) and form.world.unproven == ()
+    assert bench.driver.summary()["exact"]
+
+
+def test_the_node_stays_out() -> None:
+    bench = Bench()
+    world = grown(bench)
+    shows(bench, world, A, grain=GRAIN)
+    shows(bench, world, C, grain={"grain 0 of step 11": "h"})
+    assert bench.office.wishes.barred == {C}
+
+
+def test_a_job_fails_where_too_few_compute_alike() -> None:
+    bench = Bench(least=3)
+    world = grown(bench)
+    shows(bench, world, A, grain=GRAIN)
+    shows(bench, world, C, grain={"grain 0 of step 11": "h"})
+    end: Any = bench.driver.end
+    assert end.state == "failed"
+    assert end.reason.startswith("the script keeps state outside of run.state: ")
+
+
+def test_another_leader_goes_on_with_it() -> None:
+    """Whoever has not been answered says it again, with its status."""
+    bench = Bench()
+    world = replace(world_of(A, B, C, step=10), unproven=(C,), sources=("keep", "keep", "peer:a"))
+    told = status_of("active", world)
+    assert told.trainer is not None
+    shown = replace(told, trainer=replace(told.trainer, proof=Proof(GENERATION, grain=GRAIN)))
+    bench.driver.hear(B, told)
+    bench.driver.hear(A, shown)
+    bench.driver.hear(C, shown)
+    assert (C, "grain") in [(to, p.part) for to, p in bench.sent(Proven)]
+
+
+def test_nothing_is_compared_where_nothing_is_promised() -> None:
+    bench = Bench()
+    world = grown(bench)
+    bench.office.exactness.lose("chips differ")
+    shows(bench, world, C, grain=GRAIN)
+    assert [to for to, _ in bench.sent(Proven)] == [C]
+
+
+def test_a_world_of_those_who_all_begin_again_has_nobody_to_compare_with() -> None:
+    sources = ("checkpoint",) * 3
+    assert replace(world_of(A, B, C), sources=sources).keeper is None
+
+
+def test_what_a_newcomers_body_has_made_counts_only_where_nobody_else_is_as_far() -> None:
+    at, before = Tag(5, A, "x"), Tag(4, A, "x")
+    made = holds(point_of(11), at, unproven=True)
+    given = holds(point_of(11), at, unproven=True, given=True)
+    here, there = holds(point_of(10), at), holds(point_of(3), before)
+    assert without_unproven({A: here, C: made})[C].point is None
+    assert without_unproven({A: here, C: given})[C].point == point_of(11)
+    assert without_unproven({A: there, C: made})[C].point == point_of(11), "it may be committed"
+    assert without_unproven({C: made})[C].point == point_of(11)
+    assert without_unproven({A: holds(point_of(11), before), C: made})[C].point is None
+
+
+def test_what_differs_is_named_the_cause_before_what_comes_of_it() -> None:
+    ours = {"model/a": "1", "optimizer/rate": "1", "model/b": "1", "model/c": "1"}
+    assert unlike(ours, dict(ours), "a", 11) == ""
+    assert ": optimizer/rate. What" in unlike(ours, {**ours, "optimizer/rate": "2"}, "a", 11)
+    said = unlike(ours, dict.fromkeys(ours, "2"), "a", 11)
+    assert ": optimizer/rate, model/a, model/b and 1 more. What" in said
+    assert "model/c" in unlike(ours, {n: d for n, d in ours.items() if n != "model/c"}, "a", 11)
