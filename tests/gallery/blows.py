@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from tests.gallery.cards import Card
+
 Kind = Literal["trainer", "reducer", "main", "everything"]
 """``main``: the node of rank 0. ``everything``: all daemons and what they started."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -27,7 +29,7 @@ class Blow:
         return f"{self.kind} at {self.step}+{self.after_seconds:.2f}s"
 
 
-def draw(dice: random.Random, steps: int, ranks: int, kinds: Sequence[Kind] = KINDS) -> list[Blow]:
+def draw(dice: random.Random, steps: int, ranks: int, kinds: Sequence[Kind]) -> list[Blow]:
     """One blow of each kind, in any order, in the first three quarters of a job."""
     last = max(FIRST_STEP + len(kinds), steps * 3 // 4)
     at = sorted(dice.sample(range(FIRST_STEP, last), len(kinds)))
@@ -36,3 +38,9 @@ def draw(dice: random.Random, steps: int, ranks: int, kinds: Sequence[Kind] = KI
         Blow(kind, step, dice.randrange(ranks), dice.uniform(0.0, 0.3))
         for kind, step in zip(order, at, strict=True)
     ]
+
+
+def draw_all(dice: random.Random, card: Card, ranks: int) -> list[Blow]:
+    """One of each kind that ``card`` says something of."""
+    kinds = [kind for kind in KINDS if kind != "everything" or card.expect != "left out"]
+    return draw(dice, card.steps, ranks, kinds)

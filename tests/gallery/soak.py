@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from elasticd.errors import ElasticdError
 from tests.gallery.alone import Alone, judge_alone, run_alone
-from tests.gallery.blows import KINDS, draw
+from tests.gallery.blows import draw_all
 from tests.gallery.cards import Card, cards
 from tests.gallery.exhibit import NODES, judge, run_on
 from tests.integration.cluster import Cluster, compile_kernels
@@ -121,8 +121,7 @@ class Hall:
 
     def _on_nodes(self, card: Card, seed: str, way: str, alone: Alone) -> list[str]:
         dice = random.Random(f"{seed}/{card.name}")
-        kinds = [kind for kind in KINDS if kind != "everything" or card.expect != "left out"]
-        blows = draw(dice, card.steps, NODES, kinds) if way == "killed" else []
+        blows = draw_all(dice, card, NODES) if way == "killed" else []
         try:
             cluster = self.cluster()
             ended = run_on(cluster, card, self.fresh(), blows, self._kernels)

@@ -52,8 +52,8 @@ def test_a_card_that_says_nonsense(text: str, what: str, tmp_path: Path) -> None
 
 
 def test_blows_are_drawn_in_order() -> None:
-    blows = draw(random.Random(5), steps=24, ranks=3)
+    blows = draw(random.Random(5), 24, 3, KINDS)
     assert sorted(blow.kind for blow in blows) == sorted(KINDS)
     assert [blow.step for blow in blows] == sorted({blow.step for blow in blows})
     assert all(2 <= blow.step < 18 for blow in blows)
-    assert blows == draw(random.Random(5), steps=24, ranks=3)
+    assert blows == draw(random.Random(5), 24, 3, KINDS)
