@@ -287,7 +287,9 @@ class Run:
 
     def _steps(self, clip_norm: float | None) -> Iterator[Step]:
         if self._looping:
-            raise UsageError("a run can be looped over once")
+            raise UsageError(
+                "a run can be looped over once, and has all epochs in it: step.epoch says which one"
+            )
         self._looping = True
         runner = self._runner
         while True:

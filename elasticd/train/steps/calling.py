@@ -57,7 +57,7 @@ class MainCalls:
     def __init__(self, seat: Seat, standing: Standing, state: TrainingState) -> None:
         self._seat, self._standing, self._state = seat, standing, state
         self._body = self._made = 0
-        self._shut, self._inside, self._raised = EARLY, False, False
+        self._shut, self._inside, self._raised = EARLY, False, ""
         self._kept: KeptResults | None = None
         self._repeats = False
         """The calls above the loop were made before this process came."""
@@ -70,13 +70,18 @@ class MainCalls:
 
     def begin(self, body: int) -> None:
         """The body of a step begins, or what stands above the loop."""
-        self._body, self._made, self._shut, self._raised = body, 0, "", False
+        self._body, self._made, self._shut, self._raised = body, 0, "", ""
         self.void = self.alone = False
         self._repeats = body == ABOVE and self._standing.set_up
         self._seat.body_begins(body)
 
     def end(self) -> None:
-        """It has ended. The job fails if it made fewer calls than main's."""
+        """It has ended. The job fails if it made fewer calls than main's.
+
+        Raises:
+            UsageError: what a function has raised was caught by the script.
+        """
+        self._refuse_caught()
         if not (self.void or self.alone or self._repeats or self._shut):
             self._seat.body_ends(self._body, self._made)
 
@@ -96,15 +101,19 @@ class MainCalls:
             raise UsageError("run.on_main() can't be called inside of what run.on_main() calls")
         if self._shut:
             raise UsageError(f"run.on_main() {self._shut}")
-        if self._raised:
-            raise UsageError(
-                "run.on_main(): what it called before has raised, and the script went on: the other"
-                " ranks wait for what it returns"
-            )
+        self._refuse_caught()
         index, self._made = self._made, self._made + 1
         data = self._repeated(index) if self._repeats else self._result(function, index)
         result: T = unpacked(data)
         return result
+
+    def _refuse_caught(self) -> None:
+        if self._raised:
+            raise UsageError(
+                f"run.on_main(): its function has raised {self._raised}, which the script caught. "
+                "Only one rank can catch it, and the others wait for what it returns: catch it "
+                "inside of the function, and return what tells of it"
+            )
 
     def _repeated(self, index: int) -> bytes:
         kept = self._keeps()
@@ -163,12 +172,13 @@ class MainCalls:
             self._seat.disown()
 
     def _run(self, function: Callable[[], Any], index: int) -> bytes:
-        self._inside = self._raised = True
+        self._inside = True
         try:
             with randomness.undisturbed():
                 randomness.seed_call(self._standing.seed, self._body, index)
-                data = packed(function())
+                return packed(function())
+        except BaseException as error:
+            self._raised = type(error).__name__
+            raise
         finally:
             self._inside = False
-        self._raised = False
-        return data

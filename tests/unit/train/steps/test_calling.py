@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import defaultdict
 from typing import Any
@@ -156,8 +157,22 @@ def test_what_can_t_be_told_is_refused(tmp_path: Any, monkeypatch: pytest.Monkey
     run = Alone(tmp_path, monkeypatch).run
     with pytest.raises(UsageError, match="a set at \\['x'\\]"):
         run.on_main(lambda: {"x": {1}})
-    with pytest.raises(UsageError, match="the other ranks wait"):
+    with pytest.raises(UsageError, match="the others wait"):
         run.on_main(lambda: 1)
+
+
+@pytest.mark.parametrize("in_body", [False, True])
+def test_a_script_may_not_catch_what_its_function_raises(
+    in_body: bool, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Alone(tmp_path, monkeypatch).run
+    steps = iter(run)
+    if in_body:
+        next(steps)
+    with contextlib.suppress(FileNotFoundError):
+        run.on_main((tmp_path / "rate").read_text)
+    with pytest.raises(UsageError, match="raised FileNotFoundError, which the script caught"):
+        next(steps)
 
 
 def test_where_it_can_t_be_called_it_says_so(
