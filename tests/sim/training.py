@@ -347,10 +347,10 @@ class Training:
 
     def _halt(self) -> Waits:
         step = self._point.step
-        if self.protocol.is_halted(step):
+        if self.protocol.visits.is_halted(step):
             self._phase("paused")
-            yield Until(lambda: not self.protocol.is_halted(step))
-        self.protocol.halting.begins(step + 1)
+            yield Until(lambda: not self.protocol.visits.is_halted(step))
+        self.protocol.visits.halting.begins(step + 1)
 
     def _compute(self, number: int) -> Waits:
         self._phase("compute")
@@ -379,7 +379,7 @@ class Training:
         point = self._point
         with self.trainer.turn() as protocol:
             protocol.probe(TrainerProbed(True, f"g{point.step}", "u", "l", point.stamp))
-        yield Until(lambda: self.protocol.is_judged)
+        yield Until(lambda: self.protocol.visits.is_judged)
         self.protocol.current()
         self._agreed = True
 
@@ -519,7 +519,7 @@ class Training:
             trainer.say(TrainerDigest(*told))
         if world.checkpoint_due(point.step, self.steps):
             last = world.ends_at(self.steps)
-            must = point.step in (last, world.point.step, self.protocol.halting.step)
+            must = point.step in (last, world.point.step, self.protocol.visits.halting.step)
             trainer.host.cluster.checkers.writes(trainer, world.generation, point.step)
             self.cluster.stored_calls.setdefault((trainer.job, point.stamp), self._left)
             trainer.writer.submit(Task(world, point, trainer.spoilt, must, kept))
