@@ -11,7 +11,7 @@ from elasticd.train.world import TrainerWorld
 from elasticd.types import Point
 
 from .byrank import parts
-from .disk import SPOILT, DiskFull
+from .disk import SPOILT, DiskFull, OwnShards
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -62,9 +62,9 @@ class Writer:
         self._trainer.later(self._chance.uniform(least, most), action)
 
     def _write(self, task: Task, again: bool = False) -> None:
-        disk, job = self._trainer.host.disk, self._trainer.job
+        disk = self._trainer.host.disk
         try:
-            disk.write(job, task.point, task.count, task.indices, task.spoilt, task.variant)
+            disk.write(self._own(task))
         except DiskFull as error:
             if not again:  # the reason is the same as before
                 self._skip(task, str(error), refused=True)
@@ -80,7 +80,7 @@ class Writer:
         self._busy = False
         trainer, point, spoilt = self._trainer, task.point, task.spoilt
         indices, variant = task.indices, task.variant
-        rows = trainer.host.disk.sync(trainer.job, point, task.count, indices, spoilt, variant)
+        rows = trainer.host.disk.sync(self._own(task))
         digest, generation = state_digest(point.step, spoilt), task.world.generation
         cluster = trainer.host.cluster
         cluster.checkers.by_rank.tells(trainer.job, generation, point.step, variant, cluster.now)
@@ -95,6 +95,10 @@ class Writer:
                 write_seconds=0.1,
             )
         )
+
+    def _own(self, task: Task) -> OwnShards:
+        job = self._trainer.job
+        return OwnShards(job, task.point, task.count, task.indices, task.spoilt, task.variant)
 
     def _skip(self, task: Task, reason: str, *, refused: bool) -> None:
         checkers = self._trainer.host.cluster.checkers
