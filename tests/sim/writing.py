@@ -1,4 +1,4 @@
-"""A trainer's checkpoint writer: what it writes to the node's disk, and how long that takes."""
+"""What a trainer writes to the node's disk and tells of its states, and how long that takes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from elasticd.core.words.children import TrainerSkipped, TrainerWrote, WrittenShard
+from elasticd.core.words.children import TrainerDigest, TrainerSkipped, TrainerWrote, WrittenShard
 from elasticd.train.world import TrainerWorld
 from elasticd.types import Point
 
-from .byrank import parts
+from .byrank import parts, variant
 from .disk import SPOILT, DiskFull, OwnShards
 
 if TYPE_CHECKING:
@@ -104,6 +104,26 @@ class Writer:
         checkers = self._trainer.host.cluster.checkers
         checkers.skips(self._trainer, task.world.generation, task.point.step)
         self._trainer.say(TrainerSkipped(**_named(task), reason=reason, refused=refused))
+
+
+def tell_and_store(trainer: Trainer, world: TrainerWorld, point: Point, seen: str) -> None:
+    """Where it is due, tell what the state is like and write it; ``seen`` is what the calls of its
+    body have returned."""
+    cluster, recovery = trainer.cluster, trainer.spec.recovery
+    kept = variant(cluster.shapes[trainer.job], trainer.host.name, point.step)
+    every = recovery.verify_every
+    if every and world.size > 1 and point.step % every == 0:
+        digest = state_digest(point.step, trainer.spoilt)
+        check = f"{digest}{kept or ''}"
+        told = (world.generation, point.step, point.stamp, check, parts(digest, kept))
+        trainer.say(TrainerDigest(*told))
+    steps = trainer.spec.train.steps
+    if world.checkpoint_due(point.step, steps):
+        halt_step = trainer.protocol.visits.halting.step
+        must = point.step in (world.ends_at(steps), world.point.step, halt_step)
+        cluster.checkers.writes(trainer, world.generation, point.step)
+        cluster.stored_calls.setdefault((trainer.job, point.stamp), seen)
+        trainer.writer.submit(Task(world, point, trainer.spoilt, must, kept))
 
 
 def _named(task: Task) -> dict[str, Any]:
