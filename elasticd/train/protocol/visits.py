@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from elasticd.core.words import children as w
 from elasticd.errors import GenerationLost
@@ -105,6 +106,8 @@ class Visits:
                 world.writes.changes.append((step, every))
             case w.HaltAt(_, step):
                 self.halting.order(world, step, at)
+            case _:
+                assert_never(word)
         return True
 
     def is_halted(self, step: int) -> bool:
