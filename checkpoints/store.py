@@ -8,8 +8,7 @@ checkpoint that was consistent, and every other name is something a crash may le
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -23,14 +22,13 @@ from elasticd.checkpoints.disk import (
     refusing,
     write_beside,
 )
-from elasticd.checkpoints.integrity import Verifier, verified
+from elasticd.checkpoints.folder import CheckpointFolder, Pace, changed_at, entries, rot
+from elasticd.checkpoints.integrity import verified
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.checkpoints.port import Problem
-from elasticd.checkpoints.sequential import SLICE_BYTES, Chunk
+from elasticd.checkpoints.sequential import Chunk
 from elasticd.errors import StateError
 from elasticd.types import JobId, NodeId, Stamp
-
-Pace = Callable[[int], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ class LocalStore:
         """Jobs that have anything stored here."""
         return [
             JobId(path.name)
-            for path in _list(self._root)
+            for path in entries(self._root)
             if _can_name_a_job(path.name) and path.is_dir()
         ]
 
@@ -95,7 +93,7 @@ class LocalStore:
         """
         found = self._find(job, step, stamp)
         if found is not None:
-            return _present(self._final(job, step, stamp), found)
+            return self._at(self._final(job, step, stamp)).present(found)
         if count is None:
             return ()
         folder = self._folder(job, step, stamp)
@@ -107,7 +105,7 @@ class LocalStore:
         """Whether a shard is here, before the commit too, with this digest: it is read for that."""
         path = self._shard_path(job, step, stamp, index, count)
         try:
-            return not _rot(path, digest, None)
+            return not rot(path, digest)
         except StateError:
             return False
 
@@ -171,16 +169,17 @@ class LocalStore:
         if old is not None and not old.same_state(new):
             raise StateError(f"{final}: another state is committed there")
         at = self._folder(job, step, stamp)
+        folder = self._at(at)
         make_folders(self._disk, at)
         if at == final:
-            self._take_in(partial, final, new)
-        self._require_own(at, new)
+            folder.take_in(self._at(partial), new)
+        folder.require_own(new)
         if at == partial:
-            self._remove_others(at, new)
+            folder.remove_others(new)
         if old != new:
             write_beside(self._disk, at / layout.MANIFEST_NAME, [data])
         with refusing(at):
-            self._remove_strangers(at, new)
+            folder.remove_strangers(new)
             if at == partial:
                 self._disk.rename(partial, final)
             else:
@@ -197,21 +196,12 @@ class LocalStore:
     ) -> list[Problem]:
         """Read all that is here of a final checkpoint, or shard ``index`` of it; what is rotten,
         unreadable or missing. ``pace`` is called with the size of each slice that was read."""
-        final = self._final(job, step, stamp)
+        folder = self._at(self._final(job, step, stamp))
         try:
-            found = _read_manifest(final)
+            found = folder.manifest()
         except StateError as error:
-            return [Problem(final / layout.MANIFEST_NAME, None, str(error))]
-        wanted = range(found.count) if index is None else (index,)
-        problems = [p for p in _missing(final, found, self._node) if p.shard in wanted]
-        for shard in (i for i in _present(final, found) if i in wanted):
-            path = final / layout.shard_name(shard, found.count)
-            try:
-                if reason := _rot(path, found.shards[shard].digest, pace):
-                    problems.append(Problem(path, shard, reason, rotten=True))
-            except StateError as error:
-                problems.append(Problem(path, shard, str(error)))
-        return problems
+            return [folder.without_manifest(error)]
+        return folder.verify(found, range(found.count) if index is None else (index,), pace)
 
     def set_aside(self, problem: Problem) -> None:
         """Let a rotten shard, as :meth:`verify` found it, be held no more: a checkpoint that nobody
@@ -225,7 +215,7 @@ class LocalStore:
         """Remove a checkpoint, final or not, at once; a crash may leave bytes for the sweep."""
         for folder in (self._final(job, step, stamp), self._partial(job, step, stamp)):
             if folder.is_dir():
-                self._discard(folder)
+                self._at(folder).discard()
 
     def sweep(
         self, job: JobId | None = None, current: Collection[tuple[JobId, int, Stamp]] = ()
@@ -244,7 +234,7 @@ class LocalStore:
             for path in self._leftovers(each, spared):
                 with refusing(path):
                     if path.is_dir():
-                        self._discard(path)
+                        self._at(path).discard()
                     else:
                         self._disk.remove_file(path)
                 removed.append(path)
@@ -254,6 +244,9 @@ class LocalStore:
     def final_path(self, job: JobId, step: int, stamp: Stamp, index: int, count: int) -> Path:
         """Where a shard of a checkpoint is that is final."""
         return self._final(job, step, stamp) / layout.shard_name(index, count)
+
+    def _at(self, path: Path) -> CheckpointFolder:
+        return CheckpointFolder(path, self._node, self._disk)
 
     def _final(self, job: JobId, step: int, stamp: Stamp) -> Path:
         return self.folder(job) / layout.final_name(step, stamp)
@@ -276,7 +269,7 @@ class LocalStore:
         """
         final = self._final(job, step, stamp)
         try:
-            found = _read_manifest(final)
+            found = self._at(final).manifest()
         except StateError:
             return None
         if (found.job, found.step, found.stamp) != (job, step, stamp):
@@ -284,145 +277,40 @@ class LocalStore:
         return found
 
     def _examine(self, job: JobId) -> Iterator[tuple[Stored | None, list[Problem]]]:
-        for _, folder in self._folders(job, partial=False):
+        for _, path in self._folders(job, partial=False):
+            folder = self._at(path)
             try:
-                found = _read_manifest(folder)
-                if found.job != job or layout.final_name(found.step, found.stamp) != folder.name:
-                    raise StateError(f"{folder}: holds the manifest of another checkpoint")
+                found = folder.manifest()
+                if found.job != job or layout.final_name(found.step, found.stamp) != path.name:
+                    raise StateError(f"{path}: holds the manifest of another checkpoint")
             except StateError as error:
-                yield None, [Problem(folder / layout.MANIFEST_NAME, None, str(error))]
+                yield None, [folder.without_manifest(error)]
                 continue
-            examined = Stored(found, _present(folder, found)), _missing(folder, found, self._node)
-            if folder.is_dir():  # else it was removed while we looked, and nothing of it is missing
+            examined = Stored(found, folder.present(found)), folder.missing(found)
+            if path.is_dir():  # else it was removed while we looked, and nothing of it is missing
                 yield examined
-
-    def _take_in(self, partial: Path, final: Path, new: Manifest) -> None:
-        """Move in what is missing of what a later world has written again; the rest stays."""
-        written = _present(partial, new)
-        for shard in (n.shard for n in _missing(final, new, self._node) if n.shard in written):
-            assert shard is not None
-            name = layout.shard_name(shard, new.count)
-            if _rot(partial / name, new.shards[shard].digest, None):
-                continue  # its writer had another state
-            with refusing(final):
-                self._disk.rename(partial / name, final / name)
-
-    def _require_own(self, folder: Path, new: Manifest) -> None:
-        mine = () if self._node is None else new.held_by(self._node)
-        for problem in _missing(folder, new, self._node):
-            if problem.shard in mine:
-                raise StateError(f"{problem.path}: {problem.reason}")
-
-    def _remove_others(self, folder: Path, new: Manifest) -> None:
-        """Shards of this node's that the manifest doesn't count: right ones stay, as copies. Whose
-        trainer had another state has others, and none may pass for a copy by its size."""
-        if self._node is None:
-            return
-        mine = new.held_by(self._node)
-        for index in (i for i in _present(folder, new) if i not in mine):
-            path = folder / layout.shard_name(index, new.count)
-            if _rot(path, new.shards[index].digest, None):
-                with refusing(path):
-                    self._disk.remove_file(path)
-
-    def _remove_strangers(self, folder: Path, new: Manifest) -> None:
-        """Files of another cut of the same state, left by a world of another size."""
-        ours = {layout.shard_name(index, new.count) for index in _present(folder, new)}
-        for path in _list(folder):
-            if path.name not in ours and path.name != layout.MANIFEST_NAME and path.is_file():
-                self._disk.remove_file(path)
 
     def _leftovers(self, job: JobId, spared: Collection[Path]) -> list[Path]:
         finals, partials = self._folders(job, partial=False), self._folders(job, partial=True)
-        ends = [(step, _changed_at(path / layout.MANIFEST_NAME)) for step, path in finals]
+        ends = [(step, changed_at(path / layout.MANIFEST_NAME)) for step, path in finals]
 
         def is_over(step: int, path: Path) -> bool:
-            changed = _changed_at(path)
+            changed = changed_at(path)
             return any(end >= step and since >= changed for end, since in ends)
 
         old = [path for step, path in partials if path not in spared and is_over(step, path)]
         kept = [path for _, path in (*finals, *partials) if path not in (*spared, *old)]
         places = [self.folder(job), *kept]
-        temporary = [p for place in places for p in _list(place) if p.name.endswith(TEMPORARY)]
+        temporary = [p for place in places for p in entries(place) if p.name.endswith(TEMPORARY)]
         return temporary + old
 
     def _folders(self, job: JobId, *, partial: bool) -> list[tuple[int, Path]]:
         """(step, folder) of the job's final or partial checkpoints, by step."""
-        parsed = [(layout.parse_folder(path.name), path) for path in _list(self.folder(job))]
+        parsed = [(layout.parse_folder(path.name), path) for path in entries(self.folder(job))]
         return sorted((p[0], path) for p, path in parsed if p is not None and p[2] == partial)
-
-    def _discard(self, folder: Path) -> None:
-        with refusing(folder):
-            doomed = folder
-            if not folder.name.endswith(TEMPORARY):
-                doomed = folder.with_name(folder.name + TEMPORARY)
-                self._disk.remove_folder(doomed)
-                self._disk.rename(folder, doomed)
-                self._disk.sync_folder(folder.parent)
-            self._disk.remove_folder(doomed)
-
-
-def _missing(folder: Path, found: Manifest, node: NodeId | None) -> list[Problem]:
-    """Shards that ``node`` is to hold and that are not here, and those of another size."""
-    mine = () if node is None else found.held_by(node)
-    present = _present(folder, found)
-    problems = []
-    for shard in found.shards:
-        path = folder / layout.shard_name(shard.index, found.count)
-        if shard.index in present:
-            continue
-        if path.exists():
-            reason = f"has {path.stat().st_size} bytes, not {shard.bytes}"
-        elif shard.index in mine:
-            reason = "is missing, though this node is a holder"
-        else:
-            continue
-        problems.append(Problem(path, shard.index, reason))
-    return problems
 
 
 def _can_name_a_job(name: str) -> bool:
     return not (
         not name or name.startswith(".") or name.endswith(TEMPORARY) or set("/\0") & set(name)
     )
-
-
-def _list(folder: Path) -> list[Path]:
-    with refusing(folder):
-        return sorted(folder.iterdir()) if folder.is_dir() else []
-
-
-def _changed_at(path: Path) -> int:
-    """On the wall clock, in ns; a folder changes when a shard comes."""
-    with refusing(path):
-        return path.stat().st_mtime_ns if path.exists() else 0
-
-
-def _read_manifest(folder: Path) -> Manifest:
-    path = folder / layout.MANIFEST_NAME
-    with refusing(path), path.open("rb") as file:
-        data = file.read(manifest.MAX_BYTES + 1)
-    return manifest.decode(data, str(path))
-
-
-def _present(folder: Path, found: Manifest) -> tuple[int, ...]:
-    def size(index: int) -> int:
-        try:
-            return os.stat(folder / layout.shard_name(index, found.count)).st_size
-        except OSError:
-            return -1
-
-    return tuple(shard.index for shard in found.shards if size(shard.index) == shard.bytes)
-
-
-def _rot(path: Path, digest: str, pace: Pace | None) -> str:
-    """What is wrong with the file's content, or nothing."""
-    check = Verifier(digest)
-    with refusing(path), path.open("rb", buffering=0) as file:
-        buffer = memoryview(bytearray(SLICE_BYTES))
-        while count := file.readinto(buffer):
-            check.update(buffer[:count])
-            if pace is not None:
-                pace(count)
-    finding = check.finish()
-    return "" if finding is None else finding.reason

@@ -52,6 +52,22 @@ Entries = tuple[Unfit, ...]
 """At most one of each node, by name."""
 
 
+def left_out(entries: Entries) -> dict[NodeId, str]:
+    """The nodes that the job goes on without, each with the reason."""
+    return {entry.node: entry.reason for entry in entries if entry.out}
+
+
+def turn_of(entries: Entries, node: NodeId) -> int:
+    """How often that node was left out and tried again."""
+    return next((entry.turn for entry in entries if entry.node == node), 0)
+
+
+def again(entries: Entries, nodes: Iterable[NodeId]) -> Entries:
+    """With these tried again, of those that are left out."""
+    chosen = set(nodes)
+    return tuple(entry.again() if entry.node in chosen else entry for entry in entries)
+
+
 def merged(one: Iterable[Unfit], other: Iterable[Unfit]) -> Entries:
     """What both sides know."""
     newest: dict[NodeId, Unfit] = {}

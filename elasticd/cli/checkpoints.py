@@ -164,14 +164,7 @@ def export_(
     """
     options = common(context, home, json)
     out = out.absolute()
-    if not out.parent.is_dir():
-        raise UsageError(f"{out.parent}: there is no such folder")
-    if shard_bytes is not None and overwrite:
-        raise UsageError("a sharded set needs a new folder; --overwrite is for single files")
-    if shard_bytes is None and not overwrite:
-        for path in export.targets(out, optimizer=optimizer):
-            if os.path.lexists(path):
-                raise UsageError(f"{path}: is there already; name another file, or say --overwrite")
+    _require_free(out, sharded=shard_bytes is not None, optimizer=optimizer, overwrite=overwrite)
     with _client(options).open(OpenCheckpoint(JobId(job), step)) as connection:
         ready = _until_ready(connection)
         shards = [(Path(path), str(digest)) for path, digest in ready["files"]]
@@ -194,6 +187,16 @@ def export_(
     say(f"step {row['step']}: {written.tensors} tensors, {output.shown_bytes(written.bytes)}")
     for path in written.files:
         say(str(path))
+
+
+def _require_free(out: Path, *, sharded: bool, optimizer: bool, overwrite: bool) -> None:
+    if not out.parent.is_dir():
+        raise UsageError(f"{out.parent}: there is no such folder")
+    if sharded and overwrite:
+        raise UsageError("a sharded set needs a new folder; --overwrite is for single files")
+    for path in () if sharded or overwrite else export.targets(out, optimizer=optimizer):
+        if os.path.lexists(path):
+            raise UsageError(f"{path}: is there already; name another file, or say --overwrite")
 
 
 def _until_ready(connection: Any) -> dict[str, Any]:

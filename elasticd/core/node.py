@@ -44,6 +44,7 @@ from elasticd.core.words.views import (
 )
 from elasticd.core.words.worlds import ToLeader, ToMember
 from elasticd.errors import ElasticdError
+from elasticd.recovery import fitness
 from elasticd.recovery.regroup import check_shares
 from elasticd.types import NO_TAG, JobId, NodeId, Tag
 
@@ -350,7 +351,11 @@ class Node:
 
     def unfit(self, node: NodeId) -> list[dict[str, str]]:
         """The jobs that go on without ``node``, each with the reason."""
-        found = ((r.id, r.left_out.get(node)) for r in self.tables.jobs.queue() if not r.ended)
+        found = (
+            (r.id, fitness.left_out(r.unfit).get(node))
+            for r in self.tables.jobs.queue()
+            if not r.ended
+        )
         return [{"job": job, "reason": why} for job, why in found if why is not None]
 
     def may_stop(self) -> bool:

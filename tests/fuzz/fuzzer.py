@@ -23,7 +23,7 @@ import psutil
 from elasticd.core.words.bulk import CHANGING, WANTS
 from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER
 from elasticd.core.words.codec import Words
-from elasticd.core.words.connections import ASIDE, CONNECTION, FETCH, Proof
+from elasticd.core.words.connections import ASIDE, CONNECTION, FETCH, EchoedChallenge
 from elasticd.core.words.messages import DAEMONS
 from elasticd.core.words.processes import FROM_ANY_CHILD, ChildHello
 from elasticd.core.words.requests import REQUESTS, ShutDown
@@ -149,7 +149,7 @@ class Fuzzer:
         mine = greeting(settings.listen)
         stranger = {**mine, "node": "mallory", "boot": "0", "address": "127.0.0.1:9"}
         peers = [*hellos, stranger, *PEERS_SAY]
-        proof = CONNECTION.encode(Proof(mine["challenge"]))
+        proof = CONNECTION.encode(EchoedChallenge(mine["challenge"]))
         beat = {"t": "Heartbeat", "epoch": [1, "node-0", "x"], "counter": 10**9}
         replays = [encode(hello) + encode(proof) + encode(beat) for hello in hellos]
         replays += [encode(hello) for hello in hellos]

@@ -30,6 +30,32 @@ class DiskFull(OSError):
     """No space is left."""
 
 
+@dataclass(frozen=True, slots=True)
+class OwnShards:
+    """What one trainer writes of a state. The files' bytes name the lineage, as real ones do."""
+
+    job: JobId
+    point: Point
+    count: int
+    indices: list[int]
+    spoilt: bool
+    variant: int
+
+    @property
+    def key(self) -> Key:
+        return self.job, self.point.step, self.point.stamp
+
+    def files(self) -> Files:
+        lineage, step = self.point.lineage, self.point.step
+        return {
+            (self.count, index): (
+                100,
+                shard_digest(lineage, step, self.count, index, self.spoilt, self.variant),
+            )
+            for index in self.indices
+        }
+
+
 @dataclass(slots=True)
 class Disk:
     """The journal and the checkpoints of one node."""
@@ -127,53 +153,28 @@ class Disk:
 
     # --- shards -----------------------------------------------------------------------------------
 
-    def write(
-        self,
-        job: JobId,
-        point: Point,
-        count: int,
-        indices: list[int],
-        spoilt: bool = False,
-        variant: int = 0,
-    ) -> None:
-        """A trainer's shards, not synced yet. Their bytes name the lineage, as real ones do.
+    def write(self, own: OwnShards) -> None:
+        """A trainer's shards, not synced yet.
 
         Raises:
             DiskFull: nothing of them is there.
         """
         if not self.takes_shards:
-            self.refused.add((job, point.step, point.stamp))
+            self.refused.add(own.key)
             raise DiskFull("no space left on device")
-        key = (job, point.step, point.stamp)
-        files = self.unsynced.setdefault(key, {})
-        self._changed(key)
-        for index in indices:
-            digest = shard_digest(point.lineage, point.step, count, index, spoilt, variant)
-            files[count, index] = (100, digest)
+        self._changed(own.key)
+        self.unsynced.setdefault(own.key, {}).update(own.files())
 
-    def sync(
-        self,
-        job: JobId,
-        point: Point,
-        count: int,
-        indices: list[int],
-        spoilt: bool = False,
-        variant: int = 0,
-    ) -> list[tuple[int, int, str]]:
+    def sync(self, own: OwnShards) -> list[tuple[int, int, str]]:
         """Make them durable; (index, bytes, digest) of each."""
-        key = (job, point.step, point.stamp)
-        files = self.unsynced.get(key, {})
-        final = self.shards.get(key, {}) if key in self.finals else {}
-        rows = []
-        for index in indices:
-            digest = shard_digest(point.lineage, point.step, count, index, spoilt, variant)
-            row = (100, digest)
-            rows.append((index, *row))
+        unsynced = self.unsynced.get(own.key, {})
+        final = self.shards.get(own.key, {}) if own.key in self.finals else {}
+        for name, row in own.files().items():
             if not self.lies:
-                files.pop((count, index), None)
-                if (count, index) not in final:  # nothing final is written over
-                    self.keep(key, count, index, row)
-        return rows
+                unsynced.pop(name, None)
+                if name not in final:  # nothing final is written over
+                    self.keep(own.key, *name, row)
+        return [(index, *row) for (_, index), row in own.files().items()]
 
     def keep(self, key: Key, count: int, index: int, row: tuple[int, str]) -> None:
         """A shard that is durable at once: one that was copied from a peer."""
@@ -301,7 +302,7 @@ def is_spoilt(manifest: Manifest) -> bool:
 
 
 def shard_digest(
-    lineage: Lineage, step: int, count: int, index: int, spoilt: bool = False, variant: int = 0
+    lineage: Lineage, step: int, count: int, index: int, spoilt: bool, variant: int
 ) -> str:
     seen = sum(ord(letter) * (position + 1) for position, letter in enumerate(lineage))
     return f"{SPOILT if spoilt else '0'}{variant:x}{seen:030x}{step:016x}{count:08x}{index:08x}"

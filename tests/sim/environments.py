@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import World
+from elasticd.recovery import fitness
 from elasticd.types import JobId, NodeId
 
 if TYPE_CHECKING:
@@ -69,7 +70,10 @@ class Environments:
         """Why a leader of ``view`` may not say so, or nothing."""
         if emit.kind == "job_failed" and emit.job is not None:
             assert host.node is not None
-            out = host.node.records[emit.job].left_out.keys() | host.node.tables.nodes.unwanted()
+            out = (
+                fitness.left_out(host.node.records[emit.job].unfit).keys()
+                | host.node.tables.nodes.unwanted()
+            )
             hosts = [self.cluster.hosts[name] for name in view if name not in out]
             good = [each for each in hosts if each.node is not None and not each.environment.bad]
             if len(good) < self.cluster.specs[emit.job].world.min:
@@ -87,7 +91,9 @@ class Environments:
     def formed(self, host: Host, world: World) -> str:
         """A leader made a world."""
         record = host.node.records[world.job] if host.node is not None else None
-        there = set(world.members) & (record.left_out.keys() if record is not None else set())
+        there = set(world.members) & (
+            fitness.left_out(record.unfit).keys() if record is not None else set()
+        )
         return f"{world.generation} has {sorted(there)}, which are left out" if there else ""
 
     def excuses(self, job: JobId, formed: bool) -> bool:

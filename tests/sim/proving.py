@@ -56,7 +56,7 @@ def prove(
     trainer.say(TrainerProves(world.generation, part, {part: f"{state} {bodies}"}))
     if world.is_unproven:
         trainer.phase("idle")
-        yield Until(lambda: trainer.protocol.is_proven(part))
+        yield Until(lambda: trainer.protocol.visits.is_proven(part))
         trainer.protocol.current()
         trainer.phase("user")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from elasticd.recovery import fitness
 from elasticd.types import JobId, NodeId
 
 from .cluster import Cluster, JobShape, Setup
@@ -68,7 +69,7 @@ def test_a_member_whose_disk_goes_is_left_out_and_comes_back_on_retry(seed: int)
 
         def left_out() -> bool:
             record = cluster.record_of(JOB)
-            return record is not None and "n1" in record.left_out
+            return record is not None and "n1" in fitness.left_out(record.unfit)
 
         def mend() -> None:
             assert not host.children, "nothing runs there"

@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from elasticd.core.words.children import (
     TakeState,
-    TrainerAtRun,
-    TrainerDigest,
     TrainerProbed,
     TrainerStops,
-    TrainerWaiting,
 )
 from elasticd.core.words.records import World
 from elasticd.errors import GenerationLost
@@ -21,18 +18,16 @@ from elasticd.train.protocol.lending import LEAST_LOG_BYTES
 from elasticd.train.world import TrainerWorld
 from elasticd.types import Point, WorkPhase, first_stamp, next_stamp
 
-from .byrank import parts, variant
 from .calls import Over
 from .proving import prove
 from .ring import Arrival, Reducer, ring_of
+from .starting import raises, reach_run, takes
 from .states import Brought, State, Update
 from .threads import Collective, Sleep, Until, Wait
-from .writing import Task, state_digest
+from .writing import tell_and_store
 
 if TYPE_CHECKING:
     from .trainer import Trainer
-
-_FINGERPRINT = {"dataset": "1000", "grain0": "0", "w": "float32[4]"}
 
 Waits = Generator[Wait, None, None]
 Answer = Generator[Wait, None, bool]
@@ -76,7 +71,7 @@ class Training:
 
     def run(self) -> Waits:
         """All that the thread does."""
-        if not (yield from self._reach_run()):
+        if not (yield from reach_run(self.trainer)):
             return
         with suppress(Over):
             yield from self._loop()
@@ -98,33 +93,8 @@ class Training:
     def _is_over(self, world: TrainerWorld | None) -> bool:
         return world is not None and self._point.step >= world.ends_at(self.steps)
 
-    def _reach_run(self) -> Answer:
-        """False if the script raises before."""
-        least, most = self.cluster.setup.trainer_start_seconds
-        if self.trainer.spare and self.trainer.spec.recovery.spare == "interpreter":
-            yield self._takes("starts", least / 2, most / 2)
-            self.trainer.say(TrainerWaiting())
-            yield Until(lambda: self.protocol.may_run)
-            yield self._takes("starts", least / 2, most / 2)
-        else:
-            yield self._takes("starts", least, most)
-        host, met = self.trainer.host, self.cluster.environments
-        if host.environment.unmounted:
-            self._raise()
-            return False
-        if host.environment.other:
-            met.met(host, met.differed)
-        self.trainer.built = host.environment.fingerprint(_FINGERPRINT)
-        self.trainer.say(TrainerAtRun(self.trainer.built))
-        return True
-
-    def _raise(self) -> None:
-        met = self.cluster.environments
-        met.met(self.trainer.host, met.raised)
-        self.trainer.die(1)
-
     def _takes(self, what: str, least: float, most: float) -> Sleep:
-        return Sleep(self.trainer.chance(what).uniform(least, most))
+        return takes(self.trainer, what, least, most)
 
     @property
     def _point(self) -> Point:
@@ -347,10 +317,10 @@ class Training:
 
     def _halt(self) -> Waits:
         step = self._point.step
-        if self.protocol.is_halted(step):
+        if self.protocol.visits.is_halted(step):
             self._phase("paused")
-            yield Until(lambda: not self.protocol.is_halted(step))
-        self.protocol.halting.begins(step + 1)
+            yield Until(lambda: not self.protocol.visits.is_halted(step))
+        self.protocol.visits.halting.begins(step + 1)
 
     def _compute(self, number: int) -> Waits:
         self._phase("compute")
@@ -362,7 +332,7 @@ class Training:
                 return
             yield self._takes("script", least * trainer.slowness, most * trainer.slowness)
             if trainer.host.environment.unmounted:
-                self._raise()
+                raises(self.trainer)
                 yield Until(lambda: False)
             if trainer.stuck:
                 yield Until(lambda: False)
@@ -379,7 +349,7 @@ class Training:
         point = self._point
         with self.trainer.turn() as protocol:
             protocol.probe(TrainerProbed(True, f"g{point.step}", "u", "l", point.stamp))
-        yield Until(lambda: self.protocol.is_judged)
+        yield Until(lambda: self.protocol.visits.is_judged)
         self.protocol.current()
         self._agreed = True
 
@@ -509,20 +479,7 @@ class Training:
         self._owes_checkpoint = False
         world, point, trainer = self._world, self._point, self.trainer
         assert world is not None
-        shape = self.cluster.shapes[trainer.job]
-        kept = variant(shape, trainer.host.name, point.step)
-        every = trainer.spec.recovery.verify_every
-        if every and world.size > 1 and point.step % every == 0:
-            digest = state_digest(point.step, trainer.spoilt)
-            check = f"{digest}{kept or ''}"
-            told = (world.generation, point.step, point.stamp, check, parts(digest, kept))
-            trainer.say(TrainerDigest(*told))
-        if world.checkpoint_due(point.step, self.steps):
-            last = world.ends_at(self.steps)
-            must = point.step in (last, world.point.step, self.protocol.halting.step)
-            trainer.host.cluster.checkers.writes(trainer, world.generation, point.step)
-            self.cluster.stored_calls.setdefault((trainer.job, point.stamp), self._left)
-            trainer.writer.submit(Task(world, point, trainer.spoilt, must, kept))
+        tell_and_store(trainer, world, point, self._left)
 
     def _finish(self) -> Answer:
         """Wait at the end of the job; False when released."""

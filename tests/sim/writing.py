@@ -1,4 +1,4 @@
-"""A trainer's checkpoint writer: what it writes to the node's disk, and how long that takes."""
+"""What a trainer writes to the node's disk and tells of its states, and how long that takes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from elasticd.core.words.children import TrainerSkipped, TrainerWrote, WrittenShard
+from elasticd.core.words.children import TrainerDigest, TrainerSkipped, TrainerWrote, WrittenShard
 from elasticd.train.world import TrainerWorld
 from elasticd.types import Point
 
-from .byrank import parts
-from .disk import SPOILT, DiskFull
+from .byrank import parts, variant
+from .disk import SPOILT, DiskFull, OwnShards
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -62,9 +62,9 @@ class Writer:
         self._trainer.later(self._chance.uniform(least, most), action)
 
     def _write(self, task: Task, again: bool = False) -> None:
-        disk, job = self._trainer.host.disk, self._trainer.job
+        disk = self._trainer.host.disk
         try:
-            disk.write(job, task.point, task.count, task.indices, task.spoilt, task.variant)
+            disk.write(self._own(task))
         except DiskFull as error:
             if not again:  # the reason is the same as before
                 self._skip(task, str(error), refused=True)
@@ -80,7 +80,7 @@ class Writer:
         self._busy = False
         trainer, point, spoilt = self._trainer, task.point, task.spoilt
         indices, variant = task.indices, task.variant
-        rows = trainer.host.disk.sync(trainer.job, point, task.count, indices, spoilt, variant)
+        rows = trainer.host.disk.sync(self._own(task))
         digest, generation = state_digest(point.step, spoilt), task.world.generation
         cluster = trainer.host.cluster
         cluster.checkers.by_rank.tells(trainer.job, generation, point.step, variant, cluster.now)
@@ -96,10 +96,34 @@ class Writer:
             )
         )
 
+    def _own(self, task: Task) -> OwnShards:
+        job = self._trainer.job
+        return OwnShards(job, task.point, task.count, task.indices, task.spoilt, task.variant)
+
     def _skip(self, task: Task, reason: str, *, refused: bool) -> None:
         checkers = self._trainer.host.cluster.checkers
         checkers.skips(self._trainer, task.world.generation, task.point.step)
         self._trainer.say(TrainerSkipped(**_named(task), reason=reason, refused=refused))
+
+
+def tell_and_store(trainer: Trainer, world: TrainerWorld, point: Point, seen: str) -> None:
+    """Where it is due, tell what the state is like and write it; ``seen`` is what the calls of its
+    body have returned."""
+    cluster, recovery = trainer.cluster, trainer.spec.recovery
+    kept = variant(cluster.shapes[trainer.job], trainer.host.name, point.step)
+    every = recovery.verify_every
+    if every and world.size > 1 and point.step % every == 0:
+        digest = state_digest(point.step, trainer.spoilt)
+        check = f"{digest}{kept or ''}"
+        told = (world.generation, point.step, point.stamp, check, parts(digest, kept))
+        trainer.say(TrainerDigest(*told))
+    steps = trainer.spec.train.steps
+    if world.checkpoint_due(point.step, steps):
+        halt_step = trainer.protocol.visits.halting.step
+        must = point.step in (world.ends_at(steps), world.point.step, halt_step)
+        cluster.checkers.writes(trainer, world.generation, point.step)
+        cluster.stored_calls.setdefault((trainer.job, point.stamp), seen)
+        trainer.writer.submit(Task(world, point, trainer.spoilt, must, kept))
 
 
 def _named(task: Task) -> dict[str, Any]:

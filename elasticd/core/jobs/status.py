@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from elasticd.core.words.records import JobRecord
+from elasticd.recovery import fitness
 from elasticd.recovery.exactness import FAST
 from elasticd.recovery.relief import cut
 from elasticd.settings.job import JobSpec
@@ -33,7 +34,9 @@ def job_status(
         "digest_step": None,
         "ranks": [],
         "quarantined": [],
-        "unfit": [{"node": n, "reason": why} for n, why in sorted(record.left_out.items())],
+        "unfit": [
+            {"node": n, "reason": why} for n, why in sorted(fitness.left_out(record.unfit).items())
+        ],
         **summary,
         **record.account,
     }

@@ -15,6 +15,7 @@ from elasticd.core.words.records import JobRecord
 from elasticd.core.words.requests import Failed, JobChanged, JobRetried, Outcome, Submitted
 from elasticd.core.words.tables import Jobs, JobsKept
 from elasticd.errors import OperationError
+from elasticd.recovery import fitness
 from elasticd.types import JobId, NodeId
 
 _ENDS = {"failed": "failed", "finished": "finished", "cancelled": "was cancelled"}
@@ -91,8 +92,8 @@ class JobTable:
         record = self._unended(request, job)
         if record is None:
             return
-        nodes = tuple(record.left_out)
-        self.update(record.retried(nodes))
+        nodes = tuple(fitness.left_out(record.unfit))
+        self.update(_retried(record, nodes))
         self._answer_when_kept(request, job, JobRetried(job, nodes))
 
     def _unended(self, request: int, job: JobId) -> JobRecord | None:
@@ -111,7 +112,7 @@ class JobTable:
         """The daemon has just been started: what kept jobs from this node may have passed."""
         for record in list(self.records.values()):
             if not record.ended:
-                self.update(record.retried([self.ctx.me]))
+                self.update(_retried(record, [self.ctx.me]))
 
     def _answer_when_kept(self, request: int, job: JobId, body: Outcome) -> None:
         nodes = {node for node in self.members() if node != self.ctx.me}
@@ -186,3 +187,7 @@ class JobTable:
     def runnable(self) -> list[JobRecord]:
         """Those that wait for their turn, in its order."""
         return [r for r in self.queue() if r.state == "queued" and not r.paused]
+
+
+def _retried(record: JobRecord, nodes: Sequence[NodeId]) -> JobRecord:
+    return replace(record, unfit=fitness.again(record.unfit, nodes))

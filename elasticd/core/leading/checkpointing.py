@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import InitVar, dataclass, field
 
-from elasticd.checkpoints import choose
-from elasticd.checkpoints.line import descends
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.context import Context
 from elasticd.core.saving import telling
@@ -24,6 +22,7 @@ from elasticd.core.saving.errands import Errands
 from elasticd.core.saving.replicas import Replicas
 from elasticd.core.saving.rhythm import Rhythm
 from elasticd.core.saving.shelf import Shelf
+from elasticd.core.saving.survey import Survey
 from elasticd.core.words.records import View, World
 from elasticd.core.words.shards import (
     Consistent,
@@ -32,7 +31,7 @@ from elasticd.core.words.shards import (
     ShardsFailed,
     ShardsWritten,
 )
-from elasticd.recovery.lineages import Left, is_left, remaining
+from elasticd.recovery.lineages import Left, remaining
 from elasticd.settings.job import JobSpec
 from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Point, Stamp, Tag
 
@@ -48,16 +47,16 @@ class Checkpoints:
     descent: Descent = field(default_factory=Descent)
     shelf: Shelf = field(default_factory=Shelf)
     replicas: Replicas = field(init=False)
+    survey: Survey = field(init=False)
     errands: Errands = field(init=False)
     rhythm: Rhythm = field(init=False)
-    reports: Reports = field(default_factory=dict)
-    """What every member of the view said that it has; empty until all have spoken."""
     doubted: dict[NodeId, Tag] = field(default_factory=dict)
     """Whose state was not the others', and the last world in which it was not."""
 
     def __post_init__(self, view: View) -> None:
         descent, shelf = self.descent, self.shelf
         self.replicas = Replicas(self.spec, descent, shelf, view)
+        self.survey = Survey(descent, shelf, self.replicas)
         self.errands = Errands(self.ctx, self.job, self.spec, descent, shelf, self.replicas)
         self.rhythm = Rhythm(self.ctx, self.job, self.spec)
 
@@ -86,14 +85,6 @@ class Checkpoints:
         """Whether another one became the newest since somebody asked."""
         return self.shelf.news()
 
-    def lineages(self) -> frozenset[Lineage]:
-        """Those of which a checkpoint is known, be it an unfinished one."""
-        return frozenset(checkpoint.lineage for checkpoint in self.shelf.all())
-
-    @property
-    def _reported(self) -> list[Manifest]:
-        return [item.manifest for items in self.reports.values() for item in items]
-
     # --- the line that is trained -----------------------------------------------------------------
 
     def enter(self, world: World) -> None:
@@ -106,25 +97,11 @@ class Checkpoints:
         base = self._of_manifest(world.manifest) if world.manifest is not None else None
         if base is not None and self.newest is None:
             self.shelf.promote(base)
-        self.learn(self.reports)
+        self.learn(self.survey.reports)
 
     def forget_world(self) -> None:
         """It is not known which one trains, or will."""
         self.descent.forget_world()
-
-    def agreed(self, known: Point | None, before: int) -> Point | None:
-        """The newest state of this line before a step that all members had alike: what is
-        ``known``, or a checkpoint."""
-        newest = [] if self.newest is None else [self.newest]
-        alike = [manifest.point for manifest in (*self._reported, *newest) if manifest.agreed]
-        return self.descent.agreed([*alike, known] if known is not None else alike, before)
-
-    def reaches(self, point: Point) -> bool:
-        """Whether there is a checkpoint of ``point``, or of this line before it."""
-        newest, after = self.newest, self.descent.after(point)
-        if newest is not None and not is_left(after, newest.lineage, newest.step):
-            return True
-        return self.descent.newest(remaining(self.reports, after)) is not None
 
     def spoil(self, agreed: Point) -> None:
         """Nobody knows whose state after ``agreed`` is right, or what the odd one has added to it:
@@ -133,25 +110,11 @@ class Checkpoints:
         self.shelf.drop(lambda one: self.descent.is_spoilt(one.lineage, one.step))
         if self.newest is not None and self.is_spoilt(self.newest):
             self.shelf.demote()
-        self.learn(self.reports)
+        self.learn(self.survey.reports)
 
     def is_spoilt(self, manifest: Manifest) -> bool:
         """Whether the odd one may have added to it."""
         return self.descent.is_spoilt(manifest.lineage, manifest.step)
-
-    def contested(self, step: int) -> Checkpoint | None:
-        """One of the state after ``step`` on which its writers differ, be it that the word of some
-        doesn't count, and nobody else will have a say."""
-        found = [e for e in self.open.values() if e.step == step and e.said.differs]
-        return next((e for e in found if not e.complete and not self.replicas.writing(e)), None)
-
-    def difference(self) -> tuple[str, tuple[NodeId, NodeId]] | None:
-        """The first tensor that two writers have otherwise in the newest state on which some
-        differ, and who they are, as far as they have said enough."""
-        for checkpoint in sorted(self.open.values(), key=lambda e: (-e.step, e.key)):
-            if (found := checkpoint.said.difference(checkpoint.key.count)) is not None:
-                return found
-        return None
 
     def doubt(self, odd: Collection[NodeId], generation: Tag) -> None:
         """The others' state is another in this world: what these wrote of theirs is no part of a
@@ -160,7 +123,7 @@ class Checkpoints:
         self.shelf.doubt(odd, generation)
 
     def on_view(self, view: View, gone: Iterable[NodeId]) -> None:
-        self.reports = {}
+        self.survey.hear({})
         self.replicas.follow(view)
         nodes = tuple(gone)
         for checkpoint in self.shelf.all():
@@ -178,10 +141,10 @@ class Checkpoints:
 
     def learn(self, reports: Reports) -> None:
         """What all members have of finished checkpoints; the newest may be half announced."""
-        self.reports = remaining(reports, self.spoilt)
+        self.survey.hear(remaining(reports, self.spoilt))
         if self.shelf.home is not None and reports:
-            self.shelf.home.compare(self.reports)
-        choice, ours = self.descent.newest(self.reports), set(self.open)
+            self.shelf.home.compare(self.survey.reports)
+        choice, ours = self.descent.newest(self.survey.reports), set(self.open)
         found = self._found(choice.manifest) if choice is not None else None
         # One that an earlier leader has finished, it has announced; ours is announced by advance().
         theirs = found is not None and found.key not in ours
@@ -190,7 +153,7 @@ class Checkpoints:
         if self.descent.world is None:
             return
         whole = choice.manifest.step if choice is not None else -1
-        for manifest in self._reported:
+        for manifest in self.survey.manifests:
             # What is missing of it may be on nodes that have written it and have no manifest yet.
             if manifest.step > whole and self.descent.has(manifest.point):
                 self._found(manifest)
@@ -199,7 +162,7 @@ class Checkpoints:
         """Take a checkpoint in that disks have, if it is newer than the newest."""
         checkpoint = None if self.shelf.over(manifest.step) else self._of_manifest(manifest)
         if checkpoint is not None:
-            checkpoint.compare(self.reports)
+            checkpoint.compare(self.survey.reports)
         return checkpoint
 
     def _of_manifest(self, manifest: Manifest) -> Checkpoint | None:
@@ -278,52 +241,6 @@ class Checkpoints:
             for node, check in sorted(checkpoint.said.models.items()):
                 yield node, Digest(*state, check, checkpoint.said.words[node].parts)
 
-    # --- what a leader asks -----------------------------------------------------------------------
-
-    def cut_of(self, point: Point) -> int:
-        """Into how many shards this very state was cut where a disk has it already, perhaps without
-        all of its shards; 0: nowhere.
-
-        A disk takes one cut of a state, so that a world which writes the state again has to cut it
-        in the same way.
-        """
-        on_disks = [manifest.count for manifest in self._reported if manifest.point == point]
-        # Word of a manifest may still be on its way to a disk.
-        return max([self.shelf.count_of(point), *on_disks])
-
-    def disputed(self, step: int) -> bool:
-        """Whether a disk has a part of the state after ``step`` that nobody can complete: all
-        members of the world have written theirs, which is another."""
-        found = [e for e in self.open.values() if e.step == step and e.disputed]
-        return any(not e.complete and not self.replicas.writing(e) for e in found)
-
-    def lost(self, step: int) -> bool:
-        """Whether nobody has a shard of the state after ``step`` any more, though it was written:
-        only those who hold the state can write it again."""
-        found = [e for e in self.open.values() if e.step == step and e.lost]
-        return any(not e.complete and not self.replicas.writing(e) for e in found)
-
-    def covers(self, point: Point, parent: Point | None) -> bool:
-        """Whether this state's checkpoint is made, or will be without anybody writing it again: one
-        that counts in the lineage of ``point``, which was opened after ``parent``."""
-        parents = {**self.parents, point.lineage: parent}
-
-        def is_it(other: Point) -> bool:
-            same = (other.step, other.stamp) == (point.step, point.stamp)
-            return same and descends(point.lineage, other, parents)
-
-        newest = self.newest
-        if newest is not None and is_it(newest.point):
-            return True
-        kept = {
-            node: [item for item in items if is_it(item.manifest.point)]
-            for node, items in self.reports.items()
-        }
-        if choose.newest(kept) is not None:
-            return True
-        same = [e for e in self.open.values() if is_it(e.key.point)]
-        return any(e.manifest is not None and e.complete for e in same)
-
     # --- what is to be done -----------------------------------------------------------------------
 
     def advance(self) -> None:
@@ -342,7 +259,7 @@ class Checkpoints:
             if self.errands.further(checkpoint) and self.replicas.durable(checkpoint):
                 self._announce(checkpoint)
         home = self.shelf.home
-        if home is not None and home.complete and self.reports:
+        if home is not None and home.complete and self.survey.reports:
             self.errands.expire(home)
             if not self.replicas.listed(home):
                 self.errands.further(home)

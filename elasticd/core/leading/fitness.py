@@ -11,6 +11,7 @@ from math import inf
 
 from elasticd.core.context import Context
 from elasticd.core.words.records import JobRecord
+from elasticd.recovery import fitness
 from elasticd.recovery.fitness import Entries, Unfit, clipped, merged
 from elasticd.types import JobId, NodeId
 
@@ -32,11 +33,11 @@ class Fitness:
     @property
     def left_out(self) -> frozenset[NodeId]:
         """The nodes that the job goes on without."""
-        return frozenset(entry.node for entry in self.entries if entry.out)
+        return frozenset(fitness.left_out(self.entries))
 
     def turn_of(self, node: NodeId) -> int:
         """How often it was left out and tried again."""
-        return next((entry.turn for entry in self.entries if entry.node == node), 0)
+        return fitness.turn_of(self.entries, node)
 
     def serve(self, nodes: Iterable[NodeId]) -> None:
         """These are in a world."""

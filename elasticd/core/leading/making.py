@@ -25,7 +25,7 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
     kept = planning.shares_kept(last, resume, before, cut)
     weights = office.balance.speeds.weights(resume.members)
     shares_now, shares = planning.deal(cut, kept, resume.members, weights)
-    count, end = office.checkpoints.cut_of(point), office.course.last
+    count, end = office.checkpoints.survey.cut_of(point), office.course.last
     return World(
         job=office.job,
         generation=generation,
@@ -44,7 +44,7 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
         recoveries=office.account.recoveries,
         lost_steps=office.account.lost_steps,
         exact=office.exactness.kept,
-        checkpointed=point.step if office.checkpoints.covers(point, start.parent) else -1,
+        checkpointed=point.step if office.checkpoints.survey.covers(point, start.parent) else -1,
         manifest=start.manifest,
         holders=start.holders,
         diverged=tuple(sorted(office.trust.diverged.items())),

@@ -21,6 +21,7 @@ from elasticd.core.taking_part.answers import Answers
 from elasticd.core.taking_part.crew import Crew
 from elasticd.core.taking_part.place import Place, reducer_end
 from elasticd.core.taking_part.reports import Reports
+from elasticd.core.taking_part.takeover import take_over
 from elasticd.core.taking_part.trainers import Trainer, ending, kill_hung
 from elasticd.core.words import effects as e
 from elasticd.core.words.children import ReleaseTrainer
@@ -164,28 +165,7 @@ class Elastic:
     def adopt(
         self, trainers: Sequence[AdoptedTrainer], reducers: Sequence[AdoptedReducer]
     ) -> set[int]:
-        world = self.reports.world
-        first = self.crew.adopt(trainers, world.generation if world is not None else None)
-        if first is None:
-            return set()
-        trainer, said = self.crew.trainer, first.said
-        self.answers.recall(said.serial)
-        kept: set[int] = set()
-        if trainer is not None and world is not None and said.generation == world.generation:
-            kept |= self._adopt_place(world, trainer, reducers)
-        if trainer is not None and trainer.phase == "waiting":
-            self.crew.run(trainer)
-        return kept | self.crew.children()
-
-    def _adopt_place(
-        self, world: World, trainer: Trainer, reducers: Sequence[AdoptedReducer]
-    ) -> set[int]:
-        """The trainer is in the newest world that we know of; and the reducer, if it lives."""
-        if self.ctx.me not in world.members:
-            return set()
-        self.place = place = place_of(self, world, trainer, trainer.entered == world.generation)
-        serving = next((each for each in reducers if each.serves(world.generation)), None)
-        return place.adopt(serving)
+        return take_over(self, trainers, reducers)
 
     # --- the leader's orders ----------------------------------------------------------------------
 
@@ -219,7 +199,7 @@ class Elastic:
         self.answers.expire()
         trainer.enter()
         has_state = self.ctx.me not in world.takers
-        self.place = place = place_of(self, world, trainer, has_state)
+        self.place = place = self.place_in(world, trainer, has_state)
         if place.has_state:
             trainer.has_state(world.generation)
         self.reports.report()
@@ -234,6 +214,13 @@ class Elastic:
         place.tell_if_ready()
         if trouble := place.trouble():
             self.reports.accuse("link_lost", trouble)
+
+    def place_in(self, world: World, trainer: Trainer, has_state: bool) -> Place:
+        """Where ``trainer`` takes part in ``world``."""
+        tell = self.reports.tell
+        engine = member_engine(self.spec.world, self.ctx, self.reducers, tell, world)
+        rank = world.members.index(self.ctx.me)
+        return Place(self.ctx, self.reports, world, rank, trainer, engine, has_state)
 
     def on_order(self, order: ToPart) -> None:
         place = self.place
@@ -346,11 +333,3 @@ class Elastic:
     def deadlines(self, let_go: bool) -> list[float]:
         placed = self.place.deadlines() if self.place is not None else []
         return [*self.answers.deadlines(), *self.crew.deadlines(let_go), *placed]
-
-
-def place_of(us: Elastic, world: World, trainer: Trainer, has_state: bool) -> Place:
-    """Where ``trainer`` takes part in ``world``."""
-    ctx, tell = us.ctx, us.reports.tell
-    engine = member_engine(us.spec.world, ctx, us.reducers, tell, world)
-    rank = world.members.index(ctx.me)
-    return Place(ctx, us.reports, world, rank, trainer, engine, has_state)

@@ -31,6 +31,7 @@ from elasticd.core.words.worlds import (
     Report,
     ToPart,
 )
+from elasticd.recovery import fitness
 from elasticd.settings.job import JobSpec
 from elasticd.types import Tag
 
@@ -58,7 +59,7 @@ class Member:
     def __post_init__(self) -> None:
         ctx, job, spec = self.ctx, self.record.id, JobSpec.from_dict(self.record.spec)
         self.reports = reports = Reports(ctx, job, self._status)
-        reports.begin_anew(self.record.turn_of(ctx.me))
+        reports.begin_anew(fitness.turn_of(self.record.unfit, ctx.me))
         crew, answers = Crew(ctx, job), Answers(ctx, job)
         self.part = Elastic(ctx, spec, reports, self.reducers, self.reconcile, crew, answers)
 
@@ -77,14 +78,14 @@ class Member:
     @property
     def _left_out(self) -> bool:
         """The job goes on without this node."""
-        return self.ctx.me in self.record.left_out
+        return self.ctx.me in fitness.left_out(self.record.unfit)
 
     # --- what should run here ---------------------------------------------------------------------
 
     def attend(self, record: JobRecord, unwanted: bool) -> None:
         """Bring the node in line with the job's record and with what operators want of it."""
-        me, turn = self.ctx.me, record.turn_of(self.ctx.me)
-        why = _UNWANTED if unwanted else record.left_out.get(me, "")
+        me, turn = self.ctx.me, fitness.turn_of(record.unfit, self.ctx.me)
+        why = _UNWANTED if unwanted else fitness.left_out(record.unfit).get(me, "")
         news = self.unwanted != why or self.record != record or self.archive == "wanted"
         self.record, self.unwanted = record, why
         if turn > self.reports.tried and not self._left_out:

@@ -8,6 +8,7 @@ from math import inf
 
 from elasticd.checkpoints.manifest import Stored
 from elasticd.core.context import Context
+from elasticd.core.taking_part.told import ToldShards
 from elasticd.core.taking_part.trainers import Ending
 from elasticd.core.words.effects import Reached
 from elasticd.core.words.messages import Message
@@ -15,10 +16,7 @@ from elasticd.core.words.records import World
 from elasticd.core.words.shards import ShardsFailed, ShardsWritten
 from elasticd.core.words.worlds import Failing, Fault, MemberStatus, Progress
 from elasticd.recovery.faults import RING_FAULTS
-from elasticd.types import JobId, Lineage, NodeId, Sign, Stamp, Tag
-
-_KEPT_REPORTS = 4
-"""Shards of this many states are told again to a new leader, which may have to finish the work."""
+from elasticd.types import JobId, NodeId, Sign, Tag
 
 
 @dataclass(slots=True)
@@ -39,9 +37,7 @@ class Reports:
     """When that world's ring broke."""
     committed: int = 0
     progress: Progress | None = None
-    written: list[ShardsWritten] = field(default_factory=list)
-    skipped: list[ShardsFailed] = field(default_factory=list)
-    """What this member has not written in that world: a leader that doesn't know waits for it."""
+    shards: ToldShards = field(default_factory=ToldShards)
     stored: tuple[Stored, ...] = ()
     ways_at: float = inf
     """When the leader is to be told of links that changed."""
@@ -55,11 +51,7 @@ class Reports:
         is further has given its results."""
         self.leader, self.epoch = epoch.leader, epoch
         self.report()
-        for skipped in self.skipped:
-            self.tell(skipped)
-        for written in self.written:
-            self.tell(written)
-        for told in calls:
+        for told in (*self.shards.again(), *calls):
             self.tell(told)
         if trains and self.progress is not None:
             # A leader that has never heard of a phase can't see that it lasts too long.
@@ -121,7 +113,8 @@ class Reports:
 
     def enter(self, world: World) -> None:
         """The member is in a newer world, in which nothing speaks against it yet."""
-        self.world, self.faults, self.skipped, self.broken_at = world, [], [], -inf
+        self.world, self.faults, self.broken_at = world, [], -inf
+        self.shards.enter_world()
         self.progress = None
         self.committed = world.step if world.goes_back else max(self.committed, world.step)
 
@@ -145,33 +138,16 @@ class Reports:
 
     def wrote(self, written: ShardsWritten) -> None:
         """Shards are durable here; of the same ones nothing else is any more."""
-        others = [old for old in self.written if not _replaces(written, old)]
-        self.written = [*others[1 - _KEPT_REPORTS :], written]
-        self.skipped = [old for old in self.skipped if _state(old) != _state(written)]
+        self.shards.wrote(written)
         self.tell(written)
 
     def skips(self, skipped: ShardsFailed) -> None:
         """Shards of a checkpoint are not written here."""
-        others = [old for old in self.skipped if _state(old) != _state(skipped)]
-        self.skipped = [*others[1 - _KEPT_REPORTS :], skipped]
+        self.shards.skips(skipped)
         self.tell(skipped)
 
     def on_stored(self, stored: tuple[Stored, ...]) -> None:
         """What is on this node's disk has changed."""
         self.stored = stored
-        newest: dict[Lineage, int] = {}
-        for manifest in (item.manifest for item in stored):
-            newest[manifest.lineage] = max(newest.get(manifest.lineage, -1), manifest.step)
-        self.written = [w for w in self.written if w.step > newest.get(w.lineage, -1)]
+        self.shards.finished(stored)
         self.report()
-
-
-def _state(said: ShardsWritten | ShardsFailed) -> tuple[Lineage, int, Stamp, int]:
-    return said.lineage, said.step, said.stamp, said.count
-
-
-def _replaces(new: ShardsWritten, old: ShardsWritten) -> bool:
-    """Whether the files that ``old`` tells of are now those of ``new``."""
-    if _state(old) != _state(new):
-        return False
-    return {index for index, _, _ in old.shards} <= {index for index, _, _ in new.shards}

@@ -30,11 +30,11 @@ class PeerHello:
     addresses: tuple[str, ...] | None = None
     """All that it advertises, best first; None: ``address`` only."""
     challenge: str | None = None
-    """Of the side that accepts: to be given back in a :class:`Proof`."""
+    """Of the side that accepts: to be given back in a :class:`EchoedChallenge`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class EchoedChallenge:
     """The sender hears what the other end says: it is no recording."""
 
     kind: ClassVar = "proof"
@@ -73,7 +73,7 @@ class FetchRefused:
 
 @dataclass(frozen=True, slots=True)
 class FetchChallenge:
-    """To a fetch that changes something: to be given back in a :class:`Proof` first."""
+    """To a fetch that changes something: to be given back in a :class:`EchoedChallenge` first."""
 
     challenge: str
 
@@ -120,7 +120,7 @@ class TakeEvents:
     items: tuple[dict[str, Any], ...]
 
 
-OfConnection = PeerHello | Proof | Ping | Pong
+OfConnection = PeerHello | EchoedChallenge | Ping | Pong
 OfFetch = FetchRefused | FetchChallenge | FetchWaits | FetchSize
 Aside = NodeInfo | HaveEvents | TakeEvents
 

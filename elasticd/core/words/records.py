@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -100,20 +99,6 @@ class JobRecord:
     def paused(self) -> bool:
         """Whether the operator wants it paused; it is when it is no longer running."""
         return self.intent % 2 == 1
-
-    @property
-    def left_out(self) -> dict[NodeId, str]:
-        """The nodes that it goes on without, each with the reason."""
-        return {entry.node: entry.reason for entry in self.unfit if entry.out}
-
-    def turn_of(self, node: NodeId) -> int:
-        """How often that node was left out and tried again."""
-        return next((entry.turn for entry in self.unfit if entry.node == node), 0)
-
-    def retried(self, nodes: Iterable[NodeId]) -> JobRecord:
-        """The record with these tried again, of those that are left out."""
-        chosen = set(nodes)
-        return replace(self, unfit=tuple(u.again() if u.node in chosen else u for u in self.unfit))
 
     @property
     def priority(self) -> int:

@@ -21,13 +21,13 @@ from elasticd.core.words.connections import (
     CONNECTION,
     FETCH,
     OF_FETCH,
+    EchoedChallenge,
     FetchChallenge,
     FetchRefused,
     FetchSize,
     FetchWaits,
     OfFetch,
     OpenFetch,
-    Proof,
 )
 from elasticd.errors import ElasticdError, OperationError, ProtocolError
 from elasticd.ipc.frames import Decoder, encode
@@ -124,7 +124,7 @@ async def read_frame(reader: asyncio.StreamReader, limit_bytes: int) -> dict[str
 
 def proof(challenge: str) -> bytes:
     """The frame by which one end shows that it hears the other."""
-    return encode(CONNECTION.encode(Proof(challenge[:_CHALLENGE_CHARS])))
+    return encode(CONNECTION.encode(EchoedChallenge(challenge[:_CHALLENGE_CHARS])))
 
 
 async def challenge(
@@ -142,7 +142,7 @@ async def challenge(
     token = secrets.token_hex(_CHALLENGE_CHARS // 2)
     writer.write(encode(greeting(token)))
     frame = await read_frame(reader, ANSWER_BYTES)
-    return CONNECTION.knows(frame) and CONNECTION.decode(frame) == Proof(token)
+    return CONNECTION.knows(frame) and CONNECTION.decode(frame) == EchoedChallenge(token)
 
 
 async def fetch(

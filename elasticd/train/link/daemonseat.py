@@ -200,10 +200,10 @@ class DaemonSeat:
 
     def halt(self, point: Point) -> None:
         with self.driver.turn() as protocol:
-            if protocol.is_halted(point.step):
+            if protocol.visits.is_halted(point.step):
                 self.driver.set_phase("paused")
-                self.driver.wait(lambda: not protocol.is_halted(point.step))
-            protocol.halting.begins(point.step + 1)
+                self.driver.wait(lambda: not protocol.visits.is_halted(point.step))
+            protocol.visits.halting.begins(point.step + 1)
 
     def stop(self, point: Point, reason: str) -> None:
         self.phase("idle")
@@ -263,7 +263,7 @@ class DaemonSeat:
         with self.driver.turn() as protocol:
             protocol.probe(told)
         with self.driver.turn() as protocol:
-            self.driver.wait(lambda: protocol.is_judged)
+            self.driver.wait(lambda: protocol.visits.is_judged)
             protocol.current()
 
     def finish(self, point: Point) -> bool:
@@ -291,7 +291,7 @@ class DaemonSeat:
     def checkpoint(self, world: TrainerWorld, snapshot: Snapshot, stall_seconds: float) -> None:
         name = self.spec.checkpoint.keep_best
         with self.driver.turn() as protocol:
-            halt_step = protocol.halting.step
+            halt_step = protocol.visits.halting.step
             metric = self.driver.report.figure(name) if name else None
         self.driver.background.checkpoint(world, snapshot, stall_seconds, halt_step, metric)
 
@@ -311,7 +311,7 @@ class DaemonSeat:
     def await_proof(self, part: ProofPart) -> None:
         self.phase("idle")
         with self.driver.turn() as protocol:
-            self.driver.wait(lambda: protocol.is_proven(part))
+            self.driver.wait(lambda: protocol.visits.is_proven(part))
             protocol.current()
 
     def sampled(self, world: TrainerWorld, step: int, position: int, digest: str) -> None:

@@ -48,11 +48,10 @@ from elasticd.train.protocol.effects import (
 )
 from elasticd.train.protocol.lending import Request, S, U
 from elasticd.train.protocol.sharing import Sharing, StateInPlace
+from elasticd.train.protocol.visits import Visits
 from elasticd.train.protocol.voice import Voice
 from elasticd.train.world import TrainerWorld
-from elasticd.types import NanCure, Point, ProofPart, Tag, WorkPhase
-
-_LEFT = "this world has ended"
+from elasticd.types import NanCure, Point, Tag, WorkPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,39 +86,6 @@ class Figures:
         )
 
 
-@dataclass(slots=True)
-class HaltOrder:
-    """``step`` is the one to go no further than; -1: none."""
-
-    step: int = -1
-    begun: int = -1
-    """The newest step whose grains are being computed, or were, in this world."""
-
-    def begins(self, step: int) -> None:
-        """Its grains are going to be computed."""
-        self.begun = step
-
-    def order(self, world: TrainerWorld, step: int, at: int | None) -> None:
-        """One that comes when we are ``at`` a later step is not obeyed: our progress shows."""
-        self.step = step if at is None or at < step else -1
-        if self.step >= 0:
-            # It is stored, and if we go on after all, the others at their own times.
-            every = world.writes.every_at(step + 1)
-            world.writes.changes.extend([(step, 1), (step + 1, every)])
-
-
-@dataclass(slots=True)
-class Visit:
-    """The world that the trainer is in. ``settled``: it holds the state from which that starts."""
-
-    world: TrainerWorld
-    settled: bool = False
-    probed: bool = False
-    judged: bool = False
-    proven: tuple[ProofPart, ...] = ()
-    """What of its first step was found to be as it should be."""
-
-
 class TrainerProtocol(Generic[S, U]):
     """``S`` is what the driver has as a state, ``U`` as an update."""
 
@@ -127,8 +93,7 @@ class TrainerProtocol(Generic[S, U]):
         self.held: StateInPlace[S] = StateInPlace()
         self.arrivals = Arrivals()
         self.may_run = self.released = False
-        self.halting = HaltOrder()
-        self._visit: Visit | None = None
+        self.visits = Visits()
         self._voice = Voice()
         self._sharing: Sharing[S, U] = Sharing(self._voice, self.held)
         self.calls = Calls(self._voice, self.arrivals)
@@ -156,25 +121,19 @@ class TrainerProtocol(Generic[S, U]):
             case w.TakeState():
                 self._deliver(word, cargo)
             case w.LendState(generation):
-                if (world := self._world_of(generation)) is not None:
+                if (world := self.visits.world_of(generation)) is not None:
                     self._sharing.order(world, word)
             case w.ExportState(serial, step, stamp, since, part, parts):
                 self._sharing.ask(Request(serial, step, stamp, since, part, parts))
-            case w.TellVerdict(generation):
-                if self._visit is not None and self._world_of(generation) is not None:
-                    self._visit.judged = True
+            case w.TellVerdict():
+                self.visits.hear(word, self.held.at)
                 self._voice.retold.judged()
-            case w.TellProven(generation, part):
-                if self._visit is not None and self._world_of(generation) is not None:
-                    self._visit.proven += (part,)
+            case w.TellProven(_, part):
+                if self.visits.hear(word, self.held.at):
                     self.held.unproven &= part != "body"
                 self._voice.retold.proven(part)
-            case w.SetInterval(generation, every, step):
-                if (world := self._world_of(generation)) is not None:
-                    world.writes.changes.append((step, every))
-            case w.HaltAt(generation, step):
-                if (world := self._world_of(generation)) is not None:
-                    self.halting.order(world, step, self.held.at)
+            case w.SetInterval() | w.HaltAt():
+                self.visits.hear(word, self.held.at)
             case w.TellResult() | w.TellAgreed():
                 self.calls.hear(word)
             case w.ReleaseTrainer():
@@ -224,26 +183,15 @@ class TrainerProtocol(Generic[S, U]):
     @property
     def world(self) -> TrainerWorld | None:
         """The one that the trainer is in."""
-        return None if self._visit is None else self._visit.world
-
-    def _world_of(self, generation: Tag) -> TrainerWorld | None:
-        """The one that the trainer is in, if it is that one."""
-        world = self.world
-        return world if world is not None and world.generation == generation else None
+        return self.visits.world
 
     def current(self) -> TrainerWorld:
-        """The world that the trainer is in.
-
-        Raises:
-            GenerationLost: it has ended.
-        """
-        if self._visit is None:
-            raise GenerationLost(_LEFT)
-        return self._visit.world
+        """The same, or GenerationLost: it has ended."""
+        return self.visits.current()
 
     def _leave(self) -> TrainerWorld | None:
         """Which one it was."""
-        left, self._visit = self.world, None
+        left = self.visits.leave()
         if left is not None:
             self._voice.do(LeaveWorld())
         return left
@@ -260,13 +208,14 @@ class TrainerProtocol(Generic[S, U]):
         if taken is None:
             return self.arrivals.take_delivery()
         world, _ = taken
-        self._visit, self.halting, self._short = Visit(world), HaltOrder(), world.relief > 0
+        self.visits.enter(world)
+        self._short = world.relief > 0
         self.say(w.TrainerCame(world.generation))
         return taken
 
     def state_came(self, generation: Tag) -> bool:
         """Whether there is an end to the wait for the state of this world."""
-        return self._visit is None or self.arrivals.brought(generation)
+        return self.visits.visit is None or self.arrivals.brought(generation)
 
     def take_state(self) -> tuple[w.LoadState, Cargo]:
         """What :meth:`state_came` told of; or GenerationLost."""
@@ -310,9 +259,9 @@ class TrainerProtocol(Generic[S, U]):
         self._settle()
 
     def _settle(self) -> None:
-        visit = self._visit
-        if visit is not None and not visit.settled:
-            visit.settled, self.held.unproven = True, visit.world.is_unproven
+        visit = self.visits.visit
+        if visit is not None and visit.settles():
+            self.held.unproven = visit.world.is_unproven
         self._voice.do(TellProgress())
 
     def hold(self, readable: S, update: U | None = None, *, loaded: bool = False) -> None:
@@ -350,7 +299,8 @@ class TrainerProtocol(Generic[S, U]):
     def end_update(self, point: Point, update: U | None) -> None:
         """A step was applied, perhaps the one whose end we had missed and from which the present
         world starts. None: its update is given to nobody."""
-        missed = self.world if self._visit and not self._visit.settled else None
+        visit = self.visits.visit
+        missed = None if visit is None or visit.settled else visit.world
         self.held.given = False
         self._sharing.lending.applied(update, None if self.world is None else self.world.generation)
         self._end(point)
@@ -395,25 +345,11 @@ class TrainerProtocol(Generic[S, U]):
         self.held.committed = step
         self._voice.do(TellProgress())
 
-    def is_halted(self, step: int) -> bool:
-        """Whether to go no further than this step, for now."""
-        return self._visit is not None and self.halting.step == step
-
     def probe(self, result: w.TrainerProbed) -> None:
         """Tell, once in a world, what the first grain and update came to; or GenerationLost."""
         generation = self.current().generation
-        if self._visit is not None and not self._visit.probed:
-            self._visit.probed = True
+        if self.visits.visit is not None and self.visits.visit.probes():
             self.say(replace(result, generation=generation))
-
-    @property
-    def is_judged(self) -> bool:
-        """Whether there is an end to the wait for the verdict."""
-        return self._visit is None or self._visit.judged
-
-    def is_proven(self, part: ProofPart) -> bool:
-        """Whether there is an end to the wait for that."""
-        return self._visit is None or part in self._visit.proven
 
     def finish(self, point: Point) -> None:
         """The last step is committed."""
@@ -423,12 +359,12 @@ class TrainerProtocol(Generic[S, U]):
     @property
     def may_end(self) -> bool:
         """Whether there is an end to the wait behind the last step."""
-        return self.released or self._visit is None
+        return self.released or self.visits.visit is None
 
     def progress(self, figures: Figures) -> w.TrainerProgress | None:
         """What to say of the work; None while there is no world, or not its state."""
-        visit, point = self._visit, self.held.point
+        visit, point = self.visits.visit, self.held.point
         if visit is None or not visit.settled or point is None:
             return None
-        begun = self.halting.begun > point.step
+        begun = self.visits.halting.begun > point.step
         return figures.told(visit.world.generation, point, self.held.committed, begun)

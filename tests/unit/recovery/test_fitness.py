@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from math import inf
 
-from elasticd.recovery.fitness import Unfit, agree, clipped, merged, odd_ones
+from elasticd.recovery.fitness import (
+    Unfit,
+    again,
+    agree,
+    clipped,
+    left_out,
+    merged,
+    odd_ones,
+    turn_of,
+)
 from elasticd.types import NodeId
 
 A, B, C = (NodeId(name) for name in "abc")
@@ -34,3 +43,12 @@ def test_who_trains_decides_else_most_else_the_first() -> None:
 def test_of_a_long_reason_the_end_stays() -> None:
     text = clipped("it ended:\n" + "x" * 9000 + "KeyError")
     assert text.startswith("it ended:\n") and text.endswith("KeyError") and len(text) < 2300
+
+
+def test_only_who_is_left_out_is_tried_again() -> None:
+    entries = (OUT, Unfit(B, 2, "no data"), Unfit(C, 3, "no room"))
+    assert left_out(entries) == {A: "no disk", C: "no room"}
+    assert [turn_of(entries, node) for node in (A, B, C, NodeId("d"))] == [1, 2, 3, 0]
+    tried = again(entries, (A, B))
+    assert left_out(tried) == {C: "no room"} and turn_of(tried, A) == 2
+    assert turn_of(tried, B) == 2, "it takes part already"

@@ -25,7 +25,7 @@ def compared(office: Office, world: World, node: NodeId, told: Digest) -> Blames
 def contested(office: Office, world: World, step: int) -> Blames | Outcome | None:
     """Those who could write the state at which all rest have written different ones, and the rest
     won't tell."""
-    checkpoint = office.checkpoints.contested(step)
+    checkpoint = office.checkpoints.survey.contested(step)
     if checkpoint is None or checkpoint.generation != world.generation:
         return None
     said = checkpoint.said
@@ -41,7 +41,7 @@ def contested(office: Office, world: World, step: int) -> Blames | Outcome | Non
 def disputed(office: Office, world: World) -> Blames | None:
     """A disk has the job's last state otherwise than all members: it takes no second one of that
     name, and nobody can complete what it has."""
-    found = office.newest is not None and office.checkpoints.disputed(office.last_step)
+    found = office.newest is not None and office.checkpoints.survey.disputed(office.last_step)
     if not found or not office.trust.distrust(world):
         return None
     step = office.course.committed
@@ -54,7 +54,7 @@ def _leave(office: Office, world: World, found: Divergence, step: int) -> Blames
     script itself makes them differ."""
     if found.unlike is not None:
         return _refused(office, world, found.unlike, step)
-    agreed = office.checkpoints.agreed(office.trust.agreed, step)
+    agreed = office.checkpoints.survey.agreed(office.trust.agreed, step)
     if office.exactness.apart:
         agreed = None
     if not found.majority and not office.exactness.apart and office.trust.split(step):
@@ -100,7 +100,7 @@ def _refused(office: Office, world: World, found: Unlike, step: int) -> Outcome:
 
 def _why_always(office: Office, world: World, found: Divergence) -> str:
     """What to tell where states differ behind each restore, and nobody knows whose is right."""
-    first = office.checkpoints.difference()
+    first = office.checkpoints.survey.difference()
     where = ""
     if first is not None:
         tensor, nodes = first
@@ -118,4 +118,6 @@ def _why_always(office: Office, world: World, found: Divergence) -> str:
 def _may_go_back(office: Office, agreed: Point) -> bool:
     """Whether the job wants to, there is a checkpoint for it, and nobody has ended with the last
     state."""
-    return office.restores and office.checkpoints.reaches(agreed) and not office.course.released
+    return (
+        office.restores and office.checkpoints.survey.reaches(agreed) and not office.course.released
+    )

@@ -100,7 +100,7 @@ class Freezing:
             world=office.world,
             newest=office.newest,
             parents=office.checkpoints.parents,
-            begun=office.checkpoints.lineages(),
+            begun=office.checkpoints.survey.lineages(),
             committed=office.course.committed,
             recovering=office.account.recovery is not None,
             waited=office.waited_for_restore(),

@@ -234,7 +234,7 @@ class Running:
         """Have the state at which the members rest written again if a shard of it is gone: no later
         checkpoint will take its place."""
         step = self._rest_step
-        if not self.office.checkpoints.lost(step):
+        if not self.office.checkpoints.survey.lost(step):
             return None
         return ToFreezing(self.world.members, f"the state of step {step} is to be written again")
 

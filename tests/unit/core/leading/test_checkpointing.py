@@ -149,25 +149,12 @@ def test_a_manifest_on_a_disk_outweighs_what_somebody_wrote_otherwise() -> None:
     assert second.announced() == [10]
 
 
-def test_a_shard_whose_last_copy_is_rotten_is_lost_until_it_is_written_again() -> None:
-    desk = Desk()
-    desk.wrote(A, 0)
-    desk.wrote(B, 1)
-    assert desk.asked(PullShards) != []
-    desk.copied_rot(C, (1, B))
-    assert desk.made.lost(10) and not desk.made.lost(9)
-    desk.later(10.0)
-    assert desk.asked(PullShards) == [], "from whom?"
-    desk.wrote(A, 0, 1)
-    assert not desk.made.lost(10)
-
-
 def test_a_shard_of_which_another_copy_is_there_is_not_lost() -> None:
     desk = Desk(replicas=3)
     desk.wrote(A, 0, 1)
     desk.wrote(B, 1)
     desk.copied_rot(C, (1, B))
-    assert not desk.made.lost(10)
+    assert not desk.made.survey.lost(10)
     desk.later(10.0)
     sent = [f.message for f in desk.ctx.effects if isinstance(f, Send)]
     pulls = [message for message in sent if isinstance(message, PullShards)]

@@ -1,4 +1,4 @@
-"""Which checkpoints are of the line that is trained, and how a state is cut that was cut before."""
+"""Which checkpoints are of the line that is trained."""
 
 from __future__ import annotations
 
@@ -23,18 +23,6 @@ def test_an_older_checkpoint_does_not_replace_a_newer_one() -> None:
     assert desk.announced() == [20]
 
 
-def test_the_same_state_is_not_cut_twice() -> None:
-    """Two cuts of one state would be one folder on disk: the first that is stored stands."""
-    desk = Desk()
-    desk.wrote(A, 0, 1)
-    desk.wrote(B, 0, 1)
-    point = Point(LINE, 10, STAMP)
-    assert desk.made.covers(point, None)
-    fresh = Desk()
-    fresh.wrote(A, 0)
-    assert not fresh.made.covers(replace(point, lineage=Lineage("22")), point)
-
-
 def test_a_cut_is_completed_until_a_later_world_has_cut_the_state_otherwise() -> None:
     """Simulator, seeds 1795529653402 and 1795529655949: it was forgotten who had written the first
     cut; a copy of it was heard of later, and the last checkpoint waited for the writer for 60 s."""
@@ -42,7 +30,7 @@ def test_a_cut_is_completed_until_a_later_world_has_cut_the_state_otherwise() ->
     desk = Desk(replicas=3)
     desk.form(A, B)
     desk.wrote(A, 0, count=1)
-    assert not desk.made.covers(Point(LINE, 10, STAMP), None)
+    assert not desk.made.survey.covers(Point(LINE, 10, STAMP), None)
     desk.wrote(B, 0, count=1)
     desk.wrote(B, 0, count=2, generation=later)
     (left,) = desk.made.open.values()
@@ -52,7 +40,7 @@ def test_a_cut_is_completed_until_a_later_world_has_cut_the_state_otherwise() ->
     again = Desk(replicas=3)
     again.form(A, B)
     again.wrote(A, 0, count=1)
-    assert not again.made.covers(Point(LINE, 10, STAMP), None)
+    assert not again.made.survey.covers(Point(LINE, 10, STAMP), None)
     for node in (B, C):
         again.wrote(node, 0, count=1)
     assert again.asked(ManifestStore) == [A, B, C]
@@ -66,22 +54,6 @@ def test_an_answer_about_another_cut_of_the_state_counts_for_nothing() -> None:
     assert desk.announced() == []
     desk.stored(A, count=1)
     assert desk.announced() == [10]
-
-
-def test_a_state_is_written_again_as_it_was_cut_before() -> None:
-    """Simulator, seed 337: the last state was cut in three, one shard went with its node, and the
-    two disks that had the manifest took no other cut."""
-    desk = Desk(replicas=1)
-    point = Point(LINE, 10, STAMP)
-    assert desk.made.cut_of(point) == 0
-    for index, node in enumerate((A, B, C)):
-        desk.wrote(node, index, count=3)
-    assert desk.made.cut_of(point) == 3, "they are storing it now"
-    left = Stored(desk.manifest(), (0,))
-    later = Desk()
-    later.made.learn({A: (left,), B: ()})
-    assert later.made.cut_of(point) == 3
-    assert later.made.cut_of(replace(point, lineage=Lineage("22"))) == 0
 
 
 def test_what_a_restore_has_left_does_not_stand_in_the_way() -> None:
@@ -101,11 +73,13 @@ def test_what_a_restore_has_left_does_not_stand_in_the_way() -> None:
     second = replace(world_of(A, C), lineage=Lineage("22"), parent=Point(LINE, 10, STAMP))
     desk.made.enter(replace(second, step=10, manifest=base.manifest))
     assert desk.made.newest is not None and desk.made.newest.point == Point(LINE, 10, STAMP)
-    assert desk.made.covers(Point(Lineage("22"), 10, STAMP), second.parent)
+    assert desk.made.survey.covers(Point(Lineage("22"), 10, STAMP), second.parent)
     twin = replace(second, lineage=Lineage("33"))
-    assert desk.made.covers(Point(twin.lineage, 10, STAMP), twin.parent)
+    assert desk.made.survey.covers(Point(twin.lineage, 10, STAMP), twin.parent)
     other = Point(Lineage("44"), 10, STAMP)
-    assert not desk.made.covers(Point(Lineage("55"), 10, STAMP), other), "it never counts there"
+    assert not desk.made.survey.covers(Point(Lineage("55"), 10, STAMP), other), (
+        "it never counts there"
+    )
     # The node that has step 20 is back, and has shards of it.
     desk.made.learn({A: (base,), B: (base, left), C: ()})
     desk.wrote(B, 0, 1, step=20)

@@ -10,7 +10,7 @@ import pytest
 from elasticd.core.context import Context
 from elasticd.core.engines.spares import SpareReducers
 from elasticd.core.taking_part.crew import Crew
-from elasticd.core.taking_part.elastic import Elastic, place_of
+from elasticd.core.taking_part.elastic import Elastic
 from elasticd.core.taking_part.member import Member
 from elasticd.core.taking_part.place import Place
 from elasticd.core.taking_part.trainers import Trainer
@@ -76,7 +76,7 @@ class Desk:
         """Put it into a world in which a step is committed."""
         world = replace(EMPTY, members=members, generation=generation)
         self.member.reports.world = world
-        place = place_of(self.part, world, self.trainer, has_state=True)
+        place = self.part.place_in(world, self.trainer, has_state=True)
         place.settled = True
         self.part.place = place
         return place

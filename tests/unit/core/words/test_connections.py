@@ -13,6 +13,7 @@ from elasticd.core.words.connections import (
     CONNECTION,
     FETCH,
     OF_FETCH,
+    EchoedChallenge,
     FetchChallenge,
     FetchRefused,
     FetchSize,
@@ -23,7 +24,6 @@ from elasticd.core.words.connections import (
     PeerHello,
     Ping,
     Pong,
-    Proof,
     TakeEvents,
 )
 from elasticd.core.words.processes import FROM_ANY_CHILD, TO_ANY_CHILD, ChildBye, ChildHello
@@ -42,7 +42,7 @@ EVENT = {"time": 1.5, "kind": "x", "origin": "o", "number": 1, "more": {"x": [1,
     ("words", "word", "frame"),
     [
         (CONNECTION, HELLO, SAID),
-        (CONNECTION, Proof("00"), {"t": "proof", "challenge": "00"}),
+        (CONNECTION, EchoedChallenge("00"), {"t": "proof", "challenge": "00"}),
         (CONNECTION, Ping(7), {"t": "ping", "n": 7}),
         (CONNECTION, Pong(7), {"t": "pong", "n": 7}),
         (FETCH, OpenFetch("c/id", "log"), {"t": "fetch", "cluster": "c/id", "what": "log"}),

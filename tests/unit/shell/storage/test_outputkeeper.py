@@ -112,6 +112,14 @@ def follow(node: Node) -> None:
     asyncio.run(node.follow())
 
 
+def follow_while(net: Net, node: Node, served: Callable[[str], object]) -> dict[str, str]:
+    """What the node has copied when ``served`` happens to each file that it opens."""
+    net.served = served
+    follow(node)
+    net.served = lambda name: None
+    return node.copy()
+
+
 def test_only_what_has_changed_is_fetched(net: Net) -> None:
     a, b = net.nodes[A], net.nodes[B]
     a.write(x="one", y="two")
@@ -143,10 +151,7 @@ def test_a_file_that_is_always_being_replaced_stays_as_it_was(net: Net) -> None:
         os.replace(a.output / "next", a.output / "x")
 
     replace("x")
-    net.served = replace
-    follow(b)
-    assert b.copy() == {"x": "one", "y": "y"}
-    net.served = lambda name: None
+    assert follow_while(net, b, replace) == {"x": "one", "y": "y"}
     follow(b)
     assert b.copy() == a.texts()
 
@@ -159,10 +164,7 @@ def test_of_a_file_that_grows_the_beginning_is_copied(net: Net) -> None:
         with (a.output / "x").open("a") as file:
             file.write("more ")
 
-    net.served = append
-    follow(b)
-    assert b.copy() == {"x": "one "}
-    net.served = lambda name: None
+    assert follow_while(net, b, append) == {"x": "one "}
     follow(b)
     assert b.copy() == a.texts()
 
@@ -175,9 +177,7 @@ def test_a_file_that_is_cut_while_it_comes_is_fetched_again(net: Net) -> None:
         if len(net.fetched) == 1:
             a.write(x="short")
 
-    net.served = cut
-    follow(b)
-    assert b.copy() == {"x": "short"}
+    assert follow_while(net, b, cut) == {"x": "short"}
 
 
 def test_a_copy_that_fails_leaves_the_last_one(net: Net) -> None:
@@ -190,11 +190,8 @@ def test_a_copy_that_fails_leaves_the_last_one(net: Net) -> None:
         net.lost.add(A)
         raise OperationError("it went away")
 
-    net.served = fail
-    follow(b)
-    assert b.copy() == b.texts() == {"x": "one", "y": "one"}
+    assert follow_while(net, b, fail) == b.texts() == {"x": "one", "y": "one"}
     net.lost.clear()
-    net.served = lambda name: None
     follow(b)
     assert b.copy() == {"x": "two", "y": "two"}
 

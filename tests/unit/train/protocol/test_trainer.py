@@ -352,14 +352,14 @@ def test_a_halt_is_obeyed_unless_its_step_has_begun() -> None:
     protocol = Protocol()
     enter(protocol, world(1))
     protocol.hear(w.HaltAt(tag(1), 1))
-    assert not protocol.is_halted(0)
+    assert not protocol.visits.is_halted(0)
     make_step(protocol)
-    assert protocol.is_halted(1)
+    assert protocol.visits.is_halted(1)
     protocol.hear(w.HaltAt(tag(1), -1))
-    assert not protocol.is_halted(1)
+    assert not protocol.visits.is_halted(1)
     protocol.begin_update()
     protocol.hear(w.HaltAt(tag(1), 2))
-    assert not protocol.is_halted(2), "it is being applied"
+    assert not protocol.visits.is_halted(2), "it is being applied"
 
 
 def test_a_step_at_which_the_job_halts_is_stored() -> None:
@@ -380,9 +380,9 @@ def test_a_probe_is_told_once_and_its_verdict_waited_for() -> None:
         protocol.probe(result)
     assert said(protocol) == [replace(result, generation=tag(1))]
     protocol.hear(w.TellVerdict(tag(2), True, ""))
-    assert not protocol.is_judged
+    assert not protocol.visits.is_judged
     protocol.hear(w.TellVerdict(tag(1), True, ""))
-    assert protocol.is_judged
+    assert protocol.visits.is_judged
 
 
 def test_release_ends_every_wait_of_the_script() -> None:

@@ -1,0 +1,173 @@
+"""The folder of one checkpoint on a node's disk: which shards are in it, and what is wrong with
+them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from elasticd.checkpoints import layout, manifest
+from elasticd.checkpoints.disk import TEMPORARY, Disk, refusing
+from elasticd.checkpoints.integrity import Verifier
+from elasticd.checkpoints.manifest import Manifest
+from elasticd.checkpoints.port import Problem
+from elasticd.checkpoints.sequential import SLICE_BYTES
+from elasticd.errors import StateError
+from elasticd.types import NodeId
+
+Pace = Callable[[int], object]
+"""Called with the size of each slice that was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFolder:
+    """Final or not, there or not. Raises :class:`StateError`, naming the path, when the disk
+    refuses."""
+
+    path: Path
+    node: NodeId | None
+    """Whose shards are to be here; without it nothing is said to be missing."""
+    disk: Disk
+
+    def shard(self, found: Manifest, index: int) -> Path:
+        """Where a shard is, or would be."""
+        return self.path / layout.shard_name(index, found.count)
+
+    # --- what is in it ----------------------------------------------------------------------------
+
+    def manifest(self) -> Manifest:
+        """The one that is here.
+
+        Raises:
+            StateError: also when it can't be read, or isn't one.
+        """
+        path = self.path / layout.MANIFEST_NAME
+        with refusing(path), path.open("rb") as file:
+            data = file.read(manifest.MAX_BYTES + 1)
+        return manifest.decode(data, str(path))
+
+    def without_manifest(self, error: StateError) -> Problem:
+        """What is wrong where :meth:`manifest` has failed."""
+        return Problem(self.path / layout.MANIFEST_NAME, None, str(error))
+
+    def present(self, found: Manifest) -> tuple[int, ...]:
+        """The shards that are here, at the manifest's sizes."""
+
+        def size(index: int) -> int:
+            try:
+                return os.stat(self.shard(found, index)).st_size
+            except OSError:
+                return -1
+
+        return tuple(shard.index for shard in found.shards if size(shard.index) == shard.bytes)
+
+    def missing(self, found: Manifest) -> list[Problem]:
+        """Shards that the node is to hold and that are not here, and those of another size."""
+        mine, present = self._mine(found), self.present(found)
+        problems = []
+        for shard in found.shards:
+            path = self.shard(found, shard.index)
+            if shard.index in present:
+                continue
+            if path.exists():
+                reason = f"has {path.stat().st_size} bytes, not {shard.bytes}"
+            elif shard.index in mine:
+                reason = "is missing, though this node is a holder"
+            else:
+                continue
+            problems.append(Problem(path, shard.index, reason))
+        return problems
+
+    def verify(
+        self, found: Manifest, wanted: Collection[int], pace: Pace | None = None
+    ) -> list[Problem]:
+        """Read these shards; those that are rotten, unreadable or missing."""
+        problems = [p for p in self.missing(found) if p.shard in wanted]
+        for index in (i for i in self.present(found) if i in wanted):
+            path = self.shard(found, index)
+            try:
+                if reason := rot(path, found.shards[index].digest, pace):
+                    problems.append(Problem(path, index, reason, rotten=True))
+            except StateError as error:
+                problems.append(Problem(path, index, str(error)))
+        return problems
+
+    def _mine(self, found: Manifest) -> tuple[int, ...]:
+        return () if self.node is None else found.held_by(self.node)
+
+    # --- before it is final -----------------------------------------------------------------------
+
+    def require_own(self, new: Manifest) -> None:
+        """Raises StateError where a shard that the node is to hold isn't here."""
+        mine = self._mine(new)
+        for problem in self.missing(new):
+            if problem.shard in mine:
+                raise StateError(f"{problem.path}: {problem.reason}")
+
+    def take_in(self, partial: CheckpointFolder, new: Manifest) -> None:
+        """Move in what is missing of what a later world has written again; the rest stays."""
+        written = partial.present(new)
+        for index in (p.shard for p in self.missing(new) if p.shard in written):
+            assert index is not None
+            source = partial.shard(new, index)
+            if rot(source, new.shards[index].digest):
+                continue  # its writer had another state
+            with refusing(self.path):
+                self.disk.rename(source, self.shard(new, index))
+
+    def remove_others(self, new: Manifest) -> None:
+        """Shards of the node's that the manifest doesn't count: right ones stay, as copies. Whose
+        trainer had another state has others, and none may pass for a copy by its size."""
+        if self.node is None:
+            return
+        mine = self._mine(new)
+        for index in (i for i in self.present(new) if i not in mine):
+            path = self.shard(new, index)
+            if rot(path, new.shards[index].digest):
+                with refusing(path):
+                    self.disk.remove_file(path)
+
+    def remove_strangers(self, new: Manifest) -> None:
+        """Files of another cut of the same state, left by a world of another size."""
+        ours = {layout.shard_name(index, new.count) for index in self.present(new)}
+        for path in entries(self.path):
+            if path.name not in ours and path.name != layout.MANIFEST_NAME and path.is_file():
+                self.disk.remove_file(path)
+
+    def discard(self) -> None:
+        """Remove it at once; a crash may leave bytes under a temporary name."""
+        with refusing(self.path):
+            doomed = self.path
+            if not doomed.name.endswith(TEMPORARY):
+                doomed = doomed.with_name(doomed.name + TEMPORARY)
+                self.disk.remove_folder(doomed)
+                self.disk.rename(self.path, doomed)
+                self.disk.sync_folder(doomed.parent)
+            self.disk.remove_folder(doomed)
+
+
+def entries(folder: Path) -> list[Path]:
+    """What is in a folder, by name; nothing if there is no folder."""
+    with refusing(folder):
+        return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def changed_at(path: Path) -> int:
+    """On the wall clock, in ns; a folder changes when a shard comes. 0: it isn't there."""
+    with refusing(path):
+        return path.stat().st_mtime_ns if path.exists() else 0
+
+
+def rot(path: Path, digest: str, pace: Pace | None = None) -> str:
+    """What is wrong with the file's content, or nothing."""
+    check = Verifier(digest)
+    with refusing(path), path.open("rb", buffering=0) as file:
+        buffer = memoryview(bytearray(SLICE_BYTES))
+        while count := file.readinto(buffer):
+            check.update(buffer[:count])
+            if pace is not None:
+                pace(count)
+    finding = check.finish()
+    return "" if finding is None else finding.reason
