@@ -9,6 +9,7 @@ ElasticdError
  ├── StateError        a stored or transferred state can't be used
  │    ├── MismatchError  ... because it belongs to another model or job
  │    ├── RotError       ... because its bytes are not those that were written
+ │    ├── DamageError    ... and no restart of the daemon cures that: its exit code 4
  │    └── DiskError      ... because the disk refuses: full, read-only, no permission, broken
  └── GenerationLost    the world that this rank was a member of has ended
 """
@@ -63,6 +64,10 @@ class DiskError(StateError):
 
 class RotError(StateError):
     pass
+
+
+class DamageError(StateError):
+    exit_code = 4
 
 
 class GenerationLost(ElasticdError):

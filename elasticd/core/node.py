@@ -93,7 +93,9 @@ class Node:
         for heard in stable.heard:
             self.ctx.hear(heard.job, heard.generation)
         configured = who.expected_peers + 1
-        votes = Votes.of(self.ctx, configured, stable.born, stable.formed, stable.attempts)
+        votes = Votes.of(
+            self.ctx, configured, stable.born, stable.formed, stable.attempts, stable.lost
+        )
         promised = stable.promised or NO_TAG
         self.views = Membership(self.ctx, votes, who.expected_peers, promised)
         self.members = Members.of(self.ctx, found)

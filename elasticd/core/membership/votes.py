@@ -31,10 +31,11 @@ class Votes:
         born: Tag | None,
         formed: View | None,
         attempts: tuple[View, ...],
+        lost: bool = False,
     ) -> Votes:
         last = _session(formed) if formed is not None else None
         tried = tuple(_session(view) for view in attempts)
-        return Votes(ctx, History(born, last, tried, configured))
+        return Votes(ctx, History(born, last, tried, configured, lost))
 
     def promise(self, view: View) -> None:
         """Follow nothing older than ``view``; journal that it was attempted, if it is primary."""
@@ -57,7 +58,7 @@ class Votes:
             return
         self.ctx.persist("primary_formed", view)
         later = tuple(a for a in self.history.attempts if a.epoch > view.epoch)
-        self.history = replace(self.history, formed=_session(view), attempts=later)
+        self.history = replace(self.history, formed=_session(view), attempts=later, lost=False)
 
     def heard(self) -> tuple[Heard, ...]:
         """The newest worlds that this node has heard of."""
