@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 from elasticd.types import NO_TAG, NodeId, Tag
 
 PREFIX = 'partition = "strict": '
+MAX_SINCE = 16
+"""Of older promises a node that lost its journal says that it knows nothing, which is safe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class History:
     """How many nodes the cluster has as this one is configured, itself included."""
     lost: bool = False
     """It knows that its journal was lost, and no primary view was formed with it since."""
+    since: tuple[Tag, ...] = ()
+    """If so: the newest epochs that it has promised since."""
 
     def took_part(self, session: PrimaryView) -> bool:
         """Whether it journalled the attempt, or one that makes it irrelevant."""
@@ -58,7 +62,7 @@ class History:
         Who starts anew among nodes that know as little promises low epochs again, so that ``born``
         alone does not tell.
         """
-        unknown = self.lost and session not in self.attempts
+        unknown = self.lost and session.epoch not in self.since
         return unknown or self.born is None or self.born > session.epoch
 
 

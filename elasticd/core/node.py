@@ -94,8 +94,9 @@ class Node:
             self.ctx.hear(heard.job, heard.generation)
         configured = who.expected_peers + 1
         votes = Votes.of(
-            self.ctx, configured, stable.born, stable.formed, stable.attempts, stable.lost
-        )
+            self.ctx, configured, stable.born, stable.formed, stable.attempts, stable.lost,
+            stable.since,
+        )  # fmt: skip
         promised = stable.promised or NO_TAG
         self.views = Membership(self.ctx, votes, who.expected_peers, promised)
         self.members = Members.of(self.ctx, found)

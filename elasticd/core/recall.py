@@ -7,6 +7,7 @@ from typing import Any, assert_never
 
 from elasticd.core.words.records import Heard, JobRecord, Lost, NodeRecord, View, World
 from elasticd.core.words.stable import Stable
+from elasticd.recovery.quorum import MAX_SINCE
 from elasticd.types import NO_TAG, JobId, Tag
 
 Record = View | JobRecord | World | Heard | NodeRecord | Lost
@@ -34,6 +35,7 @@ class Recall:
         self._promised: Tag | None = None
         self._born: Tag | None = None
         self._heard: dict[JobId, Tag] = {}
+        self._since: dict[Tag, None] = {}
 
     @property
     def stable(self) -> Stable:
@@ -48,6 +50,7 @@ class Recall:
             worlds=tuple(self._of_kind("world")),
             nodes=tuple(self._of_kind("node")),
             lost=("lost", "") in self._latest,
+            since=tuple(self._since)[-MAX_SINCE:] if ("lost", "") in self._latest else (),
             heard=tuple(Heard(job, self._heard[job]) for job in sorted(self._heard)),
         )
 
@@ -71,7 +74,7 @@ class Recall:
             case NodeRecord(node=key):
                 pass
             case Lost():
-                pass
+                self._since.clear()
             case JobRecord(id=key):
                 known = self._jobs.get(record.id)
                 record = record if known is None else known.merged(record)
@@ -87,6 +90,8 @@ class Recall:
 
     def _view(self, kind: str, view: View) -> str:
         """What the view is kept under: of attempts all count until a later view is formed."""
+        if kind.endswith("_attempt") and ("lost", "") in self._latest:
+            self._since[view.epoch] = None
         if kind == "view_attempt":
             self._promised = view.epoch
             if self._born is None:

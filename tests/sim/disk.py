@@ -8,7 +8,7 @@ from typing import Any
 
 from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.checkpoints.retention import KeepLast, prunable
-from elasticd.core.recall import Recall
+from elasticd.core.recall import Recall, without_promises
 from elasticd.core.words.codec import to_plain
 from elasticd.core.words.effects import Reached
 from elasticd.core.words.records import JobRecord, View, World
@@ -112,6 +112,17 @@ class Disk:
         if found.rotten_at is not None:
             raise AssertionError(f"a torn frame reads as rot: {cut} of {len(torn)} bytes")
         if len(found.records) > len(self.journal[-1:]):
+            self._append(kind, record)
+
+    def lose_journal(self, left: int) -> None:
+        """Only the first ``left`` records are readable; an operator resets the node."""
+        kept = without_promises(self.journal[:left], "damaged")
+        # What was promised was promised: the others go by that until they see that it is gone.
+        self.journal, self.newest_promise = [], None
+        self.jobs.clear()
+        self._worlds.clear()
+        self.reached.clear()
+        for kind, record in kept:
             self._append(kind, record)
 
     def stable(self) -> Stable:

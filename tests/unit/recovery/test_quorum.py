@@ -126,6 +126,13 @@ def test_who_lost_its_journal_and_began_anew_does_not_prove_that_an_attempt_fail
     assert not decide(here).primary
 
 
+def test_who_lost_its_journal_proves_that_what_it_promised_since_failed() -> None:
+    last, attempt = session(5, B), session(7, A, B)
+    lost = replace(knows(born=7), lost=True)
+    assert not decide({A: lost, B: knows(last, attempt)}).primary
+    assert decide({A: replace(lost, since=(attempt.epoch,)), B: knows(last, attempt)}).primary
+
+
 def test_who_lost_its_journal_makes_no_first_view_with_a_newcomer() -> None:
     lost, fresh = replace(knows(born=1), lost=True), History(configured=3)
     assert decide({B: lost, C: fresh}).reason == (
@@ -148,19 +155,21 @@ class Disk:
     attempts: tuple[PrimaryView, ...] = ()
     born: Tag | None = None
     lost: bool = False
+    since: tuple[Tag, ...] = ()
 
     def history(self, nodes: int) -> History:
-        return History(self.born, self.formed, self.attempts, nodes, self.lost)
+        return History(self.born, self.formed, self.attempts, nodes, self.lost, self.since)
 
     def promise(self, epoch: Tag) -> Disk:
-        return replace(self, promised=epoch, born=self.born or epoch)
+        since = (*self.since, epoch) if self.lost else ()
+        return replace(self, promised=epoch, born=self.born or epoch, since=since)
 
     def attempt(self, made: PrimaryView) -> Disk:
         return replace(self, attempts=(*self.attempts, made))
 
     def form(self, made: PrimaryView) -> Disk:
         rest = tuple(a for a in self.attempts if a.epoch > made.epoch)
-        return replace(self, formed=made, attempts=rest, lost=False)
+        return replace(self, formed=made, attempts=rest, lost=False, since=())
 
 
 Disks = tuple[Disk, ...]
