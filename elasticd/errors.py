@@ -72,3 +72,7 @@ class DamageError(StateError):
 
 class GenerationLost(ElasticdError):
     """The reducer, the daemon or another member ended this generation; wait for the next world."""
+
+
+INCURABLE = (UsageError.exit_code, DamageError.exit_code)
+"""Exit codes of a daemon that no restart cures: wrong settings, a damaged journal."""

@@ -39,6 +39,8 @@ COMPACT_AT_BYTES = 1024 * 1024
 
 BEGUN_SUFFIX = ".begun"
 CUT_SUFFIX = ".cut"
+LOST_SUFFIX = ".lost"
+"""What a reset puts aside."""
 
 _HEAD = struct.Struct(">4sII")
 
@@ -151,6 +153,20 @@ def _frame_at(data: bytes, offset: int) -> tuple[list[Record], int] | None:
 
 def _crc(payload: bytes) -> int:
     return zlib.crc32(payload, zlib.crc32(struct.pack(">I", len(payload))))
+
+
+def begin_anew(path: Path, records: Sequence[Record]) -> None:
+    """Put what is at ``path`` aside, in ``<name>.lost``, and begin a journal with ``records``. A
+    crash leaves the old one or the new one. No process may have it open.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    if path.exists():
+        write_durable(path.with_name(path.name + LOST_SUFFIX), path.read_bytes())
+    write_durable(path, frame(records))
+    write_durable(path.with_name(path.name + BEGUN_SUFFIX), b"")
+    path.with_name(path.name + CUT_SUFFIX).unlink(missing_ok=True)
 
 
 def frame(records: Sequence[Record]) -> bytes:

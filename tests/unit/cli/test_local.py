@@ -66,6 +66,18 @@ def test_up_writes_homes_and_starts_daemons(cluster: Path, fake_program: list[st
 
 
 @pytest.mark.process
+def test_a_damaged_node_does_not_take_the_others_down(
+    cluster: Path, fake_program: list[str]
+) -> None:
+    local.up(cluster, 3, fake_program)
+    local.down(cluster, 0.5)
+    configure(cluster, 1, failure_domain="damaged")
+    with pytest.raises(OperationError, match=r"node-1 is damaged .*\n\(the other 2 run"):
+        local.up(cluster, None, fake_program)
+    assert local.down(cluster, 0.5) == ["node-0", "node-2"]
+
+
+@pytest.mark.process
 def test_daemons_hold_none_of_the_callers_descriptors(
     cluster: Path, fake_program: list[str]
 ) -> None:
