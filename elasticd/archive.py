@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from elasticd.errors import ProtocolError, UsageError
+from elasticd.errors import ProtocolError, UsageError, naming
 from elasticd.ignore import Ignore
 from elasticd.settings.config import HOME_MARKS
 from elasticd.settings.rules import one_line
@@ -76,7 +76,7 @@ def pack(folder: Path) -> Archive:
 def unpack(data: bytes, folder: Path) -> None:
     """Write an archive's files into ``folder``, which appears whole or not at all.
 
-    The parent must exist. Nothing is flushed to disk: after a power cut, unpack again.
+    The parent must exist. Nothing is flushed to disk: after a power cut ask :func:`is_unpacked`.
 
     Raises:
         ProtocolError: the archive is damaged, too big, or holds a name or a kind that :func:`pack`
@@ -92,8 +92,21 @@ def unpack(data: bytes, folder: Path) -> None:
         for header, content in _members(data):
             path = beside / header.name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+            with naming(path):
+                path.write_bytes(content)
             path.chmod(0o755 if header.mode & stat.S_IXUSR else 0o644)
+
+
+def is_unpacked(data: bytes, folder: Path) -> bool:
+    """Whether ``folder`` has all of the archive's files, as they are there. More may lie in it.
+
+    Raises:
+        ProtocolError: as :func:`unpack`.
+    """
+    try:
+        return all((folder / h.name).read_bytes() == content for h, content in _members(data))
+    except OSError:
+        return False
 
 
 class _Walk:

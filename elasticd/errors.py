@@ -16,6 +16,10 @@ ElasticdError
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike, fspath
+
 
 class ElasticdError(Exception):
     """Base of every error that this package raises on purpose."""
@@ -76,3 +80,14 @@ class GenerationLost(ElasticdError):
 
 INCURABLE = (UsageError.exit_code, DamageError.exit_code)
 """Exit codes of a daemon that no restart cures: wrong settings, a damaged journal."""
+
+
+@contextmanager
+def naming(path: PathLike[str]) -> Iterator[None]:
+    """Have an OSError that doesn't say where it happened, as those of writes, name ``path``."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = fspath(path)
+        raise

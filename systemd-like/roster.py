@@ -19,6 +19,7 @@ from typing import Any, get_args
 
 import psutil
 
+from elasticd.errors import naming
 from elasticd.types import Role
 
 CREATE_TIME_TOLERANCE_SECONDS = 2.0
@@ -67,8 +68,9 @@ class ChildRoster:
 
     def _write(self) -> None:
         beside = self._path.with_name(self._path.name + ".partial")
-        beside.write_text(json.dumps([asdict(entry) for entry in self._entries.values()]))
-        beside.replace(self._path)
+        with naming(beside):
+            beside.write_text(json.dumps([asdict(entry) for entry in self._entries.values()]))
+            beside.replace(self._path)
 
     def take_over(self) -> list[ChildEntry]:
         """What an earlier daemon wrote down, is still running and can be taken over; the rest of it

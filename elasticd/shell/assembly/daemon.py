@@ -19,6 +19,7 @@ from elasticd.core.node import Node, Who
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord
 from elasticd.core.words.stable import Found
+from elasticd.errors import DiskError
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.assembly import identity
 from elasticd.shell.assembly.desk import Desk
@@ -285,7 +286,7 @@ class Daemon:
         self._ending.fail(error)
         log.error("the control plane stopped", error=repr(error), exc_info=error)
         self._plane.stop()
-        if isinstance(error, OSError):
+        if isinstance(error, OSError | DiskError):
             self._plane.last_words(e.Leave(f"its disk can't be written: {error}"))
 
     def _uncaught(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

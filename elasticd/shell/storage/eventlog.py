@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticd.checkpoints.sequential import write_all
-from elasticd.errors import OperationError
+from elasticd.errors import OperationError, naming
 from elasticd.shell.storage.durable import PARTIAL_SUFFIX, write_whole
 from elasticd.shell.storage.journal import frame, salvage, scan
 from elasticd.types import JobId
@@ -262,9 +262,11 @@ class EventLog:
 
     def _append(self, name: str, data: bytes) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        fd = os.open(self._folder / (name + _SUFFIX), flags, 0o600)
+        path = self._folder / (name + _SUFFIX)
+        fd = os.open(path, flags, 0o600)
         try:
-            write_all(fd, data)
+            with naming(path):
+                write_all(fd, data)
         finally:
             os.close(fd)
 

@@ -24,7 +24,7 @@ from typing import Any
 import msgpack
 
 from elasticd.checkpoints.sequential import write_all
-from elasticd.errors import DamageError, OperationError
+from elasticd.errors import DamageError, DiskError, OperationError
 from elasticd.shell.storage.durable import (
     PARTIAL_SUFFIX,
     sync_file,
@@ -235,15 +235,15 @@ class Journal:
         """Add records, all or none, and return when they are on the medium: one write, one sync.
 
         Raises:
-            OperationError: the disk is full or failed, or the journal would pass its limit of
-                ``MAX_JOURNAL_BYTES`` (compact first). After a failed sync the journal takes no
-                more.
+            DiskError: the disk is full or failed. After a failed sync the journal takes no more.
+            OperationError: the journal would pass its limit of ``MAX_JOURNAL_BYTES`` (compact
+                first).
         """
         batch = list(records)
         if not batch:
             return
         if self._broken is not None:
-            raise OperationError(self._broken)
+            raise DiskError(self._broken)
         data = frame(batch)
         if self._size + len(data) > MAX_JOURNAL_BYTES:
             raise OperationError(f"{self.path}: would grow past {MAX_JOURNAL_BYTES} bytes")
@@ -252,12 +252,12 @@ class Journal:
             sync_file(self._fd)
         except OSError as error:
             self._undo(error)
-            raise OperationError(f"{self.path}: {error.strerror}") from error
+            raise DiskError(f"{self.path}: {error.strerror}") from error
         self._size += len(data)
         try:
             self._note_begun()
         except OSError as error:
-            raise OperationError(f"{self.path}{BEGUN_SUFFIX}: {error.strerror}") from error
+            raise DiskError(f"{self.path}{BEGUN_SUFFIX}: {error.strerror}") from error
 
     def _note_begun(self) -> None:
         """From now on an empty journal is one that was lost."""
@@ -277,8 +277,8 @@ class Journal:
         """Replace the whole journal by ``records``; a crash leaves the old one or the new one.
 
         Raises:
-            OperationError: the new file can't be written or is over the limit; the old one stays in
-                use.
+            DiskError: the new file can't be written; the old one stays in use.
+            OperationError: it would be over the limit; so does it then.
         """
         data = frame(records) if records else b""
         if len(data) > MAX_JOURNAL_BYTES:
@@ -291,7 +291,7 @@ class Journal:
             # lost.
             if not self._still_named():
                 self._broken = f"{self.path}: an earlier compaction failed: {error.strerror}"
-            raise OperationError(f"{self.path}: {error.strerror}") from error
+            raise DiskError(f"{self.path}: {error.strerror}") from error
         os.close(self._fd)
         self._fd, self._broken = fd, None
         self._size = self._compacted = len(data)
@@ -303,7 +303,7 @@ class Journal:
             return False
 
     def close(self) -> None:
-        """Close the file. Idempotent; an append afterwards raises ``OperationError``."""
+        """Close the file. Idempotent; an append afterwards raises ``DiskError``."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

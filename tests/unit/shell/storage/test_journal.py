@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticd.errors import DamageError, OperationError, StateError
+from elasticd.errors import DamageError, DiskError, OperationError, StateError
 from elasticd.shell.storage import journal as module
 from elasticd.shell.storage.journal import MAGIC, Journal, frame, salvage, scan
 
@@ -163,7 +163,7 @@ def test_the_limit_refuses_and_keeps_what_is_there(tmp_path: Path) -> None:
         journal.compact([big])
     journal.append([2])
     journal.close()
-    with pytest.raises(OperationError, match="closed"):
+    with pytest.raises(DiskError, match="closed"):
         journal.append([3])
     assert Journal.open(path)[1] == [1, 2]
 
@@ -171,9 +171,9 @@ def test_the_limit_refuses_and_keeps_what_is_there(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_an_error_and_not_a_loss(tmp_path: Path) -> None:
     journal = Journal(Path("/dev/full"), _full(), 0, 0)
-    with pytest.raises(OperationError, match="No space"):
+    with pytest.raises(DiskError, match="/dev/full: No space"):
         journal.append([1])
-    with pytest.raises(OperationError, match="earlier write failed"):
+    with pytest.raises(DiskError, match="earlier write failed"):
         journal.append([2])
     journal.close()
 
