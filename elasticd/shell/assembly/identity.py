@@ -13,6 +13,7 @@ from elasticd.core.words.connections import NodeInfo
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.network.hello import Identity
 from elasticd.shell.storage.durable import write_durable
+from elasticd.supervision.birth import birth
 from elasticd.types import NodeId
 
 FILE_NAME = "daemon.json"
@@ -36,6 +37,7 @@ def write(home: Path, settings: NodeConfig) -> None:
     identity = {
         "pid": os.getpid(),
         "create_time": psutil.Process().create_time(),
+        "born": birth(os.getpid()),
         "address": settings.addresses[0],
     }
     write_durable(home / FILE_NAME, json.dumps(identity).encode())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.core.recall import Recall, without_promises
+from elasticd.core.recall import Recall, Record, without_promises
 from elasticd.core.words.records import Heard, JobRecord, View, World
 from elasticd.errors import StateError
 from elasticd.shell.storage.journal import Journal
@@ -124,7 +124,11 @@ def test_worlds_that_others_formed_are_remembered(tmp_path: Path) -> None:
 
 def test_a_lost_journal_is_remembered_until_those_who_know_let_the_node_in(tmp_path: Path) -> None:
     memory = StableRecords(tmp_path)
-    before = [("view_attempt", _view(2)), ("job", _record("running")), ("world", _world(4, "l"))]
+    before: list[tuple[str, Record]] = [
+        ("view_attempt", _view(2)),
+        ("job", _record("running")),
+        ("world", _world(4, "l")),
+    ]
     for kind, record in without_promises(before, "damaged"):
         memory.persist(kind, record)
     memory.persist("view_attempt", _view(7))
