@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from os import PathLike, fspath
 
 
 class ElasticdError(Exception):
@@ -83,11 +82,11 @@ INCURABLE = (UsageError.exit_code, DamageError.exit_code)
 
 
 @contextmanager
-def naming(path: PathLike[str]) -> Iterator[None]:
+def naming(path: object) -> Iterator[None]:
     """Have an OSError that doesn't say where it happened, as those of writes, name ``path``."""
     try:
         yield
     except OSError as error:
         if error.filename is None:
-            error.filename = fspath(path)
+            error.filename = str(path)
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -288,11 +289,14 @@ class Disk:
         )
         return tuple(Stored(manifest, self.held(manifest)) for manifest in found)
 
-    def sweep(self) -> None:
-        """As LocalStore.sweep: unfinished checkpoints go that a final one has overtaken since."""
-        for files in (self.shards, self.unsynced):
-            for key in [key for key in files if key not in self.finals and self._is_over(key)]:
-                del files[key]
+    def sweep(self, written: Collection[JobId] = ()) -> None:
+        """As LocalStore.sweep: temporary names go, and unfinished checkpoints that a final one has
+        overtaken since; none of the jobs in ``written``."""
+        for key in [key for key in self.unsynced if key[0] not in written]:
+            del self.unsynced[key]
+        for key in [key for key in self.shards if key not in self.finals and self._is_over(key)]:
+            if key[0] not in written:
+                del self.shards[key]
 
     def _is_over(self, key: Key) -> bool:
         changed = self.changes.get(key, 0)

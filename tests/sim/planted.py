@@ -348,7 +348,8 @@ def loss_forgotten(switches: Switches) -> None:
     """A node whose journal was lost takes itself for a new one."""
 
     def stable(self: Recall) -> Stable:
-        return replace(real.__get__(self), lost=False)
+        found: Stable = real.__get__(self)
+        return replace(found, lost=False)
 
     real = Recall.__dict__["stable"]
     switches.set(Recall, "stable", property(stable))

@@ -105,8 +105,8 @@ class Daemon:
             settings.output_bytes,
         )
         self._states.archives.prepare = self._keeper.prepare
-        stored = self._states.stored()
         leftovers = self._children.adopt(self._server.adopt())
+        stored = self._states.stored()
         self._node = Node(_who(settings, boot), Found(remembered, stored, leftovers))
         queries = self._make_queries(neighbours, events)
         self._forgetting = Forgetting(
@@ -276,6 +276,7 @@ class Daemon:
             # Then a script that failed has most likely failed of that, and only here.
             self._broken(error)
         self._children.on_exit(child, status)
+        self._states.child_ended()
 
     # --- what must not go on ------------------------------------------------------------------
 
