@@ -206,7 +206,7 @@ class Node:
             case e.Submit(request, record):
                 self.tables.jobs.submit(request, record)
             case e.Cancel(request, job):
-                self.tables.jobs.cancel(request, job)
+                self.tables.cancel(request, job)
             case e.Forget(request, job):
                 self.tables.jobs.forget(request, job)
             case e.Pause(request, job, paused):
