@@ -34,7 +34,7 @@ def birth(pid: int) -> str:
         ticks = int(stat[stat.rindex(b")") + 2 :].split()[19])
         return f"{_boot()}:{ticks}"
     # As the kernel noted it then. create_time() is shifted when the clock is set (psutil 7.1).
-    noted: float = psutil.Process(pid)._ident[1]  # type: ignore[attr-defined]
+    noted: float = psutil.Process(pid)._ident[1]
     return f"{noted:.6f}"
 
 
