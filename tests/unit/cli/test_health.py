@@ -119,6 +119,17 @@ def test_reset_keeps_the_jobs_that_are_readable_if_told(ctl: Ctl, home: Path) ->
     assert (home / "archives").exists() and not (home / "checkpoints").exists()
 
 
+def test_an_empty_home_is_reset_to_one_that_forgot(ctl: Ctl, home: Path) -> None:
+    """Of a Mac with a new disk and its old name."""
+    home.mkdir(exist_ok=True)
+    code, out, _ = ctl("reset", "--yes", "--json", "--home", str(home))
+    (done,) = json.loads(out)["nodes"]
+    assert code == 0 and done == {"home": str(home), "removed": [], "jobs": 0, "journal": None}
+    records = StableRecords(home)
+    assert records.recover().lost
+    records.close()
+
+
 def test_reset_asks_and_refuses_where_a_daemon_runs(ctl: Ctl, home: Path) -> None:
     journal = lived(home)
     before = journal.read_bytes()
