@@ -159,7 +159,8 @@ def _ask(homes: list[Path], *, checkpoints: bool) -> None:
 
 def _reset(home: Path, *, keep_jobs: bool, checkpoints: bool) -> dict[str, Any]:
     """The journal first: whatever is interrupted then is done by another reset."""
-    ChildRoster(home / ROSTER_NAME).end_leftovers()
+    if (home / ROSTER_NAME).exists():
+        ChildRoster(home / ROSTER_NAME).end_leftovers()
     path = home / JOURNAL_NAME
     had = path.exists()
     records = _readable(path.read_bytes()) if had and keep_jobs else []

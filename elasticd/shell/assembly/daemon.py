@@ -47,6 +47,7 @@ from elasticd.shell.storage.outputs import LastWorld, Outputs
 from elasticd.shell.storage.records import StableRecords
 from elasticd.shell.storage.scrub import Scrubber
 from elasticd.shell.storage.states import States
+from elasticd.shell.storage.sweeping import Sweeping
 from elasticd.supervision.notify import Notifier
 from elasticd.types import JobId, NodeId
 
@@ -106,7 +107,8 @@ class Daemon:
         )
         self._states.archives.prepare = self._keeper.prepare
         leftovers = self._children.adopt(self._server.adopt())
-        stored = self._states.stored()
+        self._sweeping = Sweeping(self._states, self._children.runs)
+        stored = self._sweeping.begin()
         self._node = Node(_who(settings, boot), Found(remembered, stored, leftovers))
         queries = self._make_queries(neighbours, events)
         self._forgetting = Forgetting(
@@ -276,7 +278,7 @@ class Daemon:
             # Then a script that failed has most likely failed of that, and only here.
             self._broken(error)
         self._children.on_exit(child, status)
-        self._states.child_ended()
+        self._sweeping.child_ended()
 
     # --- what must not go on ------------------------------------------------------------------
 

@@ -18,6 +18,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from elasticd.checkpoints.sequential import write_all
 from elasticd.errors import OperationError, naming
 from elasticd.shell.storage.durable import PARTIAL_SUFFIX, write_whole
@@ -52,6 +54,8 @@ _FLOOR = "_floor"
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 Event = dict[str, Any]
+
+log = structlog.get_logger(__name__)
 
 
 class SeenNumbers:
@@ -286,6 +290,7 @@ class EventLog:
             self._keep(event)
         if scan(data).sound_bytes != len(data) or len(events) != len(found):
             # Damage stays out of what is appended from now on; peers send what it took.
+            log.warning("a history was damaged; peers send what is missing", path=str(path))
             self._replace(path.name.removesuffix(_SUFFIX), _frames(events))
 
 

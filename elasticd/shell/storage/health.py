@@ -170,4 +170,5 @@ def _jobs(home: Path) -> Iterator[Finding]:
     folder = home / "jobs"
     for path in sorted(folder.glob("*.refused")) if folder.is_dir() else ():
         reason = path.read_text(errors="replace").strip()
-        yield Finding(path, f"a job was refused: {reason}", "Mend the job, or remove it")
+        cure = "Mend the job, or remove it"
+        yield Finding(path, f"a job was refused: {reason}", cure, wrong=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -65,7 +65,6 @@ class States:
         self.tell = tell
         self._tasks: set[asyncio.Task[None]] = set()
         self._storing = asyncio.Lock()
-        self._unswept: set[JobId] = set()
         self._looking = asyncio.Lock()
         self.pins = Pins()
         self.doubted: Callable[[Path], object] = lambda path: None
@@ -77,21 +76,16 @@ class States:
         self.copies = Copies(self.store, neighbours, self.pins, tell)
         self.archives = Archives(home / "archives", neighbours, children.files.work_folder, post)
 
-    def stored(self) -> dict[JobId, tuple[Stored, ...]]:
-        """What is on disk, after sweeping away what a crash left. A trainer that was taken over may
-        be writing: of its job that is done once no process of it is here."""
-        self._unswept = {job for job in self.store.jobs() if self._children.runs(job)}
-        swept = self.store.sweep(written=self._unswept)
+    def stored(self, written: Collection[JobId] = ()) -> dict[JobId, tuple[Stored, ...]]:
+        """What is on disk, after sweeping away what a crash left of all jobs but ``written``."""
+        swept = self.store.sweep(written=written)
         for problem in swept.problems:
             log.warning("checkpoint damaged", path=str(problem.path), reason=problem.reason)
         return {job: tuple(self.store.stored(job)) for job in self.store.jobs()}
 
-    def child_ended(self) -> None:
-        """Sweep what had to wait for that."""
-        over = {job for job in self._unswept if not self._children.runs(job)}
-        self._unswept -= over
-        for job in sorted(over):
-            self._run(self._sweep(job))
+    def sweep(self, job: JobId) -> None:
+        """As :meth:`stored` does, beside other work; nobody may be writing to the job's folder."""
+        self._run(self._sweep(job))
 
     async def _sweep(self, job: JobId) -> None:
         async with self._storing:
