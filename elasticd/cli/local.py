@@ -39,6 +39,7 @@ from elasticd.errors import (
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.chaos.firewall import firewall
+from elasticd.shell.storage.clusterid import CLUSTER_ID_NAME
 from elasticd.shell.storage.durable import write_whole
 from elasticd.supervision.roster import ChildRoster, kill_group
 from elasticd.types import Partition
@@ -57,7 +58,6 @@ LOG_TAIL_LINES = 15
 # that comes back finds its port free.
 PORTS = range(20_000, 32_000)
 
-CLUSTER_ID_FILE = "cluster_id"
 CHILDREN_FILE = "children.json"
 
 
@@ -215,7 +215,7 @@ def _configure(
             peers=tuple(address for at, address in enumerate(addresses) if at != number),
         )
         folder.mkdir(mode=0o700, exist_ok=True)
-        write_whole(folder / CLUSTER_ID_FILE, f"{cluster_id}\n".encode())
+        write_whole(folder / CLUSTER_ID_NAME, f"{cluster_id}\n".encode())
         if kept.get(folder) != settings or not (folder / config.FILE_NAME).exists():
             write_whole(folder / config.FILE_NAME, config.dump(settings).encode())
         nodes.append(LocalNode(folder, settings))
@@ -256,7 +256,7 @@ def _bound(held: contextlib.ExitStack, address: str) -> str | None:
 def _cluster_id(folders: Sequence[Path]) -> str:
     for folder in folders:
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            if known := (folder / CLUSTER_ID_FILE).read_text().strip():
+            if known := (folder / CLUSTER_ID_NAME).read_text().strip():
                 return known
     return secrets.token_hex(16)
 

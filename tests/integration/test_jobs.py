@@ -153,7 +153,7 @@ def test_folders_and_bare_files_renamed_into_jobs_are_submitted(cluster: Cluster
     beside.rename(jobs / "bare.toml")
     refused, taken = jobs / "bare.refused", jobs / "bare.submitted"
     cluster.wait_for("the refusal", lambda: refused.exists() and refused.read_text())
-    assert "high.py: can't be read: No such file" in refused.read_text()
+    assert 'bare.toml:5: job.entrypoint: there is no "high.py"' in refused.read_text()
     for name in ("high.py", "common.py"):
         shutil.copy(JOBS / name, jobs)
     beside.write_text(text.replace("[job]\n", '[job]\nfiles = ["common.py"]\n'))

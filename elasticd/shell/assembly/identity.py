@@ -12,6 +12,7 @@ import psutil
 from elasticd.core.words.connections import NodeInfo
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.network.hello import Identity
+from elasticd.shell.storage.clusterid import read_cluster_id
 from elasticd.shell.storage.durable import write_durable
 from elasticd.supervision.birth import birth
 from elasticd.types import NodeId
@@ -20,8 +21,7 @@ FILE_NAME = "daemon.json"
 
 
 def to_peers(home: Path, settings: NodeConfig, boot: str) -> Identity:
-    path = home / "cluster_id"
-    cluster_id = path.read_text().strip() if path.exists() else ""
+    cluster_id = read_cluster_id(home)
     own = settings.addresses
     node = NodeId(settings.node_id)
     return Identity(cluster_id, settings.cluster, node, boot, own[0], settings.partition, own)

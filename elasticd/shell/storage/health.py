@@ -13,8 +13,9 @@ from pathlib import Path
 from elasticd import archive
 from elasticd.checkpoints import layout
 from elasticd.checkpoints.store import LocalStore
-from elasticd.errors import ElasticdError, ProtocolError
+from elasticd.errors import DamageError, ElasticdError, ProtocolError
 from elasticd.settings import config
+from elasticd.shell.storage.clusterid import CLUSTER_ID_NAME, read_cluster_id
 from elasticd.shell.storage.durable import unwritable
 from elasticd.shell.storage.journal import CUT_SUFFIX, LOST_SUFFIX, Inspection, inspect, salvage
 from elasticd.shell.storage.records import JOURNAL_NAME, read
@@ -44,7 +45,7 @@ class Finding:
 
 def examine(home: Path, *, running: bool) -> list[Finding]:
     """What is found in ``home``. ``running``: its daemon is, so that nothing is written there."""
-    checks = [_settings, _journal, _kept, _archives, _checkpoints, _jobs]
+    checks = [_settings, _cluster, _journal, _kept, _archives, _checkpoints, _jobs]
     found = [] if running else list(_writable(home))
     for check in checks:
         try:
@@ -66,6 +67,14 @@ def _settings(home: Path) -> Iterator[Finding]:
         config.load(home)
     except ElasticdError as error:
         yield Finding(home / config.FILE_NAME, str(error), "Mend what is named there")
+
+
+def _cluster(home: Path) -> Iterator[Finding]:
+    try:
+        read_cluster_id(home)
+    except DamageError as error:
+        cause, _, cure = str(error).partition("; ")
+        yield Finding(home / CLUSTER_ID_NAME, cause, cure.capitalize())
 
 
 def _journal(home: Path) -> Iterator[Finding]:

@@ -162,8 +162,13 @@ def begin_anew(path: Path, records: Sequence[Record]) -> None:
     Raises:
         OSError: the disk refuses.
     """
-    if path.exists():
-        write_durable(path.with_name(path.name + LOST_SUFFIX), path.read_bytes())
+    lost = path.with_name(path.name + LOST_SUFFIX)
+    try:
+        write_durable(lost, path.read_bytes())
+    except FileNotFoundError:
+        pass
+    except OSError:  # who can't read it may still rename it
+        path.rename(lost)
     write_durable(path, frame(records))
     write_durable(path.with_name(path.name + BEGUN_SUFFIX), b"")
     path.with_name(path.name + CUT_SUFFIX).unlink(missing_ok=True)
@@ -198,11 +203,14 @@ class Journal:
         """Open or create; returns the journal and every record in it, oldest first.
 
         Raises:
-            DamageError: the disk lost something that was acknowledged; the file is left as it is,
-                for a human or for ``reset``.
-            OSError: the file can't be read or written.
+            DamageError: the disk lost something that was acknowledged, or can't read it. The file
+                is left as it is, for a human or for ``reset``.
+            OSError: the file can't be written.
         """
-        found = inspect(path)
+        try:
+            found = inspect(path)
+        except OSError as error:
+            raise DamageError(f"{path}: can't be read: {error.strerror}") from error
         if found.harm:
             raise DamageError(f"{path}: {found.harm}: the disk lost acknowledged data")
         path.with_name(path.name + PARTIAL_SUFFIX).unlink(missing_ok=True)

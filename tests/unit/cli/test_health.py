@@ -17,6 +17,7 @@ from elasticd.core.words.records import JobRecord, View
 from elasticd.errors import DamageError
 from elasticd.launchd.plist import INCURABLE_ENDS_WELL
 from elasticd.shell.control.server import lock_home
+from elasticd.shell.storage.clusterid import read_cluster_id
 from elasticd.shell.storage.records import StableRecords
 from elasticd.types import JobId, NodeId, Tag
 
@@ -78,6 +79,29 @@ def test_a_journal_that_is_gone_is_told(ctl: Ctl, home: Path, what: str) -> None
         journal.touch()
     code, (finding,) = examined(ctl, home)
     assert code == 1 and "lost acknowledged data" in finding["cause"]
+
+
+def test_a_journal_that_cannot_be_read_is_told_and_reset(ctl: Ctl, home: Path) -> None:
+    journal = lived(home)
+    journal.unlink()
+    journal.mkdir()
+    code, (finding,) = examined(ctl, home)
+    assert code == 1 and "can't be read: Is a directory" in finding["cause"]
+    with pytest.raises(DamageError, match=r"can't be read.*elasticctl reset"):
+        StableRecords(home)
+    assert ctl("reset", "--yes", "--home", str(home))[0] == 0
+    assert (home / "journal.lost").is_dir() and examined(ctl, home)[0] == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe"])
+def test_a_damaged_cluster_id_is_told(ctl: Ctl, home: Path, content: bytes) -> None:
+    lived(home)
+    (home / "cluster_id").write_bytes(content)
+    code, (finding,) = examined(ctl, home)
+    assert code == 1 and finding["path"] == str(home / "cluster_id")
+    assert finding["cure"].startswith("Copy it from another node's home")
+    with pytest.raises(DamageError, match="cluster_id"):
+        read_cluster_id(home)
 
 
 def test_wrong_settings_and_rotten_archives_are_found(ctl: Ctl, home: Path) -> None:
