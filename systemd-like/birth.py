@@ -34,7 +34,7 @@ def birth(pid: int) -> str:
         ticks = int(stat[stat.rindex(b")") + 2 :].split()[19])
         return f"{_boot()}:{ticks}"
     # As the kernel noted it then. create_time() is shifted when the clock is set (psutil 7.1).
-    noted: float = psutil.Process(pid)._ident[1]
+    noted: float = getattr(psutil.Process(pid), "_ident")[1]  # noqa: B009 (not in its types)
     return f"{noted:.6f}"
 
 
