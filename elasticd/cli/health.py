@@ -23,7 +23,7 @@ from elasticd.errors import OperationError, ProtocolError, UsageError
 from elasticd.shell.children.server import ROSTER_NAME
 from elasticd.shell.children.server import SOCKET_NAME as CHILDREN_SOCKET
 from elasticd.shell.control.server import lock_home
-from elasticd.shell.storage.health import Finding, examine
+from elasticd.shell.storage.health import HomeFinding, examine
 from elasticd.shell.storage.journal import BEGUN_SUFFIX, LOST_SUFFIX, begin_anew, salvage
 from elasticd.shell.storage.records import JOURNAL_NAME, plain, read
 from elasticd.supervision.roster import ChildRoster
@@ -73,7 +73,7 @@ def doctor(context: typer.Context, home: Home = None, json: Json = False) -> Non
         raise typer.Exit(1)
 
 
-def _told(finding: Finding) -> dict[str, Any]:
+def _told(finding: HomeFinding) -> dict[str, Any]:
     return {
         "path": str(finding.path),
         "cause": finding.cause,

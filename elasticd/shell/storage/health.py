@@ -27,7 +27,7 @@ _UNREADABLE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class HomeFinding:
     """One thing that is wrong with a home, or worth knowing.
 
     Attributes:
@@ -43,7 +43,7 @@ class Finding:
     wrong: bool = True
 
 
-def examine(home: Path, *, running: bool) -> list[Finding]:
+def examine(home: Path, *, running: bool) -> list[HomeFinding]:
     """What is found in ``home``. ``running``: its daemon is, so that nothing is written there."""
     checks = [_settings, _cluster, _journal, _kept, _archives, _checkpoints, _jobs]
     found = [] if running else list(_writable(home))
@@ -52,37 +52,37 @@ def examine(home: Path, *, running: bool) -> list[Finding]:
             found += check(home)
         except OSError as error:
             path = Path(error.filename) if error.filename else home
-            found.append(Finding(path, f"can't be read: {error.strerror}", _UNREADABLE))
+            found.append(HomeFinding(path, f"can't be read: {error.strerror}", _UNREADABLE))
     return found
 
 
-def _writable(home: Path) -> Iterator[Finding]:
+def _writable(home: Path) -> Iterator[HomeFinding]:
     if (error := unwritable(home)) is not None:
         cure = "Make room on that disk, or mend the permissions; then start the daemon again"
-        yield Finding(home, f"can't be written: {error.strerror}", cure)
+        yield HomeFinding(home, f"can't be written: {error.strerror}", cure)
 
 
-def _settings(home: Path) -> Iterator[Finding]:
+def _settings(home: Path) -> Iterator[HomeFinding]:
     try:
         config.load(home)
     except ElasticdError as error:
-        yield Finding(home / config.FILE_NAME, str(error), "Mend what is named there")
+        yield HomeFinding(home / config.FILE_NAME, str(error), "Mend what is named there")
 
 
-def _cluster(home: Path) -> Iterator[Finding]:
+def _cluster(home: Path) -> Iterator[HomeFinding]:
     try:
         read_cluster_id(home)
     except DamageError as error:
         cause, _, cure = str(error).partition("; ")
-        yield Finding(home / CLUSTER_ID_NAME, cause, cure.capitalize())
+        yield HomeFinding(home / CLUSTER_ID_NAME, cause, cure.capitalize())
 
 
-def _journal(home: Path) -> Iterator[Finding]:
+def _journal(home: Path) -> Iterator[HomeFinding]:
     path = home / JOURNAL_NAME
     found = inspect(path)
     reset = f"elasticctl reset --home {shlex.quote(str(home))}"
     if found.harm:
-        yield Finding(
+        yield HomeFinding(
             path,
             f"{found.harm}: the disk lost acknowledged data. {_left(found)}",
             f"Stop the daemon if it runs, then '{reset}' and start it. The other nodes tell it all"
@@ -94,7 +94,7 @@ def _journal(home: Path) -> Iterator[Finding]:
         try:
             read(item)
         except (KeyError, TypeError, ProtocolError) as error:
-            yield Finding(
+            yield HomeFinding(
                 path,
                 f"holds a record that this version can't read: {error}",
                 f"Start the version of elasticd that wrote it. If none did, '{reset}'",
@@ -115,11 +115,11 @@ def _left(found: Inspection) -> str:
     return f"Readable are {len(records)} records, with {len(jobs)} jobs"
 
 
-def _kept(home: Path) -> Iterator[Finding]:
+def _kept(home: Path) -> Iterator[HomeFinding]:
     """What was put aside of the journal."""
     path = home / f"{JOURNAL_NAME}{CUT_SUFFIX}"
     if path.exists():
-        yield Finding(
+        yield HomeFinding(
             path,
             f"the {path.stat().st_size} bytes of the last write that a crash interrupted; nobody"
             " was told that it was made",
@@ -129,21 +129,21 @@ def _kept(home: Path) -> Iterator[Finding]:
     path = home / f"{JOURNAL_NAME}{LOST_SUFFIX}"
     if path.exists():
         cure = "Remove it when nobody wants to look at it any more"
-        yield Finding(path, "the journal as it was before the last reset", cure, wrong=False)
+        yield HomeFinding(path, "the journal as it was before the last reset", cure, wrong=False)
 
 
-def _archives(home: Path) -> Iterator[Finding]:
+def _archives(home: Path) -> Iterator[HomeFinding]:
     folder = home / "archives"
     for path in sorted(folder.glob("*.tar")) if folder.is_dir() else ():
         if archive.digest(path.read_bytes()) != path.stem:
-            yield Finding(
+            yield HomeFinding(
                 path,
                 "a job's folder, damaged: its bytes are not those that were sent",
                 "Remove the file. A running daemon fetches it from another node when it needs it",
             )
 
 
-def _checkpoints(home: Path) -> Iterator[Finding]:
+def _checkpoints(home: Path) -> Iterator[HomeFinding]:
     """By names and sizes; nothing is read as a whole."""
     cure = (
         "A running daemon fetches it from another node that has it: 'elasticctl checkpoints verify"
@@ -166,18 +166,18 @@ def _checkpoints(home: Path) -> Iterator[Finding]:
                         job, manifest.step, manifest.stamp, shard, manifest.count
                     )
                     cause = "a shard that this node is to hold is missing or has another size"
-                    yield Finding(path, cause, f"{cure} {job}' shows whether one has")
+                    yield HomeFinding(path, cause, f"{cure} {job}' shows whether one has")
         readable = {layout.final_name(i.manifest.step, i.manifest.stamp) for i in stored}
         for path in sorted(store.folder(job).iterdir()):
             parsed = layout.parse_folder(path.name)
             if parsed is not None and not parsed[2] and path.name not in readable:
                 cause = "a checkpoint whose manifest can't be read"
-                yield Finding(path / layout.MANIFEST_NAME, cause, f"{cure} {job}' shows it")
+                yield HomeFinding(path / layout.MANIFEST_NAME, cause, f"{cure} {job}' shows it")
 
 
-def _jobs(home: Path) -> Iterator[Finding]:
+def _jobs(home: Path) -> Iterator[HomeFinding]:
     folder = home / "jobs"
     for path in sorted(folder.glob("*.refused")) if folder.is_dir() else ():
         reason = path.read_text(errors="replace").strip()
         cure = "Mend the job, or remove it"
-        yield Finding(path, f"a job was refused: {reason}", cure, wrong=False)
+        yield HomeFinding(path, f"a job was refused: {reason}", cure, wrong=False)
