@@ -218,20 +218,24 @@ class LocalStore:
                 self._at(folder).discard()
 
     def sweep(
-        self, job: JobId | None = None, current: Collection[tuple[JobId, int, Stamp]] = ()
+        self,
+        job: JobId | None = None,
+        current: Collection[tuple[JobId, int, Stamp]] = (),
+        written: Collection[JobId] = (),
     ) -> Swept:
         """Remove what a crash left of one job or all, and report what can't be used.
 
         Removed are temporary names, and unfinished checkpoints that one of the same step or a later
         one has overtaken; nothing of ``current``, the checkpoints that are being written or
-        repaired now. What was written after that is of a newer history, which began before it.
+        repaired now, and of the jobs in ``written``, of which a process may be writing any. What
+        was written after that is of a newer history, which began before it.
         Final checkpoints that are rotten or short of a shard are reported and left for repair.
         """
         removed: list[Path] = []
         problems: list[Problem] = []
         spared = {self._partial(*key) for key in current} | {self._final(*key) for key in current}
         for each in self.jobs() if job is None else [job]:
-            for path in self._leftovers(each, spared):
+            for path in () if each in written else self._leftovers(each, spared):
                 with refusing(path):
                     if path.is_dir():
                         self._at(path).discard()

@@ -14,13 +14,15 @@ import os
 import stat
 import tarfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from elasticd.errors import ProtocolError, UsageError
+from elasticd.errors import ConfigError, ProtocolError, UsageError, naming
 from elasticd.ignore import Ignore
+from elasticd.settings import job
 from elasticd.settings.config import HOME_MARKS
+from elasticd.settings.job import JobSpec
 from elasticd.settings.rules import one_line
 from elasticd.wholefolder import whole_folder
 
@@ -51,14 +53,37 @@ def digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
-def pack(folder: Path) -> Archive:
-    """Archive the files of ``folder``.
+def of_job(
+    path: Path, overrides: Sequence[str] = (), *, bare: bool = False
+) -> tuple[JobSpec, Archive]:
+    """What a job.toml says, and what is shipped for it: its folder, or where it has ``[job] files``
+    or lies ``bare`` among others, only its script and these.
 
     Raises:
-        UsageError: a link leaves the folder, something is no file or can't be read, or there is too
-            much; says which.
+        UsageError: the file, an assignment or the folder is wrong.
     """
-    entries = sorted(_Walk(folder).files(), key=lambda entry: entry.name)
+    spec = job.load(path, overrides)
+    only = (spec.job.entrypoint, *spec.job.files) if bare or spec.job.files else None
+    packed = pack(path.parent, only)
+    if not holds(packed.data, spec.job.entrypoint):
+        raise ConfigError(
+            f'"{spec.job.entrypoint}" is not shipped; see {IGNORE_FILE}',
+            file=str(path),
+            key="job.entrypoint",
+        )
+    return spec, packed
+
+
+def pack(folder: Path, only: Sequence[str] | None = None) -> Archive:
+    """Archive the files of ``folder``; with ``only`` these files and folders of it.
+
+    Raises:
+        UsageError: a link leaves the folder, something is no file or can't be read, is not there,
+            or there is too much; says which.
+    """
+    walk = _Walk(folder)
+    found = walk.files() if only is None else walk.named(only)
+    entries = sorted({entry.name: entry for entry in found}.values(), key=lambda entry: entry.name)
     _check_size(folder, entries, sum(entry.size for entry in entries))
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
@@ -76,7 +101,7 @@ def pack(folder: Path) -> Archive:
 def unpack(data: bytes, folder: Path) -> None:
     """Write an archive's files into ``folder``, which appears whole or not at all.
 
-    The parent must exist. Nothing is flushed to disk: after a power cut, unpack again.
+    The parent must exist. Nothing is flushed to disk: after a power cut ask :func:`is_unpacked`.
 
     Raises:
         ProtocolError: the archive is damaged, too big, or holds a name or a kind that :func:`pack`
@@ -92,8 +117,21 @@ def unpack(data: bytes, folder: Path) -> None:
         for header, content in _members(data):
             path = beside / header.name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+            with naming(path):
+                path.write_bytes(content)
             path.chmod(0o755 if header.mode & stat.S_IXUSR else 0o644)
+
+
+def is_unpacked(data: bytes, folder: Path) -> bool:
+    """Whether ``folder`` has all of the archive's files, as they are there. More may lie in it.
+
+    Raises:
+        ProtocolError: as :func:`unpack`.
+    """
+    try:
+        return all((folder / h.name).read_bytes() == content for h, content in _members(data))
+    except OSError:
+        return False
 
 
 class _Walk:
@@ -108,6 +146,21 @@ class _Walk:
 
     def files(self) -> Iterator[_Entry]:
         yield from self._inside(self.root, "", (self.root,))
+
+    def named(self, names: Sequence[str]) -> Iterator[_Entry]:
+        """Those that somebody has named, whatever is ignored otherwise."""
+        for each in names:
+            path = PurePosixPath(each)
+            if path.is_absolute() or ".." in path.parts or not path.parts:
+                raise UsageError(f"{one_line(each)}: must be a path inside the job's folder")
+            name = str(path)
+            real = Path(os.path.realpath(self.root / name))
+            if not real.is_relative_to(self.root):
+                raise UsageError(f"{self._shown(name)}: is a link that leaves the job's folder")
+            if real.is_dir():
+                yield from self._inside(real, f"{name}/", (self.root, real))
+            else:
+                yield self._file(name, real)
 
     def _inside(self, folder: Path, prefix: str, above: tuple[Path, ...]) -> Iterator[_Entry]:
         try:

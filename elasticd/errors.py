@@ -9,11 +9,15 @@ ElasticdError
  ├── StateError        a stored or transferred state can't be used
  │    ├── MismatchError  ... because it belongs to another model or job
  │    ├── RotError       ... because its bytes are not those that were written
+ │    ├── DamageError    ... and no restart of the daemon cures that: its exit code 4
  │    └── DiskError      ... because the disk refuses: full, read-only, no permission, broken
  └── GenerationLost    the world that this rank was a member of has ended
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class ElasticdError(Exception):
@@ -65,5 +69,24 @@ class RotError(StateError):
     pass
 
 
+class DamageError(StateError):
+    exit_code = 4
+
+
 class GenerationLost(ElasticdError):
     """The reducer, the daemon or another member ended this generation; wait for the next world."""
+
+
+INCURABLE = (UsageError.exit_code, DamageError.exit_code)
+"""Exit codes of a daemon that no restart cures: wrong settings, a damaged journal."""
+
+
+@contextmanager
+def naming(path: object) -> Iterator[None]:
+    """Have an OSError that doesn't say where it happened, as those of writes, name ``path``."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise

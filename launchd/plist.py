@@ -17,6 +17,8 @@ from elasticd.supervision.service import daemon_command
 LABEL = "com.elasticd.daemon"
 STOP_SECONDS = 90
 THROTTLE_SECONDS = 10
+INCURABLE_ENDS_WELL = "ELASTICD_INCURABLE_ENDS_WELL"
+"""In the daemon's environment: its exit code is 0 where no restart cures why it ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class DaemonPlist:
                 "HOME": str(self.user_home),
                 "LANG": self.lang,
                 "PATH": self.path,
+                # launchd can't tell exit codes apart: what no restart cures must end with 0.
+                INCURABLE_ENDS_WELL: "1",
             },
             "StandardOutPath": log,
             "StandardErrorPath": log,

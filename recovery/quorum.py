@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 from elasticd.types import NO_TAG, NodeId, Tag
 
 PREFIX = 'partition = "strict": '
+MAX_SINCE = 16
+"""Of older promises a node that lost its journal says that it knows nothing, which is safe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,10 @@ class History:
     """Later ones that it journalled as attempted, oldest first."""
     configured: int = 1
     """How many nodes the cluster has as this one is configured, itself included."""
+    lost: bool = False
+    """It knows that its journal was lost, and no primary view was formed with it since."""
+    since: tuple[Tag, ...] = ()
+    """If so: the newest epochs that it has promised since."""
 
     def took_part(self, session: PrimaryView) -> bool:
         """Whether it journalled the attempt, or one that makes it irrelevant."""
@@ -51,8 +57,13 @@ class History:
         return later or session in self.attempts
 
     def forgot(self, session: PrimaryView) -> bool:
-        """Whether it lost its disk since: every member of a session promised it first."""
-        return self.born is None or self.born > session.epoch
+        """Whether it lost its disk since: every member of a session promised it first.
+
+        Who starts anew among nodes that know as little promises low epochs again, so that ``born``
+        alone does not tell.
+        """
+        unknown = self.lost and session.epoch not in self.since
+        return unknown or self.born is None or self.born > session.epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +152,18 @@ class _Count:
 
 
 def _first(here: Mapping[NodeId, History]) -> Decision:
-    """Of a first view: two halves of a new cluster have no member that breaks the tie."""
+    """Of a first view: two halves of a new cluster have no member that breaks the tie.
+
+    A node that lost its journal may have been in a view that trains on without it. It counts only
+    if everybody is here.
+    """
     configured = max((history.configured for history in here.values()), default=1)
     needed = configured // 2 + 1
+    lost = sorted(node for node, history in here.items() if history.lost)
     text = f"{len(here)} of {configured} configured nodes are here"
-    if len(here) >= needed:
+    if lost:
+        text += f", of which {', '.join(lost)} forgot"
+    if len(here) - len(lost) >= needed or len(here) >= max(configured, needed):
         return Decision(True, f"{PREFIX}{text}, for a first view")
-    return Decision(False, f"{PREFIX}{text}, {needed} are needed for a first view")
+    needed_text = "all" if lost else str(needed)
+    return Decision(False, f"{PREFIX}{text}, {needed_text} are needed for a first view")

@@ -14,6 +14,7 @@ import time
 
 import psutil
 
+from elasticd.supervision.birth import birth_or_none, is_same
 from elasticd.supervision.roster import ChildEntry, end_session, kill_group
 
 
@@ -27,6 +28,7 @@ class OwnProcess:
             self.create_time = psutil.Process(popen.pid).create_time()
         except psutil.Error:  # it has ended already, and macOS tells little about zombies
             self.create_time = time.time()
+        self.born = birth_or_none(popen.pid)
 
     def signal(self, number: int) -> None:
         """SIGKILL goes to all of its session."""
@@ -53,7 +55,7 @@ class AdoptedProcess:
         """SIGKILL goes to all of its session; nothing if the process has ended."""
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(self.pid)
-            if abs(process.create_time() - self.create_time) >= 2.0:
+            if not is_same(self.pid, self._entry.born, self.create_time):
                 return
             if number == signal.SIGKILL:
                 kill_group(self.pid)

@@ -19,24 +19,22 @@ from typing import Any, get_args
 
 import psutil
 
+from elasticd.errors import naming
+from elasticd.supervision.birth import is_same
 from elasticd.types import Role
-
-CREATE_TIME_TOLERANCE_SECONDS = 2.0
-"""Start times are counted from the boot time, which Linux rounds to a second each time it is asked.
-
-A pid can't be given out twice within this time, since the kernel counts through all others first.
-"""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildEntry:
-    """One process: its pid and start time (Unix seconds), together unique, and what it is for.
+    """One process: its pid and when it was born, together unique, and what it is for.
 
     Attributes:
+        create_time: in Unix seconds, for people, and for versions that know no ``born``.
         nonce: by which it shows that it is this process; empty: it can't be taken over.
         job: of a trainer.
         spare: whether it was started as a spare.
         log: where it prints.
+        born: as :func:`~elasticd.supervision.birth.birth` says it.
     """
 
     pid: int
@@ -46,6 +44,7 @@ class ChildEntry:
     job: str = ""
     spare: bool = False
     log: str = ""
+    born: str = ""
 
 
 class ChildRoster:
@@ -67,8 +66,9 @@ class ChildRoster:
 
     def _write(self) -> None:
         beside = self._path.with_name(self._path.name + ".partial")
-        beside.write_text(json.dumps([asdict(entry) for entry in self._entries.values()]))
-        beside.replace(self._path)
+        with naming(beside):
+            beside.write_text(json.dumps([asdict(entry) for entry in self._entries.values()]))
+            beside.replace(self._path)
 
     def take_over(self) -> list[ChildEntry]:
         """What an earlier daemon wrote down, is still running and can be taken over; the rest of it
@@ -110,6 +110,7 @@ def _entry(item: Mapping[str, Any]) -> ChildEntry:
     entry = ChildEntry(
         int(item["pid"]), float(item["create_time"]), item["role"], str(item.get("nonce", "")),
         str(item.get("job", "")), bool(item.get("spare", False)), str(item.get("log", "")),
+        str(item.get("born", "")),
     )  # fmt: skip
     # What another version has started for something else can't be taken over, only ended.
     return entry if entry.role in get_args(Role) else replace(entry, role="trainer", nonce="")
@@ -131,9 +132,7 @@ def kill_group(pid: int) -> None:
 def end_session(entry: ChildEntry) -> None:
     """SIGKILL what is left of the session that an ended process, not ours to reap, has led."""
     try:
-        if abs(psutil.Process(entry.pid).create_time() - entry.create_time) >= (
-            CREATE_TIME_TOLERANCE_SECONDS
-        ):
+        if not is_same(entry.pid, entry.born, entry.create_time):
             return  # the number belongs to another by now
     except psutil.Error:
         pass
@@ -147,7 +146,7 @@ def _find(entry: ChildEntry) -> psutil.Process | None:
         return None
     try:
         process = psutil.Process(entry.pid)
-        same = abs(process.create_time() - entry.create_time) < CREATE_TIME_TOLERANCE_SECONDS
+        same = is_same(entry.pid, entry.born, entry.create_time)
         ended = process.status() == psutil.STATUS_ZOMBIE
     except psutil.Error:
         return None

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import elasticd
-from elasticd.cli import chaos, jobs, logs, nodes, output, outputs, service, submit, watch
+from elasticd.cli import chaos, health, jobs, logs, nodes, output, outputs, service, submit, watch
 from elasticd.cli import local as cluster
 from elasticd.cli.checkpoints import app as stored_states
 from elasticd.cli.keeper import keeper_of
@@ -382,6 +382,12 @@ def undrain(context: typer.Context, node: Node, home: Home = None, json: Json = 
       elasticctl undrain node-1
     """
     _control(context, UndrainNode(NodeId(node)), home, json)
+
+
+app.command("doctor", short_help="Say what is wrong with this node's home.")(health.doctor)
+app.command("reset", short_help="Forget the cluster's state, so that a node begins anew.")(
+    health.reset
+)
 
 
 @app.command(short_help="Train, break, heal: see it work on this machine.")

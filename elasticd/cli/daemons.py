@@ -1,4 +1,4 @@
-"""Processes of a local cluster: a folder's JSON file names one by pid and start time."""
+"""Processes of a local cluster: a folder's JSON file names one by its pid and when it was born."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from elasticd.shell.storage.durable import write_whole
-from elasticd.supervision.roster import CREATE_TIME_TOLERANCE_SECONDS
+from elasticd.supervision.birth import birth, is_same
 
 # -P: nothing in the working folder, which is the node's home, shall be imported.
 DAEMON = (sys.executable, "-P", "-m", "elasticd.shell.daemon")
@@ -24,16 +24,21 @@ def find(record: Path) -> psutil.Process | None:
     try:
         named = json.loads(record.read_bytes())
         process = psutil.Process(int(named["pid"]))
-        gap = process.create_time() - float(named["create_time"])
+        born, created = str(named.get("born", "")), float(named["create_time"])
+        same = is_same(process.pid, born, created)
         alive = process.status() != psutil.STATUS_ZOMBIE
-    except (OSError, ValueError, TypeError, KeyError, OverflowError, psutil.Error):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, psutil.Error):
         return None
-    return process if alive and abs(gap) < CREATE_TIME_TOLERANCE_SECONDS else None
+    return process if alive and same else None
 
 
 def name(record: Path, process: psutil.Process) -> None:
     """Have :func:`find` find ``process`` in the file."""
-    found = {"pid": process.pid, "create_time": process.create_time()}
+    found = {
+        "pid": process.pid,
+        "create_time": process.create_time(),
+        "born": birth(process.pid),
+    }
     write_whole(record, json.dumps(found).encode())
 
 

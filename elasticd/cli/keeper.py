@@ -20,17 +20,24 @@ from pathlib import Path
 
 import psutil
 
-from elasticd.cli.daemons import DAEMON_FILE, find, find_daemon, let_live, name, start, start_daemon
+from elasticd.cli.daemons import (
+    DAEMON_FILE,
+    LOG_FILE,
+    find,
+    find_daemon,
+    let_live,
+    name,
+    start,
+    start_daemon,
+)
 from elasticd.client.homes import node_homes
-from elasticd.errors import UsageError
+from elasticd.errors import INCURABLE
 from elasticd.shell.clock import monotonic_seconds
 
 KEEPER_FILE = "keeper.json"
 KEEPER_LOG = "keeper.log"
 POLL_SECONDS = 0.1
 END_SECONDS = 5.0
-WRONG_SETTING = UsageError.exit_code
-"""The exit code that no restart cures."""
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 10.0
 STEADY_SECONDS = 10.0
@@ -73,8 +80,9 @@ class Kept:
         """Start its daemon if it died."""
         if self.child is not None and (code := self.child.poll()) is not None:
             self.child = None
-            if code == WRONG_SETTING:
-                print(f"{self.home.name}: wrong settings; it is not started again", flush=True)
+            if code in INCURABLE:
+                why = f"no restart cures that; {self.home / LOG_FILE} says what does"
+                print(f"{self.home.name}: ended with status {code}; {why}", flush=True)
                 (self.home / DAEMON_FILE).unlink(missing_ok=True)
         died = (self.home / DAEMON_FILE).exists() and find_daemon(self.home) is None
         if self.child is None and died and self.pauses.may_start(now):

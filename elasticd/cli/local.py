@@ -29,10 +29,17 @@ from elasticd.cli.screen import warn
 from elasticd.client.connection import Connection, probe
 from elasticd.client.homes import SOCKET_NAME, node_homes
 from elasticd.core.words.requests import REQUESTS, ShutDown
-from elasticd.errors import NoDaemonError, OperationError, ProtocolError, UsageError
+from elasticd.errors import (
+    DamageError,
+    NoDaemonError,
+    OperationError,
+    ProtocolError,
+    UsageError,
+)
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.chaos.firewall import firewall
+from elasticd.shell.storage.clusterid import CLUSTER_ID_NAME
 from elasticd.shell.storage.durable import write_whole
 from elasticd.supervision.roster import ChildRoster, kill_group
 from elasticd.types import Partition
@@ -51,7 +58,6 @@ LOG_TAIL_LINES = 15
 # that comes back finds its port free.
 PORTS = range(20_000, 32_000)
 
-CLUSTER_ID_FILE = "cluster_id"
 CHILDREN_FILE = "children.json"
 
 
@@ -90,7 +96,8 @@ def up(
     Raises:
         UsageError: the cluster has another size and can't be changed now.
         OperationError: a daemon failed or the view didn't form; what was started is ended, as it is
-            after Ctrl-C, SIGTERM or SIGHUP.
+            after Ctrl-C, SIGTERM or SIGHUP. Or what a node has stored is damaged; then the others
+            run.
     """
     interrupts = Interrupts()
     with _locked(home), interrupts.in_force():
@@ -103,12 +110,11 @@ def up(
                 for node in nodes:
                     if find_daemon(node.home) is None:
                         started[node.name] = start_daemon(node.home, program)
-            _await_view(nodes, started, program, interrupts)
-            described = [_described(node, started) for node in nodes]
+            damaged = _await_view(nodes, started, program, interrupts)
+            described = [_described(node, started) for node in nodes if node not in damaged]
             with interrupts.held():
                 if keep or kept:
                     start_keeper(home, program)
-            return described
         except BaseException:
             # Whoever presses Ctrl-C again gets nothing sooner: a daemon would be left.
             with contextlib.suppress(KeyboardInterrupt), interrupts.held():
@@ -117,6 +123,10 @@ def up(
                 if kept:
                     start_keeper(home, program)
             raise
+    if damaged:
+        others = f"the other {len(described)} run and share a view"
+        raise OperationError(f"{_obituary(damaged[0], 'is damaged')}\n({others})")
+    return described
 
 
 def down(home: Path, patience_seconds: float = DOWN_SECONDS) -> list[str]:
@@ -205,7 +215,7 @@ def _configure(
             peers=tuple(address for at, address in enumerate(addresses) if at != number),
         )
         folder.mkdir(mode=0o700, exist_ok=True)
-        write_whole(folder / CLUSTER_ID_FILE, f"{cluster_id}\n".encode())
+        write_whole(folder / CLUSTER_ID_NAME, f"{cluster_id}\n".encode())
         if kept.get(folder) != settings or not (folder / config.FILE_NAME).exists():
             write_whole(folder / config.FILE_NAME, config.dump(settings).encode())
         nodes.append(LocalNode(folder, settings))
@@ -246,7 +256,7 @@ def _bound(held: contextlib.ExitStack, address: str) -> str | None:
 def _cluster_id(folders: Sequence[Path]) -> str:
     for folder in folders:
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            if known := (folder / CLUSTER_ID_FILE).read_text().strip():
+            if known := (folder / CLUSTER_ID_NAME).read_text().strip():
                 return known
     return secrets.token_hex(16)
 
@@ -259,8 +269,10 @@ def _await_view(
     started: dict[str, subprocess.Popen[bytes]],
     program: Sequence[str],
     interrupts: Interrupts,
-) -> None:
+) -> list[LocalNode]:
+    """Wait until the nodes share a view; returns those that don't start since they are damaged."""
     deadline = time.monotonic() + UP_SECONDS
+    every = nodes
     while True:
         for node in nodes:
             process = started.get(node.name)
@@ -268,6 +280,9 @@ def _await_view(
                 # It was killed a moment before we looked, and had not ended yet.
                 with interrupts.held():
                     started[node.name] = process = start_daemon(node.home, program)
+            if process is not None and process.poll() == DamageError.exit_code and len(nodes) > 1:
+                nodes = [other for other in nodes if other is not node]
+                break
             if process is not None and process.poll() is not None:
                 raise OperationError(_obituary(node, f"ended with status {process.returncode}"))
         views = [_view(node) for node in nodes]
@@ -282,6 +297,7 @@ def _await_view(
         time.sleep(POLL_SECONDS)
     for process in started.values():
         let_live(process)
+    return [node for node in every if node not in nodes]
 
 
 def _view(node: LocalNode) -> tuple[Any, ...] | None:

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from elasticd import archive
 from elasticd.archive import Archive
-from elasticd.errors import ConfigError
-from elasticd.settings import job
 from elasticd.settings.job import JobSpec
 
 
@@ -20,12 +18,4 @@ def prepare(path: Path, overrides: Sequence[str]) -> tuple[JobSpec, Archive]:
     """
     if path.is_dir():
         path = path / "job.toml"
-    spec = job.load(path, overrides)
-    packed = archive.pack(path.parent)
-    if not archive.holds(packed.data, spec.job.entrypoint):
-        raise ConfigError(
-            f'"{spec.job.entrypoint}" is not shipped; see {archive.IGNORE_FILE}',
-            file=str(path),
-            key="job.entrypoint",
-        )
-    return spec, packed
+    return archive.of_job(path, overrides)

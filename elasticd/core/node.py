@@ -94,7 +94,10 @@ class Node:
         for heard in stable.heard:
             self.ctx.hear(heard.job, heard.generation)
         configured = who.expected_peers + 1
-        votes = Votes.of(self.ctx, configured, stable.born, stable.formed, stable.attempts)
+        votes = Votes.of(
+            self.ctx, configured, stable.born, stable.formed, stable.attempts, stable.lost,
+            stable.since,
+        )  # fmt: skip
         promised = stable.promised or NO_TAG
         self.views = Membership(self.ctx, votes, who.expected_peers, promised)
         self.members = Members.of(self.ctx, found)
@@ -204,7 +207,7 @@ class Node:
             case e.Submit(request, record):
                 self.tables.jobs.submit(request, record)
             case e.Cancel(request, job):
-                self.tables.jobs.cancel(request, job)
+                self.tables.cancel(request, job)
             case e.Forget(request, job):
                 self.tables.jobs.forget(request, job)
             case e.Pause(request, job, paused):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, assert_never
 
-from elasticd.core.words.records import Heard, JobRecord, NodeRecord, View, World
+from elasticd.core.words.records import Heard, JobRecord, Lost, NodeRecord, View, World
 from elasticd.core.words.stable import Stable
+from elasticd.recovery.quorum import MAX_SINCE
 from elasticd.types import NO_TAG, JobId, Tag
 
-Record = View | JobRecord | World | Heard | NodeRecord
+Record = View | JobRecord | World | Heard | NodeRecord | Lost
 KINDS: dict[str, type] = {
     "view_attempt": View,
     "view_formed": View,
@@ -18,6 +20,7 @@ KINDS: dict[str, type] = {
     "world": World,
     "heard": Heard,
     "node": NodeRecord,
+    "lost": Lost,
 }
 """The kinds of records in the journal, and what each holds."""
 
@@ -32,6 +35,7 @@ class Recall:
         self._promised: Tag | None = None
         self._born: Tag | None = None
         self._heard: dict[JobId, Tag] = {}
+        self._since: dict[Tag, None] = {}
 
     @property
     def stable(self) -> Stable:
@@ -45,6 +49,8 @@ class Recall:
             attempts=tuple(self._of_kind("primary_attempt")),
             worlds=tuple(self._of_kind("world")),
             nodes=tuple(self._of_kind("node")),
+            lost=("lost", "") in self._latest,
+            since=tuple(self._since)[-MAX_SINCE:] if ("lost", "") in self._latest else (),
             heard=tuple(Heard(job, self._heard[job]) for job in sorted(self._heard)),
         )
 
@@ -67,6 +73,8 @@ class Recall:
                 self._hear(key, generation)
             case NodeRecord(node=key):
                 pass
+            case Lost():
+                self._since.clear()
             case JobRecord(id=key):
                 known = self._jobs.get(record.id)
                 record = record if known is None else known.merged(record)
@@ -82,12 +90,15 @@ class Recall:
 
     def _view(self, kind: str, view: View) -> str:
         """What the view is kept under: of attempts all count until a later view is formed."""
+        if kind.endswith("_attempt") and ("lost", "") in self._latest:
+            self._since[view.epoch] = None
         if kind == "view_attempt":
             self._promised = view.epoch
             if self._born is None:
                 self._born = view.epoch
                 self._latest[kind, "first"] = view
         if kind == "primary_formed":
+            self._latest.pop(("lost", ""), None)  # those who remember have let it in
             for other in self._of_kind("primary_attempt"):
                 if other.epoch <= view.epoch:
                     del self._latest["primary_attempt", str(other.epoch)]
@@ -95,3 +106,24 @@ class Recall:
 
     def _of_kind(self, wanted: str) -> list[Any]:
         return [record for (kind, _), record in self._latest.items() if kind == wanted]
+
+
+def without_promises(
+    records: Iterable[tuple[str, Record]], reason: str
+) -> list[tuple[str, Record]]:
+    """What a node may begin with that has lost its journal, or a part of it.
+
+    ``records`` are what is left of it, oldest first. Jobs and nodes merge with what the others
+    tell. Views and worlds are dropped: who knows only some of what it promised takes what it
+    promised later for something that never was.
+    """
+    recall = Recall()
+    for kind, record in records:
+        recall.absorb(kind, record)
+    stable = recall.stable
+    return [
+        ("lost", Lost(reason)),
+        *(("heard", heard) for heard in stable.heard),
+        *(("node", node) for node in stable.nodes),
+        *(("job", job) for job in stable.records),
+    ]

@@ -93,6 +93,8 @@ class JobSettings:
     mode: JobMode = field(default="elastic", metadata=rule(one_of(JobMode, later=("plain",))))
     priority: int = field(default=0, metadata=rule(integer(-1000, 1000)))
     """Of the queue: higher first, then in the order of submission. Nobody is interrupted for it."""
+    files: tuple[str, ...] = field(default=(), metadata=rule(list_of(text(), 1000)))
+    """What is shipped beside the script, files and folders; none: the whole folder."""
     args: tuple[str, ...] = field(default=(), metadata=rule(list_of(text(), 1000)))
     python: str = field(default="", metadata=rule(text()))
     env: Mapping[str, str] = field(

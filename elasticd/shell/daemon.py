@@ -17,7 +17,8 @@ from typing import TextIO, cast
 import structlog
 
 from elasticd import __version__
-from elasticd.errors import ElasticdError
+from elasticd.errors import INCURABLE, ElasticdError
+from elasticd.launchd.plist import INCURABLE_ENDS_WELL
 from elasticd.settings import config
 from elasticd.shell.assembly.daemon import Daemon
 from elasticd.shell.control.server import lock_home
@@ -44,7 +45,8 @@ class _Forgiving(io.TextIOBase):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """``elasticd``: exit code 0 after a deliberate stop, 1 after a failure, 2 for wrong usage."""
+    """``elasticd``: exit code 0 after a deliberate stop, 1 after a failure, 2 for wrong usage, 4
+    where what it has stored is damaged."""
     parser = argparse.ArgumentParser(
         prog="elasticd",
         description="The elasticd daemon: one runs on every node, under launchd or systemd.",
@@ -69,7 +71,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(given.home or config.default_home(), given.config, given.insecure)
     except (ElasticdError, OSError) as error:
         print(f"elasticd: {error}", file=sys.stderr)
-        return getattr(error, "exit_code", 1)
+        code: int = getattr(error, "exit_code", 1)
+        if code in INCURABLE and INCURABLE_ENDS_WELL in os.environ:
+            then = "when that is done: elasticctl service start"
+            print(
+                f"elasticd: no restart cures that, so it is not started again; {then}",
+                file=sys.stderr,
+            )
+            return 0
+        return code
 
 
 def _run(home: Path, file: Path | None, insecure: bool) -> int:

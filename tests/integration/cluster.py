@@ -30,6 +30,7 @@ from elasticd.client.homes import node_homes
 from elasticd.core.words.requests import ReadEvents, ShowStatus
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
 from elasticd.settings import config
+from elasticd.supervision.birth import is_same
 from elasticd.supervision.roster import kill_group
 from elasticd.train.steps.sampling import indices
 from elasticd.types import JobId
@@ -56,13 +57,14 @@ class Seen:
     pid: int
     create_time: float
     role: str
+    born: str
 
     @property
     def alive(self) -> bool:
         """Whether that very process still runs; a zombie doesn't."""
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.create_time) < 2.0
+            same = is_same(self.pid, self.born, self.create_time)
             return same and process.status() != psutil.STATUS_ZOMBIE
         return False
 
@@ -374,10 +376,10 @@ class Cluster:
         found = []
         with contextlib.suppress(OSError, ValueError):
             daemon = json.loads((self.home / node / "daemon.json").read_bytes())
-            found.append(Seen(daemon["pid"], daemon["create_time"], "daemon"))
+            found.append(Seen(daemon["pid"], daemon["create_time"], "daemon", daemon["born"]))
         with contextlib.suppress(OSError, ValueError):
             children = json.loads((self.home / node / "children.json").read_bytes())
-            found += [Seen(c["pid"], c["create_time"], c["role"]) for c in children]
+            found += [Seen(c["pid"], c["create_time"], c["role"], c["born"]) for c in children]
         return found
 
     def note(self) -> set[Seen]:

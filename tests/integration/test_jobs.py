@@ -146,13 +146,21 @@ def follow(cluster: Cluster, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def test_a_folder_renamed_into_jobs_is_submitted_and_a_bare_file_refused(cluster: Cluster) -> None:
+def test_folders_and_bare_files_renamed_into_jobs_are_submitted(cluster: Cluster) -> None:
     jobs, beside = cluster.home / "node-1" / "jobs", cluster.home / "beside"
-    shutil.copy(JOBS / "job.toml", beside)
+    text = (JOBS / "job.toml").read_text().replace(f"steps = {STEPS}", "steps = 2")
+    beside.write_text(text)
     beside.rename(jobs / "bare.toml")
-    refused = jobs / "bare.toml.refused"
+    refused, taken = jobs / "bare.refused", jobs / "bare.submitted"
     cluster.wait_for("the refusal", lambda: refused.exists() and refused.read_text())
-    assert "bare.toml: give it a folder of its own" in refused.read_text()
+    assert 'bare.toml:5: job.entrypoint: there is no "high.py"' in refused.read_text()
+    for name in ("high.py", "common.py"):
+        shutil.copy(JOBS / name, jobs)
+    beside.write_text(text.replace("[job]\n", '[job]\nfiles = ["common.py"]\n'))
+    beside.rename(jobs / "bare.toml")
+    cluster.wait_for("the id", lambda: taken.exists() and taken.read_text())
+    assert not refused.exists()
+    cluster.wait_end(taken.read_text().strip())
     shutil.copytree(JOBS, beside)
     description = beside / "job.toml"
     description.write_text(description.read_text().replace(f"steps = {STEPS}", "steps = 2"))

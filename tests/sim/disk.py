@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.checkpoints.retention import KeepLast, prunable
-from elasticd.core.recall import Recall
+from elasticd.core.recall import Recall, without_promises
 from elasticd.core.words.codec import to_plain
 from elasticd.core.words.effects import Reached
 from elasticd.core.words.records import JobRecord, View, World
@@ -138,6 +139,17 @@ class Disk:
         if found.rotten_at is not None:
             raise AssertionError(f"a torn frame reads as rot: {cut} of {len(torn)} bytes")
         if len(found.records) > len(self.journal[-1:]):
+            self._append(kind, record)
+
+    def lose_journal(self, left: int) -> None:
+        """Only the first ``left`` records are readable; an operator resets the node."""
+        kept = without_promises(self.journal[:left], "damaged")
+        # What was promised was promised: the others go by that until they see that it is gone.
+        self.journal, self.newest_promise = [], None
+        self.jobs.clear()
+        self._worlds.clear()
+        self.reached.clear()
+        for kind, record in kept:
             self._append(kind, record)
 
     def stable(self) -> Stable:
@@ -278,11 +290,14 @@ class Disk:
         )
         return tuple(Stored(manifest, self.held(manifest)) for manifest in found)
 
-    def sweep(self) -> None:
-        """As LocalStore.sweep: unfinished checkpoints go that a final one has overtaken since."""
-        for files in (self.shards, self.unsynced):
-            for key in [key for key in files if key not in self.finals and self._is_over(key)]:
-                del files[key]
+    def sweep(self, written: Collection[JobId] = ()) -> None:
+        """As LocalStore.sweep: temporary names go, and unfinished checkpoints that a final one has
+        overtaken since; none of the jobs in ``written``."""
+        for key in [key for key in self.unsynced if key[0] not in written]:
+            del self.unsynced[key]
+        for key in [key for key in self.shards if key not in self.finals and self._is_over(key)]:
+            if key[0] not in written:
+                del self.shards[key]
 
     def _is_over(self, key: Key) -> bool:
         changed = self.changes.get(key, 0)

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from itertools import product
 
+from elasticd.core.node import Node
 from elasticd.core.words import effects as e
+from elasticd.recovery.quorum import holds
 from elasticd.types import NodeId
 
 from .cluster import Cluster, JobShape, Strike
@@ -430,6 +432,39 @@ class Injector:
             return False
         self.cluster.say("faults", f"a shard on {host.name} rots")
         return True
+
+    def _journal_lost(self, host: Host) -> bool:
+        """A node's journal is gone; an operator resets the node, and it begins anew."""
+        return self._lose_journal(host, 0)
+
+    def _journal_damaged(self, host: Host) -> bool:
+        """A node's journal is damaged somewhere; the operator keeps what is readable of jobs."""
+        return self._lose_journal(host, self._chance.randrange(1 + len(host.disk.journal)))
+
+    def _lose_journal(self, host: Host, left: int) -> bool:
+        """If the others can do without: with the last copy of a record a job would be lost."""
+        if host.node is None or host.paused or not self._can_spare(host.node):
+            return False
+        host.crash()
+        self.cluster.say("faults", f"{host.name} has {left} records of its journal left")
+        host.disk.lose_journal(left)
+        self._later(self._chance.choice((0.3, 1.0, 4.0, 15.0)), host.start)
+        return True
+
+    def _can_spare(self, node: Node) -> bool:
+        """Whether another member of its view knows of all jobs as much, and those who remember
+        their votes are enough for the next view."""
+        view, living = node.views.view, [h.node for h in self.cluster.living() if not h.paused]
+        others = [n for n in living if n is not None and n is not node]
+        near = [n for n in others if n.views.epoch == node.views.epoch]
+        histories = {n.me: n.views.votes.history for n in near}
+        if view is None or not any(n.records == node.records for n in near):
+            return False
+        if not node.ctx.strict:
+            return True
+        settled = not any(h.attempts for h in histories.values())
+        sound = [name for name, history in histories.items() if not history.lost]
+        return view.primary and settled and holds(view.members, sound)
 
     def _clock_step(self, host: Host) -> bool:
         """Somebody, or NTP, sets the wall clock."""

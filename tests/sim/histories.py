@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from elasticd.core.words.records import View, World
-from elasticd.types import Lineage, Point, Stamp, next_stamp
+from elasticd.types import Lineage, Point, Stamp, Tag, next_stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,8 @@ class OneSide:
     training: World | None = None
     over: set[Lineage] = field(default_factory=set)
     primary: View | None = None
+    heard: set[Tag] = field(default_factory=set)
+    """Every primary view that somebody took up."""
 
     def reduced(self, world: World, stored: Collection[Lineage]) -> str:
         """``stored`` are the lineages of which living nodes have checkpoints."""
@@ -114,12 +116,14 @@ class OneSide:
 
     def formed(self, view: View) -> str:
         """A node took up a primary view."""
-        last = self.primary
+        last, heard = self.primary, view.epoch in self.heard
+        self.heard.add(view.epoch)
         if last is None or view.epoch == last.epoch:
             self.primary = view
             return ""
         if view.epoch < last.epoch:
-            return ""  # it hears late of what others have left; it trains in no older world
+            # Else it hears late of what others have left; it trains in no older world.
+            return "" if heard else f"view {view} is primary with nobody who knows of {last}"
         # Who left on purpose voted for it, and journalled so (agreement.Views).
         there = [node for node in last.members if node in (*view.members, *view.voters)]
         half = 2 * len(there) == len(last.members) and last.members[0] in there

@@ -90,7 +90,7 @@ class Host:
             return
         self._boots += 1
         self.boot = f"{self.name}.{self._boots}"
-        self.disk.sweep()
+        self.disk.sweep({t.job for t in self.trainers()})
         jobs = sorted({job for job, _, _ in self.disk.finals})
         chance = self.chance("nonces")
         who = Who(

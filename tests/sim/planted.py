@@ -34,6 +34,7 @@ from elasticd.core.membership.sessions import Session
 from elasticd.core.membership.views import Membership
 from elasticd.core.membership.votes import Votes
 from elasticd.core.node import Node
+from elasticd.core.recall import Recall
 from elasticd.core.saving import testimony
 from elasticd.core.saving.replicas import Replicas
 from elasticd.core.saving.testimony import Testimony
@@ -42,6 +43,7 @@ from elasticd.core.words import effects as e
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import JobRecord, View, World
 from elasticd.core.words.shards import ShardsWritten
+from elasticd.core.words.stable import Stable
 from elasticd.core.words.views import ViewAck
 from elasticd.core.words.worlds import Form
 from elasticd.recovery import divergence, quorum, regroup, restore
@@ -54,6 +56,7 @@ from .scripts import (
     crash_before_it_is_formed,
     kill_who_has_answered,
     leader_leaves,
+    lose_two_journals,
     restart_leader_at_the_end,
     stop_the_only_member,
 )
@@ -341,6 +344,17 @@ def train_without_majority(switches: Switches) -> None:
     switches.set(quorum, "decide", lambda here: quorum.Decision(True, "all may"))
 
 
+def loss_forgotten(switches: Switches) -> None:
+    """A node whose journal was lost takes itself for a new one."""
+
+    def stable(self: Recall) -> Stable:
+        found: Stable = real.__get__(self)
+        return replace(found, lost=False)
+
+    real = Recall.__dict__["stable"]
+    switches.set(Recall, "stable", property(stable))
+
+
 def vote_not_journalled(switches: Switches) -> None:
     def promise(self: Votes, view: View) -> None:
         if self.owed and view.primary:
@@ -520,6 +534,14 @@ BUGS = (
         setup=_strict_three,
         bound=3,
         script=crash_before_it_is_formed,
+    ),
+    Bug(
+        "take a lost journal for a new node's",
+        loss_forgotten,
+        _SPLIT,
+        setup=_strict_three,
+        bound=3,
+        script=lose_two_journals,
     ),
     Bug("train without the majority", train_without_majority, _SPLIT, setup=_strict, bound=60),
     Bug(

@@ -112,6 +112,30 @@ def stop_the_only_member(cluster: Cluster, injector: Injector) -> None:
     cluster.when(lambda: newest(cluster) >= 30, strike)
 
 
+def lose_two_journals(cluster: Cluster, injector: Injector) -> None:
+    """Of three nodes two are away while the first trains on alone. Both lose their journals, are
+    reset, and meet each other before they meet the first."""
+    first, second, third = (cluster.hosts[NodeId(f"n{number}")] for number in range(3))
+
+    def alone() -> bool:
+        view = first.node.views.view if first.node is not None else None
+        return view is not None and view.primary and len(view.members) == 1
+
+    def meet() -> None:
+        heal = cut_off(cluster, injector, first.name, close=True)
+        for host in (second, third):
+            host.disk.lose_journal(0)
+            cluster.after(1.0, host.start)
+        cluster.after(20.0, heal)
+
+    def strike() -> None:
+        third.crash()
+        cluster.after(5.0, second.crash)
+        cluster.when(alone, meet)
+
+    cluster.when(lambda: newest(cluster) >= 10, strike)
+
+
 def crash_before_it_is_formed(cluster: Cluster, injector: Injector) -> None:
     """The second of three nodes crashes with an attempt in its journal that the first forms and
     goes on from, alone; then it comes back on the other side of a cut, with the third."""

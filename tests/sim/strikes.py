@@ -24,7 +24,7 @@ NODE_KINDS = (
     "sleep", "leave", "rolling", "world",
 )  # fmt: skip
 LINK_KINDS = ("flap", "partition", "silence", "one_way", "clog", "address")
-DISK_KINDS = ("disk_full", "disk_slow", "rot")
+DISK_KINDS = ("disk_full", "disk_slow", "rot", "journal_lost", "journal_damaged")
 CLOCK_KINDS = ("clock_step", "clock_drift")
 ENVIRONMENT_KINDS = ("unmounted", "other")
 OPERATOR_KINDS = ("submit", "cancel", "pause", "drain", "retry")

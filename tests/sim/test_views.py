@@ -19,6 +19,7 @@ from .scripts import (
     cut_off,
     leave,
     led,
+    lose_two_journals,
     stop_the_only_member,
 )
 from .seeds import setup_of
@@ -237,6 +238,25 @@ def test_strict_a_world_that_is_cut_off_has_ended_before_another_begins() -> Non
 def test_strict_an_attempt_that_may_have_formed_is_not_passed_over() -> None:
     result = passes(simulate(strict(1, steps=600), script=crash_before_it_is_formed))
     assert any("undecided view" in reason for reason in parked(result)), parked(result)
+    assert len(lineages(result)) == 1
+
+
+def test_strict_who_lost_their_journals_make_no_view_of_their_own() -> None:
+    reasons: list[str] = []
+
+    def script(cluster: Cluster, injector: Injector) -> None:
+        lose_two_journals(cluster, injector)
+        host = cluster.hosts[NodeId("n1")]
+        cluster.when(
+            lambda: host.node is not None and "forgot" in host.node.views.parked,
+            lambda: reasons.append(host.node.views.parked if host.node is not None else ""),
+        )
+
+    result = passes(simulate(strict(1, steps=600), script=script))
+    assert reasons == [
+        'partition = "strict": 2 of 3 configured nodes are here, of which n1, n2 forgot, all are'
+        " needed for a first view"
+    ]
     assert len(lineages(result)) == 1
 
 

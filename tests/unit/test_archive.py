@@ -247,3 +247,33 @@ def test_holds(folder: Path) -> None:
     assert archive.holds(data, "train.py")
     assert archive.holds(data, "./data/a.txt")
     assert not archive.holds(data, "data")
+
+
+_REST = "batch = { global = 2, micro = 1 }\ntrain = { steps = 1 }\n"
+
+
+def test_of_a_bare_job_only_its_script_and_files_are_shipped(tmp_path: Path) -> None:
+    described = f'{_REST}[job]\nname = "a"\nentrypoint = "a.py"\n'
+    (tmp_path / "a.py").write_text("print()")
+    (tmp_path / "other.toml").write_text("")
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    (tmp_path / "data" / "deep" / "x.bin").write_bytes(b"x")
+    toml = tmp_path / "a.toml"
+    toml.write_text(described)
+    spec, packed = archive.of_job(toml, bare=True)
+    assert (spec.job.entrypoint, packed.files) == ("a.py", 1)
+    assert archive.of_job(toml)[1].files == 4, "the whole folder"
+    toml.write_text(f'{described}files = ["data", "a.py"]\n')
+    for bare in (True, False):
+        packed = archive.of_job(toml, bare=bare)[1]
+        assert packed.files == 2 and archive.holds(packed.data, "data/deep/x.bin")
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "missing", "link", ""])
+def test_files_that_are_not_beside_a_job_are_refused_by_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a.py").write_text("print()")
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    toml = tmp_path / "a.toml"
+    toml.write_text(f'{_REST}[job]\nname = "a"\nentrypoint = "a.py"\nfiles = ["{name}"]\n')
+    with pytest.raises(UsageError, match=name or "path inside"):
+        archive.of_job(toml, bare=True)

@@ -6,8 +6,9 @@ the loss of the node that it was given to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from elasticd.core.context import Context
 from elasticd.core.words import effects as e
@@ -18,6 +19,11 @@ from elasticd.errors import OperationError
 from elasticd.recovery import fitness
 from elasticd.types import JobId, NodeId
 
+ACCOUNT = (
+    "generation", "loss", "recoveries", "lost_steps", "exact", "exact_reason", "bytes_per_step",
+    "digest", "digest_step", "quarantined",
+)  # fmt: skip
+"""Of a summary: what is kept of a job that ended."""
 _ENDS = {"failed": "failed", "finished": "finished", "cancelled": "was cancelled"}
 
 
@@ -50,7 +56,8 @@ class JobTable:
         self.ctx.emit("job_submitted", f"{record.id} was submitted", record.id, name=name)
         self._answer_when_kept(request, record.id, Submitted(record.id))
 
-    def cancel(self, request: int, job: JobId) -> None:
+    def cancel(self, request: int, job: JobId, summary: Mapping[str, Any]) -> None:
+        """``summary`` is what the job's leader told last."""
         record = self.records.get(job)
         if record is None:
             self.ctx.do(e.Reply(request, Failed(f"no job {job}")))
@@ -58,7 +65,10 @@ class JobTable:
         if record.ended:
             self.ctx.do(e.Reply(request, JobChanged(job, record.state)))
             return
-        self.update(replace(record, state="cancelled", reason="cancelled by the user"))
+        step = max(record.step, summary.get("step", 0))
+        account = {**record.account, **{key: summary[key] for key in ACCOUNT if key in summary}}
+        ended = replace(record, state="cancelled", reason="cancelled by the user")
+        self.update(replace(ended, step=step, account=account))
         self.ctx.emit("job_cancelled", "cancelled by the user", job)
         self._answer_when_kept(request, job, JobChanged(job, "cancelled"))
 

@@ -32,6 +32,10 @@ class Tables:
         self.jobs.share(nodes)
         self.nodes.share(nodes)
 
+    def cancel(self, request: int, job: JobId) -> None:
+        """With what is known of its course, which no leader tells any more."""
+        self.jobs.cancel(request, job, self.summaries.get(job, {}))
+
     def hear(self, node: NodeId, message: OfTables) -> None:
         """Another node tells of its own."""
         match message:

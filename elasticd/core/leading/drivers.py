@@ -10,17 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from elasticd.core.context import Context
-from elasticd.core.jobs.table import JobTable
+from elasticd.core.jobs.table import ACCOUNT, JobTable
 from elasticd.core.leading.leader import Driver
 from elasticd.core.leading.phases.moves import Outcome, Rest
 from elasticd.core.words.records import JobState, View, World
 from elasticd.core.words.worlds import Report, ToLeader
 from elasticd.types import JobId, NodeId
-
-_ACCOUNT = (
-    "generation", "loss", "recoveries", "lost_steps", "exact", "exact_reason", "bytes_per_step",
-    "digest", "digest_step", "quarantined",
-)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -130,9 +125,11 @@ class Drivers:
     def _keep_account(self, job: JobId, driver: Driver) -> None:
         record, summary = self.jobs.records[job], driver.summary()
         ended_here = isinstance(driver.end, Outcome)
-        if record.account or (record.state == "finished" and not ended_here):
+        if record.state == "finished" and not ended_here:
             return  # another side has finished it: its step counts, and our course is not the job's
-        account = {key: summary[key] for key in _ACCOUNT}
+        if record.account and driver.committed <= record.step:
+            return  # who cancelled it knew as much: we may lead only since then
+        account = {key: summary[key] for key in ACCOUNT}
         step = max(record.step, driver.committed)
         self.jobs.update(replace(record, step=step, account=account))
 

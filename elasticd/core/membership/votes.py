@@ -31,15 +31,20 @@ class Votes:
         born: Tag | None,
         formed: View | None,
         attempts: tuple[View, ...],
+        lost: bool = False,
+        since: tuple[Tag, ...] = (),
     ) -> Votes:
         last = _session(formed) if formed is not None else None
         tried = tuple(_session(view) for view in attempts)
-        return Votes(ctx, History(born, last, tried, configured))
+        return Votes(ctx, History(born, last, tried, configured, lost, since))
 
     def promise(self, view: View) -> None:
         """Follow nothing older than ``view``; journal that it was attempted, if it is primary."""
         if self.history.born is None:
             self.history = replace(self.history, born=view.epoch)
+        if self.history.lost and view.epoch not in self.history.since:
+            since = (*self.history.since, view.epoch)[-quorum.MAX_SINCE :]
+            self.history = replace(self.history, since=since)
         if not self.ctx.strict or not view.primary:
             self.ctx.persist("view_attempt", view)
             return
@@ -57,7 +62,9 @@ class Votes:
             return
         self.ctx.persist("primary_formed", view)
         later = tuple(a for a in self.history.attempts if a.epoch > view.epoch)
-        self.history = replace(self.history, formed=_session(view), attempts=later)
+        self.history = replace(
+            self.history, formed=_session(view), attempts=later, lost=False, since=()
+        )
 
     def heard(self) -> tuple[Heard, ...]:
         """The newest worlds that this node has heard of."""

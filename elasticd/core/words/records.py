@@ -30,6 +30,13 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """This node's journal was lost, or a part of it: what it had promised is not known."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """The agreed set of living nodes."""
 

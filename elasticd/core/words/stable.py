@@ -29,6 +29,10 @@ class Stable:
     heard: tuple[Heard, ...] = ()
     """Of worlds, in them or not."""
     nodes: tuple[NodeRecord, ...] = ()
+    lost: bool = False
+    """Its journal was lost, and no primary view was formed with it since."""
+    since: tuple[Tag, ...] = ()
+    """If so: what it has promised since."""
     reached: tuple[Reached, ...] = ()
     """Of each job the newest step that was committed here, as far as the disk has it."""
 

@@ -19,6 +19,7 @@ from elasticd.core.node import Node, Who
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord
 from elasticd.core.words.stable import Found
+from elasticd.errors import DiskError
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.assembly import identity
 from elasticd.shell.assembly.desk import Desk
@@ -46,6 +47,7 @@ from elasticd.shell.storage.outputs import LastWorld, Outputs
 from elasticd.shell.storage.records import StableRecords
 from elasticd.shell.storage.scrub import Scrubber
 from elasticd.shell.storage.states import States
+from elasticd.shell.storage.sweeping import Sweeping
 from elasticd.supervision.notify import Notifier
 from elasticd.types import JobId, NodeId
 
@@ -104,8 +106,9 @@ class Daemon:
             settings.output_bytes,
         )
         self._states.archives.prepare = self._keeper.prepare
-        stored = self._states.stored()
         leftovers = self._children.adopt(self._server.adopt())
+        self._sweeping = Sweeping(self._states, self._children.runs)
+        stored = self._sweeping.begin()
         self._node = Node(_who(settings, boot), Found(remembered, stored, leftovers))
         queries = self._make_queries(neighbours, events)
         self._forgetting = Forgetting(
@@ -275,6 +278,7 @@ class Daemon:
             # Then a script that failed has most likely failed of that, and only here.
             self._broken(error)
         self._children.on_exit(child, status)
+        self._sweeping.child_ended()
 
     # --- what must not go on ------------------------------------------------------------------
 
@@ -285,7 +289,7 @@ class Daemon:
         self._ending.fail(error)
         log.error("the control plane stopped", error=repr(error), exc_info=error)
         self._plane.stop()
-        if isinstance(error, OSError):
+        if isinstance(error, OSError | DiskError):
             self._plane.last_words(e.Leave(f"its disk can't be written: {error}"))
 
     def _uncaught(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, assert_never
 
+import structlog
+
 from elasticd import archive
 from elasticd.core.words.bulk import (
     WANTS,
@@ -18,8 +20,7 @@ from elasticd.core.words.bulk import (
     StrikeHere,
     WantBlank,
 )
-from elasticd.errors import ProtocolError, UsageError
-from elasticd.settings import job
+from elasticd.errors import ProtocolError
 from elasticd.shell.chaos.inject import Chaos
 from elasticd.shell.control.inventory import Inventory
 from elasticd.shell.control.jobsfolder import JobsFolder
@@ -29,6 +30,8 @@ from elasticd.shell.control.server import ControlServer
 from elasticd.shell.network.bulk import BLANK_BYTES
 from elasticd.shell.storage.namelessfile import nameless_file
 from elasticd.shell.storage.states import States
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -58,7 +61,11 @@ class Desk:
 
     def watch_jobs(self) -> None:
         """Submit what appears in the jobs folder from now on."""
-        self._jobs = JobsFolder.start(self.home / "jobs", self._submit_file)
+        folder = self.home / "jobs"
+        try:
+            self._jobs = JobsFolder.start(folder, self._submit_file)
+        except OSError as error:  # the daemon has other work than that
+            log.error("the jobs folder is not watched", path=str(folder), reason=str(error))
 
     async def leave_jobs(self) -> None:
         if self._jobs is not None:
@@ -96,10 +103,8 @@ class Desk:
                 assert_never(wanted)
 
     async def _submit_file(self, path: Path) -> str:
-        if path.parent == self.home.absolute() / "jobs":
-            # Its folder is shipped, and that would be everybody's jobs.
-            raise UsageError(f"{path.name}: give it a folder of its own, with its script")
-        spec = job.load(path)
-        packed = await asyncio.to_thread(archive.pack, path.parent)
+        # One that lies there itself is not to ship everybody's jobs.
+        bare = path.parent == self.home.absolute() / "jobs"
+        spec, packed = await asyncio.to_thread(archive.of_job, path, bare=bare)
         answer = await self.queries.submit_archive(spec, packed.data, packed.digest)
         return answer.id

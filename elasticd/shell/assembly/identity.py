@@ -12,15 +12,16 @@ import psutil
 from elasticd.core.words.connections import NodeInfo
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.network.hello import Identity
+from elasticd.shell.storage.clusterid import read_cluster_id
 from elasticd.shell.storage.durable import write_durable
+from elasticd.supervision.birth import birth
 from elasticd.types import NodeId
 
 FILE_NAME = "daemon.json"
 
 
 def to_peers(home: Path, settings: NodeConfig, boot: str) -> Identity:
-    path = home / "cluster_id"
-    cluster_id = path.read_text().strip() if path.exists() else ""
+    cluster_id = read_cluster_id(home)
     own = settings.addresses
     node = NodeId(settings.node_id)
     return Identity(cluster_id, settings.cluster, node, boot, own[0], settings.partition, own)
@@ -36,6 +37,7 @@ def write(home: Path, settings: NodeConfig) -> None:
     identity = {
         "pid": os.getpid(),
         "create_time": psutil.Process().create_time(),
+        "born": birth(os.getpid()),
         "address": settings.addresses[0],
     }
     write_durable(home / FILE_NAME, json.dumps(identity).encode())

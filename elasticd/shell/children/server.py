@@ -251,7 +251,7 @@ class ChildServer:
         process = OwnProcess(_start(launch, environment))
         entry = ChildEntry(
             process.pid, process.create_time, launch.role, nonce, launch.job, launch.spare,
-            str(launch.log),
+            str(launch.log), process.born,
         )  # fmt: skip
         child = Child(entry, process)
         try:

@@ -4,7 +4,8 @@ A job is a ``*.toml`` file there, or a folder with a ``job.toml``. The kernel's 
 only: they may be lost, doubled or early, so each one leads to a look at the whole folder, which is
 the truth. What was renamed into it is whole and taken at once; what may still be written is taken
 when it has been quiet for a while and no process writes it. The same content is submitted once,
-also after a restart. A refused job gets its reason beside it, in ``<name>.refused``.
+also after a restart. A refused job gets its reason beside it, in ``NAME.refused``, a taken one its
+id, in ``NAME.submitted``; of a file NAME is without ``.toml``. Both go with the job.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
 
 from elasticd import archive
-from elasticd.errors import ElasticdError, OperationError, UsageError
+from elasticd.errors import ConfigError, ElasticdError, OperationError, UsageError
 from elasticd.shell.storage.durable import write_durable, write_whole
 
 QUIET_SECONDS = 2.0
@@ -40,9 +41,11 @@ MAX_JOBS = 1000
 MAX_INSIDE = archive.MAX_FILES
 MAX_REMEMBERED = 10_000
 REFUSED_SUFFIX = ".refused"
+SUBMITTED_SUFFIX = ".submitted"
 ACCEPTED_NAME = ".accepted.json"
 
 _JOB_FILE = "job.toml"
+_TOML = ".toml"
 _READING = ("opened", "closed_no_write")
 
 log = structlog.get_logger(__name__)
@@ -143,7 +146,11 @@ class JobsFolder:
         for job in found:
             if self._dealt_with.get(job.name) == job.signature:
                 continue
-            wait = await asyncio.to_thread(seconds_until_whole, job)
+            try:
+                wait = await asyncio.to_thread(seconds_until_whole, job)
+            except OSError as error:  # one that can't be read must not keep the others
+                log.warning("a job can't be looked at", name=job.name, reason=str(error))
+                wait = RETRY_SECONDS
             if wait == 0:
                 wait = await self._deal_with(job)
             pause = min(pause, wait or pause)
@@ -158,32 +165,40 @@ class JobsFolder:
             else:
                 self._remember(digest, await self._submit(job.toml))
                 log.info("job submitted", name=job.name, job=self._accepted[digest])
+            self._say_beside(job, SUBMITTED_SUFFIX, self._accepted[digest])
         except UsageError as error:
             self._refuse(job, str(error))
+        except PermissionError as error:
+            self._refuse(job, f"{error.filename or job.toml}: can't be read: {error.strerror}")
         except FileNotFoundError:
             return QUIET_SECONDS  # it went away meanwhile
         except (ElasticdError, OSError) as error:
             log.warning("job not submitted yet", name=job.name, reason=str(error))
             return RETRY_SECONDS
         else:
-            self._reason_file(job.name).unlink(missing_ok=True)
+            self._beside(job.name, REFUSED_SUFFIX).unlink(missing_ok=True)
         self._dealt_with[job.name] = job.signature
         return 0
 
     def _refuse(self, job: FoundJob, reason: str) -> None:
         log.warning("job refused", name=job.name, reason=reason)
-        try:
-            write_whole(self._reason_file(job.name), f"{reason}\n".encode())
-        except OSError as error:
-            log.error("reason not written", name=job.name, reason=str(error))
+        self._beside(job.name, SUBMITTED_SUFFIX).unlink(missing_ok=True)
+        self._say_beside(job, REFUSED_SUFFIX, reason)
 
-    def _reason_file(self, name: str) -> Path:
-        return self._folder / (name + REFUSED_SUFFIX)
+    def _say_beside(self, job: FoundJob, suffix: str, text: str) -> None:
+        try:
+            write_whole(self._beside(job.name, suffix), f"{text}\n".encode())
+        except OSError as error:
+            log.error("not written beside the job", name=job.name, text=text, reason=str(error))
+
+    def _beside(self, name: str, suffix: str) -> Path:
+        return self._folder / (name.removesuffix(_TOML) + suffix)
 
     def _forget_gone(self, names: set[str]) -> None:
         for name in [name for name in self._dealt_with if name not in names]:
             del self._dealt_with[name]
-            self._reason_file(name).unlink(missing_ok=True)
+            for suffix in (REFUSED_SUFFIX, SUBMITTED_SUFFIX):
+                self._beside(name, suffix).unlink(missing_ok=True)
 
     # --- what was accepted ------------------------------------------------------------------------
 
@@ -198,8 +213,8 @@ class JobsFolder:
             found = json.loads((self._folder / ACCEPTED_NAME).read_bytes())
         except FileNotFoundError:
             return {}
-        except ValueError:
-            log.warning("accepted jobs are forgotten", reason=f"{ACCEPTED_NAME} is damaged")
+        except (OSError, ValueError) as error:
+            log.warning("accepted jobs are forgotten", file=ACCEPTED_NAME, reason=str(error))
             return {}
         return {str(digest): str(job) for digest, job in dict(found).items()}
 
@@ -234,11 +249,16 @@ def find_jobs(folder: Path) -> list[FoundJob]:
     for path in sorted(folder.iterdir()):
         if path.name.startswith(".") or path.is_symlink():
             continue
-        with contextlib.suppress(FileNotFoundError):  # gone between the listing and the look
-            if path.suffix == ".toml" and path.is_file():
+        try:
+            if path.suffix == _TOML and path.is_file():
                 found.append(_found(path, path, newest_ns=path.stat().st_mtime_ns))
             elif (path / _JOB_FILE).is_file():
                 found.append(_found(path, path / _JOB_FILE, newest_ns=_newest_ns(path)))
+        except FileNotFoundError:
+            continue  # gone between the listing and the look
+        except OSError:
+            # It is refused when it is read; the others are to be found.
+            found.append(_found(path, path / _JOB_FILE, newest_ns=0))
     if len(found) > MAX_JOBS:
         log.warning("too many jobs in the folder", jobs=len(found), limit=MAX_JOBS)
     return found[:MAX_JOBS]
@@ -283,7 +303,7 @@ def is_being_written(path: Path) -> bool:
         return False
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except OSError:  # gone, or not to be read, which is said when it is
         return False
     try:
         # Who opens the file for writing while we hold the lease makes the kernel send us a signal,
@@ -301,7 +321,7 @@ def is_being_written(path: Path) -> bool:
 
 
 def content_digest(job: FoundJob) -> str:
-    """Names the job's content: of a file its bytes, of a folder what would be shipped.
+    """Names the job's content: of a folder what would be shipped, of a file also its own bytes.
 
     Raises:
         UsageError: the folder can't be shipped.
@@ -309,6 +329,8 @@ def content_digest(job: FoundJob) -> str:
     """
     if job.toml.name == job.name:
         data = job.toml.read_bytes()
+        with contextlib.suppress(ConfigError):  # who submits it says what is wrong
+            data += archive.of_job(job.toml, bare=True)[1].digest.encode()
         return hashlib.blake2b(data, digest_size=32).hexdigest()
     packed = archive.pack(job.toml.parent)
     if packed.files == 0:

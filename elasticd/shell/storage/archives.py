@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import glob
 import os
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+
+import structlog
 
 from elasticd import archive
 from elasticd.core.words import effects as e
@@ -17,6 +21,8 @@ from elasticd.shell.network.retries import attempts
 from elasticd.shell.storage.durable import write_durable
 from elasticd.shell.storage.namelessfile import nameless_file, slices
 from elasticd.types import JobId
+
+log = structlog.get_logger(__name__)
 
 
 class Archives:
@@ -34,6 +40,8 @@ class Archives:
         self._work_folder, self._post = work_folder, post
         self.prepare: Callable[[JobId], Awaitable[None]] = _nothing
         """What else a job's first trainer here must find."""
+        self._trusted: set[JobId] = set()
+        """Jobs whose working folders were compared with their archives since this start."""
         folder.mkdir(parents=True, exist_ok=True)
 
     def keep(self, data: bytes, digest: str) -> None:
@@ -64,20 +72,29 @@ class Archives:
 
     async def ensure(self, record: JobRecord) -> None:
         """Have a job's archive here, and its working folder."""
-        path = self._folder / f"{record.archive}.tar"
         try:
-            if not path.exists():
-                await self._ask_around(record.archive)
             folder = self._work_folder(record.id)
-            if not folder.exists():
-                data = await asyncio.to_thread(path.read_bytes)
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                await asyncio.to_thread(archive.unpack, data, folder)
+            if record.id not in self._trusted or not folder.exists():
+                data = await self._sound(record.archive)
+                await asyncio.to_thread(_unpacked, data, folder)
+                self._trusted.add(record.id)
         except (ElasticdError, OSError) as error:
             self._post(e.ArchiveReady(record.id, False, str(error)))
             return
         await self.prepare(record.id)
         self._post(e.ArchiveReady(record.id, True, ""))
+
+    async def _sound(self, digest: str) -> bytes:
+        """An archive's bytes. A power cut, or a bad disk, may have left others under its name."""
+        path = self._folder / f"{digest}.tar"
+        if path.exists():
+            data = await asyncio.to_thread(path.read_bytes)
+            if await asyncio.to_thread(archive.digest, data) == digest:
+                return data
+            log.warning("an archive is damaged, and fetched again", path=str(path))
+            path.unlink()
+        await self._ask_around(digest)
+        return await asyncio.to_thread(path.read_bytes)
 
     async def _ask_around(self, digest: str) -> None:
         """Fetch an archive from whichever peer has it; the submitter may have died since."""
@@ -99,6 +116,19 @@ class Archives:
             finally:
                 os.close(fd)
         raise OperationError(f"archive {digest[:12]}: {'; '.join(reasons)}")
+
+
+def _unpacked(data: bytes, folder: Path) -> None:
+    """Have an archive in ``folder``, which a power cut may have emptied."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if folder.exists():
+        if archive.is_unpacked(data, folder):
+            return
+        log.warning("a working folder is damaged, and unpacked again", path=str(folder))
+        shutil.rmtree(folder)
+    for left in folder.parent.glob(f".{glob.escape(folder.name)}.*"):
+        shutil.rmtree(left)  # of an unpacking that was interrupted
+    archive.unpack(data, folder)
 
 
 async def _nothing(job: JobId) -> None:

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from elasticd.checkpoints.sequential import write_all
+from elasticd.errors import naming
 
 _PROBE_BYTES = 64 * 1024
 PARTIAL_SUFFIX = ".partial"
@@ -52,25 +53,27 @@ def write_durable(path: Path, data: bytes, mode: int = 0o600) -> None:
         OSError: the disk is full or broken; ``path`` still has its old content.
     """
     partial = path.with_name(path.name + PARTIAL_SUFFIX)
-    fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
-    try:
+    with naming(path):
+        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         try:
-            write_all(fd, data)
-            sync_file(fd)
-        finally:
-            os.close(fd)
-        partial.rename(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+            try:
+                write_all(fd, data)
+                sync_file(fd)
+            finally:
+                os.close(fd)
+            partial.rename(path)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
 
 
 def write_whole(path: Path, data: bytes) -> None:
     """As :func:`write_durable` where a crash is of the process alone: nothing is synced."""
     partial = path.with_name(path.name + PARTIAL_SUFFIX)
-    partial.write_bytes(data)
-    partial.replace(path)
+    with naming(path):
+        partial.write_bytes(data)
+        partial.replace(path)
 
 
 def unwritable(folder: Path) -> OSError | None:

@@ -18,8 +18,10 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from elasticd.checkpoints.sequential import write_all
-from elasticd.errors import OperationError
+from elasticd.errors import OperationError, naming
 from elasticd.shell.storage.durable import PARTIAL_SUFFIX, write_whole
 from elasticd.shell.storage.journal import frame, salvage, scan
 from elasticd.types import JobId
@@ -52,6 +54,8 @@ _FLOOR = "_floor"
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 Event = dict[str, Any]
+
+log = structlog.get_logger(__name__)
 
 
 class SeenNumbers:
@@ -262,9 +266,11 @@ class EventLog:
 
     def _append(self, name: str, data: bytes) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        fd = os.open(self._folder / (name + _SUFFIX), flags, 0o600)
+        path = self._folder / (name + _SUFFIX)
+        fd = os.open(path, flags, 0o600)
         try:
-            write_all(fd, data)
+            with naming(path):
+                write_all(fd, data)
         finally:
             os.close(fd)
 
@@ -284,6 +290,7 @@ class EventLog:
             self._keep(event)
         if scan(data).sound_bytes != len(data) or len(events) != len(found):
             # Damage stays out of what is appended from now on; peers send what it took.
+            log.warning("a history was damaged; peers send what is missing", path=str(path))
             self._replace(path.name.removesuffix(_SUFFIX), _frames(events))
 
 

@@ -4,9 +4,11 @@ One append is one frame, because a crash may persist the pages of an unsynced wr
 frame counts as a whole or not at all. ``MAGIC`` · u32 length · u32 crc32(length + payload) ·
 payload, big-endian; the payload is the msgpack list of the records appended together.
 
-A damaged last frame is a write that a crash interrupted, was never acknowledged, and is cut off. A
-damaged frame with a sound one behind it can't come from a crash: the disk lost something that was
-acknowledged, so opening fails instead of continuing from a history with a hole.
+A damaged last frame is a write that a crash interrupted, was never acknowledged, and is cut off;
+what is cut stays beside the journal, in ``<name>.cut``. Any other damage can't come from a crash:
+the disk lost something that was acknowledged, so opening fails instead of continuing from a history
+with a hole. That something was acknowledged at all is noted in ``<name>.begun``, so that a journal
+that was removed or emptied is told from one that never was.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Any
 import msgpack
 
 from elasticd.checkpoints.sequential import write_all
-from elasticd.errors import OperationError, StateError
+from elasticd.errors import DamageError, DiskError, OperationError
 from elasticd.shell.storage.durable import (
     PARTIAL_SUFFIX,
     sync_file,
@@ -34,6 +36,11 @@ MAGIC = b"\xe1Jn\x01"
 MAX_JOURNAL_BYTES = 64 * 1024 * 1024
 COMPACT_AT_BYTES = 1024 * 1024
 """``wants_compaction`` says nothing below this size: rewriting a small file gains nothing."""
+
+BEGUN_SUFFIX = ".begun"
+CUT_SUFFIX = ".cut"
+LOST_SUFFIX = ".lost"
+"""What a reset puts aside."""
 
 _HEAD = struct.Struct(">4sII")
 
@@ -49,6 +56,55 @@ class Scan:
     records: list[Record]
     sound_bytes: int
     rotten_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What lies at a journal's path. ``harm`` says what was lost; empty: nothing that was
+    acknowledged, though ``cut_bytes`` at the end may be a write that a crash interrupted."""
+
+    data: bytes
+    records: list[Record]
+    sound_bytes: int
+    harm: str
+
+    @property
+    def cut_bytes(self) -> int:
+        return len(self.data) - self.sound_bytes
+
+
+def inspect(path: Path) -> Inspection:
+    """Read a journal, and change nothing.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    missing = not path.exists()
+    data = b"" if missing else path.read_bytes()
+    begun = path.with_name(path.name + BEGUN_SUFFIX).exists()
+    found = scan(data)
+    harm = ""
+    if found.rotten_at is not None:
+        harm = f"damaged at byte {found.rotten_at}, with sound records behind it"
+    elif missing and begun:
+        harm = "missing, though this node had one"
+    elif begun and not found.records:
+        harm = f"no record in its {len(data)} bytes is readable, though there were some"
+    elif not is_torn(data[found.sound_bytes :]):
+        cut = len(data) - found.sound_bytes
+        harm = f"the last {cut} of its {len(data)} bytes are damaged, which no crash explains"
+    return Inspection(data, found.records, found.sound_bytes, harm)
+
+
+def is_torn(tail: bytes) -> bool:
+    """Whether a tail may be one write that a crash interrupted: a frame of which some pages are
+    there, and zeros for others."""
+    magic = tail[: len(MAGIC)]
+    if magic == bytes(len(magic)):
+        return True
+    if not MAGIC.startswith(magic):
+        return False
+    return len(tail) < _HEAD.size or _HEAD.size + _HEAD.unpack_from(tail)[1] >= len(tail)
 
 
 def scan(data: bytes) -> Scan:
@@ -99,6 +155,25 @@ def _crc(payload: bytes) -> int:
     return zlib.crc32(payload, zlib.crc32(struct.pack(">I", len(payload))))
 
 
+def begin_anew(path: Path, records: Sequence[Record]) -> None:
+    """Put what is at ``path`` aside, in ``<name>.lost``, and begin a journal with ``records``. A
+    crash leaves the old one or the new one. No process may have it open.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    lost = path.with_name(path.name + LOST_SUFFIX)
+    try:
+        write_durable(lost, path.read_bytes())
+    except FileNotFoundError:
+        pass
+    except OSError:  # who can't read it may still rename it
+        path.rename(lost)
+    write_durable(path, frame(records))
+    write_durable(path.with_name(path.name + BEGUN_SUFFIX), b"")
+    path.with_name(path.name + CUT_SUFFIX).unlink(missing_ok=True)
+
+
 def frame(records: Sequence[Record]) -> bytes:
     """The bytes of one append."""
     payload: bytes = msgpack.packb(list(records), use_bin_type=True)
@@ -112,43 +187,48 @@ class Journal:
         cut_bytes: what ``open`` cut off the end: the write that the last crash interrupted.
     """
 
-    def __init__(self, path: Path, fd: int, size_bytes: int, cut_bytes: int) -> None:
+    def __init__(
+        self, path: Path, fd: int, size_bytes: int, cut_bytes: int, begun: bool = True
+    ) -> None:
         self.path = path
         self.cut_bytes = cut_bytes
         self._fd = fd
         self._size = size_bytes
         self._compacted = size_bytes
         self._broken: str | None = None
+        self._begun = begun
 
     @classmethod
     def open(cls, path: Path) -> tuple[Journal, list[Record]]:
         """Open or create; returns the journal and every record in it, oldest first.
 
         Raises:
-            StateError: the middle is rotten; the file is left as it is, for a human or for
-                ``reset``.
-            OSError: the file can't be read or written.
+            DamageError: the disk lost something that was acknowledged, or can't read it. The file
+                is left as it is, for a human or for ``reset``.
+            OSError: the file can't be written.
         """
+        try:
+            found = inspect(path)
+        except OSError as error:
+            raise DamageError(f"{path}: can't be read: {error.strerror}") from error
+        if found.harm:
+            raise DamageError(f"{path}: {found.harm}: the disk lost acknowledged data")
         path.with_name(path.name + PARTIAL_SUFFIX).unlink(missing_ok=True)
+        if found.cut_bytes:
+            write_durable(path.with_name(path.name + CUT_SUFFIX), found.data[found.sound_bytes :])
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            with os.fdopen(os.dup(fd), "rb") as file:
-                data = file.read()
-            found = scan(data)
-            if found.rotten_at is not None:
-                raise StateError(
-                    f"{path}: damaged at byte {found.rotten_at} with sound records behind it: "
-                    "the disk lost acknowledged data"
-                )
-            cut = len(data) - found.sound_bytes
-            if cut:
+            if found.cut_bytes:
                 os.ftruncate(fd, found.sound_bytes)
             sync_file(fd)
             sync_folder(path.parent)
+            journal = cls(path, fd, found.sound_bytes, found.cut_bytes, begun=False)
+            if found.records:
+                journal._note_begun()
         except BaseException:
             os.close(fd)
             raise
-        return cls(path, fd, found.sound_bytes, cut), found.records
+        return journal, found.records
 
     @property
     def size_bytes(self) -> int:
@@ -163,15 +243,15 @@ class Journal:
         """Add records, all or none, and return when they are on the medium: one write, one sync.
 
         Raises:
-            OperationError: the disk is full or failed, or the journal would pass its limit of
-                ``MAX_JOURNAL_BYTES`` (compact first). After a failed sync the journal takes no
-                more.
+            DiskError: the disk is full or failed. After a failed sync the journal takes no more.
+            OperationError: the journal would pass its limit of ``MAX_JOURNAL_BYTES`` (compact
+                first).
         """
         batch = list(records)
         if not batch:
             return
         if self._broken is not None:
-            raise OperationError(self._broken)
+            raise DiskError(self._broken)
         data = frame(batch)
         if self._size + len(data) > MAX_JOURNAL_BYTES:
             raise OperationError(f"{self.path}: would grow past {MAX_JOURNAL_BYTES} bytes")
@@ -180,8 +260,18 @@ class Journal:
             sync_file(self._fd)
         except OSError as error:
             self._undo(error)
-            raise OperationError(f"{self.path}: {error.strerror}") from error
+            raise DiskError(f"{self.path}: {error.strerror}") from error
         self._size += len(data)
+        try:
+            self._note_begun()
+        except OSError as error:
+            raise DiskError(f"{self.path}{BEGUN_SUFFIX}: {error.strerror}") from error
+
+    def _note_begun(self) -> None:
+        """From now on an empty journal is one that was lost."""
+        if not self._begun:
+            write_durable(self.path.with_name(self.path.name + BEGUN_SUFFIX), b"")
+            self._begun = True
 
     def _undo(self, error: OSError) -> None:
         # Half a frame must not stay in front of the next one, where it would read as rot.
@@ -195,8 +285,8 @@ class Journal:
         """Replace the whole journal by ``records``; a crash leaves the old one or the new one.
 
         Raises:
-            OperationError: the new file can't be written or is over the limit; the old one stays in
-                use.
+            DiskError: the new file can't be written; the old one stays in use.
+            OperationError: it would be over the limit; so does it then.
         """
         data = frame(records) if records else b""
         if len(data) > MAX_JOURNAL_BYTES:
@@ -209,7 +299,7 @@ class Journal:
             # lost.
             if not self._still_named():
                 self._broken = f"{self.path}: an earlier compaction failed: {error.strerror}"
-            raise OperationError(f"{self.path}: {error.strerror}") from error
+            raise DiskError(f"{self.path}: {error.strerror}") from error
         os.close(self._fd)
         self._fd, self._broken = fd, None
         self._size = self._compacted = len(data)
@@ -221,7 +311,7 @@ class Journal:
             return False
 
     def close(self) -> None:
-        """Close the file. Idempotent; an append afterwards raises ``OperationError``."""
+        """Close the file. Idempotent; an append afterwards raises ``DiskError``."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

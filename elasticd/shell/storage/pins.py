@@ -28,5 +28,9 @@ class Pins:
         finally:
             self._uses[key] -= 1
 
+    def all(self) -> tuple[Key, ...]:
+        """Those that are in use now."""
+        return tuple(key for key, uses in self._uses.items() if uses > 0)
+
     def __contains__(self, key: Key) -> bool:
         return self._uses[key] > 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -76,12 +76,23 @@ class States:
         self.copies = Copies(self.store, neighbours, self.pins, tell)
         self.archives = Archives(home / "archives", neighbours, children.files.work_folder, post)
 
-    def stored(self) -> dict[JobId, tuple[Stored, ...]]:
-        """What is on disk, after sweeping away what a crash left."""
-        swept = self.store.sweep()
+    def stored(self, written: Collection[JobId] = ()) -> dict[JobId, tuple[Stored, ...]]:
+        """What is on disk, after sweeping away what a crash left of all jobs but ``written``."""
+        swept = self.store.sweep(written=written)
         for problem in swept.problems:
             log.warning("checkpoint damaged", path=str(problem.path), reason=problem.reason)
         return {job: tuple(self.store.stored(job)) for job in self.store.jobs()}
+
+    def sweep(self, job: JobId) -> None:
+        """As :meth:`stored` does, beside other work; nobody may be writing to the job's folder."""
+        self._run(self._sweep(job))
+
+    async def _sweep(self, job: JobId) -> None:
+        async with self._storing:
+            try:
+                await asyncio.to_thread(self.store.sweep, job, self.pins.all())
+            except StateError as error:
+                log.warning("not swept", job=job, reason=str(error))
 
     def close(self) -> None:
         for task in self._tasks:

@@ -324,6 +324,20 @@ def test_sweep_removes_what_a_crash_leaves(store: LocalStore, tmp_path: Path) ->
     assert store.held(JOB, 30, stamp_of(30), COUNT) == (0,)
 
 
+def test_sweep_leaves_what_the_trainer_of_a_job_is_writing(
+    store: LocalStore, tmp_path: Path
+) -> None:
+    """A daemon that was restarted takes it over, and knows not what it writes."""
+    put(store, 10, 0)
+    commit(store, 20)
+    put(store, 30, 0)
+    writing = tmp_path / JOB / layout.partial_name(30, stamp_of(30)) / "shard-00001-of-00002.tmp"
+    writing.touch()
+    assert store.sweep(written=[JOB]).removed == ()
+    partial = tmp_path / JOB / layout.partial_name(10, stamp_of(10))
+    assert set(store.sweep(written=[JobId("other")]).removed) == {writing, partial}
+
+
 def test_sweep_leaves_what_a_newer_history_writes(store: LocalStore, tmp_path: Path) -> None:
     """A restore went back behind a final checkpoint that has lost its other shards."""
     commit(store, 20)

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from elasticd.cli import local
+from elasticd.cli.daemons import find_daemon, name
 from elasticd.client.connection import probe
 from elasticd.client.homes import node_homes
 from elasticd.errors import OperationError, UsageError
@@ -63,6 +64,18 @@ def test_up_writes_homes_and_starts_daemons(cluster: Path, fake_program: list[st
         process = psutil.Process(node["pid"])
         assert os.getsid(process.pid) == process.pid
         assert process.cwd() == node["home"]
+
+
+@pytest.mark.process
+def test_a_damaged_node_does_not_take_the_others_down(
+    cluster: Path, fake_program: list[str]
+) -> None:
+    local.up(cluster, 3, fake_program)
+    local.down(cluster, 0.5)
+    configure(cluster, 1, failure_domain="damaged")
+    with pytest.raises(OperationError, match=r"node-1 is damaged .*\n\(the other 2 run"):
+        local.up(cluster, None, fake_program)
+    assert local.down(cluster, 0.5) == ["node-0", "node-2"]
 
 
 @pytest.mark.process
@@ -233,6 +246,19 @@ def test_a_pid_that_belongs_to_another_process_is_left_alone(home: Path) -> None
     (node / "daemon.json").write_text(json.dumps(record))
     (node / "children.json").write_text(json.dumps([{**record, "role": "trainer"}]))
     assert local.down(home) == []
+
+
+def test_a_daemon_is_found_after_the_clock_was_set(home: Path) -> None:
+    home.mkdir(exist_ok=True)
+    me = psutil.Process()
+    name(home / "daemon.json", me)
+    record = json.loads((home / "daemon.json").read_bytes())
+    record["create_time"] -= 2.5
+    (home / "daemon.json").write_text(json.dumps(record))
+    assert find_daemon(home) == me
+    record["born"] += "0"
+    (home / "daemon.json").write_text(json.dumps(record))
+    assert find_daemon(home) is None
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"pid": "x"}', '{"pid": 1e400}', "\xff"])

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import psutil
 
+from elasticd.errors import DamageError
 from elasticd.ipc.frames import FrameSocket
 from elasticd.settings import config
 
@@ -101,10 +102,14 @@ def main(home: Path) -> None:
     if settings.failure_domain == "fails":
         print("the fake daemon fails, as told")
         sys.exit(7)
+    if settings.failure_domain == "damaged":
+        print("journal: the disk lost acknowledged data")
+        sys.exit(DamageError.exit_code)
     me = psutil.Process()
     record = {"pid": me.pid, "create_time": me.create_time(), "address": settings.listen}
     (home / "daemon.json").write_text(json.dumps(record))
-    members = sorted(folder.name for folder in home.parent.glob("node-*"))
+    nodes = [f for f in home.parent.glob("node-*") if config.load(f).failure_domain != "damaged"]
+    members = sorted(folder.name for folder in nodes)
     status = {
         "cluster": settings.cluster,
         "view": {"epoch": 1, "leader": members[0], "members": members},

@@ -35,6 +35,7 @@ def test_every_key_that_the_facts_ask_for() -> None:
             "HOME": "/Users/ann",
             "LANG": "en_US.UTF-8",
             "PATH": "/usr/bin:/bin",
+            "ELASTICD_INCURABLE_ENDS_WELL": "1",
         },
         "StandardOutPath": f"{home}/daemon.log",
         "StandardErrorPath": f"{home}/daemon.log",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from elasticd.recovery.quorum import Decision, History, PrimaryView, decide, holds
 from elasticd.types import NO_TAG, NodeId, Tag
 
-A, B, C, D = (NodeId(name) for name in "abcd")
+A, B, C, D, E = (NodeId(name) for name in "abcde")
 
 
 def session(counter: int, *members: NodeId) -> PrimaryView:
@@ -113,6 +113,36 @@ def test_who_forgot_does_not_prove_that_an_attempt_failed() -> None:
     assert not decide({B: knows(last, attempt), C: knows(last), A: forgot}).primary
 
 
+def test_who_lost_its_journal_and_began_anew_does_not_prove_that_an_attempt_failed() -> None:
+    last, attempt = session(3, A, B, C, D, E), session(4, A, B, C)
+    # a and c have formed the attempt, and a trains on alone, for it breaks the tie. c lost its
+    # journal and has promised a low epoch since, among nodes that know as little.
+    here = {
+        B: knows(last, attempt, configured=5),
+        C: replace(knows(born=1, configured=5), lost=True),
+        D: knows(last, configured=5),
+        E: knows(last, configured=5),
+    }
+    assert not decide(here).primary
+
+
+def test_who_lost_its_journal_proves_that_what_it_promised_since_failed() -> None:
+    last, attempt = session(5, B), session(7, A, B)
+    lost = replace(knows(born=7), lost=True)
+    assert not decide({A: lost, B: knows(last, attempt)}).primary
+    assert decide({A: replace(lost, since=(attempt.epoch,)), B: knows(last, attempt)}).primary
+
+
+def test_who_lost_its_journal_makes_no_first_view_with_a_newcomer() -> None:
+    lost, fresh = replace(knows(born=1), lost=True), History(configured=3)
+    assert decide({B: lost, C: fresh}).reason == (
+        'partition = "strict": 2 of 3 configured nodes are here, of which b forgot, all are needed'
+        " for a first view"
+    )
+    assert decide({A: fresh, C: fresh}).primary
+    assert decide({A: lost, B: lost, C: lost}).primary, "nobody trains elsewhere"
+
+
 # --- a model of the protocol ----------------------------------------------------------------------
 
 
@@ -124,19 +154,22 @@ class Disk:
     formed: PrimaryView | None = None
     attempts: tuple[PrimaryView, ...] = ()
     born: Tag | None = None
+    lost: bool = False
+    since: tuple[Tag, ...] = ()
 
     def history(self, nodes: int) -> History:
-        return History(self.born, self.formed, self.attempts, nodes)
+        return History(self.born, self.formed, self.attempts, nodes, self.lost, self.since)
 
     def promise(self, epoch: Tag) -> Disk:
-        return replace(self, promised=epoch, born=self.born or epoch)
+        since = (*self.since, epoch) if self.lost else ()
+        return replace(self, promised=epoch, born=self.born or epoch, since=since)
 
     def attempt(self, made: PrimaryView) -> Disk:
         return replace(self, attempts=(*self.attempts, made))
 
     def form(self, made: PrimaryView) -> Disk:
         rest = tuple(a for a in self.attempts if a.epoch > made.epoch)
-        return replace(self, formed=made, attempts=rest)
+        return replace(self, formed=made, attempts=rest, lost=False, since=())
 
 
 Disks = tuple[Disk, ...]
@@ -262,6 +295,10 @@ class Model:
             ):
                 self.disks[node] = disk.attempt(PrimaryView(ballot.epoch, ballot.members))
 
+    def lose(self, node: NodeId) -> None:
+        """Its journal is lost, and it knows that."""
+        self.disks[node] = Disk(lost=True)
+
     def form(self, ballot: Ballot, node: NodeId) -> None:
         made = PrimaryView(ballot.epoch, ballot.members)
         proposes = self.disks[ballot.epoch.leader].promised == ballot.epoch
@@ -274,13 +311,13 @@ class Model:
 
 
 _MOVES = st.tuples(
-    st.sampled_from(("begin", "promise", "attempt", "form", "all")),
+    st.sampled_from(("begin", "promise", "attempt", "form", "all", "lose")),
     st.integers(0, 1000),
     st.integers(0, 1000),
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=800)
 @given(count=st.integers(2, 5), moves=st.lists(_MOVES, max_size=60))
 def test_two_views_never_train_however_ballots_overlap(
     count: int, moves: list[tuple[str, int, int]]
@@ -291,6 +328,8 @@ def test_two_views_never_train_however_ballots_overlap(
             members = tuple(n for i, n in enumerate(model.nodes) if (one >> i) & 1)
             if members:
                 model.begin(members, members[other % len(members)])
+        elif kind == "lose":
+            model.lose(model.nodes[other % count])
         elif model.ballots:
             ballot = model.ballots[-1 - one % min(3, len(model.ballots))]
             everybody = ballot.members if kind == "all" else ()
@@ -304,7 +343,8 @@ def test_two_views_never_train_however_ballots_overlap(
             else:
                 getattr(model, kind)(ballot, model.nodes[other % count])
     disks: Mapping[NodeId, Disk] = model.disks
-    assert everybody_goes_on(tuple(disks[node] for node in model.nodes))
+    if not any(kind == "lose" for kind, _, _ in moves):
+        assert everybody_goes_on(tuple(disks[node] for node in model.nodes))
 
 
 def test_the_model_sees_a_rule_that_forgets_attempts() -> None:

@@ -67,6 +67,7 @@ def test_defaults_are_those_of_the_interface(folder: Path) -> None:
             "entrypoint": "train.py",
             "mode": "elastic",
             "priority": 0,
+            "files": [],
             "args": [],
             "python": "",
             "env": {},

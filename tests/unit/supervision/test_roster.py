@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import psutil
 import pytest
 
-from elasticd.supervision.roster import ChildEntry, ChildRoster
+from elasticd.supervision.birth import birth
+from elasticd.supervision.process import AdoptedProcess
+from elasticd.supervision.roster import ChildEntry, ChildRoster, end_session
 
 pytestmark = pytest.mark.process
 
@@ -45,6 +48,30 @@ def test_another_process_with_the_same_pid_is_left_alone(
         ChildEntry(entry.pid, entry.create_time - 60, "trainer")
     )
     assert ChildRoster(tmp_path / "children.json").end_leftovers() == []
+    assert sleeper.poll() is None
+
+
+@pytest.mark.parametrize("seconds", [-86400.0, -3.0, 3.0, 86400.0])
+def test_a_process_is_known_again_after_the_clock_was_set(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes], seconds: float
+) -> None:
+    """Linux tells all start times by the wall clock of now."""
+    now = entry_of(sleeper.pid)
+    before = replace(now, create_time=now.create_time - seconds, born=birth(sleeper.pid), nonce="n")
+    ChildRoster(tmp_path / "children.json").add(before)
+    assert ChildRoster(tmp_path / "children.json").take_over() == [before]
+    AdoptedProcess(before).signal(signal.SIGTERM)
+    sleeper.wait(10)
+
+
+def test_another_process_is_told_apart_though_its_time_is_the_same(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    other = replace(entry_of(sleeper.pid), born=f"{birth(sleeper.pid)}0")
+    ChildRoster(tmp_path / "children.json").add(other)
+    assert ChildRoster(tmp_path / "children.json").end_leftovers() == []
+    AdoptedProcess(other).signal(signal.SIGKILL)
+    end_session(other)
     assert sleeper.poll() is None
 
 

@@ -179,6 +179,7 @@ def test_what_the_file_promises() -> None:
         "Type": "notify",
         "KillMode": "process",
         "Restart": "on-failure",
+        "RestartPreventExitStatus": "2 4",
         "OOMPolicy": "continue",
         "User": "train",
         "WorkingDirectory": "/var/lib/elasticd",

@@ -103,7 +103,7 @@ def test_pause_of_an_unknown_or_ended_job_is_refused() -> None:
     jobs = table()
     jobs.pause(1, JOB, True)
     jobs.update(record())
-    jobs.cancel(2, JOB)
+    jobs.cancel(2, JOB, {})
     jobs.pause(3, JOB, False)
     assert [r.get("error") for r in replies(jobs)] == [
         "no job job-1",

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import os
 import sys
+import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def test_a_refused_job_keeps_its_reason_until_it_is_replaced_or_gone(
     async def main() -> None:
         queue = Queue()
         queue.refusals["wrong"] = UsageError("job.toml:3: batch.micro: too large")
-        reason = tmp_path / "jobs" / "a.toml.refused"
+        reason, taken = tmp_path / "jobs" / "a.refused", tmp_path / "jobs" / "a.submitted"
         async with watching(tmp_path / "jobs", queue):
             rename_in(tmp_path, "a.toml", "wrong")
             await appears(reason)
@@ -119,8 +120,10 @@ def test_a_refused_job_keeps_its_reason_until_it_is_replaced_or_gone(
             while reason.exists():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
             assert queue.taken == ["right"]
+            assert taken.read_text() == "job-1\n"
             path = rename_in(tmp_path, "a.toml", "wrong")
             await appears(reason)
+            assert not taken.exists()
             path.unlink()
             while reason.exists():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
@@ -142,6 +145,61 @@ def test_a_folder_that_cannot_be_shipped_is_refused(tmp_path: Path, run: Run) ->
     run(main())
 
 
+_NOBODY = 65534
+
+
+@pytest.fixture
+def strangers_home() -> Iterator[Path]:
+    """A home of somebody for whom permissions count: root reads everything."""
+    with tempfile.TemporaryDirectory(prefix="elasticd-") as name:
+        home = Path(name)
+        (home / "jobs").mkdir()
+        root = os.geteuid() == 0
+        if root:
+            for path in (home, home / "jobs"):
+                os.chown(path, _NOBODY, -1)
+            os.seteuid(_NOBODY)
+        try:
+            yield home
+        finally:
+            if root:
+                os.seteuid(0)
+
+
+@pytest.mark.parametrize("how", ["file", "script", "folder", "inside"])
+def test_what_cannot_be_read_is_refused_and_keeps_no_other(
+    strangers_home: Path, run: Run, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "QUIET_SECONDS", 0.1)
+    jobs = strangers_home / "jobs"
+
+    async def main() -> None:
+        queue = Queue()
+        if how == "file":
+            secret = rename_in(strangers_home, "a.toml", "a")
+        elif how == "script":
+            rest = "batch = { global = 2, micro = 1 }\ntrain = { steps = 1 }\n"
+            text = f'{rest}[job]\nname = "a"\nentrypoint = "a.py"\n'
+            rename_in(strangers_home, "a.toml", text)
+            secret = rename_in(strangers_home, "a.py", "print()")
+        else:
+            folder = rename_folder_in(strangers_home, "a", "a")
+            secret = folder if how == "folder" else folder / "job.toml"
+        mode = secret.stat().st_mode
+        secret.chmod(0)
+        try:
+            async with watching(jobs, queue):
+                await appears(jobs / "a.refused")
+                assert "can't be read" in (jobs / "a.refused").read_text()
+                rename_in(strangers_home, "b.toml", "b")
+                while queue.taken != ["b"]:
+                    await queue.calls.get()
+        finally:
+            secret.chmod(mode)
+
+    run(main())
+
+
 def test_a_queue_that_cannot_take_it_now_is_asked_again(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,7 +212,7 @@ def test_a_queue_that_cannot_take_it_now_is_asked_again(
             rename_in(tmp_path, "a.toml", "a")
             for _ in range(3):
                 await queue.calls.get()
-            assert not (tmp_path / "jobs" / "a.toml.refused").exists()
+            assert not (tmp_path / "jobs" / "a.refused").exists()
             queue.refusals.clear()
             while not queue.taken:
                 await queue.calls.get()
@@ -193,6 +251,7 @@ def test_other_files_are_left_alone(tmp_path: Path, run: Run) -> None:
             (tmp_path / "jobs" / "link.toml").symlink_to("/etc/passwd")
             rename_in(tmp_path, "z.toml", "z")
             assert await queue.calls.get() == "z"
+            await appears(tmp_path / "jobs" / "z.submitted")
         names = sorted(path.name for path in (tmp_path / "jobs").iterdir())
         assert names == [
             ".accepted.json",
@@ -200,6 +259,7 @@ def test_other_files_are_left_alone(tmp_path: Path, run: Run) -> None:
             "empty",
             "link.toml",
             "train.py",
+            "z.submitted",
             "z.toml",
         ]
 

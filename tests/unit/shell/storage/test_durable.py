@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from elasticd.shell.storage.durable import PARTIAL_SUFFIX, write_durable
+from elasticd.shell.storage.durable import PARTIAL_SUFFIX, write_durable, write_whole
 
 
 def test_replaces_the_whole_content_and_leaves_nothing_beside(tmp_path: Path) -> None:
@@ -31,3 +32,12 @@ def test_a_failed_write_keeps_the_old_content(tmp_path: Path) -> None:
         write_durable(path, b"new")
     assert [entry.name for entry in tmp_path.iterdir()] == ["folder"]
     assert (path / "inside").read_bytes() == b"old"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("write", [write_durable, write_whole])
+def test_a_full_disk_is_named(tmp_path: Path, write: Callable[[Path, bytes], None]) -> None:
+    path = tmp_path / "state"
+    path.with_name(path.name + PARTIAL_SUFFIX).symlink_to("/dev/full")
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+        write(path, b"new")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticd.errors import OperationError, StateError
+from elasticd.errors import DamageError, DiskError, OperationError, StateError
 from elasticd.shell.storage import journal as module
 from elasticd.shell.storage.journal import MAGIC, Journal, frame, salvage, scan
 
@@ -40,6 +40,8 @@ def test_a_tail_torn_at_any_byte_is_cut(tmp_path: Path) -> None:
     counts = {0: 0, sizes[0]: 1, sizes[1]: 3, sizes[2]: 4}
     for length in range(len(whole) + 1):
         path.write_bytes(whole[:length])
+        if length < sizes[0]:  # the first write of all, of which nobody was told
+            (tmp_path / "journal.begun").unlink(missing_ok=True)
         journal, records = Journal.open(path)
         sound = max(size for size in counts if size <= length)
         assert [record["n"] for record in records] == list(range(1, counts[sound] + 1))
@@ -51,15 +53,58 @@ def test_a_tail_torn_at_any_byte_is_cut(tmp_path: Path) -> None:
         again.close()
 
 
-def test_a_tail_of_zeros_or_garbage_is_cut(tmp_path: Path) -> None:
+def test_a_tail_as_a_crash_leaves_it_is_cut_and_kept_beside(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     written(path, [{"n": 1}])
     whole = path.read_bytes()
-    for tail in (bytes(4096), b"\xff" * 100, MAGIC, MAGIC * 10, whole[:-1]):
+    for tail in (bytes(4096), MAGIC[:2], MAGIC, MAGIC * 10, whole[:-1]):
         path.write_bytes(whole + tail)
         journal, records = Journal.open(path)
         assert records == [{"n": 1}] and journal.cut_bytes == len(tail)
+        assert (tmp_path / "journal.cut").read_bytes() == tail
         journal.close()
+
+
+@pytest.mark.parametrize("damage", ["garbage", "zeros", "emptied", "removed", "end", "many frames"])
+def test_what_no_crash_explains_is_refused_and_left_as_it_is(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "journal"
+    sizes = written(path, [{"n": 1}], [{"n": 2}])
+    whole = path.read_bytes()
+    found = {
+        "garbage": b"\xff" * 100,
+        "zeros": bytes(len(whole)),
+        "emptied": b"",
+        "end": whole + b"\xff" * 100,
+        "many frames": whole + whole[sizes[0] :],
+    }
+    if damage == "removed":
+        path.unlink()
+    else:
+        path.write_bytes(found[damage])
+    if damage == "many frames":
+        spoilt = bytearray(path.read_bytes())
+        spoilt[sizes[0] + 13] ^= 1
+        spoilt[-1] ^= 1
+        path.write_bytes(spoilt)
+    before = path.read_bytes() if path.exists() else None
+    with pytest.raises(DamageError, match="lost acknowledged data"):
+        Journal.open(path)
+    assert (path.read_bytes() if path.exists() else None) == before
+
+
+def test_a_garbage_journal_is_refused_also_where_nothing_was_noted(tmp_path: Path) -> None:
+    (tmp_path / "journal").write_bytes(b"garbage" * 100)
+    with pytest.raises(DamageError, match="no crash explains"):
+        Journal.open(tmp_path / "journal")
+
+
+def test_a_first_write_that_was_interrupted_is_no_loss(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    path.write_bytes(frame([{"n": 1}])[:-1])
+    journal, records = Journal.open(path)
+    assert records == [] and journal.cut_bytes
+    journal.close()
+    assert Journal.open(path)[1] == []
 
 
 def test_every_rotten_byte_of_the_middle_is_reported_and_the_file_kept(tmp_path: Path) -> None:
@@ -86,7 +131,7 @@ def test_compaction_replaces_everything_and_goes_on(tmp_path: Path) -> None:
     journal.append([{"n": 100}])
     journal.close()
     assert Journal.open(path)[1] == [{"state": 99}, {"n": 100}]
-    assert [entry.name for entry in tmp_path.iterdir()] == ["journal"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["journal", "journal.begun"]
 
 
 def test_an_interrupted_compaction_leaves_the_old_journal(tmp_path: Path) -> None:
@@ -118,7 +163,7 @@ def test_the_limit_refuses_and_keeps_what_is_there(tmp_path: Path) -> None:
         journal.compact([big])
     journal.append([2])
     journal.close()
-    with pytest.raises(OperationError, match="closed"):
+    with pytest.raises(DiskError, match="closed"):
         journal.append([3])
     assert Journal.open(path)[1] == [1, 2]
 
@@ -126,9 +171,9 @@ def test_the_limit_refuses_and_keeps_what_is_there(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_an_error_and_not_a_loss(tmp_path: Path) -> None:
     journal = Journal(Path("/dev/full"), _full(), 0, 0)
-    with pytest.raises(OperationError, match="No space"):
+    with pytest.raises(DiskError, match="/dev/full: No space"):
         journal.append([1])
-    with pytest.raises(OperationError, match="earlier write failed"):
+    with pytest.raises(DiskError, match="earlier write failed"):
         journal.append([2])
     journal.close()
 

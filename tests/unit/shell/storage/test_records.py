@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.core.recall import Recall
+from elasticd.core.recall import Recall, Record, without_promises
 from elasticd.core.words.records import Heard, JobRecord, View, World
 from elasticd.errors import StateError
 from elasticd.shell.storage.journal import Journal
@@ -120,6 +120,30 @@ def test_worlds_that_others_formed_are_remembered(tmp_path: Path) -> None:
         ("job-1", 7),
     ]
     assert stable.counter == 8
+
+
+def test_a_lost_journal_is_remembered_until_those_who_know_let_the_node_in(tmp_path: Path) -> None:
+    memory = StableRecords(tmp_path)
+    before: list[tuple[str, Record]] = [
+        ("view_attempt", _view(2)),
+        ("job", _record("running")),
+        ("world", _world(4, "l")),
+    ]
+    for kind, record in without_promises(before, "damaged"):
+        memory.persist(kind, record)
+    memory.persist("view_attempt", _view(7))
+    memory.persist("primary_attempt", _view(7))
+    memory.close()
+    stable = StableRecords(tmp_path).recover()
+    assert stable.lost and stable.since == (_view(7).epoch,)
+    assert (stable.born, stable.worlds, stable.counter) == (_view(7).epoch, (), 7)
+    assert [record.state for record in stable.records] == ["running"]
+
+    memory = StableRecords(tmp_path)
+    memory.persist("primary_formed", _view(7))
+    memory.close()
+    stable = StableRecords(tmp_path).recover()
+    assert (stable.lost, stable.since, stable.formed) == (False, (), _view(7))
 
 
 def test_what_counts_survives_compaction() -> None:

@@ -1,0 +1,203 @@
+"""``elasticctl doctor`` and ``elasticctl reset``: what is wrong with a home, and the way back.
+
+Both look at the disk and need no daemon.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from elasticd.cli.daemons import DAEMON_FILE, find_daemon
+from elasticd.cli.keeper import keeper_of
+from elasticd.cli.options import Home, Json, common
+from elasticd.cli.screen import print_json, say
+from elasticd.client.homes import SOCKET_NAME, node_homes
+from elasticd.core.recall import without_promises
+from elasticd.errors import OperationError, ProtocolError, UsageError
+from elasticd.shell.children.server import ROSTER_NAME
+from elasticd.shell.children.server import SOCKET_NAME as CHILDREN_SOCKET
+from elasticd.shell.control.server import lock_home
+from elasticd.shell.storage.health import HomeFinding, examine
+from elasticd.shell.storage.journal import BEGUN_SUFFIX, LOST_SUFFIX, begin_anew, salvage
+from elasticd.shell.storage.records import JOURNAL_NAME, plain, read
+from elasticd.supervision.roster import ChildRoster
+
+STATE = ("events", "reached", "archives", "work", "clones", "cache")
+RUNTIME = (DAEMON_FILE, ROSTER_NAME, SOCKET_NAME, CHILDREN_SOCKET)
+
+
+def _homes(home: Path) -> list[Path]:
+    """Of one node, or of all of a local cluster."""
+    if not home.is_dir():
+        raise UsageError(f"{home}: there is no such folder")
+    return node_homes(home) or [home]
+
+
+def doctor(context: typer.Context, home: Home = None, json: Json = False) -> None:
+    """Say what is wrong with this node's home: its journal, settings, disk and stored files.
+
+    It needs no daemon and changes nothing. Of a local cluster's home all nodes are looked at. Each
+    finding says where, the cause and the cure.
+
+    Exit code: 0 if nothing is wrong, 1 if something is.
+
+    \b
+    Examples:
+      elasticctl doctor
+      elasticctl doctor --home /tmp/cluster/node-1 --json
+    """
+    options = common(context, home, json)
+    homes = _homes(options.home)
+    found = [(folder, examine(folder, running=_runs(folder))) for folder in homes]
+    wrong = sum(each.wrong for _, findings in found for each in findings)
+    if options.json:
+        told = [
+            {"home": str(folder), "findings": [_told(f) for f in each]} for folder, each in found
+        ]
+        print_json({"wrong": wrong, "homes": told})
+    else:
+        for folder, findings in found:
+            if not any(each.wrong for each in findings):
+                say(f"{folder}: nothing is wrong")
+            for each in findings:
+                say(f"{'WRONG' if each.wrong else 'note'}  {each.path}")
+                say(f"       {each.cause}.")
+                say(f"       {each.cure}.")
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _told(finding: HomeFinding) -> dict[str, Any]:
+    return {
+        "path": str(finding.path),
+        "cause": finding.cause,
+        "cure": finding.cure,
+        "wrong": finding.wrong,
+    }
+
+
+def _runs(home: Path) -> bool:
+    return find_daemon(home) is not None
+
+
+def reset(
+    context: typer.Context,
+    keep_jobs: Annotated[
+        bool,
+        typer.Option(
+            "--keep-jobs",
+            help="Keep what is readable of the job records: for a node that is the only one.",
+        ),
+    ] = False,
+    checkpoints: Annotated[
+        bool, typer.Option("--checkpoints", help="Remove all checkpoints here, too.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Forget the cluster's state and remove runtime files, so that the node begins anew.
+
+    The other nodes tell it all jobs again. Settings, checkpoints, the scripts' output and logs
+    stay. The old journal stays beside the new one, in journal.lost. Of a local cluster's home all
+    nodes are reset. It refuses while a daemon runs there.
+
+    \b
+    Examples:
+      elasticctl reset --home /tmp/cluster/node-1
+      elasticctl reset --keep-jobs --yes
+    """
+    options = common(context, home, json)
+    homes = _homes(options.home)
+    if (keeper := keeper_of(options.home)) is not None:
+        raise OperationError(
+            f"{options.home}: a keeper starts its daemons again (process {keeper}); end it first:"
+            f" elasticctl local down --home {options.home}"
+        )
+    locks: list[int] = []
+    try:
+        for folder in homes:
+            locks.append(_locked(folder))
+        if not yes:
+            _ask(homes, checkpoints=checkpoints)
+        done = [_reset(folder, keep_jobs=keep_jobs, checkpoints=checkpoints) for folder in homes]
+    finally:
+        for lock in locks:
+            os.close(lock)
+    if options.json:
+        print_json({"nodes": done})
+        return
+    for each in done:
+        kept = f", {each['jobs']} jobs are kept" if keep_jobs else ""
+        aside = f"; the old journal is {each['journal']}" if each["journal"] else ""
+        say(f"{each['home']}: reset{kept}{aside}")
+    say("Start the daemon again. The other nodes tell it the jobs.")
+
+
+def _locked(home: Path) -> int:
+    try:
+        return lock_home(home)
+    except UsageError as error:
+        raise OperationError(f"{error}; stop it first, nothing was changed") from None
+
+
+def _ask(homes: list[Path], *, checkpoints: bool) -> None:
+    if not sys.stdin.isatty():
+        raise UsageError("reset asks before it forgets anything; say --yes (nothing was changed)")
+    what = "the state of the cluster" + (" and ALL CHECKPOINTS" if checkpoints else "")
+    for home in homes:
+        say(str(home))
+    if not typer.confirm(f"Forget {what} there?"):
+        raise typer.Abort
+
+
+def _reset(home: Path, *, keep_jobs: bool, checkpoints: bool) -> dict[str, Any]:
+    """The journal first: whatever is interrupted then is done by another reset."""
+    if (home / ROSTER_NAME).exists():
+        ChildRoster(home / ROSTER_NAME).end_leftovers()
+    path = home / JOURNAL_NAME
+    had = path.exists()
+    records = _readable(path.read_bytes()) if had and keep_jobs else []
+    begun = had or path.with_name(path.name + BEGUN_SUFFIX).exists()
+    kept = without_promises(records, "reset by the operator")
+    begin_anew(path, [plain(kind, record) for kind, record in kept])
+    removed = [JOURNAL_NAME] if begun else []
+    spared = ("archives",) if keep_jobs else ()
+    names = [name for name in (*STATE, *RUNTIME) if name not in spared]
+    for name in (*names, *(("checkpoints",) if checkpoints else ())):
+        if _remove(home / name):
+            removed.append(name)
+    lost = path.with_name(path.name + LOST_SUFFIX)
+    return {
+        "home": str(home),
+        "removed": removed,
+        "jobs": sum(kind == "job" for kind, _ in kept),
+        "journal": str(lost) if had else None,
+    }
+
+
+def _readable(data: bytes) -> list[tuple[str, Any]]:
+    found = []
+    for item in salvage(data):
+        try:
+            found.append(read(item))
+        except (KeyError, TypeError, ProtocolError):
+            continue
+    return found
+
+
+def _remove(path: Path) -> bool:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+        return True
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    return True

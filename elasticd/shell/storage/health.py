@@ -1,0 +1,183 @@
+"""What is wrong with a node's home, with the cause and the cure of each. Changes nothing.
+
+``elasticctl doctor`` shows it; it needs no daemon, and disturbs none.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from elasticd import archive
+from elasticd.checkpoints import layout
+from elasticd.checkpoints.store import LocalStore
+from elasticd.errors import DamageError, ElasticdError, ProtocolError
+from elasticd.settings import config
+from elasticd.shell.storage.clusterid import CLUSTER_ID_NAME, read_cluster_id
+from elasticd.shell.storage.durable import unwritable
+from elasticd.shell.storage.journal import CUT_SUFFIX, LOST_SUFFIX, Inspection, inspect, salvage
+from elasticd.shell.storage.records import JOURNAL_NAME, read
+from elasticd.types import NodeId
+
+_UNREADABLE = (
+    "Look at the permissions, and at the disk: 'diskutil verifyVolume' on macOS, 'dmesg' on Linux"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HomeFinding:
+    """One thing that is wrong with a home, or worth knowing.
+
+    Attributes:
+        path: where it is.
+        cause: what is wrong, or what has happened.
+        cure: what to do.
+        wrong: whether something has to be done.
+    """
+
+    path: Path
+    cause: str
+    cure: str
+    wrong: bool = True
+
+
+def examine(home: Path, *, running: bool) -> list[HomeFinding]:
+    """What is found in ``home``. ``running``: its daemon is, so that nothing is written there."""
+    checks = [_settings, _cluster, _journal, _kept, _archives, _checkpoints, _jobs]
+    found = [] if running else list(_writable(home))
+    for check in checks:
+        try:
+            found += check(home)
+        except OSError as error:
+            path = Path(error.filename) if error.filename else home
+            found.append(HomeFinding(path, f"can't be read: {error.strerror}", _UNREADABLE))
+    return found
+
+
+def _writable(home: Path) -> Iterator[HomeFinding]:
+    if (error := unwritable(home)) is not None:
+        cure = "Make room on that disk, or mend the permissions; then start the daemon again"
+        yield HomeFinding(home, f"can't be written: {error.strerror}", cure)
+
+
+def _settings(home: Path) -> Iterator[HomeFinding]:
+    try:
+        config.load(home)
+    except ElasticdError as error:
+        yield HomeFinding(home / config.FILE_NAME, str(error), "Mend what is named there")
+
+
+def _cluster(home: Path) -> Iterator[HomeFinding]:
+    try:
+        read_cluster_id(home)
+    except DamageError as error:
+        cause, _, cure = str(error).partition("; ")
+        yield HomeFinding(home / CLUSTER_ID_NAME, cause, cure.capitalize())
+
+
+def _journal(home: Path) -> Iterator[HomeFinding]:
+    path = home / JOURNAL_NAME
+    found = inspect(path)
+    reset = f"elasticctl reset --home {shlex.quote(str(home))}"
+    if found.harm:
+        yield HomeFinding(
+            path,
+            f"{found.harm}: the disk lost acknowledged data. {_left(found)}",
+            f"Stop the daemon if it runs, then '{reset}' and start it. The other nodes tell it all"
+            " jobs again. If there is no other node, add --keep-jobs: what is readable of the jobs"
+            " stays",
+        )
+        return
+    for item in found.records:
+        try:
+            read(item)
+        except (KeyError, TypeError, ProtocolError) as error:
+            yield HomeFinding(
+                path,
+                f"holds a record that this version can't read: {error}",
+                f"Start the version of elasticd that wrote it. If none did, '{reset}'",
+            )
+            return
+
+
+def _left(found: Inspection) -> str:
+    jobs = set()
+    records = salvage(found.data)
+    for item in records:
+        try:
+            kind, record = read(item)
+        except (KeyError, TypeError, ProtocolError):
+            continue
+        if kind == "job":
+            jobs.add(getattr(record, "id", ""))
+    return f"Readable are {len(records)} records, with {len(jobs)} jobs"
+
+
+def _kept(home: Path) -> Iterator[HomeFinding]:
+    """What was put aside of the journal."""
+    path = home / f"{JOURNAL_NAME}{CUT_SUFFIX}"
+    if path.exists():
+        yield HomeFinding(
+            path,
+            f"the {path.stat().st_size} bytes of the last write that a crash interrupted; nobody"
+            " was told that it was made",
+            "Nothing has to be done",
+            wrong=False,
+        )
+    path = home / f"{JOURNAL_NAME}{LOST_SUFFIX}"
+    if path.exists():
+        cure = "Remove it when nobody wants to look at it any more"
+        yield HomeFinding(path, "the journal as it was before the last reset", cure, wrong=False)
+
+
+def _archives(home: Path) -> Iterator[HomeFinding]:
+    folder = home / "archives"
+    for path in sorted(folder.glob("*.tar")) if folder.is_dir() else ():
+        if archive.digest(path.read_bytes()) != path.stem:
+            yield HomeFinding(
+                path,
+                "a job's folder, damaged: its bytes are not those that were sent",
+                "Remove the file. A running daemon fetches it from another node when it needs it",
+            )
+
+
+def _checkpoints(home: Path) -> Iterator[HomeFinding]:
+    """By names and sizes; nothing is read as a whole."""
+    cure = (
+        "A running daemon fetches it from another node that has it: 'elasticctl checkpoints verify"
+    )
+    root = home / "checkpoints"
+    if not root.is_dir():
+        return
+    try:
+        node = NodeId(config.load(home).node_id)
+    except ElasticdError:
+        return  # said already
+    store = LocalStore(root, node)
+    for job in store.jobs():
+        stored = store.stored(job)
+        for item in stored:
+            manifest = item.manifest
+            for shard in manifest.held_by(node):
+                if shard not in item.held:
+                    path = store.final_path(
+                        job, manifest.step, manifest.stamp, shard, manifest.count
+                    )
+                    cause = "a shard that this node is to hold is missing or has another size"
+                    yield HomeFinding(path, cause, f"{cure} {job}' shows whether one has")
+        readable = {layout.final_name(i.manifest.step, i.manifest.stamp) for i in stored}
+        for path in sorted(store.folder(job).iterdir()):
+            parsed = layout.parse_folder(path.name)
+            if parsed is not None and not parsed[2] and path.name not in readable:
+                cause = "a checkpoint whose manifest can't be read"
+                yield HomeFinding(path / layout.MANIFEST_NAME, cause, f"{cure} {job}' shows it")
+
+
+def _jobs(home: Path) -> Iterator[HomeFinding]:
+    folder = home / "jobs"
+    for path in sorted(folder.glob("*.refused")) if folder.is_dir() else ():
+        reason = path.read_text(errors="replace").strip()
+        cure = "Mend the job, or remove it"
+        yield HomeFinding(path, f"a job was refused: {reason}", cure, wrong=False)

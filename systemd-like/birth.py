@@ -1,0 +1,66 @@
+"""When a process was started, as the kernel counts it: with the pid that names it for ever.
+
+Not in seconds of the wall clock. Linux counts from the boot, and tells the time of the boot by the
+wall clock of now, so that setting the clock moves every start time (proc_pid_stat(5), field 22).
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from pathlib import Path
+
+import psutil
+
+TOLERANCE_SECONDS = 2.0
+"""Of start times by the wall clock, which is all that earlier versions wrote down: Linux rounds the
+boot time to a second. A pid can't be given out twice within this time, since the kernel counts
+through all others first."""
+
+
+def birth(pid: int) -> str:
+    """Never the same for two processes with that pid.
+
+    Raises:
+        psutil.Error: there is none, or it can't be looked at.
+    """
+    if sys.platform == "linux":
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            raise psutil.NoSuchProcess(pid) from None
+        except OSError:
+            raise psutil.AccessDenied(pid) from None
+        ticks = int(stat[stat.rindex(b")") + 2 :].split()[19])
+        return f"{_boot()}:{ticks}"
+    # As the kernel noted it then. create_time() is shifted when the clock is set (psutil 7.1).
+    noted: float = getattr(psutil.Process(pid), "_ident")[1]  # noqa: B009 (not in its types)
+    return f"{noted:.6f}"
+
+
+@functools.cache
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def is_same(pid: int, born: str, create_time: float) -> bool:
+    """Whether the process that has ``pid`` now was born then; ``born`` is empty where an earlier
+    version wrote only the time by the wall clock.
+
+    Raises:
+        psutil.Error: there is none, or it can't be looked at.
+    """
+    if born:
+        return birth(pid) == born
+    return abs(psutil.Process(pid).create_time() - create_time) < TOLERANCE_SECONDS
+
+
+def birth_or_none(pid: int) -> str:
+    """As :func:`birth`; empty of a process that has ended, and was never to be found again."""
+    try:
+        return birth(pid)
+    except psutil.Error:
+        return ""

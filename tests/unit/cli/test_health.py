@@ -1,0 +1,205 @@
+"""elasticctl doctor and reset, on homes that no daemon has open."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticd import archive
+from elasticd.cli.daemons import DAEMON
+from elasticd.core.words.records import JobRecord, View
+from elasticd.errors import DamageError
+from elasticd.launchd.plist import INCURABLE_ENDS_WELL
+from elasticd.shell.control.server import lock_home
+from elasticd.shell.storage.clusterid import read_cluster_id
+from elasticd.shell.storage.records import StableRecords
+from elasticd.types import JobId, NodeId, Tag
+
+Ctl = Callable[..., tuple[int, str, str]]
+
+
+def lived(home: Path) -> Path:
+    """A home with a journal of three frames and some files; the journal's path."""
+    home.mkdir(parents=True, exist_ok=True)
+    records = StableRecords(home)
+    view = View(Tag(1, NodeId("n"), "x"), (NodeId("n"),))
+    records.persist("view_attempt", view)
+    records.persist("job", JobRecord(JobId("a-1"), 1, {"job": {"name": "a"}}, "0" * 64, "running"))
+    records.persist("view_formed", view)
+    records.close()
+    for folder in ("checkpoints/a-1", "events", "work/a-1", "output/a-1", "archives"):
+        (home / folder).mkdir(parents=True)
+    (home / "elasticd.toml").write_text('node_id = "n"\n')
+    return home / "journal"
+
+
+def damage(journal: Path) -> None:
+    data = bytearray(journal.read_bytes())
+    data[20] ^= 1
+    journal.write_bytes(data)
+
+
+def examined(ctl: Ctl, home: Path) -> tuple[int, list[dict[str, Any]]]:
+    code, out, _ = ctl("doctor", "--json", "--home", str(home))
+    (found,) = json.loads(out)["homes"]
+    return code, found["findings"]
+
+
+def test_nothing_is_wrong_with_a_sound_home_and_a_new_one(ctl: Ctl, home: Path) -> None:
+    home.mkdir(exist_ok=True)
+    assert examined(ctl, home) == (0, [])
+    lived(home)
+    before = sorted(path.name for path in home.iterdir())
+    assert examined(ctl, home) == (0, [])
+    assert sorted(path.name for path in home.iterdir()) == before
+
+
+def test_the_doctor_names_cause_and_cure_of_a_damaged_journal(ctl: Ctl, home: Path) -> None:
+    damage(lived(home))
+    code, (finding,) = examined(ctl, home)
+    assert code == 1
+    assert finding["path"] == str(home / "journal")
+    assert "damaged at byte 0" in finding["cause"] and "2 records, with 1 jobs" in finding["cause"]
+    assert f"elasticctl reset --home {home}" in finding["cure"]
+    with pytest.raises(DamageError, match="elasticctl reset --home"):
+        StableRecords(home)
+
+
+@pytest.mark.parametrize("what", ["removed", "emptied"])
+def test_a_journal_that_is_gone_is_told(ctl: Ctl, home: Path, what: str) -> None:
+    journal = lived(home)
+    journal.unlink()
+    if what == "emptied":
+        journal.touch()
+    code, (finding,) = examined(ctl, home)
+    assert code == 1 and "lost acknowledged data" in finding["cause"]
+
+
+def test_a_journal_that_cannot_be_read_is_told_and_reset(ctl: Ctl, home: Path) -> None:
+    journal = lived(home)
+    journal.unlink()
+    journal.mkdir()
+    code, (finding,) = examined(ctl, home)
+    assert code == 1 and "can't be read: Is a directory" in finding["cause"]
+    with pytest.raises(DamageError, match=r"can't be read.*elasticctl reset"):
+        StableRecords(home)
+    assert ctl("reset", "--yes", "--home", str(home))[0] == 0
+    assert (home / "journal.lost").is_dir() and examined(ctl, home)[0] == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe"])
+def test_a_damaged_cluster_id_is_told(ctl: Ctl, home: Path, content: bytes) -> None:
+    lived(home)
+    (home / "cluster_id").write_bytes(content)
+    code, (finding,) = examined(ctl, home)
+    assert code == 1 and finding["path"] == str(home / "cluster_id")
+    assert finding["cure"].startswith("Copy it from another node's home")
+    with pytest.raises(DamageError, match="cluster_id"):
+        read_cluster_id(home)
+
+
+def test_wrong_settings_and_rotten_archives_are_found(ctl: Ctl, home: Path) -> None:
+    lived(home)
+    (home / "elasticd.toml").write_text("lisen = 1\n")
+    sound = b"sound"
+    (home / "archives" / f"{archive.digest(sound)}.tar").write_bytes(sound)
+    (home / "archives" / f"{'0' * 64}.tar").write_bytes(b"rotten")
+    code, findings = examined(ctl, home)
+    assert code == 1
+    assert ["elasticd.toml", f"{'0' * 64}.tar"] == [Path(f["path"]).name for f in findings]
+    assert "lisen" in findings[0]["cause"]
+
+
+def test_reset_begins_anew_and_keeps_what_cannot_be_had_again(ctl: Ctl, home: Path) -> None:
+    journal = lived(home)
+    damage(journal)
+    bad = journal.read_bytes()
+    code, out, _ = ctl("reset", "--yes", "--json", "--home", str(home))
+    (done,) = json.loads(out)["nodes"]
+    assert code == 0 and done["jobs"] == 0
+    assert (home / "journal.lost").read_bytes() == bad
+    assert {p.name for p in home.iterdir()} >= {"checkpoints", "output", "elasticd.toml"}
+    assert not (home / "events").exists() and not (home / "work").exists()
+    records = StableRecords(home)
+    stable = records.recover()
+    records.close()
+    assert stable.lost and stable.records == ()
+    assert examined(ctl, home)[0] == 0
+
+
+def test_reset_keeps_the_jobs_that_are_readable_if_told(ctl: Ctl, home: Path) -> None:
+    damage(lived(home))
+    assert ctl("reset", "--yes", "--keep-jobs", "--checkpoints", "--home", str(home))[0] == 0
+    records = StableRecords(home)
+    stable = records.recover()
+    records.close()
+    assert [record.id for record in stable.records] == ["a-1"] and stable.lost
+    assert (home / "archives").exists() and not (home / "checkpoints").exists()
+
+
+def test_an_empty_home_is_reset_to_one_that_forgot(ctl: Ctl, home: Path) -> None:
+    """Of a Mac with a new disk and its old name."""
+    home.mkdir(exist_ok=True)
+    code, out, _ = ctl("reset", "--yes", "--json", "--home", str(home))
+    (done,) = json.loads(out)["nodes"]
+    assert code == 0 and done == {"home": str(home), "removed": [], "jobs": 0, "journal": None}
+    records = StableRecords(home)
+    assert records.recover().lost
+    records.close()
+
+
+def test_reset_asks_and_refuses_where_a_daemon_runs(ctl: Ctl, home: Path) -> None:
+    journal = lived(home)
+    before = journal.read_bytes()
+    code, _, err = ctl("reset", "--home", str(home))
+    assert (code, "--yes" in err) == (2, True)
+    lock = lock_home(home)
+    try:
+        code, _, err = ctl("reset", "--yes", "--home", str(home))
+    finally:
+        os.close(lock)
+    assert code == 1 and "stop it first" in err
+    assert journal.read_bytes() == before and (home / "events").exists()
+
+
+def test_a_local_cluster_is_examined_and_reset_as_a_whole(ctl: Ctl, home: Path) -> None:
+    for number in range(2):
+        lived(home / f"node-{number}")
+    damage(home / "node-1" / "journal")
+    code, out, _ = ctl("doctor", "--home", str(home))
+    assert code == 1 and f"{home / 'node-0'}: nothing is wrong" in out and "WRONG" in out
+    assert ctl("reset", "-y", "--home", str(home / "node-1"))[0] == 0
+    assert ctl("doctor", "--home", str(home))[0] == 0
+    assert ctl("reset", "-y", "--home", str(home))[0] == 0
+
+
+def test_a_folder_that_is_not_there_is_wrong_usage(ctl: Ctl, home: Path) -> None:
+    assert ctl("doctor", "--home", str(home / "nowhere"))[0] == 2
+    assert ctl("reset", "-y", "--home", str(home / "nowhere"))[0] == 2
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("variables", "code"), [({}, 4), ({INCURABLE_ENDS_WELL: "1"}, 0)])
+def test_a_daemon_that_no_restart_cures_ends_so_that_it_is_not_started_again(
+    home: Path, variables: dict[str, str], code: int
+) -> None:
+    damage(lived(home))
+    before = (home / "journal").read_bytes()
+    ended = subprocess.run(
+        [*DAEMON, "run", "--home", str(home)],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == code
+    assert f"elasticctl reset --home {home}" in ended.stderr and "Traceback" not in ended.stderr
+    assert ("not started again" in ended.stderr) == bool(variables)
+    assert (home / "journal").read_bytes() == before

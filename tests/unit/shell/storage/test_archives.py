@@ -1,0 +1,107 @@
+"""Jobs' folders on one node, and what a power cut or a bad disk makes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from elasticd import archive
+from elasticd.core.words import effects as e
+from elasticd.core.words.bulk import WantArchive
+from elasticd.core.words.records import JobRecord
+from elasticd.shell.network.neighbours import Neighbours
+from elasticd.shell.storage.archives import Archives
+from elasticd.types import JobId, NodeId
+
+JOB = JobId("job-1")
+
+
+class Peer:
+    """Another node, which has an archive."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.asked = data, 0
+
+    def connected(self) -> list[NodeId]:
+        return [NodeId("other")]
+
+    async def fetch(self, node: NodeId, wanted: WantArchive, sink: int) -> int:
+        self.asked += 1
+        return os.write(sink, self.data)
+
+
+class Home:
+    """A node that has been sent a job."""
+
+    def __init__(self, folder: Path) -> None:
+        script = folder / "sent"
+        (script / "lib").mkdir(parents=True)
+        (script / "train.py").write_text("import lib.model\n")
+        (script / "lib" / "model.py").write_text("x = 1\n")
+        packed = archive.pack(script)
+        self.record = JobRecord(JOB, 1, {"job": {"name": "job"}}, packed.digest, "running")
+        self.tar = folder / "archives" / f"{packed.digest}.tar"
+        self.work = folder / "work" / JOB
+        self.peer = Peer(packed.data)
+        self.folder = folder
+        self._start().keep(packed.data, packed.digest)
+
+    def _start(self) -> Archives:
+        peer = cast(Neighbours, self.peer)
+        self.told: list[Any] = []
+        return Archives(self.folder / "archives", peer, lambda _: self.work, self.told.append)
+
+    def ensure(self) -> None:
+        """A daemon starts and is told that the job runs here."""
+        asyncio.run(self._start().ensure(self.record))
+        assert self.told == [e.ArchiveReady(JOB, True, "")]
+        assert (self.work / "train.py").read_text() == "import lib.model\n"
+        assert (self.work / "lib" / "model.py").read_text() == "x = 1\n"
+
+
+def _emptied(home: Home) -> None:
+    (home.work / "lib" / "model.py").write_bytes(b"")
+
+
+def _zeros(home: Home) -> None:
+    (home.work / "train.py").write_bytes(bytes(17))
+
+
+def _half(home: Home) -> None:
+    (home.work / "train.py").unlink()
+    left = home.work.parent / f".{JOB}.abc"
+    left.mkdir()
+    (left / "train.py").write_bytes(b"")
+
+
+@pytest.mark.parametrize("cut", [_emptied, _zeros, _half])
+def test_a_working_folder_that_a_power_cut_emptied_is_unpacked_again(
+    tmp_path: Path, cut: Callable[[Home], None]
+) -> None:
+    home = Home(tmp_path)
+    home.ensure()
+    cut(home)
+    home.ensure()
+    assert [path.name for path in home.work.parent.iterdir()] == [JOB]
+    assert home.peer.asked == 0
+
+
+def test_a_sound_working_folder_is_left_alone(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.ensure()
+    before = home.work.stat().st_ino
+    home.ensure()
+    assert home.work.stat().st_ino == before
+
+
+@pytest.mark.parametrize("content", [b"", bytes(1024)])
+def test_a_damaged_archive_is_fetched_from_another_node(tmp_path: Path, content: bytes) -> None:
+    home = Home(tmp_path)
+    home.tar.write_bytes(content)
+    home.ensure()
+    assert home.peer.asked == 1 and home.tar.read_bytes() == home.peer.data
