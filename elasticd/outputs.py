@@ -11,12 +11,12 @@ import os
 import re
 import secrets
 import stat
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from elasticd.disknames import DiskNames, folded
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.settings.rules import one_line
 from elasticd.types import NodeId, Within
@@ -38,12 +38,6 @@ DEEPEST = 50
 _ANY = Within(-(1 << 63), (1 << 64) - 1)
 _LONGEST_PATH = (errno.ENAMETOOLONG, errno.ELOOP)
 """What a system says of a name that is too long for it."""
-
-
-def folded(name: str) -> str:
-    """The same for all names that are one name on some disk: APFS knows neither case nor how a
-    letter with an accent is written."""
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
 
 
 def index_of(name: str) -> str:
@@ -142,25 +136,13 @@ def shown(name: str) -> str:
 
 
 def _apart(files: Sequence[OutputFile], skipped: list[str]) -> Listing:
-    kept: list[OutputFile] = []
-    names: set[str] = set()
-    folders: set[str] = set()
+    kept, names = [], DiskNames()
     for file in files:
-        name = folded(file.name)
-        above = folders_of(name)
-        if name in names or name in folders or not names.isdisjoint(above):
+        if names.add(file.name) is None:
+            kept.append(file)
+        else:
             skipped.append(shown(file.name))
-            continue
-        names.add(name)
-        folders.update(above)
-        kept.append(file)
     return Listing(tuple(kept), tuple(skipped[:MOST_SKIPPED]))
-
-
-def folders_of(name: str) -> list[str]:
-    """The folders that a file lies in, from the top."""
-    parts = name.split("/")
-    return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
 def within(listing: Listing, limit_bytes: int) -> Listing:
@@ -184,17 +166,15 @@ def checked(names: Sequence[str]) -> None:
     """
     if len(names) > MOST_FILES:
         raise ProtocolError(f"{len(names)} output files are more than {MOST_FILES}")
-    files = {folded(name) for name in names}
-    if len(files) != len(names):
-        raise ProtocolError("an output file is named twice")
+    known = DiskNames()
     for name in names:
         parts = name.split("/")
         if any(map(is_own, parts)) or "\0" in name or {"", ".", ".."} & set(parts):
             raise ProtocolError(f"{name!a} is no name of an output file")
         if len(name.encode(errors="replace")) > _LONGEST_NAME_BYTES:
             raise ProtocolError(f"{name[:20]!a}…: the name of an output file is too long")
-        if any(above in files for above in folders_of(folded(name))):
-            raise ProtocolError(f"{name!a} lies in an output file, not in a folder")
+        if (other := known.add(name)) is not None:
+            raise ProtocolError(f"the output files {name!a} and {other!a} have one name")
 
 
 def open_file(folder: Path, name: str) -> int:

@@ -19,8 +19,9 @@ from elasticd.cli.options import Home, Job, Json, common
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.client.connection import Connection
 from elasticd.core.words.requests import OpenOutputs
+from elasticd.disknames import folded, folders_of
 from elasticd.errors import OperationError, ProtocolError, UsageError
-from elasticd.outputs import checked, folded, folders_of
+from elasticd.outputs import checked
 from elasticd.settings.rules import one_line
 from elasticd.types import JobId
 from elasticd.wholefolder import whole_folder

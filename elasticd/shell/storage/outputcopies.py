@@ -19,6 +19,7 @@ import msgpack
 import structlog
 
 from elasticd.core.words.codec import from_plain, to_plain
+from elasticd.disknames import folded, folders_of
 from elasticd.errors import ProtocolError
 from elasticd.outputs import (
     DEEPEST,
@@ -26,8 +27,6 @@ from elasticd.outputs import (
     OutputFile,
     OutputSet,
     checked,
-    folded,
-    folders_of,
     is_partial,
     list_files,
     partial_name,
