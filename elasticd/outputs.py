@@ -41,7 +41,13 @@ _LONGEST_PATH = (errno.ENAMETOOLONG, errno.ELOOP)
 
 
 def index_of(name: str) -> str:
-    """The name of the index of a file of ``run.open``, in :data:`OWN_FOLDER`."""
+    """The name of the index of a file of ``run.open``, in :data:`OWN_FOLDER`: each file's own."""
+    return f"{name.replace('%', '%25').replace('/', '%2F')}.index"
+
+
+def older_index_of(name: str) -> str:
+    """What it was called before. ``a/%b`` and ``a%/b`` had one: where three ``%`` stand in a row
+    it isn't known whose it is."""
     return f"{name.replace('%', '%%').replace('/', '%')}.steps"
 
 
@@ -114,7 +120,8 @@ def list_files(folder: Path) -> Listing:
     skipped: list[str] = []
     for name, status in _walk(folder, ""):
         if status is not None and len(found) < MOST_FILES:
-            found.append(_found(name, status, index_of(name) in indices))
+            managed = index_of(name) in indices or older_index_of(name) in indices
+            found.append(_found(name, status, managed))
         elif len(skipped) < MOST_SKIPPED:
             skipped.append(shown(name))
         elif len(found) == MOST_FILES:
