@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from elasticd.disknames import DiskNames
 from elasticd.errors import ConfigError, ProtocolError, UsageError, naming
 from elasticd.ignore import Ignore
 from elasticd.settings import job
@@ -28,6 +29,8 @@ from elasticd.wholefolder import whole_folder
 
 MAX_ARCHIVE_BYTES = 64 << 20
 MAX_FILES = 10_000
+DEEPEST = 100
+"""So many folders in each other."""
 IGNORE_FILE = ".elasticdignore"
 
 
@@ -79,11 +82,12 @@ def pack(folder: Path, only: Sequence[str] | None = None) -> Archive:
 
     Raises:
         UsageError: a link leaves the folder, something is no file or can't be read, is not there,
-            or there is too much; says which.
+            two names are one on some disk, or there is too much; says which.
     """
     walk = _Walk(folder)
     found = walk.files() if only is None else walk.named(only)
     entries = sorted({entry.name: entry for entry in found}.values(), key=lambda entry: entry.name)
+    _check_names(folder, entries)
     _check_size(folder, entries, sum(entry.size for entry in entries))
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
@@ -181,6 +185,11 @@ class _Walk:
             if is_folder:
                 if real in above:
                     raise UsageError(f"{self._shown(name)}: is a link to a folder above it")
+                if len(above) > DEEPEST:
+                    raise UsageError(
+                        f"{self._shown(name)}: lies in more than {DEEPEST} folders; name one of"
+                        f" them in {IGNORE_FILE}"
+                    )
                 yield from self._inside(real, f"{name}/", (*above, real))
             else:
                 yield self._file(name, real)
@@ -229,6 +238,18 @@ def _ignore_lines(folder: Path) -> list[str]:
         raise UsageError(f"{one_line(str(path))}: can't be read: {error}") from None
 
 
+def _check_names(folder: Path, entries: list[_Entry]) -> None:
+    """A node's disk may know no case, as a Mac's."""
+    names = DiskNames()
+    for entry in entries:
+        if (other := names.add(entry.name)) is not None:
+            one, two = (one_line(name) for name in (other, entry.name))
+            raise UsageError(
+                f"{one_line(str(folder))}: {one} and {two} are in each other's way on a disk that"
+                f" knows no case; rename one, or name it in {IGNORE_FILE}"
+            )
+
+
 def _check_size(folder: Path, entries: list[_Entry], size: int) -> None:
     if size > MAX_ARCHIVE_BYTES:
         biggest = max(entries, key=lambda entry: entry.size)
@@ -252,14 +273,13 @@ def _read(entry: _Entry) -> bytes:
 
 def _members(data: bytes) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
     total = 0
-    files: set[str] = set()
-    folders: set[str] = set()
+    files, names = 0, DiskNames()
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
             for header in tar:
-                _check_header(header, files, folders)
-                total += header.size
-                if total > MAX_ARCHIVE_BYTES or len(files) > MAX_FILES:
+                _check_header(header, names)
+                total, files = total + header.size, files + 1
+                if total > MAX_ARCHIVE_BYTES or files > MAX_FILES:
                     raise ProtocolError("the archive holds more than it may")
                 stream = tar.extractfile(header)
                 content = stream.read() if stream else b""
@@ -270,18 +290,17 @@ def _members(data: bytes) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
         raise ProtocolError(f"the archive can't be read: {error}") from None
 
 
-def _check_header(header: tarfile.TarInfo, files: set[str], folders: set[str]) -> None:
+def _check_header(header: tarfile.TarInfo, names: DiskNames) -> None:
     path = PurePosixPath(header.name)
     shown = ascii(header.name)
     if header.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or header.size < 0:
         raise ProtocolError(f"{shown} in the archive is no regular file")
     if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in header.name:
         raise ProtocolError(f"{shown} in the archive leaves its folder")
-    above = {str(parent) for parent in path.parents}
-    if str(path) in files or str(path) in folders or above & files:
-        raise ProtocolError(f"{shown} in the archive appears twice")
-    files.add(str(path))
-    folders |= above
+    if len(path.parts) > DEEPEST + 1:
+        raise ProtocolError(f"a name in the archive has more than {DEEPEST} folders")
+    if (other := names.add(str(path))) is not None:
+        raise ProtocolError(f"{shown} in the archive has the name of {other!a}")
 
 
 def holds(data: bytes, name: str) -> bool:

@@ -6,14 +6,17 @@ folder. A name that comes from elsewhere is checked before anything is read or w
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import secrets
 import stat
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from elasticd.disknames import DiskNames, folded
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.settings.rules import one_line
 from elasticd.types import NodeId, Within
@@ -22,21 +25,29 @@ OWN_FOLDER = ".elasticd"
 """In the output folder; for what is no business of a script's."""
 PARTIAL_PREFIX = ".partial-"
 """Begins the name of a file that is still being copied there."""
+_PARTIAL_BYTES = 8
+_PARTIAL = re.compile(rf"{re.escape(PARTIAL_PREFIX)}[0-9a-f]{{{2 * _PARTIAL_BYTES}}}")
 MOST_FILES = 10_000
+"""Of a folder, in the order of their names; the others are skipped."""
+MOST_SKIPPED = 1000
+"""So many of those are named."""
 _LONGEST_NAME_BYTES = 1000
-_DEEPEST = 50
+_LONGEST_SHOWN = 200
+DEEPEST = 50
 """So many folders in each other."""
 _ANY = Within(-(1 << 63), (1 << 64) - 1)
-
-
-def folded(name: str) -> str:
-    """The same for all names that are one name on some disk: APFS knows neither case nor how a
-    letter with an accent is written."""
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
+_LONGEST_PATH = (errno.ENAMETOOLONG, errno.ELOOP)
+"""What a system says of a name that is too long for it."""
 
 
 def index_of(name: str) -> str:
-    """The name of the index of a file of ``run.open``, in :data:`OWN_FOLDER`."""
+    """The name of the index of a file of ``run.open``, in :data:`OWN_FOLDER`: each file's own."""
+    return f"{name.replace('%', '%25').replace('/', '%2F')}.index"
+
+
+def older_index_of(name: str) -> str:
+    """What it was called before. ``a/%b`` and ``a%/b`` had one: where three ``%`` stand in a row
+    it isn't known whose it is."""
     return f"{name.replace('%', '%%').replace('/', '%')}.steps"
 
 
@@ -61,7 +72,8 @@ class Listing:
     """A folder's files by name.
 
     Attributes:
-        skipped: names of files that are there and left out, since it would be too much.
+        skipped: what is there and left out, since it would be too much or its name can't travel: as
+            the names are shown, and no more than :data:`MOST_SKIPPED`.
     """
 
     files: tuple[OutputFile, ...]
@@ -97,47 +109,47 @@ class OutputSet:
 
 
 def list_files(folder: Path) -> Listing:
-    """All files of ``folder``, which may be missing. Of names that are one name on some disk the
-    first is taken, and the others are skipped.
+    """The files of ``folder``, which may be missing. Of names that are one name on some disk the
+    first is taken, and the others are skipped; so is what can't travel.
 
     Raises:
-        OperationError: there are more than :data:`MOST_FILES`.
         OSError: it can't be read.
     """
     indices = _indices(folder)
     found: list[OutputFile] = []
-    for name, status in _walk(folder, ""):
-        if len(found) == MOST_FILES:
-            raise OperationError(
-                f"{one_line(str(folder))}: holds more than {MOST_FILES} files; have the script put"
-                " many small ones into one"
-            )
-        managed = index_of(name) in indices
-        found.append(OutputFile(name, status.st_size, status.st_mtime_ns, status.st_ino, managed))
-    return _apart(sorted(found, key=lambda file: file.name))
-
-
-def _apart(files: Sequence[OutputFile]) -> Listing:
-    kept: list[OutputFile] = []
     skipped: list[str] = []
-    names: set[str] = set()
-    folders: set[str] = set()
+    for name, status in _walk(folder, ""):
+        if status is not None and len(found) < MOST_FILES:
+            managed = index_of(name) in indices or older_index_of(name) in indices
+            found.append(_found(name, status, managed))
+        elif len(skipped) < MOST_SKIPPED:
+            skipped.append(shown(name))
+        elif len(found) == MOST_FILES:
+            break
+    return _apart(sorted(found, key=lambda file: file.name), skipped)
+
+
+def _found(name: str, status: os.stat_result, managed: bool) -> OutputFile:
+    """A disk may have times that no other disk and no frame has: the nearest counts."""
+    mtime_ns = min(max(status.st_mtime_ns, -(1 << 63)), (1 << 63) - 1)
+    inode = min(max(status.st_ino, _ANY.least), _ANY.most)
+    return OutputFile(name, status.st_size, mtime_ns, inode, managed)
+
+
+def shown(name: str) -> str:
+    """A name as it can be written in any frame, on one line."""
+    text = one_line(name.encode(errors="backslashreplace").decode())
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
+
+
+def _apart(files: Sequence[OutputFile], skipped: list[str]) -> Listing:
+    kept, names = [], DiskNames()
     for file in files:
-        name = folded(file.name)
-        above = folders_of(name)
-        if name in names or name in folders or not names.isdisjoint(above):
-            skipped.append(file.name)
-            continue
-        names.add(name)
-        folders.update(above)
-        kept.append(file)
-    return Listing(tuple(kept), tuple(skipped))
-
-
-def folders_of(name: str) -> list[str]:
-    """The folders that a file lies in, from the top."""
-    parts = name.split("/")
-    return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
+        if names.add(file.name) is None:
+            kept.append(file)
+        else:
+            skipped.append(shown(file.name))
+    return Listing(tuple(kept), tuple(skipped[:MOST_SKIPPED]))
 
 
 def within(listing: Listing, limit_bytes: int) -> Listing:
@@ -145,11 +157,12 @@ def within(listing: Listing, limit_bytes: int) -> Listing:
     left, kept, skipped = limit_bytes, [], list(listing.skipped)
     for file in sorted(listing.files, key=lambda file: (file.bytes, file.name)):
         if file.bytes > left:
-            skipped.append(file.name)
+            skipped.append(shown(file.name))
             continue
         left -= file.bytes
         kept.append(file)
-    return Listing(tuple(sorted(kept, key=lambda file: file.name)), tuple(sorted(skipped)))
+    skipped = sorted(skipped)[:MOST_SKIPPED]
+    return Listing(tuple(sorted(kept, key=lambda file: file.name)), tuple(skipped))
 
 
 def checked(names: Sequence[str]) -> None:
@@ -160,17 +173,15 @@ def checked(names: Sequence[str]) -> None:
     """
     if len(names) > MOST_FILES:
         raise ProtocolError(f"{len(names)} output files are more than {MOST_FILES}")
-    files = {folded(name) for name in names}
-    if len(files) != len(names):
-        raise ProtocolError("an output file is named twice")
+    known = DiskNames()
     for name in names:
         parts = name.split("/")
-        if any(map(_is_own, parts)) or "\0" in name or {"", ".", ".."} & set(parts):
+        if any(map(is_own, parts)) or "\0" in name or {"", ".", ".."} & set(parts):
             raise ProtocolError(f"{name!a} is no name of an output file")
         if len(name.encode(errors="replace")) > _LONGEST_NAME_BYTES:
             raise ProtocolError(f"{name[:20]!a}…: the name of an output file is too long")
-        if any(above in files for above in folders_of(folded(name))):
-            raise ProtocolError(f"{name!a} lies in an output file, not in a folder")
+        if (other := known.add(name)) is not None:
+            raise ProtocolError(f"the output files {name!a} and {other!a} have one name")
 
 
 def open_file(folder: Path, name: str) -> int:
@@ -203,35 +214,58 @@ def _step(fd: int, part: str, flags: int) -> int:
     return inner
 
 
-def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
+def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, os.stat_result | None]]:
+    """Names below a folder, in order; None: that, and what it holds, can't travel."""
     try:
-        entries = list(os.scandir(folder))
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except (FileNotFoundError, NotADirectoryError):
         return
-    except PermissionError:
-        if not prefix:
+    except OSError as error:
+        # Of anything else nothing is known: what is there might be taken for removed.
+        if not prefix or not (isinstance(error, PermissionError) or error.errno in _LONGEST_PATH):
             raise
-        return  # a folder that the script has closed to everybody
+        yield prefix, None
+        return
     for entry in entries:
-        if _is_own(entry.name):
-            continue
         name = prefix + entry.name
         try:
-            if entry.is_dir(follow_symlinks=False):
-                if name.count("/") >= _DEEPEST:
-                    continue
-                yield from _walk(folder / entry.name, f"{name}/")
-                continue
-            status = entry.stat(follow_symlinks=False)
+            yield from _entry(folder, name, entry)
         except FileNotFoundError:
             continue  # the script has just removed it
-        if stat.S_ISREG(status.st_mode) and _travels(name):
-            yield name, status
+        except OSError as error:
+            if error.errno not in _LONGEST_PATH:
+                raise
+            yield name, None
 
 
-def _is_own(part: str) -> bool:
-    """Whether it is the library's own, on any disk."""
+def _entry(
+    folder: Path, name: str, entry: os.DirEntry[str]
+) -> Iterator[tuple[str, os.stat_result | None]]:
+    if is_own(entry.name):
+        if not (is_partial(entry.name) or (name == OWN_FOLDER and entry.is_dir())):
+            yield name, None
+    elif entry.is_dir(follow_symlinks=False):
+        if name.count("/") >= DEEPEST or not _travels(name):
+            yield f"{name}/", None
+        else:
+            yield from _walk(folder / entry.name, f"{name}/")
+    elif stat.S_ISREG((status := entry.stat(follow_symlinks=False)).st_mode):
+        yield name, status if _travels(name) else None
+
+
+def is_own(part: str) -> bool:
+    """Whether a name, of a file or of a folder, is the library's own on any disk."""
     return (name := folded(part)) == OWN_FOLDER or name.startswith(PARTIAL_PREFIX)
+
+
+def partial_name() -> str:
+    """A new one, for a file that is being copied."""
+    return f"{PARTIAL_PREFIX}{secrets.token_hex(_PARTIAL_BYTES)}"
+
+
+def is_partial(part: str) -> bool:
+    """Whether it is one of these, and not a script's own file."""
+    return _PARTIAL.fullmatch(part) is not None
 
 
 def _travels(name: str) -> bool:
@@ -246,5 +280,5 @@ def _travels(name: str) -> bool:
 def _indices(folder: Path) -> set[str]:
     try:
         return set(os.listdir(folder / OWN_FOLDER))
-    except FileNotFoundError:
-        return set()
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return set()  # or the script has put something else there

@@ -19,8 +19,9 @@ from elasticd.cli.options import Home, Job, Json, common
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.client.connection import Connection
 from elasticd.core.words.requests import OpenOutputs
+from elasticd.disknames import folded, folders_of
 from elasticd.errors import OperationError, ProtocolError, UsageError
-from elasticd.outputs import checked, folded, folders_of
+from elasticd.outputs import checked
 from elasticd.settings.rules import one_line
 from elasticd.types import JobId
 from elasticd.wholefolder import whole_folder
@@ -156,7 +157,7 @@ def _print(head: Mapping[str, Any], names: Sequence[str], count: int, folder: Pa
     say(f"{count} files, {output.shown_bytes(head['bytes'])}: {folder}")
     if head["note"]:
         warn(head["note"])
-    elif head["copy"]:
+    if head["copy"]:
         made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(head["made"]))
         say(
             f"from {head['node']}'s copy of the files that {head['main']}, which was main, had at"
@@ -167,4 +168,6 @@ def _print(head: Mapping[str, Any], names: Sequence[str], count: int, folder: Pa
         if folded(name) in came:
             warn(f"{one_line(name)}: was left out: another file's name differs in case only")
         elif head["copy"]:
-            warn(f"{one_line(name)}: was too big to be copied to other nodes")
+            warn(f"{one_line(name)}: was not copied to other nodes (see the event output_skipped)")
+        else:
+            warn(f"{one_line(name)}: was left out: one too many, or its name can't travel")

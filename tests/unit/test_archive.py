@@ -14,6 +14,7 @@ import pytest
 from elasticd import archive
 from elasticd.errors import ProtocolError, UsageError
 from elasticd.ignore import Ignore
+from elasticd.removing import remove_tree
 
 
 @pytest.fixture
@@ -202,6 +203,35 @@ def test_too_many_files_are_refused_by_the_fullest_folder(folder: Path) -> None:
         archive.pack(folder)
 
 
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [("Model.py", "model.py"), ("Foo", "foo/x"), ("lib/A/x", "lib/a"), ("\u00e9", "e\u0301")],
+)
+def test_names_that_are_one_on_some_disk_are_refused(folder: Path, one: str, two: str) -> None:
+    fill(folder, {one: "1", two: "2"})
+    if len({path for path in folder.rglob("*") if path.is_file()}) < 5:
+        pytest.skip("this disk knows no case")
+    with pytest.raises(UsageError) as refused:
+        archive.pack(folder)
+    assert one in str(refused.value) and two in str(refused.value)
+    (folder / archive.IGNORE_FILE).write_text(f"{two}\n")
+    assert one in names(archive.pack(folder))
+
+
+def test_folders_without_end_are_refused(folder: Path, tmp_path: Path) -> None:
+    fill(folder, {"d/" * archive.DEEPEST + "x": "1"})
+    archive.unpack(archive.pack(folder).data, tmp_path / "copy")
+    below = folder
+    for _ in range(1100):
+        below = below / "d"
+        below.mkdir(exist_ok=True)
+    with pytest.raises(UsageError, match="more than 100 folders"):
+        archive.pack(folder)
+    (folder / archive.IGNORE_FILE).write_text("d/\n")
+    assert len(names(archive.pack(folder))) == 4
+    remove_tree(folder / "d")
+
+
 def header(name: str, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
     info.type = kind
@@ -226,10 +256,15 @@ def header(name: str, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
         tar_of((header("a"), b"1"), (header("a"), b"2")),
         tar_of((header("a"), b"1"), (header("a/b"), b"2")),
         tar_of((header("a/b"), b"1"), (header("a"), b"2")),
+        tar_of((header("Model.py"), b"1"), (header("model.py"), b"2")),
+        tar_of((header("Foo"), b"1"), (header("foo/x"), b"2")),
+        tar_of((header("foo/x"), b"1"), (header("FOO"), b"2")),
+        tar_of((header("\u00e9"), b"1"), (header("e\u0301"), b"2")),
+        tar_of((header("d/" * (archive.DEEPEST + 1) + "x"), b"1")),
         tar_of((header("a"), b"x" * 5000))[:2000],
         b"\0" * (archive.MAX_ARCHIVE_BYTES + 1),
     ],
-    ids=range(16),
+    ids=range(21),
 )
 def test_what_pack_never_writes_is_refused(data: bytes, tmp_path: Path) -> None:
     with pytest.raises(ProtocolError):

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from elasticd import outputs
 from elasticd.errors import OperationError, ProtocolError
-from elasticd.outputs import Listing, OutputFile, checked, index_of, list_files, open_file, within
+from elasticd.outputs import (
+    Listing,
+    OutputFile,
+    OutputSet,
+    checked,
+    index_of,
+    list_files,
+    open_file,
+    within,
+)
+from elasticd.removing import remove_tree
+from elasticd.shell.storage.outputcopies import decode_set, encode_set
+from elasticd.types import NodeId
 
 
 def write(path: Path, text: str = "x") -> Path:
@@ -44,12 +58,88 @@ def test_a_folder_that_is_not_there_has_no_files(tmp_path: Path) -> None:
     assert list_files(tmp_path / "none") == Listing(())
 
 
-def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_too_many_files_the_first_travel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(outputs, "MOST_FILES", 2)
-    for name in "abc":
+    monkeypatch.setattr(outputs, "MOST_SKIPPED", 3)
+    for name in "gfedcba":
         write(tmp_path / name)
-    with pytest.raises(OperationError, match="more than 2 files"):
-        list_files(tmp_path)
+    found = list_files(tmp_path)
+    assert names(found) == ["a", "b"] and found.skipped == ("c", "d", "e")
+    assert len(within(Listing(found.files, ("c", "d", "e")), 0).skipped) == 3
+
+
+def test_a_file_in_the_place_of_the_librarys_folder_is_skipped(tmp_path: Path) -> None:
+    write(tmp_path / outputs.OWN_FOLDER)
+    write(tmp_path / "a")
+    write(tmp_path / "sub" / outputs.OWN_FOLDER / "x")
+    write(tmp_path / f"{outputs.PARTIAL_PREFIX}log.csv")
+    write(tmp_path / outputs.partial_name())
+    found = list_files(tmp_path)
+    assert names(found) == ["a"]
+    assert found.skipped == (".elasticd", ".partial-log.csv", "sub/.elasticd")
+
+
+def test_what_is_no_folder_holds_nothing(tmp_path: Path) -> None:
+    assert list_files(write(tmp_path / "file")) == Listing(())
+
+
+def deepen(folder: Path, name: str, levels: int) -> None:
+    """So many folders in each other, however long their path is."""
+    fd = os.open(folder, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir(name, dir_fd=fd)
+        inner = os.open(name, os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = inner
+    os.close(os.open("x", os.O_WRONLY | os.O_CREAT, dir_fd=fd))
+    os.close(fd)
+
+
+@pytest.mark.parametrize(("name", "levels"), [("d" * 250, 20), ("d", 1100), ("d" * 100, 45)])
+def test_a_path_without_end_is_skipped(tmp_path: Path, name: str, levels: int) -> None:
+    deepen(tmp_path, name, levels)
+    write(tmp_path / "y")
+    found = list_files(tmp_path)
+    assert names(found) == ["y"]
+    (skipped,) = found.skipped
+    assert skipped.startswith(f"{name}/"[:200]) and len(skipped) <= 201
+    remove_tree(tmp_path / name)
+
+
+def test_a_name_that_is_no_text_is_skipped_and_shown(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"\xff")).touch()
+    (tmp_path / "a\nb").touch()
+    found = list_files(tmp_path)
+    assert names(found) == ["a\nb"] and found.skipped == ("\\udcff",)
+    encode_set(OutputSet(NodeId("main"), 1, 2.0, found))
+
+
+class Status:
+    """What a disk that knows all times says of a file; here it may not."""
+
+    def __init__(self, mtime_ns: int, inode: int) -> None:
+        self.st_mtime_ns, self.st_ino, self.st_size = mtime_ns, inode, 1
+
+
+@pytest.mark.parametrize("odd", [2**40 * 10**9, -(2**40) * 10**9, (1 << 64) - 1])
+def test_a_time_that_no_frame_has_is_the_nearest_that_one_has(odd: int) -> None:
+    found = outputs._found("a", cast(os.stat_result, Status(odd, abs(odd))), False)
+    made = OutputSet(NodeId("main"), 1, 2.0, Listing((found,)))
+    assert decode_set(encode_set(made)) == made
+    assert abs(found.mtime_ns) >= (1 << 63) - 1 and abs(found.mtime_ns) <= 1 << 63
+
+
+def test_such_a_time_on_a_disk_that_has_it(tmp_path: Path) -> None:
+    shm = Path("/dev/shm")
+    if not shm.is_dir():
+        pytest.skip("no tmpfs")
+    with tempfile.TemporaryDirectory(dir=shm) as folder:
+        path = write(Path(folder) / "a")
+        os.utime(path, (2**40, 2**40))
+        made = OutputSet(NodeId("main"), 1, 2.0, list_files(path.parent))
+    assert decode_set(encode_set(made)) == made
 
 
 def file(name: str, size: int) -> OutputFile:

@@ -27,6 +27,19 @@ _CLOSE_ON_EXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 Message = dict[str, Any]
 
 
+def copies_of(fds: Sequence[int]) -> list[int]:
+    """Descriptors of the same files, all of them or none. Raises OSError: none are left."""
+    copies: list[int] = []
+    try:
+        for fd in fds:
+            copies.append(os.dup(fd))
+    except BaseException:
+        for copy in copies:
+            os.close(copy)
+        raise
+    return copies
+
+
 class QueueFull(ProtocolError):
     """The other end does not read what it is sent."""
 
@@ -69,6 +82,7 @@ class Channel:
         Raises:
             QueueFull: more than :data:`MAX_QUEUED_BYTES` would wait.
             ProtocolError: the frame is too long, or carries too many descriptors.
+            OSError: no descriptors left.
         """
         if self.closed:
             return
@@ -77,7 +91,7 @@ class Channel:
         frame = encode({**message, "fds": len(fds)} if fds else message)
         if self._queued_bytes + len(frame) > MAX_QUEUED_BYTES:
             raise QueueFull(f"{self._queued_bytes} bytes wait that it does not read")
-        self._queue.append((memoryview(frame), [os.dup(fd) for fd in fds]))
+        self._queue.append((memoryview(frame), copies_of(fds)))
         self._queued_bytes += len(frame)
         if not self._writing:
             self._write()

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,10 @@ log = structlog.get_logger(__name__)
 
 
 class Children:
-    """Performs the effects that concern children and posts what they do as events."""
+    """Performs the effects that concern children and posts what they do as events.
+
+    What the system refuses while one is performed ends that child, as an event: never the daemon.
+    """
 
     def __init__(
         self,
@@ -121,17 +125,22 @@ class Children:
     def start_trainer(self, effect: e.StartTrainer) -> None:
         record = self._job_record(effect.job)
         seconds = JobSpec.from_dict(record.spec).recovery.user_code_seconds
-        launch = launches.trainer(effect, record, self.files)
+        launch = partial(launches.trainer, effect, record, self.files)
         self._spawn(effect.child, launch, effect.job, seconds)
 
     def start_reducer(self, effect: e.StartReducer) -> None:
-        self._spawn(effect.child, launches.reducer(self.files), None, _REDUCER_START_SECONDS)
+        launch = partial(launches.reducer, self.files)
+        self._spawn(effect.child, launch, None, _REDUCER_START_SECONDS)
 
     def _spawn(
-        self, number: e.ChildId, launch: Launch, job: JobId | None, start_seconds: float
+        self,
+        number: e.ChildId,
+        launch: Callable[[], Launch],
+        job: JobId | None,
+        start_seconds: float,
     ) -> None:
         try:
-            child = self._server.spawn(launch)
+            child = self._server.spawn(launch())
         except OperationError as error:
             log.error("child does not start", reason=str(error))
             self._post(e.ChildExited(number, 127, str(error)))
@@ -145,12 +154,14 @@ class Children:
 
     def kill(self, effect: e.KillChild) -> None:
         one = self._running.get(effect.child)
-        if one is not None:
-            log.info("killing child", child=repr(one.child), reason=effect.reason)
+        if one is None:
+            return
+        log.info("killing child", child=repr(one.child), reason=effect.reason)
+        with one.served():
             if effect.graceful:
                 one.unit.tell(machine.StopUnit())
             elif effect.dump:
-                self._do(self._dump_and_kill(one.child))
+                self._do(self._dump_and_kill(one))
             else:
                 self._kill_now(one)
 
@@ -161,15 +172,17 @@ class Children:
             # Said before anything else can be said of it: who asked for its end decides by that.
             self._over(one, status, before=True)
 
-    async def _dump_and_kill(self, child: Child) -> None:
-        child.kill(DUMP_SIGNAL)
-        await asyncio.sleep(_DUMP_SECONDS)
-        child.kill(signal.SIGKILL)
+    async def _dump_and_kill(self, one: RunningChild) -> None:
+        with one.served():
+            one.child.kill(DUMP_SIGNAL)
+            await asyncio.sleep(_DUMP_SECONDS)
+            one.child.kill(signal.SIGKILL)
 
     def tell_trainer(self, effect: e.TellTrainer) -> None:
         one = self._running.get(effect.child)
         if one is not None:
-            one.child.send(TO_TRAINER.encode(effect.message))
+            with one.served():
+                one.child.send(TO_TRAINER.encode(effect.message))
 
     def enter_world(self, effect: e.EnterWorld, checkpoint_folder: Path) -> None:
         one = self._running.get(effect.trainer)
@@ -179,12 +192,13 @@ class Children:
         spec = JobSpec.from_dict(self._job_record(effect.world.job).spec)
         world = given.to_trainer(effect.world, effect.rank, spec, checkpoint_folder)
         message = TO_TRAINER.encode(world)
-        if effect.reducer is None:
-            one.child.send(message)
-            return
-        memory, trainer_end = self._paths.open(effect.reducer)
-        with trainer_end:
-            one.child.send(message, [memory, trainer_end.fileno()])
+        with one.served():
+            if effect.reducer is None:
+                one.child.send(message)
+                return
+            memory, trainer_end = self._paths.open(effect.reducer)
+            with trainer_end:
+                one.child.send(message, [memory, trainer_end.fileno()])
         if effect.reducer not in self._running:
             self._paths.close(effect.reducer)
 
@@ -193,14 +207,18 @@ class Children:
         if one is None or path is None:
             return
         one.ring = effect.world, effect.rank
-        one.child.send(TO_REDUCER.encode(effect.order), path.fds())
+        with one.served():
+            one.child.send(TO_REDUCER.encode(effect.order), path.fds())
         self._paths.close(effect.reducer)
         self.engines.ordered(one, effect.order)
 
     def _show_log(self, one: RunningChild) -> None:
-        if (shown := show_log(one.log.path)) is not None:
-            one.log = RotatedLog(shown)
-            self._server.log_moved(one.child, shown)
+        try:
+            if (shown := show_log(one.log.path)) is not None:
+                one.log = RotatedLog(shown)
+                self._server.log_moved(one.child, shown)
+        except OSError as error:
+            log.warning("the log of a spare is not shown", child=repr(one.child), reason=str(error))
 
     # --- questions from elsewhere -------------------------------------------------------------
 
@@ -238,15 +256,16 @@ class Children:
         of all files or none, while it reads."""
         one = self._running.get(trainer)
         if one is not None:
-            one.child.send(TO_TRAINER.encode(LoadState(generation, tuple(digests))), fds)
-        for fd in fds:
-            os.close(fd)
+            with one.served():
+                one.child.send(TO_TRAINER.encode(LoadState(generation, tuple(digests))), fds)
+        _close(fds)
 
     def prepare(self, trainer: e.ChildId, serial: int, fds: list[int]) -> None:
         """Hand a trainer that is in no world a state; closes our copies of the descriptors."""
         one = self._running.get(trainer)
         if one is not None:
-            one.child.send(TO_TRAINER.encode(TakeState(serial)), fds)
+            with one.served():
+                one.child.send(TO_TRAINER.encode(TakeState(serial)), fds)
         _close(fds)
 
     # --- what children do ---------------------------------------------------------------------
@@ -296,7 +315,7 @@ class Children:
         self._exports.ended(one.id)
         log.info("child ended", child=repr(child), status=status)
         memory = self.watch.last_seen(child.pid)
-        self._post(e.ChildExited(one.id, status, one.log.tail(_TAIL_LINES), memory, before))
+        self._post(e.ChildExited(one.id, status, one.last_words(_TAIL_LINES), memory, before))
 
     def _on_stopped(self, child: Child, seconds: float) -> None:
         one = self._who(child)

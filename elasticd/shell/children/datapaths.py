@@ -32,9 +32,17 @@ class DataPaths:
         self._open: dict[ChildId, DataPath] = {}
 
     def open(self, reducer: ChildId) -> tuple[int, socket.socket]:
-        """Make a path; the memory and the trainer's end of it, which the caller closes."""
+        """Make a path; the memory and the trainer's end of it, which the caller closes.
+
+        Raises:
+            OSError: no descriptors or memory left.
+        """
         memory = create_memory()
-        trainer_end, reducer_end = socket.socketpair()
+        try:
+            trainer_end, reducer_end = socket.socketpair()
+        except BaseException:
+            os.close(memory)
+            raise
         self._open[reducer] = DataPath(memory, reducer_end)
         return memory, trainer_end
 

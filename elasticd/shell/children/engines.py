@@ -29,13 +29,14 @@ class Engines:
         one = self.running.get(effect.child)
         if one is None:
             return
-        match effect:
-            case ring.StopReducer():
-                one.child.kill(signal.SIGSTOP)
-            case ring.ContinueReducer():
-                one.child.kill(signal.SIGCONT)
-            case _:
-                assert_never(effect)
+        with one.served():
+            match effect:
+                case ring.StopReducer():
+                    one.child.kill(signal.SIGSTOP)
+                case ring.ContinueReducer():
+                    one.child.kill(signal.SIGCONT)
+                case _:
+                    assert_never(effect)
 
     def ordered(self, one: RunningChild, order: EngineOrder) -> None:
         """A reducer was told of its world."""

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from elasticd.errors import OperationError
 from elasticd.shell.children.logtimes import offset_at
 from elasticd.types import JobId
 
@@ -51,10 +52,8 @@ class ChildFiles:
         return self.home / "logs" / job
 
     def cache_folder(self) -> Path:
-        """Made if need be."""
-        cache = self.home / "cache"
-        cache.mkdir(parents=True, exist_ok=True)
-        return cache
+        """Made if need be. Raises OperationError: it can't be."""
+        return made(self.home / "cache")
 
     def trainer_log(self, job: JobId, spare: bool) -> Path:
         """A new trainer's. A spare repeats what the first trainer printed; it is shown once
@@ -94,6 +93,23 @@ class ChildFiles:
     def printed_before(self, job: JobId, time: float) -> int:
         """How many bytes of that were printed before ``time`` for sure."""
         return offset_at(self.logs_folder(job), self.shown_logs(job), time)
+
+
+def made(folder: Path) -> Path:
+    """That folder, made if need be.
+
+    Raises:
+        OperationError: something else has its place, or the disk refuses it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise OperationError(
+            f"{folder}: can't be made, since a file or a dead link has its place; remove that"
+        ) from None
+    except OSError as error:
+        raise OperationError(f"{folder}: can't be made: {error.strerror}") from None
+    return folder
 
 
 def is_shown(path: Path) -> bool:

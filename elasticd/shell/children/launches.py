@@ -8,7 +8,7 @@ import sys
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord
 from elasticd.settings.job import JobSpec
-from elasticd.shell.children.files import ChildFiles
+from elasticd.shell.children.files import ChildFiles, made
 from elasticd.shell.children.server import Launch
 
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "USER", "SHELL", "SSL_CERT_FILE", "VIRTUAL_ENV")
@@ -16,9 +16,9 @@ _PASSED_ON_PREFIXES = ("MLX_", "PYTHON")
 
 
 def trainer(effect: e.StartTrainer, record: JobRecord, files: ChildFiles) -> Launch:
+    """Raises OperationError: it has no output folder, or the daemon no cache."""
     spec = JobSpec.from_dict(record.spec)
     folder, output = files.work_folder(effect.job), files.output_folder(effect.job)
-    output.mkdir(parents=True, exist_ok=True)
     early = effect.spare and spec.recovery.spare == "interpreter"
     settings = {
         "job": effect.job,
@@ -27,7 +27,7 @@ def trainer(effect: e.StartTrainer, record: JobRecord, files: ChildFiles) -> Lau
         "clones": str(files.clones_folder(effect.job)),
         "entrypoint": spec.job.entrypoint,
         "args": list(spec.job.args),
-        "output_dir": str(output),
+        "output_dir": str(made(output)),
         "spare": "interpreter" if early else "script",
     }
     return Launch(
@@ -43,6 +43,7 @@ def trainer(effect: e.StartTrainer, record: JobRecord, files: ChildFiles) -> Lau
 
 
 def reducer(files: ChildFiles) -> Launch:
+    """Raises OperationError: the daemon has no cache."""
     command = [sys.executable, "-m", "elasticd.reducer"]
     return Launch("reducer", command, files.home, files.reducer_log(), _environment(files))
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+import structlog
 
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import World
@@ -15,6 +19,8 @@ from elasticd.supervision.unit import Unit
 from elasticd.types import JobId
 
 _STOP_SECONDS = 3.0
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -33,11 +39,33 @@ class RunningChild:
     ring: tuple[World, int] | None = None
     claimed: ClaimedPort | None = None
     """Of a reducer: where it will listen."""
+    failed: str = ""
+    """What we could not do for it, so that it was killed."""
 
     @property
     def port(self) -> int:
         """0: none was chosen for it."""
         return 0 if self.claimed is None else self.claimed.port
+
+    @contextlib.contextmanager
+    def served(self) -> Iterator[None]:
+        """An OSError of ours, about this child, costs the child and not the daemon: all that a
+        child does can be done again."""
+        try:
+            yield
+        except OSError as error:
+            self.failed = f"elasticd: killed, since this node's daemon failed to serve it: {error}"
+            log.error("child killed", child=repr(self.child), reason=str(error))
+            with contextlib.suppress(OSError):
+                self.child.kill()
+
+    def last_words(self, lines: int) -> str:
+        """The end of what it printed, and why we have killed it, if we had to."""
+        try:
+            tail = self.log.tail(lines)
+        except OSError as error:
+            tail = f"elasticd: its log can't be read: {error}"
+        return "\n".join(part for part in (tail.rstrip("\n"), self.failed) if part)
 
     def claim(self, port: ClaimedPort) -> None:
         """It will listen there, and nowhere else."""

@@ -26,7 +26,13 @@ from elasticd.core.words.children import Alive
 from elasticd.core.words.processes import FROM_ANY_CHILD, TO_ANY_CHILD, ChildBye, ChildHello
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.ipc.frames import encode
-from elasticd.shell.children.channel import MAX_QUEUED_BYTES, Channel, Message, QueueFull
+from elasticd.shell.children.channel import (
+    MAX_QUEUED_BYTES,
+    Channel,
+    Message,
+    QueueFull,
+    copies_of,
+)
 from elasticd.shell.complaints import Complaints
 from elasticd.shell.unixsocket import bind_unix
 from elasticd.supervision.exits import watch_exit
@@ -113,6 +119,7 @@ class Child:
 
         Raises:
             ProtocolError: the frame is too long for any child.
+            OSError: no descriptors left.
         """
         if self.ended:
             return
@@ -129,7 +136,7 @@ class Child:
         self._early_bytes += len(encode(message))
         if self._early_bytes > MAX_QUEUED_BYTES:
             raise QueueFull(f"{self._early_bytes} bytes wait for its hello")
-        self._early.append((dict(message), [os.dup(fd) for fd in fds]))
+        self._early.append((dict(message), copies_of(fds)))
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Send a signal; nothing if it has ended. SIGKILL goes to all that it started, too."""
@@ -275,6 +282,9 @@ class ChildServer:
             try:
                 connection, _ = self._listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:  # no descriptors left, say; it waits in the backlog
+                self.complaints("a child", f"it can't be let in: {error}")
                 return
             if len(self._strangers) >= MAX_STRANGERS:
                 self._give_up(next(iter(self._strangers)), "too many have not said hello")

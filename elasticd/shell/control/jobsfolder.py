@@ -274,8 +274,10 @@ def _found(path: Path, toml: Path, newest_ns: int) -> FoundJob:
 
 def _newest_ns(folder: Path) -> int:
     newest = folder.stat().st_mtime_ns
-    seen = 0
+    seen, top = 0, str(folder).count(os.sep)
     for parent, folders, files in os.walk(folder):
+        if parent.count(os.sep) - top >= archive.DEEPEST:
+            folders.clear()  # deeper it can't be shipped
         for name in (*folders, *files):
             seen += 1
             if seen > MAX_INSIDE:  # it will be refused for that

@@ -78,7 +78,12 @@ class OutputDesk:
         copies = await outputs.copies_of(job)
         if copies:
             node = max(copies, key=lambda node: copies[node].order)
-            return _Source(node, True, copies[node])
+            note = (
+                f"{main}, which was main, did not give its files ({why}); later ones may be there"
+                if isinstance(why, str)
+                else ""
+            )
+            return _Source(node, True, copies[node], note)
         if isinstance(why, OutputSet):
             raise OperationError(
                 f"{job} has no output yet: its script has written no file to run.output_dir"

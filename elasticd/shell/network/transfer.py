@@ -49,7 +49,7 @@ READ_BYTES = 256 * 1024
 """Of frames, at once."""
 _FRAME_HEAD_BYTES = 4
 _CHALLENGE_CHARS = 16
-WRONG_SHAPE = (LookupError, TypeError, ValueError, AttributeError)
+WRONG_SHAPE = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 """What code raises that takes a frame's fields for what they aren't."""
 
 Serve = Callable[[dict[str, Any]], Awaitable[int]]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
 from elasticd.core.words.records import JobRecord
 from elasticd.errors import ElasticdError
+from elasticd.removing import remove_tree
 from elasticd.shell.children.children import Children
 from elasticd.shell.storage.outputkeeper import OutputKeeper
 from elasticd.shell.storage.states import States
@@ -98,21 +97,7 @@ class Forgetting:
         there = [folder for folder in folders if folder.is_symlink() or folder.exists()]
         for folder in there:
             try:
-                if folder.is_symlink():
-                    folder.unlink()
-                else:
-                    shutil.rmtree(folder, onerror=_open_and_try_again)
+                remove_tree(folder)
             except OSError as error:
                 why.append(str(error))
         return bool(there), why
-
-
-def _open_and_try_again(work: Callable[[str], object], path: str, _: object) -> None:
-    """A script may have closed its folders, even to itself."""
-    for folder in (os.path.dirname(path), path):
-        if os.path.isdir(folder) and not os.path.islink(folder):
-            os.chmod(folder, 0o700)
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    else:
-        work(path)

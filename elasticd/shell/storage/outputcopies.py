@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import threading
 from collections.abc import Mapping
@@ -20,14 +19,17 @@ import msgpack
 import structlog
 
 from elasticd.core.words.codec import from_plain, to_plain
+from elasticd.disknames import folded, folders_of
 from elasticd.errors import ProtocolError
 from elasticd.outputs import (
-    PARTIAL_PREFIX,
+    DEEPEST,
+    Listing,
     OutputFile,
     OutputSet,
     checked,
-    folders_of,
+    is_partial,
     list_files,
+    partial_name,
 )
 from elasticd.shell.storage.durable import PARTIAL_SUFFIX, sync_folder, write_durable, write_whole
 from elasticd.types import JobId, NodeId
@@ -108,29 +110,30 @@ class OutputCopies:
             _sweep(output)
         marks = self._folder / job / _PLACED
         placed = _read_placed(marks)
-        here = list_files(output).by_name()
-        there = copy.made.listing.by_name()
+        here, there = _by_folded(list_files(output)), _by_folded(copy.made.listing)
         now: dict[str, list[int]] = {}
         failed: list[str] = []
-        for name in placed.keys() - there.keys():
-            if name not in here or _mark(here[name]) != placed[name]:
+        for key in placed.keys() - there.keys():
+            if key not in here or _mark(here[key]) != placed[key]:
                 continue
             if same and not stop.is_set():
-                (output / name).unlink(missing_ok=True)  # main has removed it
+                (output / here[key].name).unlink(missing_ok=True)  # main has removed it
             else:
-                now[name] = placed[name]
-        for name, file in there.items():
-            own = here.get(name)
-            ours = own is not None and _mark(own) == placed.get(name)
+                now[key] = placed[key]
+        for key, file in there.items():
+            own = here.get(key)
+            ours = own is not None and _mark(own) == placed.get(key)
             if ours and own is not None and (stop.is_set() or _alike(own, file)):
-                now[name] = _mark(own)
+                now[key] = _mark(own)
             elif stop.is_set() or file.managed:
                 continue
             elif own is None or ours or (idle and not _alike(own, file)):
                 try:
-                    now[name] = _put(copy.files / name, output, file)
+                    if ours and own is not None and own.name != file.name:
+                        (output / own.name).unlink()  # main has given it another name
+                    now[key] = _put(copy.files / file.name, output, file)
                 except OSError as error:  # the others are to come all the same
-                    failed.append(f"{name}: {error.strerror or error}")
+                    failed.append(f"{file.name}: {error.strerror or error}")
         if now != placed:
             write_whole(marks, msgpack.packb(now))
         if failed:
@@ -175,7 +178,13 @@ def _mark(file: OutputFile) -> list[int]:
 
 
 def _alike(one: OutputFile, other: OutputFile) -> bool:
-    return (one.bytes, one.mtime_ns) == (other.bytes, other.mtime_ns)
+    """Whether it is the same file; under the same name, where case counts."""
+    return (one.name, one.bytes, one.mtime_ns) == (other.name, other.bytes, other.mtime_ns)
+
+
+def _by_folded(listing: Listing) -> dict[str, OutputFile]:
+    """Files by what their names are on a disk that knows no case: this one may be such."""
+    return {folded(file.name): file for file in listing.files}
 
 
 def _read_placed(path: Path) -> Mapping[str, list[int]]:
@@ -183,7 +192,9 @@ def _read_placed(path: Path) -> Mapping[str, list[int]]:
         placed: dict[str, list[int]] = msgpack.unpackb(path.read_bytes())
     except (FileNotFoundError, ValueError, msgpack.UnpackException):
         return {}
-    return placed if isinstance(placed, dict) else {}
+    if not isinstance(placed, dict):
+        return {}
+    return {folded(name): mark for name, mark in placed.items() if isinstance(name, str)}
 
 
 def _put(source: Path, output: Path, file: OutputFile) -> list[int]:
@@ -195,7 +206,7 @@ def _put(source: Path, output: Path, file: OutputFile) -> list[int]:
             raise NotADirectoryError(f"{folder} leads elsewhere")
         folder.mkdir(exist_ok=True)
     target = output / file.name
-    beside = target.with_name(f"{PARTIAL_PREFIX}{secrets.token_hex(8)}")
+    beside = target.with_name(partial_name())
     if target.is_symlink():
         raise FileExistsError(f"{target} is a link")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -214,7 +225,12 @@ def _put(source: Path, output: Path, file: OutputFile) -> list[int]:
 
 def _sweep(output: Path) -> None:
     """Remove what a crash left half copied."""
-    for folder, _, names in os.walk(output):
-        for name in names:
-            if name.startswith(PARTIAL_PREFIX):
-                (Path(folder) / name).unlink(missing_ok=True)
+    below = [(output, 0)]
+    while below:
+        folder, depth = below.pop()
+        with contextlib.suppress(OSError):  # the script may have closed it
+            for entry in list(os.scandir(folder)):
+                if is_partial(entry.name):
+                    os.unlink(entry.path)
+                elif depth < DEEPEST and entry.is_dir(follow_symlinks=False):
+                    below.append((folder / entry.name, depth + 1))

@@ -84,6 +84,8 @@ class OutputKeeper:
                 await self._copy(job, world[1][0], copy=False)
             except (ElasticdError, OSError) as error:
                 log.warning("output not copied", job=job, main=world[1][0], reason=str(error))
+                if self._outputs.reaches(world[1][0]):
+                    self._outputs.tell_not_copied(job, world[1][0], str(error))
 
     async def prepare(self, job: JobId) -> None:
         """Have the newest copy here, and its files in the job's output folder, before a trainer

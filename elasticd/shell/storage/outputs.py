@@ -13,7 +13,7 @@ from typing import assert_never
 from elasticd.core.words.bulk import OfOutputs, WantOutput, WantOutputList
 from elasticd.core.words.records import JobRecord
 from elasticd.errors import ElasticdError, OperationError
-from elasticd.outputs import OutputFile, OutputSet, list_files, open_file, within
+from elasticd.outputs import MOST_FILES, OutputFile, OutputSet, list_files, open_file, within
 from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.network.neighbours import Neighbours
@@ -27,7 +27,7 @@ ASK_SECONDS = 10.0
 _MOST_GROWTH_BYTES = 64 << 20
 """Of a file between its listing and its fetch; one that has grown further is another file."""
 _TELL_SECONDS = 600.0
-"""Between two events about files that are too big."""
+"""Between two events about files that are not copied."""
 
 LastWorld = tuple[int, tuple[NodeId, ...]]
 """The counter of a job's last world that is known here, and its members; the first is main."""
@@ -49,6 +49,7 @@ class Outputs:
         self.copies = OutputCopies(files.output_copies())
         self._told: dict[JobId, tuple[float, frozenset[str]]] = {}
         """When an event was written, and of which files there was one."""
+        self._told_not_copied: dict[JobId, float] = {}
 
     @property
     def me(self) -> NodeId:
@@ -165,6 +166,18 @@ class Outputs:
     def _open(self, job: JobId, name: str, copy: bool) -> int:
         return open_file(self.own_folder(job, copy), name)
 
+    def tell_not_copied(self, job: JobId, main: NodeId, why: str) -> None:
+        """Write an event, unless there was one lately: nothing of main's could be copied here."""
+        now = time.monotonic()
+        if now - self._told_not_copied.get(job, -_TELL_SECONDS) >= _TELL_SECONDS:
+            self._told_not_copied[job] = now
+            self._tell(
+                "output_not_copied",
+                job,
+                f"what {main}, which is main, has written is not copied to {self.me}: {why}",
+                {"main": main},
+            )
+
     def _within(self, job: JobId, made: OutputSet, limit_bytes: int) -> OutputSet:
         listing = within(made.listing, limit_bytes)
         at, before = self._told.get(job, (-_TELL_SECONDS, frozenset()))
@@ -176,7 +189,8 @@ class Outputs:
                 "output_skipped",
                 job,
                 f"{names}: not copied to other nodes. They keep {limit_bytes} bytes of a job's"
-                " output (output_bytes in elasticd.toml), and no names that differ in case only",
+                f" output (output_bytes in elasticd.toml) and {MOST_FILES} files, and no names that"
+                " differ in case only, are too long, or are the library's own",
                 {"files": new[:100]},
             )
         return OutputSet(made.source, made.generation, made.made, listing)

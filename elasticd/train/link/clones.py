@@ -13,14 +13,15 @@ are again as they were sent.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from elasticd.removing import remove_tree
 from elasticd.train.link.filecopy import copy_file
 
 POOL = 2
@@ -97,14 +98,15 @@ def _remove_more(pool: Path) -> None:
     for number in range(POOL, MOST):
         folder = pool / str(number)
         if folder.is_dir() and (lock := _lock(pool, number)) is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                remove_tree(folder)
             os.close(lock)
 
 
 def _make_like(sent: Path, folder: Path, copy: CopyFile) -> None:
     """Have every file of ``sent`` in ``folder``; other files there stay."""
     if folder.is_symlink() or not folder.is_dir():
-        _remove(folder)
+        remove_tree(folder)
         folder.mkdir()
     with os.scandir(sent) as entries:
         for entry in entries:
@@ -112,7 +114,7 @@ def _make_like(sent: Path, folder: Path, copy: CopyFile) -> None:
             if entry.is_dir(follow_symlinks=False):
                 _make_like(Path(entry.path), target, copy)
             elif entry.is_file(follow_symlinks=False) and not _is_copy(entry, target):
-                _remove(target)
+                remove_tree(target)
                 copy(Path(entry.path), target)
 
 
@@ -126,10 +128,3 @@ def _is_copy(entry: os.DirEntry[str], target: Path) -> bool:
     return (there.st_size, there.st_mtime_ns, there.st_mode) == (
         sent.st_size, sent.st_mtime_ns, sent.st_mode,
     )  # fmt: skip
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

@@ -13,11 +13,13 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgpack
 
+from elasticd.disknames import DiskNames
 from elasticd.errors import UsageError
-from elasticd.outputs import OWN_FOLDER, index_of
+from elasticd.outputs import OWN_FOLDER, index_of, older_index_of
 from elasticd.train.outputs.stepfile import BASE, Extent, StepFile, merged
 from elasticd.train.outputs.textfile import RunFile, checked_name
 from elasticd.train.steps.gathering import Gathering
@@ -89,6 +91,11 @@ class RunLogs:
         if name not in self._logs:
             if len(self._logs) == MOST_FILES:
                 raise UsageError(f"run.open({name!r}): it would be the {MOST_FILES + 1}th file")
+            if (other := self._clash(name)) is not None:
+                raise UsageError(
+                    f"run.open({name!r}): {other!r} is open already, and some disk takes both names"
+                    " for one; choose another"
+                )
             try:
                 self._logs[name] = _Log(self._file(name))
             except OSError as error:
@@ -99,8 +106,14 @@ class RunLogs:
 
     def _file(self, name: str) -> StepFile:
         folder, step = self._seat.output_dir, self._step if self._standing.set_up else BASE
-        index = folder / OWN_FOLDER / index_of(name)
-        return StepFile(folder / name, index, step)
+        return StepFile(folder / name, _index(folder / OWN_FOLDER, name), step)
+
+    def _clash(self, name: str) -> str | None:
+        """An open file that can't lie beside ``name`` on every disk."""
+        names = DiskNames()
+        for each in self._logs:
+            names.add(each)
+        return names.add(name)
 
     @property
     def _step(self) -> int:
@@ -240,6 +253,8 @@ class RunLogs:
         """Have the content that all have behind ``since``; None: it is here."""
         try:
             if name not in self._logs:
+                if self._clash(name) is not None:
+                    return  # another rank's script calls it so; here it would be another file
                 self._logs[name] = _Log(self._file(name))
             log = self._logs[name]
             if since is not None:
@@ -248,6 +263,22 @@ class RunLogs:
         except OSError as error:
             if name in self._logs:
                 self._complain(name, self._logs[name], error)
+
+
+def _index(own: Path, name: str) -> Path:
+    """Where a file's index is. One that an earlier version has written gets its name of today."""
+    index, older = own / index_of(name), own / older_index_of(name)
+    if index.exists() or not older.is_file():
+        return index
+    if "%%%" in older.name:
+        print(
+            f"elasticd: {name}: {older} may be another file's, so it is not used. Lines that are in"
+            f" {name} stay at its top",
+            file=sys.stderr,
+        )
+    else:
+        older.rename(index)
+    return index
 
 
 def _unpacked(message: bytes) -> dict[str, Told]:

@@ -22,7 +22,7 @@ def serve(tmp_path: Path) -> Serve:
     def frames(copy: bool = False, **files: str | None) -> list[dict[str, Any]]:
         head = {
             "job": "j", "node": "node-1", "main": "node-0", "copy": copy, "made": 0.0,
-            "files": len(files), "bytes": 9, "skipped": ["big"], "note": "",
+            "files": len(files), "bytes": 9, "skipped": ["big"] if copy else [], "note": "",
         }  # fmt: skip
         said: list[dict[str, Any]] = [head]
         for number, (name, text) in enumerate(files.items()):
@@ -54,7 +54,7 @@ def test_a_copy_is_told(ctl: Ctl, home: Path, daemon: Daemon, tmp_path: Path, se
     out.mkdir()  # an empty one will do
     code, said, warned = ctl("outputs", "j", "--out", out, "--home", home)
     assert code == 0 and "node-1's copy" in said and "1970-01-01" in said
-    assert warned == "big: was too big to be copied to other nodes\n"
+    assert warned == "big: was not copied to other nodes (see the event output_skipped)\n"
 
 
 def test_what_changed_meanwhile_is_named(
@@ -138,6 +138,26 @@ def test_a_file_that_is_left_out_for_its_name_is_named(
     daemon(home, {"outputs": frames})
     code, _, warned = ctl("outputs", "j", "--out", tmp_path / "out", "--home", home)
     assert (code, warned) == (0, "a: was left out: another file's name differs in case only\n")
+
+
+def test_what_main_left_out_is_named(
+    ctl: Ctl, home: Path, daemon: Daemon, tmp_path: Path, serve: Serve
+) -> None:
+    frames = serve(a="one")
+    frames[0]["skipped"] = ["deep/"]
+    daemon(home, {"outputs": frames})
+    code, _, warned = ctl("outputs", "j", "--out", tmp_path / "out", "--home", home)
+    assert (code, warned) == (0, "deep/: was left out: one too many, or its name can't travel\n")
+
+
+def test_why_a_copy_came_is_said_beside_its_age(
+    ctl: Ctl, home: Path, daemon: Daemon, tmp_path: Path, serve: Serve
+) -> None:
+    frames = serve(copy=True, a="one")
+    frames[0] |= {"skipped": [], "note": "node-0 did not give its files"}
+    daemon(home, {"outputs": frames})
+    code, said, warned = ctl("outputs", "j", "--out", tmp_path / "out", "--home", home)
+    assert (code, warned) == (0, "node-0 did not give its files\n") and "1970-01-01" in said
 
 
 def test_a_folder_that_can_t_be_made_is_named(

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from elasticd.errors import OperationError, UsageError
+from elasticd.removing import remove_tree
 from elasticd.shell.control import jobsfolder as module
 from elasticd.shell.control.jobsfolder import JobsFolder, find_jobs, is_being_written
 
@@ -312,3 +313,13 @@ def test_open_for_writing(tmp_path: Path) -> None:
     with path.open("a"):
         assert is_being_written(path)
     assert not is_being_written(path) and not is_being_written(tmp_path / "missing")
+
+
+def test_a_job_of_folders_without_end_is_looked_at_all_the_same(tmp_path: Path) -> None:
+    below = tmp_path
+    for _ in range(1100):
+        below = below / "d"
+        below.mkdir()
+    os.utime(tmp_path / "d" / "d", ns=(1 << 61, 1 << 61))
+    assert module._newest_ns(tmp_path) == 1 << 61
+    remove_tree(tmp_path / "d")

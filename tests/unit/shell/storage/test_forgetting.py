@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ import pytest
 
 from elasticd.checkpoints.store import LocalStore
 from elasticd.core.words.records import JobRecord
+from elasticd.removing import remove_tree
 from elasticd.shell.children.children import Children
 from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.storage import forgetting
@@ -119,15 +119,15 @@ def test_what_could_not_be_removed_is_tried_again(
     monkeypatch.setattr(forgetting, "_LOOK_SECONDS", 0.0)
     monkeypatch.setattr(forgetting, "_LONGEST_PAUSE_SECONDS", 0.0)
     tries: list[Path] = []
-    whole = shutil.rmtree
+    whole = remove_tree
 
-    def rmtree(path: Path, **more: object) -> None:
+    def rmtree(path: Path) -> None:
         tries.append(path)
         if path.parent.name == "clones" and len(tries) < 5:
             raise OSError("it is busy")
         whole(path)
 
-    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    monkeypatch.setattr(forgetting, "remove_tree", rmtree)
     home.do(lambda: home.forgetting.forget(record(GONE)))
     assert home.left(GONE) == [] and home.archives() == ["others"]
 
@@ -141,3 +141,12 @@ def test_a_link_in_the_place_of_a_folder_is_all_that_goes(home: Home, tmp_path: 
     (home.home / "output" / GONE).symlink_to(elsewhere)
     home.do(lambda: home.forgetting.forget(record(GONE)))
     assert home.left(GONE) == [] and (elsewhere / "file").exists()
+
+
+def test_folders_in_each_other_without_end_go(home: Home) -> None:
+    below = home.home / "output" / GONE
+    for _ in range(1100):
+        below = below / "d"
+        below.mkdir()
+    home.do(lambda: home.forgetting.forget(record(GONE)))
+    assert home.left(GONE) == [] and home.archives() == ["others"]

@@ -11,7 +11,8 @@ import pytest
 
 from elasticd.core.words.codec import to_plain
 from elasticd.errors import ProtocolError
-from elasticd.outputs import Listing, OutputFile, OutputSet, list_files
+from elasticd.outputs import Listing, OutputFile, OutputSet, list_files, partial_name
+from elasticd.removing import remove_tree
 from elasticd.shell.storage.outputcopies import Copy, OutputCopies, decode_set, encode_set
 from elasticd.types import JobId, NodeId
 
@@ -206,3 +207,43 @@ def test_no_link_is_written_through(here: Here) -> None:
     here.keep(("folder/inner/x", "1", 5), ("file", "2", 5), ("z", "3", 5))
     here.place(idle=True)
     assert list(elsewhere.iterdir()) == [] and (here.output / "z").read_text() == "3"
+
+
+def test_a_ranks_own_file_is_one_with_mains_on_a_disk_that_knows_no_case(here: Here) -> None:
+    here.own("Log.csv", "mine")
+    here.keep(("log.csv", "mains", 1))
+    here.place()
+    assert here.texts() == {"Log.csv": "mine"} and os.listdir(here.output) == ["Log.csv"]
+
+
+def test_main_may_give_a_file_a_name_in_another_case(here: Here) -> None:
+    here.keep(("log.csv", "mains", 1))
+    here.place()
+    here.keep(("Log.csv", "mains", 1))
+    here.place()
+    assert here.texts() == {"Log.csv": "mains"} and len(list(here.output.iterdir())) == 1
+
+
+def test_a_mark_of_a_name_in_another_case_is_found(here: Here) -> None:
+    here.keep(("Log.csv", "one", 1))
+    here.place()
+    marks = here.folder / JOB / "placed.msgpack"
+    (mark,) = msgpack.unpackb(marks.read_bytes()).values()
+    marks.write_bytes(msgpack.packb({"Log.csv": mark, b"x": mark}))  # as versions before wrote it
+    here.keep(("Log.csv", "two!", 2))
+    here.place()
+    assert here.texts() == {"Log.csv": "two!"}
+
+
+def test_what_a_crash_left_goes_and_what_a_script_calls_so_stays(here: Here) -> None:
+    here.keep(("a", "mains", 1))
+    left = here.own("sub/" + partial_name(), "half")
+    own = here.own(".partial-log.csv", "whole")
+    deep = here.output.joinpath(*["d"] * 1100)
+    below = here.output
+    for _ in range(1100):
+        below = below / "d"
+        below.mkdir()
+    here.place(idle=True)
+    assert own.exists() and not left.exists() and deep.exists()
+    remove_tree(here.output / "d")

@@ -40,6 +40,9 @@ class Net:
         self.served: Callable[[str], object] = lambda name: None
         """Called when a file has been opened for another node, before it is read."""
         self.events: list[tuple[str, Any]] = []
+        """Of files that are skipped."""
+        self.told: list[tuple[str, str]] = []
+        """All others."""
         self.nodes = {name: Node(self, name) for name in (A, B, C)}
 
     async def transfer(
@@ -55,6 +58,12 @@ class Net:
         finally:
             os.close(fd)
         return os.write(sink, data)
+
+    def tell(self, kind: str, job: JobId, reason: str, fields: dict[str, Any]) -> None:
+        if "files" in fields:
+            self.events.append((reason, fields["files"]))
+        else:
+            self.told.append((kind, reason))
 
     def record(self, job: JobId) -> JobRecord:
         if job != JOB:
@@ -78,7 +87,7 @@ class Node:
             neighbours,
             net.record,
             lambda job: net.world,
-            lambda kind, job, reason, fields: net.events.append((reason, fields["files"])),
+            net.tell,
         )
         self.keeper = OutputKeeper(
             self.outputs, self.files.output_folder, lambda job: self.runs, LIMIT
@@ -374,3 +383,37 @@ def test_skipped_files_are_told_once_whoever_asks(net: Net) -> None:
 
     asyncio.run(ask())
     assert [files for _, files in net.events] == [["big", "huge"]]
+
+
+def test_one_bad_entry_stops_no_other_file(net: Net) -> None:
+    a, b = net.nodes[A], net.nodes[B]
+    a.write(**{"x": "one", ".elasticd": "a file"})
+    follow(b)
+    assert b.copy() == {"x": "one"}
+    ((reason, files),) = net.events
+    assert files == [".elasticd"] and ".elasticd" in reason
+
+
+def test_that_nothing_can_be_copied_is_told_and_why_an_older_copy_comes(net: Net) -> None:
+    a, b = net.nodes[A], net.nodes[B]
+    a.write(x="one")
+    follow(b)
+
+    async def refuses(job: JobId, copy: bool) -> OutputSet:
+        if copy:
+            return await own_set(job, copy)
+        raise OperationError("its disk is broken")
+
+    own_set, a.outputs.own_set = a.outputs.own_set, refuses  # type: ignore[method-assign]
+    follow(b)
+    follow(b)
+    ((kind, reason),) = net.told
+    assert kind == "output_not_copied" and "its disk is broken" in reason
+    client = Client(b)
+    assert client.files == {"x": "one"} and "its disk is broken" in client.head["note"]
+
+
+def test_that_main_is_away_is_no_event(net: Net) -> None:
+    net.lost = {A}
+    follow(net.nodes[B])
+    assert net.told == []

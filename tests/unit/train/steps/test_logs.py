@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,9 @@ import pytest
 
 import elasticd
 from elasticd.errors import UsageError
+from elasticd.outputs import OWN_FOLDER, index_of, list_files, older_index_of
+from elasticd.train.outputs.stepfile import BASE, StepFile
+from elasticd.train.steps import logs
 from elasticd.train.steps.logs import RunLogs
 from tests.unit.train import models
 from tests.unit.train.cohort import Cohort, Killed, Seat, spec
@@ -240,8 +244,12 @@ def test_a_disk_that_refuses_for_a_while_loses_nothing(
 
 
 @pytest.mark.parametrize(
-    "name", ["/etc/x", "../x", "a/../x", "", ".", "a//b", "x/", ".elasticd/x", "a\0b", "x" * 300, 7]
-)
+    "name",
+    [
+        "/etc/x", "../x", "a/../x", "", ".", "a//b", "x/", ".elasticd/x", "a\0b", "x" * 300, 7,
+        ".Elasticd/x", "a/.partial-log.csv", ".PARTIAL-x", "%" * 200, "a/" * 60 + "x", "\ud800",
+    ],
+)  # fmt: skip
 def test_names_that_lead_elsewhere_are_refused(tmp_path: Path, name: Any) -> None:
     def body(seat: Any) -> str:
         run = elasticd.Run(model=nn.Linear(4, 3), data=models.samples())
@@ -263,3 +271,68 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 
     (result,) = cohort(tmp_path, body, 6).run(["a"]).values()
     assert result.error is None
+
+
+@pytest.mark.parametrize(("one", "two"), [("log", "Log"), ("\u00e9", "e\u0301"), ("Log/a", "log")])
+def test_names_that_are_one_on_some_disk_are_refused(tmp_path: Path, one: str, two: str) -> None:
+    def body(seat: Any) -> str:
+        run = elasticd.Run(model=nn.Linear(4, 3), data=models.samples())
+        run.open(one)
+        run.open(one)
+        with pytest.raises(UsageError) as refused:
+            run.open(two)
+        return str(refused.value)
+
+    (result,) = cohort(tmp_path, body, 5).run(["a"]).values()
+    assert result.error is None and repr(one) in result.value and repr(two) in result.value
+
+
+def test_ranks_that_call_a_file_in_two_ways_keep_their_own(tmp_path: Path) -> None:
+    def body(seat: Any) -> None:
+        run = elasticd.Run(
+            model=nn.Linear(4, 3), optimizer=optim.Adam(1e-2), loss=models.loss,
+            data=models.samples(),
+        )  # fmt: skip
+        log = run.open("log" if seat.name == "a" else "Log")
+        for step in run:
+            print(step.number, file=log)
+
+    cohort(tmp_path, body, 4).run(list("ab"))
+    for name, other in (("a", "log"), ("b", "Log")):
+        assert words(tmp_path / name / other) == LINES[1:]
+        assert [path.name for path in (tmp_path / name).glob("[lL]og")] == [other]
+
+
+def opened(folder: Path, name: str) -> StepFile:
+    return StepFile(folder / name, logs._index(folder / OWN_FOLDER, name), 9)
+
+
+def written(folder: Path, name: str, index: str) -> None:
+    file = StepFile(folder / name, folder / OWN_FOLDER / index, BASE)
+    for step in range(3):
+        file.append(step, b"%d\n" % step)
+
+
+@pytest.mark.parametrize("name", ["log", "logs/metrics.csv", "a%b", "100%/x"])
+def test_an_index_of_an_earlier_version_is_found(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    older = older_index_of(name)
+    written(tmp_path, name, older)
+    assert list_files(tmp_path).files[0].managed
+    before = opened(tmp_path, name).runs()
+    if "%%%" in older:
+        assert before == [[BASE, BASE]] and older in capsys.readouterr().err
+        assert (tmp_path / name).read_bytes() == b"0\n1\n2\n"
+    else:
+        assert before == [[BASE, 2]] and os.listdir(tmp_path / OWN_FOLDER) == [index_of(name)]
+    assert list_files(tmp_path).files[0].managed
+
+
+def test_each_file_has_an_index_of_its_own(tmp_path: Path) -> None:
+    names = ["a/%b", "a%/b", "a%2Fb", "a/b", "a%25b", "a%b"]
+    assert len({index_of(name) for name in names}) == len(names)
+    for name in names[:2]:
+        written(tmp_path, name, index_of(name))
+    for name in names[:2]:
+        assert opened(tmp_path, name).runs() == [[BASE, 2]]

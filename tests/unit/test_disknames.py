@@ -1,0 +1,25 @@
+"""Names that can't be in one folder on every disk."""
+
+from __future__ import annotations
+
+import pytest
+
+from elasticd.disknames import DiskNames
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ("a", "a"), ("A", "a"), ("\u00e9", "e\u0301"), ("stra\u00dfe", "STRASSE"), ("a", "A/x"),
+        ("A/x", "a"), ("a/b/c", "A/B"), ("a/B", "a/b/c/d"),
+    ],
+)  # fmt: skip
+def test_they_are_told_by_the_first_and_not_taken_in(first: str, then: str) -> None:
+    names = DiskNames()
+    assert names.add(first) is None and names.add(then) == first
+    assert names.add(f"other/{then}") is None
+
+
+def test_all_others_stand_beside_each_other() -> None:
+    names = DiskNames()
+    assert [names.add(name) for name in ("a/b", "A/c", "ab", "a.b/c", "b")] == [None] * 5
