@@ -34,7 +34,7 @@ def nodes(context: typer.Context, home: Home = None, json: Json = False) -> None
       elasticctl nodes --json
     """
     options = common(context, home, json)
-    status = options.client.request(ShowStatus())
+    status = options.client.request(ShowStatus(ended=0))
     if options.json:
         screen.print_json({"nodes": status["nodes"]})
     else:
@@ -66,7 +66,7 @@ def drain_node(options: Common, node: str, *, wait: bool) -> None:
 
 def _look(client: Client, name: str) -> tuple[str, str | None]:
     """The state of a node and what is said of its being drained."""
-    status = client.request(ShowStatus())
+    status = client.request(ShowStatus(ended=0))
     found: Mapping[str, Any] = next(
         (node for node in status["nodes"] if node["id"] == name), {"id": name, "state": "unknown"}
     )

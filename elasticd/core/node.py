@@ -319,9 +319,10 @@ class Node:
         self._herald.note(self.views.view)
         self.drivers.keep_records()
         self._schedule()
-        for record in list(self.records.values()):
-            unwanted = self.me in self.tables.nodes.unwanted()
-            self.members.attend(record, unwanted, self.views.view)
+        unwanted = self.me in self.tables.nodes.unwanted()
+        live = self.tables.jobs.live
+        for job in [*self.members.ending(live), *live]:
+            self.members.attend(self.records[job], unwanted, self.views.view)
         self.drivers.tick()
         self.members.mind_reducers()
         self.tables.jobs.answer()
@@ -350,7 +351,7 @@ class Node:
 
     def unfit(self, node: NodeId) -> list[dict[str, str]]:
         """The jobs that go on without ``node``, each with the reason."""
-        found = ((r.id, r.left_out.get(node)) for r in self.tables.jobs.queue() if not r.ended)
+        found = ((r.id, r.left_out.get(node)) for r in self.tables.jobs.queue())
         return [{"job": job, "reason": why} for job, why in found if why is not None]
 
     def may_stop(self) -> bool:

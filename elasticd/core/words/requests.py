@@ -28,6 +28,11 @@ class ShowStatus:
 
     kind: ClassVar = "status"
     job: JobId | None = None
+    ended: int | None = None
+    """Of the ended jobs only so many, those that ended last; None: all."""
+    parts: bool | None = None
+    """The answer may come in several frames: before the last one come some of the jobs, with
+    ``more``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ class Daemon:
             self._forgetting,
             queries,
         )
-        self._plane = ControlPlane(Endpoint(self._node), perform, self._broken)
+        self._plane = ControlPlane(Endpoint(self._node), perform, self._broken, perform.persist)
         self._scrubber = Scrubber(self._states, neighbours.connected, settings.quota_bytes)
         self._desk = self._make_desk(neighbours, queries, OutputDesk(outputs))
 

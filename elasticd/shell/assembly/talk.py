@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any, assert_never
 
 import structlog
@@ -12,6 +13,8 @@ import structlog
 from elasticd.core.words import effects as e
 from elasticd.core.words.connections import ASIDE, Aside, HaveEvents, NodeInfo, TakeEvents
 from elasticd.core.words.frames import decode_frame, encode_frame, is_frame
+from elasticd.core.words.tables import Jobs
+from elasticd.ipc.frames import LongFrame
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.assembly import identity
 from elasticd.shell.clock import unix_seconds
@@ -23,6 +26,9 @@ from elasticd.types import NodeId
 
 ASK_SECONDS = 1.0
 """Between two questions for the events of nodes that are not heard directly."""
+
+UNSAID = Jobs((), ())
+"""What says nothing, to daemons of before too."""
 
 log = structlog.get_logger(__name__)
 
@@ -63,7 +69,13 @@ class Talk:
         )
 
     def transmit(self, effect: e.Transmit) -> None:
-        self.peers.send(effect.to, encode_frame(effect.frame))
+        """Send a frame. Of a message that is too long only its place is sent, so that those behind
+        it go on."""
+        try:
+            self.peers.send(effect.to, encode_frame(effect.frame))
+        except LongFrame as error:
+            self._refused(effect.to, type(effect.frame.message).__name__, error)
+            self.peers.send(effect.to, encode_frame(replace(effect.frame, message=UNSAID)))
 
     def emit(self, effect: e.Emit) -> None:
         """Keep an event and tell the others of it."""
@@ -119,7 +131,14 @@ class Talk:
         self._tell(node, HaveEvents(self.events.vector()))
 
     def _tell(self, node: NodeId, word: Aside) -> None:
-        self.peers.send(node, ASIDE.encode(word))
+        try:
+            self.peers.send(node, ASIDE.encode(word))
+        except LongFrame as error:
+            self._refused(node, type(word).__name__, error)
+
+    def _refused(self, node: NodeId, name: str, error: LongFrame) -> None:
+        """It stays unsaid; a daemon that ended of it would end at each start."""
+        self.peers.complain(f"{name} to {node}", f"not sent: {error}")
 
     def _add_events(self, items: Sequence[Event]) -> None:
         try:

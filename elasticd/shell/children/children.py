@@ -32,6 +32,7 @@ from elasticd.core.words.children import (
     TrainerWaiting,
 )
 from elasticd.core.words.codec import Words
+from elasticd.core.words.limits import bounded
 from elasticd.core.words.records import JobRecord, World
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.ipc.child import DUMP_SIGNAL
@@ -262,7 +263,7 @@ class Children:
             _close(fds)
             return
         try:
-            word: FromChild = _FROM[child.role].decode(message)
+            word: FromChild = bounded(_FROM[child.role].decode(message))
         except ProtocolError:
             _close(fds)
             raise

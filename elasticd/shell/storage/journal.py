@@ -156,8 +156,9 @@ class Journal:
 
     @property
     def wants_compaction(self) -> bool:
-        """Whether the file is large and has doubled since it was last rewritten."""
-        return self._size > max(COMPACT_AT_BYTES, 2 * self._compacted)
+        """Whether the file is large and has grown much since it was last rewritten."""
+        more = min(self._compacted, MAX_JOURNAL_BYTES // 4)
+        return self._size > max(COMPACT_AT_BYTES, self._compacted + more)
 
     def append(self, records: Iterable[Record]) -> None:
         """Add records, all or none, and return when they are on the medium: one write, one sync.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,13 @@ class StableRecords:
 
     def persist(self, kind: str, record: Any) -> None:
         """Durable when it returns."""
-        self._recall.absorb(kind, record)
-        self._journal.append([{"kind": kind, "record": to_plain(record)}])
+        self.persist_all([(kind, record)])
+
+    def persist_all(self, records: Sequence[tuple[str, Any]]) -> None:
+        """All or none; durable when it returns."""
+        for kind, record in records:
+            self._recall.absorb(kind, record)
+        self._journal.append([{"kind": k, "record": to_plain(record)} for k, record in records])
         if self._journal.wants_compaction:
             self._journal.compact(
                 [{"kind": kind, "record": to_plain(kept)} for kind, kept in self._recall.latest]
