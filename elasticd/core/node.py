@@ -212,6 +212,9 @@ class Node:
                 self.tables.jobs.retry(request, job)
             case e.Drain(request, node, draining):
                 self.tables.nodes.drain(request, node, draining)
+            case e.Dismiss(request, node):
+                there = node in self.liveness.living() or node in self._view_members()
+                self.tables.nodes.dismiss(request, node, there=there)
             case e.Depart():
                 self.tables.nodes.depart(self.me)
                 for node in self._view_members():

@@ -79,8 +79,10 @@ class Recall:
                 assert_never(record)
         self._latest.pop((kind, key), None)
         self._latest[kind, key] = record
-        if isinstance(record, World | Heard) and key in self._jobs and self._jobs[key].ended:
-            self._forget_worlds(key)
+        if isinstance(record, World | Heard):
+            known = self._jobs.get(record.job)
+            if known is not None and known.ended:
+                self._forget_worlds(record.job)
 
     def _forget_worlds(self, job: JobId) -> None:
         """Of a job that has ended no world counts, but that no number is given twice."""

@@ -8,11 +8,11 @@ import re
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import get_args
 
-from elasticd.settings.rules import Rule, Wrong, integer, list_of, one_of, rule, show, text
+from elasticd.settings.rules import Rule, Wrong, boolean, integer, list_of, one_of, rule, show, text
 from elasticd.settings.toml import Document
 from elasticd.types import Partition
 
@@ -57,6 +57,23 @@ def default_node_id() -> str:
 
 
 @dataclass(frozen=True)
+class KeepRules:
+    """``[keep]``: what stays on this node's disk of jobs that have ended."""
+
+    days: int = field(default=30, metadata=rule(integer(0, 36500)))
+    """So long after a job's end; 0: for ever."""
+    jobs: int = field(default=1000, metadata=rule(integer(0, 2**31)))
+    """Of so many jobs, those that ended last; 0: of all."""
+    bytes: int = field(default=20 << 30, metadata=rule(integer(0, 2**62)))
+    """So much of all ended jobs together; 0: as much as there is."""
+    log_bytes: int = field(default=256 << 20, metadata=rule(integer(0, 2**62)))
+    """So much of what one job's ranks printed here, also while it runs; 0: all."""
+    results: bool = field(default=True, metadata=rule(boolean))
+    """Outputs, checkpoints and the record stay, whatever the limits; False: such a job is forgotten
+    by the whole cluster."""
+
+
+@dataclass(frozen=True)
 class NodeConfig:
     """A validated elasticd.toml; every key is optional."""
 
@@ -80,6 +97,8 @@ class NodeConfig:
     grace_seconds: int = field(default=30, metadata=rule(integer(6, 600)))
     """How long trainers and reducers outlive a daemon that died, and wait for its successor."""
     roles: tuple[str, ...] = field(default=(), metadata=rule(list_of(_name, 64)))
+    keep: KeepRules = field(default=KeepRules(), metadata=rule(lambda _: KeepRules()))
+    """A table of its own, which :func:`load` reads."""
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -96,7 +115,9 @@ def load(home: Path, file: Path | None = None) -> NodeConfig:
     path = file or home / FILE_NAME
     if file is None and not path.exists():
         return NodeConfig()
-    return Document.read(path).build(NodeConfig)
+    document = Document.read(path)
+    keep = document.build(KeepRules, ("keep",))
+    return replace(document.build(NodeConfig), keep=keep)
 
 
 def dump(config: NodeConfig) -> str:
@@ -104,10 +125,19 @@ def dump(config: NodeConfig) -> str:
     lines = []
     for item in fields(config):
         value = getattr(config, item.name)
+        if isinstance(value, KeepRules):
+            continue  # a table, behind the keys
         if item.name in ("node_id", "listen") or value != item.default:
             # Here JSON is TOML: whole numbers, and strings without unusual characters.
             shown = json.dumps(list(value) if isinstance(value, tuple) else value)
             lines.append(f"{item.name} = {shown}\n")
+    kept = [
+        f"{item.name} = {json.dumps(getattr(config.keep, item.name))}\n"
+        for item in fields(KeepRules)
+        if getattr(config.keep, item.name) != item.default
+    ]
+    if kept:
+        lines += ["\n[keep]\n", *kept]
     return "".join(lines)
 
 

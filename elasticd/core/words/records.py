@@ -184,6 +184,8 @@ class NodeRecord:
     node: NodeId
     intent: int = 0
     """Grows with each drain and undrain; odd: no job is to run there."""
+    forgotten: bool = False
+    """It is gone for good, and not listed until it is back."""
 
     @property
     def draining(self) -> bool:
@@ -191,7 +193,7 @@ class NodeRecord:
 
     def merged(self, other: NodeRecord) -> NodeRecord:
         """The record that both sides agree on, whichever side merges."""
-        return max(self, other, key=lambda record: record.intent)
+        return max(self, other, key=lambda record: (record.intent, record.forgotten))
 
 
 GOING_BACK: tuple[Rung, ...] = ("start", "rescue", "restore")

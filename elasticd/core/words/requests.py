@@ -68,6 +68,13 @@ class OpenOutputs:
     job: JobId
 
 
+@dataclass(frozen=True, slots=True)
+class ShowDisk:
+    """What takes the space in the home of the daemon that is asked."""
+
+    kind: ClassVar = "disk"
+
+
 # --- changing -------------------------------------------------------------------------------------
 
 
@@ -131,6 +138,14 @@ class DrainNode:
 @dataclass(frozen=True, slots=True)
 class UndrainNode:
     kind: ClassVar = "undrain"
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetNode:
+    """One that is gone for good."""
+
+    kind: ClassVar = "forget_node"
     node: NodeId
 
 
@@ -207,10 +222,11 @@ class CutLinks:
 
 
 ChangeOfJob = CancelJob | ForgetJob | PauseJob | ResumeJob
-ChangeOfNode = DrainNode | UndrainNode
+ChangeOfNode = DrainNode | UndrainNode | ForgetNode
 
 Request = (
     ShowStatus
+    | ShowDisk
     | ReadLogs
     | ReadEvents
     | OpenOutputs

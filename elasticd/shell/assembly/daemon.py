@@ -46,6 +46,7 @@ from elasticd.shell.storage.outputs import LastWorld, Outputs
 from elasticd.shell.storage.records import StableRecords
 from elasticd.shell.storage.scrub import Scrubber
 from elasticd.shell.storage.states import States
+from elasticd.shell.storage.tidying import Tidying
 from elasticd.supervision.notify import Notifier
 from elasticd.types import JobId, NodeId
 
@@ -113,6 +114,14 @@ class Daemon:
             self._states,
             self._keeper,
             lambda: (r for r in self._node.records.values() if not r.forgotten),
+        )
+        self._tidying = Tidying(
+            home,
+            settings.keep,
+            lambda: (r for r in self._node.records.values() if not r.forgotten),
+            events.ended,
+            self._children,
+            lambda job: self._post(e.Forget(0, job)),
         )
         perform = Performers(
             self._talk,
@@ -196,6 +205,7 @@ class Daemon:
             self._feed_watchdog(),
             self._rotate_logs(),
             self._note_logs(),
+            self._tidying.rounds(),
             self._talk.keep_asking(lambda: self._node.ctx.reach.deaf),
         ]
 

@@ -211,6 +211,10 @@ class Children:
             if one.log.rotate() and one.job is not None and is_shown(one.log.path):
                 self._log_times.rotated(one.log.path, time.time())
 
+    def open_logs(self) -> set[Path]:
+        """The files to which living children write."""
+        return {one.log.path for one in self._running.values()}
+
     def note_logs(self) -> None:
         """Note how long the logs of living trainers are now."""
         self._log_times.keep(one.log.path for one in self._running.values())

@@ -78,6 +78,7 @@ class Queries:
             **on(r.RetryJob, self.retry),
             **on(r.DrainNode, self.drain),
             **on(r.UndrainNode, self.undrain),
+            **on(r.ForgetNode, self.forget_node),
             **on(r.ReadLogs, self.logs),
             **on(r.ReadEvents, self.events),
             **on(r.ShutDown, self.shutdown),
@@ -151,7 +152,8 @@ class Queries:
     def _node_names(self) -> set[NodeId]:
         node, view = self._node, self._node.views.view
         names = set(node.liveness.living()) | set(view.members if view is not None else ())
-        return names | set(self._infos)
+        gone = {n for n, record in node.tables.nodes.records.items() if record.forgotten}
+        return names | (set(self._infos) - gone)
 
     def _described(self, job: JobId) -> dict[str, Any]:
         ended = self._events.ended(job) if self._node.records[job].ended else None
@@ -329,6 +331,12 @@ class Queries:
 
     async def undrain(self, request: r.UndrainNode, stream: Stream) -> r.Outcome:
         return await self._ask(lambda number: e.Drain(number, request.node, False))
+
+    async def forget_node(self, request: r.ForgetNode, stream: Stream) -> r.Outcome:
+        name = request.node
+        if name not in self._node_names() and name not in self._node.tables.nodes.records:
+            raise OperationError(f"no node {name}")
+        return await self._ask(lambda number: e.Dismiss(number, name))
 
     async def shutdown(self, request: r.ShutDown, stream: Stream) -> None:
         self._shut_down()
