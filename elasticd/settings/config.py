@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import get_args
 
-from elasticd.settings.rules import Rule, Wrong, boolean, integer, list_of, one_of, rule, show, text
+from elasticd.settings.keep import KeepRules
+from elasticd.settings.rules import Rule, Wrong, integer, list_of, one_of, rule, show, text
 from elasticd.settings.toml import Document
 from elasticd.types import Partition
 
@@ -54,23 +55,6 @@ def default_node_id() -> str:
     """The short host name, with everything unusual replaced by ``-``."""
     short = socket.gethostname().partition(".")[0]
     return re.sub("[^A-Za-z0-9_-]+", "-", short).strip("-_")[:63] or "node"
-
-
-@dataclass(frozen=True)
-class KeepRules:
-    """``[keep]``: what stays on this node's disk of jobs that have ended."""
-
-    days: int = field(default=30, metadata=rule(integer(0, 36500)))
-    """So long after a job's end; 0: for ever."""
-    jobs: int = field(default=1000, metadata=rule(integer(0, 2**31)))
-    """Of so many jobs, those that ended last; 0: of all."""
-    bytes: int = field(default=20 << 30, metadata=rule(integer(0, 2**62)))
-    """So much of all ended jobs together; 0: as much as there is."""
-    log_bytes: int = field(default=256 << 20, metadata=rule(integer(0, 2**62)))
-    """So much of what one job's ranks printed here, also while it runs; 0: all."""
-    results: bool = field(default=True, metadata=rule(boolean))
-    """Outputs, checkpoints and the record stay, whatever the limits; False: such a job is forgotten
-    by the whole cluster."""
 
 
 @dataclass(frozen=True)

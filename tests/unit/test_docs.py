@@ -16,7 +16,8 @@ from elasticd.cli.local import MAX_LOCAL_NODES
 from elasticd.cli.output import JOBS, NODES, RANKS
 from elasticd.ipc import frames
 from elasticd.settings import job, rules, toml
-from elasticd.settings.config import KeepRules, NodeConfig
+from elasticd.settings.config import NodeConfig
+from elasticd.settings.keep import KeepRules
 from elasticd.shell.control import jobsfolder, server
 from elasticd.shell.storage import eventlog
 from elasticd.supervision import logs

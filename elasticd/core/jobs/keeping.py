@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from elasticd.settings.config import KeepRules
+from elasticd.settings.keep import KeepRules
 from elasticd.types import JobId
 
 _DAY_SECONDS = 86_400.0

@@ -11,7 +11,7 @@ import structlog
 
 from elasticd.core.jobs.keeping import EndedJob, LogPart, Removal, surplus, surplus_logs
 from elasticd.core.words.records import JobRecord
-from elasticd.settings.config import KeepRules
+from elasticd.settings.keep import KeepRules
 from elasticd.shell.children.children import Children
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.storage.usage import OF_JOBS, RECREATED, of_job, size_bytes

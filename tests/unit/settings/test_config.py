@@ -9,7 +9,8 @@ import pytest
 
 from elasticd.errors import ConfigError
 from elasticd.settings import config
-from elasticd.settings.config import KeepRules, NodeConfig
+from elasticd.settings.config import NodeConfig
+from elasticd.settings.keep import KeepRules
 
 
 def load(home: Path, text: str) -> NodeConfig:

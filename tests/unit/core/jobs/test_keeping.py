@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticd.core.jobs.keeping import EndedJob, LogPart, surplus, surplus_logs
-from elasticd.settings.config import KeepRules
+from elasticd.settings.keep import KeepRules
 from elasticd.types import JobId
 
 DAY = 86_400.0

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from elasticd.core.words.records import JobRecord, JobState
-from elasticd.settings.config import KeepRules
+from elasticd.settings.keep import KeepRules
 from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control.diskdesk import summed
