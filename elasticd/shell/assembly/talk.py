@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, assert_never
 
@@ -21,12 +21,14 @@ from elasticd.shell.clock import unix_seconds
 from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.peers import Peers
 from elasticd.shell.network.transfer import Serve
-from elasticd.shell.storage.eventlog import Event, EventLog
+from elasticd.shell.storage.eventlog import BATCH_EVENTS, Event, EventLog
 from elasticd.types import NodeId
 
 ASK_SECONDS = 1.0
 """Between two questions for the events of nodes that are not heard directly."""
 
+BATCHES_AT_ONCE = 3
+"""Of events; the receiver asks for more when it has taken them in."""
 UNSAID = Jobs((), ())
 """What says nothing, to daemons of before too."""
 
@@ -118,17 +120,27 @@ class Talk:
         match ASIDE.decode(frame):
             case NodeInfo() as info:
                 self.infos[node] = info
-            case HaveEvents(vector):
-                for batch in self.events.missing(vector):
-                    self._tell(node, TakeEvents(tuple(batch)))
-            case TakeEvents(items):
+            case HaveEvents(vector, after):
+                self._send_events(node, self.events.missing(vector, after))
+            case TakeEvents(items, more):
                 self._add_events(items)
+                if more and items:
+                    last = str(items[-1].get("origin")), int(items[-1].get("number", 0))
+                    self._tell(node, HaveEvents(self.events.vector(), last))
             case word:
                 assert_never(word)
 
     def _compare_events(self, node: NodeId) -> None:
         """Say which events are here, to be sent those that are not."""
         self._tell(node, HaveEvents(self.events.vector()))
+
+    def _send_events(self, node: NodeId, batches: Iterator[list[Event]]) -> None:
+        """Some at once: who has slept through a year would be sent more than may wait for it."""
+        for count, batch in enumerate(batches, start=1):
+            more = count == BATCHES_AT_ONCE and len(batch) == BATCH_EVENTS
+            self._tell(node, TakeEvents(tuple(batch), more))
+            if more:
+                return
 
     def _tell(self, node: NodeId, word: Aside) -> None:
         try:
