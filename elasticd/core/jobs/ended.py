@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from elasticd.core.words.codec import to_plain
 from elasticd.core.words.records import JobRecord
 from elasticd.types import JobId
 
@@ -26,17 +25,22 @@ class EndedJobs:
     """Which ended jobs there are, and their digests."""
 
     groups: list[dict[JobId, int]] = field(default_factory=lambda: [{} for _ in range(GROUPS)])
+    fresh: dict[JobId, JobRecord] = field(default_factory=dict)
+    """Records whose digest nobody has asked for yet."""
     count: int = 0
 
     def keep(self, record: JobRecord) -> None:
         """The record of a job that has ended, or a newer one of it."""
         group = self.groups[group_of(record.id)]
         self.count += record.id not in group
-        group[record.id] = digest(record)
+        group[record.id] = 0
+        self.fresh[record.id] = record
 
-    @property
     def digests(self) -> tuple[int, ...]:
         """Of every group."""
+        for job, record in self.fresh.items():
+            self.groups[group_of(job)][job] = digest(record)
+        self.fresh.clear()
         found = []
         for group in self.groups:
             whole = 0
@@ -47,7 +51,7 @@ class EndedJobs:
 
     def differing(self, digests: Sequence[int]) -> tuple[int, ...]:
         """The groups of which another node has other records."""
-        pairs = zip(self.digests, digests, strict=False)
+        pairs = zip(self.digests(), digests, strict=False)
         return tuple(group for group, (ours, theirs) in enumerate(pairs) if ours != theirs)
 
     def jobs(self, groups: Collection[int]) -> list[JobId]:
@@ -61,13 +65,7 @@ def group_of(job: JobId) -> int:
 
 
 def digest(record: JobRecord) -> int:
-    """The same wherever the record is the same."""
-    text = repr(_sorted(to_plain(record))).encode(errors="surrogatepass")
+    """The same wherever the record is the same. Should the order in its maps differ it is told once
+    more, no worse."""
+    text = repr(record).encode(errors="surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest())
-
-
-def _sorted(value: object) -> object:
-    """Maps as lists by key: their order is not the same everywhere."""
-    if isinstance(value, dict):
-        return [(key, _sorted(value[key])) for key in sorted(value)]
-    return [_sorted(item) for item in value] if isinstance(value, list) else value

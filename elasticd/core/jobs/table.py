@@ -201,7 +201,7 @@ class JobTable:
         whole: list[tuple[JobRecord, ...]] | None = None
         for node in nodes:
             if short and node not in self.elders:
-                self.ctx.send(node, Jobs((), self.ended.digests))
+                self.ctx.send(node, Jobs((), self.ended.digests()))
                 for part in in_parts(self.live[job] for job in sorted(self.live)):
                     self.ctx.send(node, Jobs(part, ()))
                 continue

@@ -123,12 +123,17 @@ class EventLog:
         folder.mkdir(parents=True, exist_ok=True)
         for leftover in folder.glob(f"*{PARTIAL_SUFFIX}"):
             leftover.unlink()
-        known, self._shelves = eventshelf.read(folder), {}
-        for path in sorted(folder.glob(f"*{_SUFFIX}")):
-            job = path.name.removesuffix(_SUFFIX)
-            if job in known and known[job].stamp == eventshelf.stamp_of(path):
-                self._shelve(job, known[job])
-            else:
+        known = eventshelf.read(folder)
+        paths = {p.name.removesuffix(_SUFFIX): p for p in sorted(folder.glob(f"*{_SUFFIX}"))}
+        self._shelve(
+            {
+                job: known[job]
+                for job, path in paths.items()
+                if job in known and known[job].stamp == eventshelf.stamp_of(path)
+            }
+        )
+        for job, path in paths.items():
+            if job not in self._shelves:
                 self._read(path)
                 self._put_away(job)
         if self._shelves != known:
@@ -299,12 +304,15 @@ class EventLog:
             return {}
         return {_key(event): event for event in salvage(data) if _is_sound(event)}
 
-    def _shelve(self, job: str, shelf: Shelf) -> None:
-        self._shelves[job] = shelf
-        self._ended[job] = shelf.ended
-        for origin, ranges in shelf.ranges.items():
-            for first, last in ranges:
-                self._progress.note_range(origin, first, last)
+    def _shelve(self, shelves: dict[str, Shelf]) -> None:
+        self._shelves = shelves
+        self._ended = {job: shelf.ended for job, shelf in shelves.items()}
+        # In their order nothing is beyond a gap that is filled later.
+        ranges = (
+            (o, *each) for s in shelves.values() for o, held in s.ranges.items() for each in held
+        )
+        for origin, first, last in sorted(ranges):
+            self._progress.note_range(origin, first, last)
 
     def _unshelve(self, job: str | None) -> None:
         """Something new is told of the job."""

@@ -23,6 +23,7 @@ import msgpack
 
 from elasticd.checkpoints.sequential import write_all
 from elasticd.errors import OperationError, StateError
+from elasticd.shell.storage.alike import alike
 from elasticd.shell.storage.durable import (
     PARTIAL_SUFFIX,
     sync_file,
@@ -89,7 +90,7 @@ def _frame_at(data: bytes, offset: int) -> tuple[list[Record], int] | None:
     if magic != MAGIC or len(payload) != length or _crc(payload) != crc:
         return None
     try:
-        batch = msgpack.unpackb(payload, raw=False, strict_map_key=False)
+        batch = msgpack.unpackb(payload, raw=False, strict_map_key=False, object_hook=alike)
     except ValueError:
         return None
     return (batch, start + length) if isinstance(batch, list) else None

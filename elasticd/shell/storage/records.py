@@ -30,7 +30,9 @@ class StableRecords:
         self._journal, plain = Journal.open(home / JOURNAL_NAME)
         self._recall = Recall()
         self._marks = Marks(home / "reached")
-        for item in plain:
+        plain.reverse()
+        while plain:  # of thousands each goes as soon as it is read
+            item = plain.pop()
             try:
                 kind = item["kind"]
                 self._recall.absorb(kind, from_plain(KINDS[kind], item["record"]))

@@ -123,6 +123,6 @@ def test_a_digest_follows_the_newest_record() -> None:
         here.keep(each)
     there.keep(record(2, "finished"))
     there.keep(replace(record(1, "failed"), forgotten=True))
-    assert len(here.differing(there.digests)) == 1
+    assert len(here.differing(there.digests())) == 1
     there.keep(record(1, "failed"))
-    assert here.differing(there.digests) == ()
+    assert here.differing(there.digests()) == ()
