@@ -9,7 +9,19 @@ from typing import Annotated
 import typer
 
 import elasticd
-from elasticd.cli import chaos, health, jobs, logs, nodes, output, outputs, service, submit, watch
+from elasticd.cli import (
+    chaos,
+    disk,
+    health,
+    jobs,
+    logs,
+    nodes,
+    output,
+    outputs,
+    service,
+    submit,
+    watch,
+)
 from elasticd.cli import local as cluster
 from elasticd.cli.checkpoints import app as stored_states
 from elasticd.cli.keeper import keeper_of
@@ -206,7 +218,9 @@ app.command("jobs", short_help="List all jobs, the ended ones too.")(jobs.jobs)
 app.command("wait", short_help="Show a job's progress until it ends.")(jobs.wait)
 
 
-app.command("nodes", short_help="List all nodes, and whether they live.")(nodes.nodes)
+app.add_typer(nodes.app, name="nodes", short_help="List all nodes, and whether they live.")
+
+app.command("disk", short_help="Show what takes the space on a node's disk.")(disk.disk)
 
 
 @app.command()

@@ -9,11 +9,11 @@ from typing import Any
 import typer
 
 from elasticd.cli import output, screen
-from elasticd.cli.options import Common, Home, Json, common
+from elasticd.cli.options import Common, Home, Json, Node, common
 from elasticd.cli.output import MAY_SWITCH_OFF, drained_note
 from elasticd.client.client import Client
 from elasticd.core.words.codec import to_plain
-from elasticd.core.words.requests import DrainNode, ShowStatus
+from elasticd.core.words.requests import DrainNode, ForgetNode, ShowStatus
 from elasticd.errors import NoDaemonError, OperationError
 from elasticd.types import NodeId
 
@@ -22,6 +22,10 @@ SILENCE_SECONDS = 30.0
 """How long no daemon at all may answer before the command gives up; the node stays drained."""
 
 
+app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]}, rich_markup_mode=None)
+
+
+@app.callback(invoke_without_command=True)
 def nodes(context: typer.Context, home: Home = None, json: Json = False) -> None:
     """List all nodes: where each is, and whether it lives. Of drained ones, whether they may be
     switched off.
@@ -32,13 +36,36 @@ def nodes(context: typer.Context, home: Home = None, json: Json = False) -> None
     Examples:
       elasticctl nodes
       elasticctl nodes --json
+      elasticctl nodes forget mac-3
     """
     options = common(context, home, json)
-    status = options.client.request(ShowStatus())
+    if context.invoked_subcommand is not None:
+        return
+    status = options.client.request(ShowStatus(ended=0))
     if options.json:
         screen.print_json({"nodes": status["nodes"]})
     else:
         output.print_nodes(status)
+
+
+@app.command(short_help="Take a node off the list that is gone for good.")
+def forget(context: typer.Context, node: Node, home: Home = None, json: Json = False) -> None:
+    """Take a node off the list that is gone for good.
+
+    It is refused while the node is there: stop its daemon first. Should it come back all the same,
+    it is listed again, as a new one: it is not drained. Its address stays in the 'peers' of your
+    elasticd.toml files until you remove it there.
+
+    \b
+    Example:
+      elasticctl nodes forget mac-3
+    """
+    options = common(context, home, json)
+    changed = options.client.change(ForgetNode(NodeId(node)))
+    if options.json:
+        screen.print_json(to_plain(changed))
+    else:
+        screen.say(f"{changed.id} {changed.state}")
 
 
 def drain_node(options: Common, node: str, *, wait: bool) -> None:
@@ -66,7 +93,7 @@ def drain_node(options: Common, node: str, *, wait: bool) -> None:
 
 def _look(client: Client, name: str) -> tuple[str, str | None]:
     """The state of a node and what is said of its being drained."""
-    status = client.request(ShowStatus())
+    status = client.request(ShowStatus(ended=0))
     found: Mapping[str, Any] = next(
         (node for node in status["nodes"] if node["id"] == name), {"id": name, "state": "unknown"}
     )

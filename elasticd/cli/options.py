@@ -30,7 +30,7 @@ def complete_jobs(incomplete: str) -> Iterator[str]:
 def complete_nodes(incomplete: str) -> Iterator[str]:
     """Names for shell completion; none if no daemon answers quickly."""
     with suppress(ElasticdError):
-        answer = Client(user_home(None), answer_seconds=1.0).request(ShowStatus())
+        answer = Client(user_home(None), answer_seconds=1.0).request(ShowStatus(ended=0))
         yield from (node["id"] for node in answer["nodes"] if _fits(node["id"], incomplete))
 
 

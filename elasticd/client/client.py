@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from elasticd.core.words.requests import (
     ReadLogs,
     Request,
     RetryJob,
+    ShowStatus,
     SubmitJob,
     Submitted,
 )
@@ -48,8 +50,10 @@ class Client:
             OperationError, UsageError: the daemon refuses.
             ProtocolError: what answers is no daemon.
         """
+        if isinstance(request, ShowStatus):
+            request = replace(request, parts=True)
         with self.open(request) as connection:
-            return connection.answer(self._answer_seconds)
+            return connection.whole_answer(self._answer_seconds)
 
     def change(self, request: ChangeOfJob | ChangeOfNode) -> JobChanged | NodeChanged:
         """Ask for a change of a job or a node, and return what it is now. Raises as

@@ -112,6 +112,13 @@ class Connection:
             raise self._gone(f"nothing came for {seconds:g} s")
         return frame
 
+    def whole_answer(self, seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
+        """As :meth:`answer`, put together if it comes in parts; ``seconds`` for each."""
+        jobs: list[Any] = []
+        while (frame := self.answer(seconds)).get("more") is True:
+            jobs += frame["jobs"]
+        return {**frame, "jobs": [*jobs, *frame["jobs"]]} if jobs else frame
+
     def _gone(self, why: str) -> NoDaemonError:
         return NoDaemonError(f"the daemon at {self._path.parent} doesn't answer ({why})")
 
@@ -125,7 +132,7 @@ def probe(path: Path, seconds: float = PROBE_SECONDS) -> dict[str, Any]:
         NoDaemonError: nothing answers in time.
     """
     with Connection(path) as connection:
-        connection.send(REQUESTS.encode(ShowStatus()))
+        connection.send(REQUESTS.encode(ShowStatus(ended=0)))
         return connection.answer(seconds)
 
 

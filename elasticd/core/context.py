@@ -9,6 +9,7 @@ from math import inf
 from typing import Any
 
 from elasticd.core.words.effects import Effect, Emit, Log, Persist, Send
+from elasticd.core.words.limits import clipped
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import Path
 from elasticd.types import NO_TAG, JobId, NodeId, Tag
@@ -167,7 +168,7 @@ class Context:
         generation: int | None = None,
         **fields: Any,
     ) -> None:
-        self.effects.append(Emit(job, kind, reason, generation, fields))
+        self.effects.append(Emit(job, kind, clipped(reason), generation, fields))
 
     def log(self, level: Any, text: str, **fields: Any) -> None:
         self.effects.append(Log(level, text, fields))
@@ -186,6 +187,10 @@ class Context:
 
     def hear(self, job: JobId, generation: Tag) -> None:
         self.heard[job] = max(self.heard.get(job, NO_TAG), generation)
+
+    def over(self, job: JobId) -> None:
+        """The job has ended: no world of it is formed any more."""
+        self.heard.pop(job, None)
 
     def took_over(self, children: Iterable[int]) -> None:
         """These numbers are given already."""

@@ -216,6 +216,9 @@ class Node:
                 self.tables.jobs.retry(request, job)
             case e.Drain(request, node, draining):
                 self.tables.nodes.drain(request, node, draining)
+            case e.Dismiss(request, node):
+                there = node in self.liveness.living() or node in self._view_members()
+                self.tables.nodes.dismiss(request, node, there=there)
             case e.Depart():
                 self.tables.nodes.depart(self.me)
                 for node in self._view_members():
@@ -323,9 +326,10 @@ class Node:
         self._herald.note(self.views.view)
         self.drivers.keep_records()
         self._schedule()
-        for record in list(self.records.values()):
-            unwanted = self.me in self.tables.nodes.unwanted()
-            self.members.attend(record, unwanted, self.views.view)
+        unwanted = self.me in self.tables.nodes.unwanted()
+        live = self.tables.jobs.live
+        for job in [*self.members.ending(live), *live]:
+            self.members.attend(self.records[job], unwanted, self.views.view)
         self.drivers.tick()
         self.members.mind_reducers()
         self.tables.jobs.answer()
@@ -354,11 +358,8 @@ class Node:
 
     def unfit(self, node: NodeId) -> list[dict[str, str]]:
         """The jobs that go on without ``node``, each with the reason."""
-        found = (
-            (r.id, fitness.left_out(r.unfit).get(node))
-            for r in self.tables.jobs.queue()
-            if not r.ended
-        )
+        queue = self.tables.jobs.queue()
+        found = ((r.id, fitness.left_out(r.unfit).get(node)) for r in queue)
         return [{"job": job, "reason": why} for job, why in found if why is not None]
 
     def may_stop(self) -> bool:

@@ -36,6 +36,8 @@ class Recall:
         self._born: Tag | None = None
         self._heard: dict[JobId, Tag] = {}
         self._since: dict[Tag, None] = {}
+        self._ended = Heard(JobId(""), NO_TAG)
+        """The newest world of all jobs that have ended."""
 
     @property
     def stable(self) -> Stable:
@@ -79,10 +81,25 @@ class Recall:
                 known = self._jobs.get(record.id)
                 record = record if known is None else known.merged(record)
                 self._jobs[record.id] = record
+                if record.ended:
+                    self._forget_worlds(record.id)
             case _:
                 assert_never(record)
         self._latest.pop((kind, key), None)
         self._latest[kind, key] = record
+        if isinstance(record, World | Heard):
+            known = self._jobs.get(record.job)
+            if known is not None and known.ended:
+                self._forget_worlds(record.job)
+
+    def _forget_worlds(self, job: JobId) -> None:
+        """Of a job that has ended no world counts, but that no number is given twice."""
+        for kind in ("world", "heard"):
+            self._latest.pop((kind, job), None)
+        generation = self._heard.pop(job, None)
+        if generation is not None and generation.counter >= self._ended.generation.counter:
+            self._ended = Heard(job, generation)
+            self._latest["heard", ""] = self._ended
 
     def _hear(self, job: JobId, generation: Tag) -> None:
         self._counter = max(self._counter, generation.counter)

@@ -38,16 +38,20 @@ class CutFrame(ProtocolError):
     """The stream ends inside a frame."""
 
 
+class LongFrame(ProtocolError):
+    """It would be longer than :data:`MAX_FRAME_BYTES`."""
+
+
 def encode(message: Mapping[str, Any]) -> bytes:
     """One frame.
 
     Raises:
-        ProtocolError: the frame would be longer than :data:`MAX_FRAME_BYTES`.
+        LongFrame: it would be longer than :data:`MAX_FRAME_BYTES`.
         TypeError: a value has a type that msgpack does not know.
     """
     body: bytes = msgpack.packb(dict(message), use_bin_type=True)
     if len(body) > MAX_FRAME_BYTES:
-        raise ProtocolError(f"a frame of {len(body)} bytes is longer than {MAX_FRAME_BYTES}")
+        raise LongFrame(f"a frame of {len(body)} bytes is longer than {MAX_FRAME_BYTES}")
     return _HEADER.pack(len(body)) + body
 
 

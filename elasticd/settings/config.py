@@ -8,10 +8,11 @@ import re
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import get_args
 
+from elasticd.settings.keep import KeepRules
 from elasticd.settings.rules import Rule, Wrong, integer, list_of, one_of, rule, show, text
 from elasticd.settings.toml import Document
 from elasticd.types import Partition
@@ -80,6 +81,8 @@ class NodeConfig:
     grace_seconds: int = field(default=30, metadata=rule(integer(6, 600)))
     """How long trainers and reducers outlive a daemon that died, and wait for its successor."""
     roles: tuple[str, ...] = field(default=(), metadata=rule(list_of(_name, 64)))
+    keep: KeepRules = field(default=KeepRules(), metadata=rule(lambda _: KeepRules()))
+    """A table of its own, which :func:`load` reads."""
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -96,7 +99,9 @@ def load(home: Path, file: Path | None = None) -> NodeConfig:
     path = file or home / FILE_NAME
     if file is None and not path.exists():
         return NodeConfig()
-    return Document.read(path).build(NodeConfig)
+    document = Document.read(path)
+    keep = document.build(KeepRules, ("keep",))
+    return replace(document.build(NodeConfig), keep=keep)
 
 
 def dump(config: NodeConfig) -> str:
@@ -104,10 +109,19 @@ def dump(config: NodeConfig) -> str:
     lines = []
     for item in fields(config):
         value = getattr(config, item.name)
+        if isinstance(value, KeepRules):
+            continue  # a table, behind the keys
         if item.name in ("node_id", "listen") or value != item.default:
             # Here JSON is TOML: whole numbers, and strings without unusual characters.
             shown = json.dumps(list(value) if isinstance(value, tuple) else value)
             lines.append(f"{item.name} = {shown}\n")
+    kept = [
+        f"{item.name} = {json.dumps(getattr(config.keep, item.name))}\n"
+        for item in fields(KeepRules)
+        if getattr(config.keep, item.name) != item.default
+    ]
+    if kept:
+        lines += ["\n[keep]\n", *kept]
     return "".join(lines)
 
 

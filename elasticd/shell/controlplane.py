@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import cast
 
 from elasticd.core.endpoint import Endpoint
-from elasticd.core.words.effects import Inward, Outward, Tick, Transmit
+from elasticd.core.words.effects import Inward, Outward, Persist, Tick, Transmit
 from elasticd.shell.clock import monotonic_seconds
 from elasticd.types import NodeId
 
@@ -28,9 +30,13 @@ class ControlPlane:
         endpoint: Endpoint,
         perform: Callable[[Outward], None],
         failed: Callable[[BaseException], None],
+        persist: Callable[[Sequence[Persist]], None] | None = None,
     ) -> None:
+        """``persist``: performs what is to be journalled together; None: ``perform`` does, one by
+        one."""
         self._endpoint = endpoint
         self._perform = perform
+        self._persist = persist
         self._failed = failed
         self._events: deque[Inward] = deque()
         self._busy = False
@@ -69,14 +75,23 @@ class ControlPlane:
         try:
             while self._events:
                 event = self._events.popleft()
-                for effect in self._endpoint.step(monotonic_seconds(), event):
-                    self._perform(effect)
-                    self._tell_who_waits()
+                self._perform_all(self._endpoint.step(monotonic_seconds(), event))
         except Exception as error:
             self._fail(error)
         finally:
             self._busy = False
         self._arm()
+
+    def _perform_all(self, effects: Sequence[Outward]) -> None:
+        """In order; neighbours that are to be journalled wait for the disk once."""
+        for kind, found in groupby(effects, type):
+            if kind is Persist and self._persist is not None:
+                self._persist(cast(list[Persist], list(found)))
+                self._tell_who_waits()
+                continue
+            for effect in found:
+                self._perform(effect)
+                self._tell_who_waits()
 
     async def until(self, ready: Callable[[], bool], seconds: float) -> None:
         """Wait until effects have made ``ready`` true, but not for longer. One at a time."""

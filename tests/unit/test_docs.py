@@ -17,6 +17,7 @@ from elasticd.cli.output import JOBS, NODES, RANKS
 from elasticd.ipc import frames
 from elasticd.settings import job, rules, toml
 from elasticd.settings.config import NodeConfig
+from elasticd.settings.keep import KeepRules
 from elasticd.shell.control import jobsfolder, server
 from elasticd.shell.storage import eventlog
 from elasticd.supervision import logs
@@ -92,6 +93,7 @@ def test_every_setting_of_a_job_is_told() -> None:
 def test_every_setting_of_a_node_is_told() -> None:
     told = keys(ROOT / "docs/operating.md")
     assert {item.name for item in dataclasses.fields(NodeConfig)} <= told
+    assert {item.name for item in dataclasses.fields(KeepRules)} <= told
 
 
 @pytest.mark.process

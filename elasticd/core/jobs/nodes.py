@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from elasticd.core.context import Context
 from elasticd.core.words import effects as e
+from elasticd.core.words.limits import in_parts
 from elasticd.core.words.records import NodeRecord
 from elasticd.core.words.requests import Failed, NodeChanged, Outcome
 from elasticd.core.words.tables import Nodes, NodesKept
@@ -47,6 +48,9 @@ class NodeTable:
     def follow(self, members: Sequence[NodeId], reborn: Sequence[NodeId]) -> None:
         """A new view: whose daemon was started again does not depart any more."""
         self.departing &= {self.ctx.me, *members} - set(reborn)
+        for node in members:
+            if (record := self.records.get(node)) is not None and record.forgotten:
+                self.update(NodeRecord(node, record.intent + 2))  # it is back, as a new one
 
     def unwanted(self) -> frozenset[NodeId]:
         """Nodes that no job is to run on."""
@@ -73,11 +77,28 @@ class NodeTable:
             if not draining:
                 kind, text = "node_undrained", f"{node} takes part again"
             self.ctx.emit(kind, text, culprit=node)
+        self._answer_when_kept(request, record, "draining" if draining else "alive")
+
+    def dismiss(self, request: int, node: NodeId, *, there: bool) -> None:
+        """Take a node off the list that is gone for good. ``there``: it isn't gone."""
+        if there:
+            text = f"{node} is there; stop its daemon first, or it would only come back"
+            self.ctx.do(e.Reply(request, Failed(text)))
+            return
+        known = self.records.get(node, NodeRecord(node))
+        # The next even number: should it return, it isn't drained.
+        record = NodeRecord(node, known.intent + 2 - known.intent % 2, forgotten=True)
+        self.update(record)
+        if not known.forgotten:
+            self.ctx.emit("node_forgotten", f"{node} is gone for good", culprit=node)
+        self._answer_when_kept(request, record, "forgotten")
+
+    def _answer_when_kept(self, request: int, record: NodeRecord, state: str) -> None:
         missing = {n for n in self.members() if n != self.ctx.me}
         for member in sorted(missing):
             self.ctx.send(member, Nodes((record,)))
-        state = "draining" if draining else "alive"
-        self.asked.append(Asked(request, node, missing, NodeChanged(node, state)))
+        answer = NodeChanged(record.node, state)
+        self.asked.append(Asked(request, record.node, missing, answer))
 
     def answer(self) -> None:
         """Answer the requests that no living member of the view stands against any more."""
@@ -104,9 +125,10 @@ class NodeTable:
     def share(self, nodes: Sequence[NodeId]) -> None:
         """Tell nodes of all records."""
         if self.records:
-            records = tuple(self.records[node] for node in sorted(self.records))
+            parts = list(in_parts(self.records[node] for node in sorted(self.records)))
             for node in nodes:
-                self.ctx.send(node, Nodes(records))
+                for part in parts:
+                    self.ctx.send(node, Nodes(part))
 
     def update(self, record: NodeRecord) -> None:
         """Merge a record into the table; keep it and tell the others if that is news."""

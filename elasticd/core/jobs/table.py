@@ -6,12 +6,14 @@ the loss of the node that it was given to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from elasticd.core.context import Context
+from elasticd.core.jobs.ended import MANY, EndedJobs
 from elasticd.core.words import effects as e
+from elasticd.core.words.limits import in_parts
 from elasticd.core.words.records import JobRecord
 from elasticd.core.words.requests import Failed, JobChanged, JobRetried, Outcome, Submitted
 from elasticd.core.words.tables import Jobs, JobsKept
@@ -47,6 +49,18 @@ class JobTable:
     members: Callable[[], Sequence[NodeId]]
     records: dict[JobId, JobRecord] = field(default_factory=dict)
     waiting: list[PendingAnswer] = field(default_factory=list)
+    many: int = MANY
+    """So many ended jobs are not told unasked any more, only their digests."""
+    live: dict[JobId, JobRecord] = field(init=False, default_factory=dict)
+    """Those that have not ended."""
+    ended: EndedJobs = field(init=False, default_factory=EndedJobs)
+    elders: set[NodeId] = field(init=False, default_factory=set)
+    """Nodes whose daemons know no digests."""
+
+    def __post_init__(self) -> None:
+        self.records = {job: record.bounded() for job, record in self.records.items()}
+        for record in self.records.values():
+            self._file(record)
 
     # --- operators --------------------------------------------------------------------------------
 
@@ -120,15 +134,14 @@ class JobTable:
 
     def begins(self) -> None:
         """The daemon has just been started: what kept jobs from this node may have passed."""
-        for record in list(self.records.values()):
-            if not record.ended:
-                self.update(_retried(record, [self.ctx.me]))
+        for record in list(self.live.values()):
+            self.update(_retried(record, [self.ctx.me]))
 
     def _answer_when_kept(self, request: int, job: JobId, body: Outcome) -> None:
         nodes = {node for node in self.members() if node != self.ctx.me}
         # They say that they keep it also if it is no news to them.
         for node in sorted(nodes):
-            self.ctx.send(node, Jobs((self.records[job],)))
+            self.ctx.send(node, Jobs((self.records[job],), ()))
         self.waiting.append(PendingAnswer(request, job, nodes, body))
 
     def answer(self) -> None:
@@ -143,14 +156,36 @@ class JobTable:
 
     # --- other nodes ------------------------------------------------------------------------------
 
-    def on_jobs(self, node: NodeId, records: Sequence[JobRecord]) -> None:
-        """Another node told of jobs."""
-        for record in records:
-            self.update(record)
+    def on_jobs(self, node: NodeId, told: Jobs) -> None:
+        """Another node told of jobs, or asks for some."""
+        if told.digests is None and node not in self.elders:
+            self.elders.add(node)
+            self.share([node])
+        elif told.digests is not None:
+            self.elders.discard(node)
+        self._take(node, told)
+        if told.digests and (wanted := self.ended.differing(told.digests)):
+            self.ctx.send(node, Jobs((), (), wanted))
+        if told.wanted:
+            self._tell(node, [self.records[job] for job in self.ended.jobs(told.wanted)])
+
+    def _take(self, node: NodeId, told: Jobs) -> None:
+        if not told.records:
+            return
+        news = [record for each in told.records if (record := self._merge(each)) is not None]
+        if news and not told.asked:
+            self._spread(news)
         # Who tells of a job keeps it: its own answer to us may have been lost.
-        kept = tuple(record.id for record in records)
+        kept = tuple(record.id for record in told.records)
         self.on_kept(node, kept)
         self.ctx.send(node, JobsKept(kept))
+        # It may not have heard of an end that is too old to be told unasked.
+        mine = [self.records[r.id] for r in told.records if not r.ended]
+        self._tell(node, [record for record in mine if record.ended])
+
+    def _tell(self, node: NodeId, records: Sequence[JobRecord]) -> None:
+        for part in in_parts(records):
+            self.ctx.send(node, Jobs(part, (), asked=True))
 
     def on_kept(self, node: NodeId, jobs: Sequence[JobId]) -> None:
         """What a node has of these jobs is on its disk."""
@@ -170,29 +205,61 @@ class JobTable:
         return record
 
     def share(self, nodes: Sequence[NodeId]) -> None:
-        """Tell nodes of all jobs."""
-        if self.records:
-            records = tuple(self.records[job] for job in sorted(self.records))
-            for node in nodes:
-                self.ctx.send(node, Jobs(records))
+        """Tell nodes of all jobs; of ended ones only the digests, if there are many."""
+        if not self.records:
+            return
+        short = self.ended.count >= self.many
+        whole: list[tuple[JobRecord, ...]] | None = None
+        for node in nodes:
+            if short and node not in self.elders:
+                self.ctx.send(node, Jobs((), self.ended.digests()))
+                for part in in_parts(self.live[job] for job in sorted(self.live)):
+                    self.ctx.send(node, Jobs(part, ()))
+                continue
+            if whole is None:
+                whole = list(in_parts(self.records[job] for job in sorted(self.records)))
+            for part in whole:
+                self.ctx.send(node, Jobs(part, ()))
 
     # --- the records ------------------------------------------------------------------------------
 
     def update(self, record: JobRecord) -> None:
         """Merge a record into the table; keep it and tell the others if that is news."""
-        known = self.records.get(record.id)
+        if (merged := self._merge(record)) is not None:
+            self._spread([merged])
+
+    def _merge(self, record: JobRecord) -> JobRecord | None:
+        """The record as it is kept now; None: it is no news."""
+        known, record = self.records.get(record.id), record.bounded()
         merged = record if known is None else known.merged(record)
         if merged == known:
-            return
+            return None
         self.records[record.id] = merged
+        self._file(merged)
         self.ctx.persist("job", merged)
+        return merged
+
+    def _file(self, record: JobRecord) -> None:
+        if record.ended:
+            self.live.pop(record.id, None)
+            self.ended.keep(record)
+            self.ctx.over(record.id)
+        else:
+            self.live[record.id] = record
+
+    def _spread(self, news: Sequence[JobRecord]) -> None:
         for node in self.near():
             if node != self.ctx.me:
-                self.ctx.send(node, Jobs((merged,)))
+                for part in in_parts(news):
+                    self.ctx.send(node, Jobs(part, ()))
+
+    def all(self) -> list[JobRecord]:
+        """All jobs in the order in which they were or will be run."""
+        return _in_order(self.records.values())
 
     def queue(self) -> list[JobRecord]:
-        """All jobs in the order in which they were or will be run."""
-        return sorted(self.records.values(), key=lambda r: (-r.priority, r.number, r.id))
+        """Those that have not ended, in that order."""
+        return _in_order(self.live.values())
 
     def runnable(self) -> list[JobRecord]:
         """Those that wait for their turn, in its order."""
@@ -201,3 +268,7 @@ class JobTable:
 
 def _retried(record: JobRecord, nodes: Sequence[NodeId]) -> JobRecord:
     return replace(record, unfit=fitness.again(record.unfit, nodes))
+
+
+def _in_order(records: Iterable[JobRecord]) -> list[JobRecord]:
+    return sorted(records, key=lambda r: (-r.priority, r.number, r.id))

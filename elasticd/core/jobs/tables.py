@@ -39,8 +39,8 @@ class Tables:
     def hear(self, node: NodeId, message: OfTables) -> None:
         """Another node tells of its own."""
         match message:
-            case Jobs(records):
-                self.jobs.on_jobs(node, records)
+            case Jobs():
+                self.jobs.on_jobs(node, message)
             case JobsKept(jobs):
                 self.jobs.on_kept(node, jobs)
             case Nodes(told):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import assert_never
@@ -240,6 +240,10 @@ class Members:
         member.reports.recall(stored, world, self.reached)
         self.by_job[record.id] = member
         return member
+
+    def ending(self, live: Collection[JobId]) -> list[JobId]:
+        """The jobs that have a part here and are not among these: they have ended."""
+        return [job for job in self.by_job if job not in live]
 
     def attend(self, record: JobRecord, unwanted: bool, view: View | None) -> None:
         """Bring this node in line with a job's record."""

@@ -176,7 +176,12 @@ def _anything(plain: Plain, depth: int = 0) -> Plain:
             raise ProtocolError(f"lists and maps are nested more than {MAX_DEPTH} deep")
         _bounded(plain)
         for item in plain.values() if isinstance(plain, dict) else plain:
-            _anything(item, depth + 1)
+            # Most are atoms; a call for each would take most of the time of a large journal.
+            if type(item) is str:
+                if len(item) > MAX_LENGTH:
+                    _bounded(item)
+            elif type(item) not in _ATOMS or type(item) is bytes:
+                _anything(item, depth + 1)
     elif isinstance(plain, (str, bytes)):
         _bounded(plain)
     return plain

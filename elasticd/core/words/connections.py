@@ -110,6 +110,8 @@ class HaveEvents:
 
     kind: ClassVar = "have_events"
     vector: dict[str, int]
+    after: tuple[str, int] = ("", 0)
+    """Origin and number of the last event that it was sent, where more are to come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,8 @@ class TakeEvents:
 
     kind: ClassVar = "events"
     items: tuple[dict[str, Any], ...]
+    more: bool = False
+    """There are more: who has taken these in asks again, for those after the last one."""
 
 
 OfConnection = PeerHello | EchoedChallenge | Ping | Pong

@@ -336,6 +336,14 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
+class Dismiss:
+    """Take a node that is gone for good off the list."""
+
+    request: int
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
 class Depart:
     """The daemon is about to be stopped: let its ranks leave at a step boundary."""
 
@@ -463,6 +471,7 @@ ToNode = (
     | Pause
     | Retry
     | Drain
+    | Dismiss
     | Depart
     | ChildStarted
     | ReducerReady

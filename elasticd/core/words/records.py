@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from elasticd.checkpoints.manifest import Manifest
+from elasticd.core.words.limits import clipped
 from elasticd.recovery import fitness, lineages
 from elasticd.types import (
     JobId,
@@ -115,10 +116,30 @@ class JobRecord:
     def ended(self) -> bool:
         return self.state in ("failed", "finished", "cancelled")
 
+    def bounded(self) -> JobRecord:
+        """With no text that is too long; of a forgotten job only what tells that it is forgotten,
+        and which archive was its."""
+        if self.forgotten:
+            spec = {"job": {k: v for k, v in self.spec["job"].items() if k == "name"}}
+            return replace(
+                self, spec=spec, reason=None, digest=None, account={}, rested="", left=(), ran=(),
+                inexact="", unfit=(), served=(),
+            )  # fmt: skip
+        reason = None if self.reason is None else clipped(self.reason)
+        inexact = clipped(self.inexact)
+        if (reason, inexact) == (self.reason, self.inexact):
+            return self
+        return replace(self, reason=reason, inexact=inexact)
+
     def merged(self, other: JobRecord) -> JobRecord:
         """The record that both sides agree on, whichever side merges."""
         if self == other:
             return self
+        if self.forgotten or other.forgotten:
+            bare = [replace(each, forgotten=True).bounded() for each in (self, other)]
+            best = max(*bare, key=_rank)
+            relief, intent = max(self.relief, other.relief), max(self.intent, other.intent)
+            return replace(best, relief=relief, intent=intent)
         return replace(
             max(self, other, key=_rank),
             relief=max(self.relief, other.relief),
@@ -128,7 +149,6 @@ class JobRecord:
             inexact=max(self.inexact, other.inexact),
             unfit=fitness.merged(self.unfit, other.unfit),
             served=tuple(sorted({*self.served, *other.served})),
-            forgotten=self.forgotten or other.forgotten,
         )
 
 
@@ -156,6 +176,8 @@ class NodeRecord:
     node: NodeId
     intent: int = 0
     """Grows with each drain and undrain; odd: no job is to run there."""
+    forgotten: bool = False
+    """It is gone for good, and not listed until it is back."""
 
     @property
     def draining(self) -> bool:
@@ -163,7 +185,7 @@ class NodeRecord:
 
     def merged(self, other: NodeRecord) -> NodeRecord:
         """The record that both sides agree on, whichever side merges."""
-        return max(self, other, key=lambda record: record.intent)
+        return max(self, other, key=lambda record: (record.intent, record.forgotten))
 
 
 GOING_BACK: tuple[Rung, ...] = ("start", "rescue", "restore")

@@ -28,6 +28,11 @@ class ShowStatus:
 
     kind: ClassVar = "status"
     job: JobId | None = None
+    ended: int | None = None
+    """Of the ended jobs only so many, those that ended last; None: all."""
+    parts: bool | None = None
+    """The answer may come in several frames: before the last one come some of the jobs, with
+    ``more``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,13 @@ class OpenOutputs:
 
     kind: ClassVar = "outputs"
     job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class ShowDisk:
+    """What takes the space in the home of the daemon that is asked."""
+
+    kind: ClassVar = "disk"
 
 
 # --- changing -------------------------------------------------------------------------------------
@@ -126,6 +138,14 @@ class DrainNode:
 @dataclass(frozen=True, slots=True)
 class UndrainNode:
     kind: ClassVar = "undrain"
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetNode:
+    """One that is gone for good."""
+
+    kind: ClassVar = "forget_node"
     node: NodeId
 
 
@@ -202,10 +222,11 @@ class CutLinks:
 
 
 ChangeOfJob = CancelJob | ForgetJob | PauseJob | ResumeJob
-ChangeOfNode = DrainNode | UndrainNode
+ChangeOfNode = DrainNode | UndrainNode | ForgetNode
 
 Request = (
     ShowStatus
+    | ShowDisk
     | ReadLogs
     | ReadEvents
     | OpenOutputs

@@ -11,7 +11,20 @@ from elasticd.types import JobId, NodeId
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
+    """Records of jobs, some or all.
+
+    Of many ended ones only digests are told, one for each of the groups that they fall into
+    (core/jobs/ended.py); who has others asks for those groups.
+    """
+
     records: tuple[JobRecord, ...]
+    digests: tuple[int, ...] | None = None
+    """Of every group; empty: nothing is said of that. None: a daemon of before, which knows none
+    and is told all records."""
+    wanted: tuple[int, ...] = ()
+    """Groups whose records the sender asks for."""
+    asked: bool = False
+    """Part of the answer to that: others needn't be told."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ from elasticd.shell.storage.records import StableRecords
 from elasticd.shell.storage.scrub import Scrubber
 from elasticd.shell.storage.states import States
 from elasticd.shell.storage.sweeping import Sweeping
+from elasticd.shell.storage.tidying import Tidying
 from elasticd.supervision.notify import Notifier
 from elasticd.types import JobId, NodeId
 
@@ -117,6 +118,14 @@ class Daemon:
             self._keeper,
             lambda: (r for r in self._node.records.values() if not r.forgotten),
         )
+        self._tidying = Tidying(
+            home,
+            settings.keep,
+            lambda: (r for r in self._node.records.values() if not r.forgotten),
+            events.ended,
+            self._children,
+            lambda job: self._post(e.Forget(0, job)),
+        )
         perform = Performers(
             self._talk,
             self._records,
@@ -126,7 +135,7 @@ class Daemon:
             self._forgetting,
             queries,
         )
-        self._plane = ControlPlane(Endpoint(self._node), perform, self._broken)
+        self._plane = ControlPlane(Endpoint(self._node), perform, self._broken, perform.persist)
         self._scrubber = Scrubber(self._states, neighbours.connected, settings.quota_bytes)
         self._desk = self._make_desk(neighbours, queries, OutputDesk(outputs))
 
@@ -199,6 +208,7 @@ class Daemon:
             self._feed_watchdog(),
             self._rotate_logs(),
             self._note_logs(),
+            self._tidying.rounds(),
             self._talk.keep_asking(lambda: self._node.ctx.reach.deaf),
         ]
 

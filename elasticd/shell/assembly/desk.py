@@ -22,6 +22,7 @@ from elasticd.core.words.bulk import (
 )
 from elasticd.errors import ProtocolError
 from elasticd.shell.chaos.inject import Chaos
+from elasticd.shell.control.diskdesk import DiskDesk
 from elasticd.shell.control.inventory import Inventory
 from elasticd.shell.control.jobsfolder import JobsFolder
 from elasticd.shell.control.outputdesk import OutputDesk
@@ -53,6 +54,7 @@ class Desk:
             **self.inventory.handlers(),
             **self.output_desk.handlers(),
             **self.chaos.handlers(),
+            **DiskDesk(self.home, self.states.me).handlers(),
         }
         self._control = ControlServer(self.home, self.queries.names().completing(handlers))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -41,12 +42,8 @@ class Performers:
         match effect:
             case e.Transmit():
                 self.talk.transmit(effect)
-            case e.Persist(kind, record):
-                self.records.persist(kind, record)
-                if isinstance(record, JobRecord) and record.forgotten:
-                    self.forgetting.forget(record)
-                elif isinstance(record, JobRecord) and record.ended:
-                    self.keeper.follow(record.id)  # a script may write behind its loop
+            case e.Persist():
+                self.persist([effect])
             case e.Reached():
                 self.records.mark(effect)
             case e.Emit():
@@ -82,3 +79,12 @@ class Performers:
                 self.queries.reply(effect)
             case _:
                 assert_never(effect)
+
+    def persist(self, effects: Sequence[e.Persist]) -> None:
+        """Durable when it returns, all at once."""
+        self.records.persist_all([(effect.kind, effect.record) for effect in effects])
+        for record in (effect.record for effect in effects):
+            if isinstance(record, JobRecord) and record.forgotten:
+                self.forgetting.forget(record)
+            elif isinstance(record, JobRecord) and record.ended:
+                self.keeper.follow(record.id)  # a script may write behind its loop

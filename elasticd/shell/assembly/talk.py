@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, assert_never
 
 import structlog
@@ -12,17 +13,24 @@ import structlog
 from elasticd.core.words import effects as e
 from elasticd.core.words.connections import ASIDE, Aside, HaveEvents, NodeInfo, TakeEvents
 from elasticd.core.words.frames import decode_frame, encode_frame, is_frame
+from elasticd.core.words.tables import Jobs
+from elasticd.ipc.frames import LongFrame
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.assembly import identity
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.peers import Peers
 from elasticd.shell.network.transfer import Serve
-from elasticd.shell.storage.eventlog import Event, EventLog
+from elasticd.shell.storage.eventlog import BATCH_EVENTS, Event, EventLog
 from elasticd.types import NodeId
 
 ASK_SECONDS = 1.0
 """Between two questions for the events of nodes that are not heard directly."""
+
+BATCHES_AT_ONCE = 3
+"""Of events; the receiver asks for more when it has taken them in."""
+UNSAID = Jobs((), ())
+"""What says nothing, to daemons of before too."""
 
 log = structlog.get_logger(__name__)
 
@@ -63,7 +71,13 @@ class Talk:
         )
 
     def transmit(self, effect: e.Transmit) -> None:
-        self.peers.send(effect.to, encode_frame(effect.frame))
+        """Send a frame. Of a message that is too long only its place is sent, so that those behind
+        it go on."""
+        try:
+            self.peers.send(effect.to, encode_frame(effect.frame))
+        except LongFrame as error:
+            self._refused(effect.to, type(effect.frame.message).__name__, error)
+            self.peers.send(effect.to, encode_frame(replace(effect.frame, message=UNSAID)))
 
     def emit(self, effect: e.Emit) -> None:
         """Keep an event and tell the others of it."""
@@ -106,11 +120,13 @@ class Talk:
         match ASIDE.decode(frame):
             case NodeInfo() as info:
                 self.infos[node] = info
-            case HaveEvents(vector):
-                for batch in self.events.missing(vector):
-                    self._tell(node, TakeEvents(tuple(batch)))
-            case TakeEvents(items):
+            case HaveEvents(vector, after):
+                self._send_events(node, self.events.missing(vector, after))
+            case TakeEvents(items, more):
                 self._add_events(items)
+                if more and items:
+                    last = str(items[-1].get("origin")), int(items[-1].get("number", 0))
+                    self._tell(node, HaveEvents(self.events.vector(), last))
             case word:
                 assert_never(word)
 
@@ -118,8 +134,23 @@ class Talk:
         """Say which events are here, to be sent those that are not."""
         self._tell(node, HaveEvents(self.events.vector()))
 
+    def _send_events(self, node: NodeId, batches: Iterator[list[Event]]) -> None:
+        """Some at once: who has slept through a year would be sent more than may wait for it."""
+        for count, batch in enumerate(batches, start=1):
+            more = count == BATCHES_AT_ONCE and len(batch) == BATCH_EVENTS
+            self._tell(node, TakeEvents(tuple(batch), more))
+            if more:
+                return
+
     def _tell(self, node: NodeId, word: Aside) -> None:
-        self.peers.send(node, ASIDE.encode(word))
+        try:
+            self.peers.send(node, ASIDE.encode(word))
+        except LongFrame as error:
+            self._refused(node, type(word).__name__, error)
+
+    def _refused(self, node: NodeId, name: str, error: LongFrame) -> None:
+        """It stays unsaid; a daemon that ended of it would end at each start."""
+        self.peers.complain(f"{name} to {node}", f"not sent: {error}")
 
     def _add_events(self, items: Sequence[Event]) -> None:
         try:

@@ -33,6 +33,7 @@ from elasticd.core.words.children import (
     TrainerWaiting,
 )
 from elasticd.core.words.codec import Words
+from elasticd.core.words.limits import bounded
 from elasticd.core.words.records import JobRecord, World
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.ipc.child import DUMP_SIGNAL
@@ -228,6 +229,10 @@ class Children:
             if one.log.rotate() and one.job is not None and is_shown(one.log.path):
                 self._log_times.rotated(one.log.path, time.time())
 
+    def open_logs(self) -> set[Path]:
+        """The files to which living children write."""
+        return {one.log.path for one in self._running.values()}
+
     def note_logs(self) -> None:
         """Note how long the logs of living trainers are now."""
         self._log_times.keep(one.log.path for one in self._running.values())
@@ -281,7 +286,7 @@ class Children:
             _close(fds)
             return
         try:
-            word: FromChild = _FROM[child.role].decode(message)
+            word: FromChild = bounded(_FROM[child.role].decode(message))
         except ProtocolError:
             _close(fds)
             raise

@@ -25,7 +25,7 @@ import structlog
 from elasticd.core.words.children import Alive
 from elasticd.core.words.processes import FROM_ANY_CHILD, TO_ANY_CHILD, ChildBye, ChildHello
 from elasticd.errors import OperationError, ProtocolError
-from elasticd.ipc.frames import encode
+from elasticd.ipc.frames import LongFrame, encode
 from elasticd.shell.children.channel import (
     MAX_QUEUED_BYTES,
     Channel,
@@ -128,7 +128,7 @@ class Child:
                 self._channel.send(message, fds)
             else:
                 self._send_later(message, fds)
-        except QueueFull as error:
+        except (QueueFull, LongFrame) as error:
             log.warning("child killed", child=repr(self), reason=str(error))
             self.kill(signal.SIGKILL)
 

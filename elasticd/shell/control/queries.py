@@ -18,6 +18,7 @@ from elasticd.core.words import requests as r
 from elasticd.core.words.bulk import WantLog, WantLogStart
 from elasticd.core.words.codec import from_plain, to_plain
 from elasticd.core.words.connections import NodeInfo
+from elasticd.core.words.limits import PART_BYTES, most_bytes
 from elasticd.core.words.records import JobRecord, Path
 from elasticd.errors import ElasticdError, OperationError, ProtocolError, UsageError
 from elasticd.settings.job import JobSpec
@@ -31,6 +32,10 @@ from elasticd.shell.storage.states import States
 from elasticd.types import JobId, NodeId
 
 _FOLLOW_SECONDS = 0.3
+_JOBS_AT_ONCE = 64
+"""Described before the event loop has its turn: thousands would hold up heartbeats."""
+MAX_SPEC_BYTES = 256 * 1024
+"""Of a job's settings, which every node keeps and tells."""
 _LOG_READ_BYTES = 256 * 1024
 _ID_LETTERS = string.ascii_lowercase + string.digits
 
@@ -73,6 +78,7 @@ class Queries:
             **on(r.RetryJob, self.retry),
             **on(r.DrainNode, self.drain),
             **on(r.UndrainNode, self.undrain),
+            **on(r.ForgetNode, self.forget_node),
             **on(r.ReadLogs, self.logs),
             **on(r.ReadEvents, self.events),
             **on(r.ShutDown, self.shutdown),
@@ -88,9 +94,18 @@ class Queries:
 
     async def status(self, request: r.ShowStatus, stream: Stream) -> Mapping[str, Any]:
         node, view = self._node, self._node.views.view
-        jobs = [record.id for record in node.tables.jobs.queue() if not record.forgotten]
+        listed = self._listed(request.ended)
         if request.job is not None:
-            jobs = [self._known(request.job)]
+            listed = [self._known(request.job)]
+        jobs: list[dict[str, Any]] = []
+        for start in range(0, len(listed), _JOBS_AT_ONCE):
+            await asyncio.sleep(0)
+            known = [job for job in listed[start : start + _JOBS_AT_ONCE] if self._is_shown(job)]
+            more = [self._described(job) for job in known]
+            if request.parts and jobs and most_bytes([*jobs, *more]) > PART_BYTES:
+                await stream.send({"jobs": jobs, "more": True})
+                jobs = []
+            jobs += more
         return {
             "cluster": self._cluster,
             "view": {
@@ -108,8 +123,22 @@ class Queries:
                 }
                 for name in sorted(self._node_names())
             ],
-            "jobs": [self._described(job) for job in jobs],
+            "jobs": jobs,
         }
+
+    def _listed(self, ended: int | None) -> list[JobId]:
+        """The jobs in their order; of the ended ones only so many, those that ended last."""
+        shown = [record for record in self._node.tables.jobs.all() if not record.forgotten]
+        over = [record.id for record in shown if record.ended]
+        if ended is None or len(over) <= ended:
+            return [record.id for record in shown]
+        over.sort(key=lambda job: self._events.ended(job) or 0.0)
+        last = set(over[len(over) - ended :])
+        return [record.id for record in shown if not record.ended or record.id in last]
+
+    def _is_shown(self, job: JobId) -> bool:
+        record = self._node.records.get(job)
+        return record is not None and not record.forgotten
 
     def names(self) -> Names:
         """What the ids in requests are completed from."""
@@ -123,7 +152,8 @@ class Queries:
     def _node_names(self) -> set[NodeId]:
         node, view = self._node, self._node.views.view
         names = set(node.liveness.living()) | set(view.members if view is not None else ())
-        return names | set(self._infos)
+        gone = {n for n, record in node.tables.nodes.records.items() if record.forgotten}
+        return names | (set(self._infos) - gone)
 
     def _described(self, job: JobId) -> dict[str, Any]:
         ended = self._events.ended(job) if self._node.records[job].ended else None
@@ -263,6 +293,11 @@ class Queries:
         """Queue a job whose folder is the archive ``data``; answers when it is replicated."""
         if archive_digest(data) != digest:
             raise UsageError("the archive arrived damaged; submit again")
+        if (size := most_bytes(spec.to_dict())) > MAX_SPEC_BYTES:
+            raise UsageError(
+                f"the job's settings have {size} bytes, more than {MAX_SPEC_BYTES}: put what is"
+                " long into a file of its folder"
+            )
         self._states.archives.keep(data, digest)
         number = 1 + max((record.number for record in self._node.records.values()), default=0)
         nonce = "".join(secrets.choice(_ID_LETTERS) for _ in range(4))
@@ -296,6 +331,12 @@ class Queries:
 
     async def undrain(self, request: r.UndrainNode, stream: Stream) -> r.Outcome:
         return await self._ask(lambda number: e.Drain(number, request.node, False))
+
+    async def forget_node(self, request: r.ForgetNode, stream: Stream) -> r.Outcome:
+        name = request.node
+        if name not in self._node_names() and name not in self._node.tables.nodes.records:
+            raise OperationError(f"no node {name}")
+        return await self._ask(lambda number: e.Dismiss(number, name))
 
     async def shutdown(self, request: r.ShutDown, stream: Stream) -> None:
         self._shut_down()

@@ -22,7 +22,9 @@ import structlog
 
 from elasticd.checkpoints.sequential import write_all
 from elasticd.errors import OperationError, naming
+from elasticd.shell.storage import eventshelf
 from elasticd.shell.storage.durable import PARTIAL_SUFFIX, write_whole
+from elasticd.shell.storage.eventshelf import Shelf
 from elasticd.shell.storage.journal import frame, salvage, scan
 from elasticd.types import JobId
 
@@ -41,6 +43,8 @@ LAST_EVENTS = ("job_finished", "job_failed", "job_cancelled")
 KEPT_EVENTS = 20_000
 """Of each job, and of the cluster; a tenth more before the oldest are dropped."""
 BATCH_EVENTS = 200
+_READ_AT_ONCE = 32
+"""Files of ended jobs that are kept in memory while another node is sent what it lacks."""
 MAX_EVENT_BYTES = 64 * 1024
 CLIPPED_LETTERS = 2000
 CLIPPED_ITEMS = 8
@@ -77,6 +81,13 @@ class SeenNumbers:
             self._beyond.setdefault(origin, set()).add(number)
         self._advance(origin, self.upto(origin))
 
+    def note_range(self, origin: str, first: int, last: int) -> None:
+        """All of these, both ends too."""
+        if first <= self.upto(origin) + 1:
+            self.raise_floor(origin, last)
+        else:
+            self._beyond.setdefault(origin, set()).update(range(first, last + 1))
+
     def raise_floor(self, origin: str, number: int) -> None:
         if number > self.upto(origin):
             beyond = self._beyond.get(origin, set())
@@ -110,12 +121,27 @@ class EventLog:
         self._jobs: dict[str | None, dict[tuple[str, int], Event]] = {}
         self._notable: dict[str, list[Event]] = {}
         self._ended: dict[str, float] = {}
+        self._shelves: dict[str, Shelf] = {}
+        """Of jobs whose events lie on the disk only; those have ended."""
         self._followers: set[asyncio.Queue[Event | None]] = set()
         folder.mkdir(parents=True, exist_ok=True)
         for leftover in folder.glob(f"*{PARTIAL_SUFFIX}"):
             leftover.unlink()
-        for path in sorted(folder.glob(f"*{_SUFFIX}")):
-            self._read(path)
+        known = eventshelf.read(folder)
+        paths = {p.name.removesuffix(_SUFFIX): p for p in sorted(folder.glob(f"*{_SUFFIX}"))}
+        self._shelve(
+            {
+                job: known[job]
+                for job, path in paths.items()
+                if job in known and known[job].stamp == eventshelf.stamp_of(path)
+            }
+        )
+        for job, path in paths.items():
+            if job not in self._shelves:
+                self._read(path)
+                self._put_away(job)
+        if self._shelves != known:
+            eventshelf.write(self._folder, self._shelves)
 
     def write(self, event: Event) -> Event:
         """Number and keep an event of our own; returns it as the other nodes must get it.
@@ -150,6 +176,7 @@ class EventLog:
         if len(data) > MAX_EVENT_BYTES:
             raise ValueError(f"an event of {len(data)} bytes is longer than {MAX_EVENT_BYTES}")
         _order(event)
+        self._unshelve(event.get("job"))
         self._append(name, data)
         kept = self._keep(event)
         if len(kept) > KEPT_EVENTS + KEPT_EVENTS // 10:
@@ -162,37 +189,67 @@ class EventLog:
         """Per origin the number up to which nothing is missing here."""
         return self._progress.vector()
 
-    def missing(self, vector: Mapping[str, int]) -> Iterator[list[Event]]:
+    def missing(
+        self, vector: Mapping[str, int], after: tuple[str, int] = ("", 0)
+    ) -> Iterator[list[Event]]:
         """Batches of what a node with that vector lacks, to be given to its :meth:`add` in order.
+        ``after``: the origin and number of the last one that it has been sent.
 
         Raises:
             TypeError: it is no vector.
         """
         if not isinstance(vector, Mapping):
             raise TypeError("a vector is a map")
-        lacking = [event for event in self._all() if event["number"] > _upto(vector, event)]
-        lacking.sort(key=_key)
+        batch: list[Event] = []
+        read: dict[str | None, dict[tuple[str, int], Event]] = {}
+        for origin, first, last, job in sorted(self._segments(), key=lambda each: each[:3]):
+            first = max(first, vector.get(origin, 0) + 1)
+            for number in range(first, last + 1):
+                if (origin, number) <= after:
+                    continue
+                if job not in read:
+                    if len(read) >= _READ_AT_ONCE:
+                        read.clear()
+                    read[job] = self._of(job)
+                if (event := read[job].get((origin, number))) is not None:
+                    batch.append(event)
+                if len(batch) == BATCH_EVENTS:
+                    yield batch
+                    batch = []
         # What we dropped it won't get; last, since a floor makes it refuse what is below.
-        lacking += [
+        batch += [
             {"origin": origin, "number": number, "kind": _FLOOR}
             for origin, number in sorted(self._floors.items())
             if number > vector.get(origin, 0)
         ]
-        for start in range(0, len(lacking), BATCH_EVENTS):
-            yield lacking[start : start + BATCH_EVENTS]
+        for start in range(0, len(batch), BATCH_EVENTS):
+            yield batch[start : start + BATCH_EVENTS]
+
+    def _segments(self) -> Iterator[tuple[str, int, int, str | None]]:
+        """Which numbers of which origins there are: from, to, of which job."""
+        for job, kept in self._jobs.items():
+            for origin, number in kept:
+                yield origin, number, number, job
+        for job, shelf in self._shelves.items():
+            for origin, ranges in shelf.ranges.items():
+                for first, last in ranges:
+                    yield origin, first, last, job
 
     def history(self, job: JobId | None) -> list[Event]:
         """What happened to a job, or (None) everything, in the order of time."""
-        chosen = self._all() if job is None else self._jobs.get(job, {}).values()
+        chosen = self._all() if job is None else self._of(job).values()
         return [_public(event) for event in sorted(chosen, key=_order)]
 
     def of_kind(self, job: JobId, kind: str) -> list[Event]:
         """A job's events of one kind, in any order."""
-        found = self._jobs.get(job, {}).values()
+        found = self._of(job).values()
         return [_public(event) for event in found if event.get("kind") == kind]
 
     def notable(self, job: JobId) -> list[Event]:
         """The newest faults and decisions of a job, in the order of time."""
+        if job in self._shelves:
+            found = [each for each in self._of(job).values() if each.get("kind") in NOTABLE]
+            return [_public(event) for event in sorted(found, key=_order)[-NOTABLE_EVENTS:]]
         return [_public(event) for event in self._notable.get(job, ())]
 
     def ended(self, job: JobId) -> float | None:
@@ -225,7 +282,8 @@ class EventLog:
             self._followers.discard(follower)
 
     def _all(self) -> Iterable[Event]:
-        return [event for kept in self._jobs.values() for event in kept.values()]
+        jobs = [*self._jobs, *self._shelves]
+        return [event for job in jobs for event in self._of(job).values()]
 
     def _keep(self, event: Event) -> dict[tuple[str, int], Event]:
         kept = self._jobs.setdefault(event.get("job"), {})
@@ -237,6 +295,44 @@ class EventLog:
             self._ended[job] = max(event["time"], self._ended.get(job, 0.0))
         self._progress.note(*_key(event))
         return kept
+
+    # --- the shelf --------------------------------------------------------------------------------
+
+    def _of(self, job: str | None) -> dict[tuple[str, int], Event]:
+        """The events of a job, wherever they are."""
+        if job is None or job not in self._shelves:
+            return self._jobs.get(job, {})
+        try:
+            data = (self._folder / (job + _SUFFIX)).read_bytes()
+        except OSError:
+            return {}
+        return {_key(event): event for event in salvage(data) if _is_sound(event)}
+
+    def _shelve(self, shelves: dict[str, Shelf]) -> None:
+        self._shelves = shelves
+        self._ended = {job: shelf.ended for job, shelf in shelves.items()}
+        # In their order nothing is beyond a gap that is filled later.
+        ranges = (
+            (o, *each) for s in shelves.values() for o, held in s.ranges.items() for each in held
+        )
+        for origin, first, last in sorted(ranges):
+            self._progress.note_range(origin, first, last)
+
+    def _unshelve(self, job: str | None) -> None:
+        """Something new is told of the job."""
+        if job is not None and job in self._shelves:
+            events = self._of(job)
+            del self._shelves[job]
+            for event in events.values():
+                self._keep(event)
+
+    def _put_away(self, job: str) -> None:
+        """The events of a job that has ended are read again only when somebody asks."""
+        if job in self._ended and job in self._jobs:
+            stamp = eventshelf.stamp_of(self._folder / (job + _SUFFIX))
+            ranges = eventshelf.ranges_of(self._jobs.pop(job))
+            self._notable.pop(job, None)
+            self._shelves[job] = Shelf(stamp, self._ended[job], ranges)
 
     # --- dropping ---------------------------------------------------------------------------------
 

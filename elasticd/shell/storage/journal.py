@@ -25,6 +25,7 @@ import msgpack
 
 from elasticd.checkpoints.sequential import write_all
 from elasticd.errors import DamageError, DiskError, OperationError
+from elasticd.shell.storage.alike import alike
 from elasticd.shell.storage.durable import (
     PARTIAL_SUFFIX,
     sync_file,
@@ -145,7 +146,7 @@ def _frame_at(data: bytes, offset: int) -> tuple[list[Record], int] | None:
     if magic != MAGIC or len(payload) != length or _crc(payload) != crc:
         return None
     try:
-        batch = msgpack.unpackb(payload, raw=False, strict_map_key=False)
+        batch = msgpack.unpackb(payload, raw=False, strict_map_key=False, object_hook=alike)
     except ValueError:
         return None
     return (batch, start + length) if isinstance(batch, list) else None
@@ -236,8 +237,9 @@ class Journal:
 
     @property
     def wants_compaction(self) -> bool:
-        """Whether the file is large and has doubled since it was last rewritten."""
-        return self._size > max(COMPACT_AT_BYTES, 2 * self._compacted)
+        """Whether the file is large and has grown much since it was last rewritten."""
+        more = min(self._compacted, MAX_JOURNAL_BYTES // 4)
+        return self._size > max(COMPACT_AT_BYTES, self._compacted + more)
 
     def append(self, records: Iterable[Record]) -> None:
         """Add records, all or none, and return when they are on the medium: one write, one sync.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,9 @@ class StableRecords:
             )
         self._recall = Recall()
         self._marks = Marks(home / "reached")
-        for item in items:
+        items.reverse()
+        while items:  # of thousands each goes as soon as it is read
+            item = items.pop()
             try:
                 kind, record = read(item)
             except (KeyError, TypeError, ProtocolError) as error:
@@ -85,8 +88,13 @@ class StableRecords:
 
     def persist(self, kind: str, record: Any) -> None:
         """Durable when it returns."""
-        self._recall.absorb(kind, record)
-        self._journal.append([plain(kind, record)])
+        self.persist_all([(kind, record)])
+
+    def persist_all(self, records: Sequence[tuple[str, Any]]) -> None:
+        """All or none; durable when it returns."""
+        for kind, record in records:
+            self._recall.absorb(kind, record)
+        self._journal.append([plain(kind, record) for kind, record in records])
         if self._journal.wants_compaction:
             self._journal.compact([plain(kind, kept) for kind, kept in self._recall.latest])
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from elasticd.core.words.children import FROM_TRAINER, FromTrainer
+from elasticd.core.words.limits import bounded
 from elasticd.ipc.child import Resume
 
 
@@ -32,7 +33,7 @@ class Outbox:
 
     def put(self, word: FromTrainer) -> None:
         """The caller holds the protocol's lock."""
-        self._words.append(word)
+        self._words.append(bounded(word))
 
     def flush(self) -> None:
         """Send what is here; nothing is sent if the daemon has gone. The caller holds no lock."""

@@ -140,7 +140,11 @@ def test_status_as_json(ctl: Ctl, home: Path, daemon: Daemon, status: dict[str, 
     assert json.loads(ctl("status", "--json", "--home", home)[1]) == status
     assert json.loads(ctl("nodes", "--json", "--home", home)[1]) == {"nodes": status["nodes"]}
     assert json.loads(ctl("status", "j", "--json", "--home", home)[1]) == status
-    assert fake.requests == [{"do": "status"}, {"do": "status"}, {"do": "status", "job": "j"}]
+    assert fake.requests == [
+        {"do": "status", "parts": True},
+        {"do": "status", "ended": 0, "parts": True},
+        {"do": "status", "job": "j", "parts": True},
+    ]
 
 
 def test_json_has_no_nan(ctl: Ctl, home: Path, daemon: Daemon) -> None:

@@ -45,7 +45,7 @@ def serve() -> Iterator[Serve]:
 def test_an_answer_is_returned_and_the_question_arrives_whole(home: Path, serve: Serve) -> None:
     daemon = serve(home, {"status": {"jobs": []}})
     assert Client(home).request(ShowStatus(JOB)) == {"jobs": []}
-    assert daemon.requests == [{"do": "status", "job": "j"}]
+    assert daemon.requests == [{"do": "status", "job": "j", "parts": True}]
 
 
 def test_a_stream_ends_where_the_daemon_says_so(home: Path, serve: Serve) -> None:

@@ -10,6 +10,7 @@ import pytest
 from elasticd.errors import ConfigError
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
+from elasticd.settings.keep import KeepRules
 
 
 def load(home: Path, text: str) -> NodeConfig:
@@ -106,3 +107,23 @@ def test_what_is_dumped_is_read_back(tmp_path: Path) -> None:
 )
 def test_the_default_home(environment: dict[str, str], platform: str, home: str) -> None:
     assert config.default_home(environment, platform) == Path(home).expanduser()
+
+
+def test_what_is_kept_of_ended_jobs(tmp_path: Path) -> None:
+    settings = load(tmp_path, 'node_id = "a"\n[keep]\ndays = 3\nresults = false\n')
+    assert settings.keep == KeepRules(days=3, results=False)
+    assert load(tmp_path, config.dump(settings)) == settings
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("[keep]\ndays = -1\n", "elasticd.toml:2: keep.days: must be"),
+        ("[keep]\nresults = 1\n", "elasticd.toml:2: keep.results: must be true or false"),
+        ("\n[keep]\nday = 1\n", "elasticd.toml:3: keep.day: unknown key"),
+        ("keep = 1\n", "elasticd.toml:1: keep: must be a table, not 1"),
+    ],
+)
+def test_mistakes_in_keep_are_named(text: str, error: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=re.escape(error)):
+        load(tmp_path, text)

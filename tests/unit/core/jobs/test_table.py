@@ -10,6 +10,7 @@ from elasticd.core.jobs.table import JobTable
 from elasticd.core.words import effects as e
 from elasticd.core.words.codec import to_plain
 from elasticd.core.words.records import JobRecord
+from elasticd.core.words.tables import Jobs
 from elasticd.types import JobId, NodeId
 
 ME, OTHER = NodeId("me"), NodeId("other")
@@ -83,8 +84,8 @@ def test_what_is_forgotten_stays_so_for_who_was_away() -> None:
     here, there = table(), table()
     here.update(replace(record(), state="finished", forgotten=True))
     there.update(replace(record(), state="running"))
-    there.on_jobs(ME, [here.records[JOB]])
-    here.on_jobs(OTHER, [replace(record(), state="running")])
+    there.on_jobs(ME, Jobs((here.records[JOB],), ()))
+    here.on_jobs(OTHER, Jobs((replace(record(), state="running"),), ()))
     for jobs in (here, there):
         assert jobs.records[JOB].forgotten and jobs.records[JOB].state == "finished"
 

@@ -265,3 +265,49 @@ def test_numbers_that_come_out_of_order_cost_no_more_each() -> None:
     assert progress.upto("b") == 300_000 and progress.seen("b", 600_000)
     progress.raise_floor("b", 300_001)
     assert progress.upto("b") == 600_000
+
+
+def test_events_of_ended_jobs_are_read_when_somebody_asks(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "a", "a/1")
+    for number in range(1, 600):
+        log.write(event(number, kind="job_finished" if number == 599 else "fault_detected"))
+    log.write(event(600, "live-2-aaaa"))
+    told = log.history(JOB), log.notable(JOB), log.of_kind(JOB, "job_finished"), log.ended(JOB)
+    for origin in ("a/2", "a/3"):
+        log = EventLog(tmp_path / "a", origin)
+        again = log.history(JOB), log.notable(JOB), log.of_kind(JOB, "job_finished")
+        assert (*again, log.ended(JOB)) == told
+        assert list(log._jobs) == ["live-2-aaaa"], "nothing else is in memory"
+        assert log.vector() == {"a/1": 600}
+    other = EventLog(tmp_path / "b", "b/1")
+    bring(log, other)
+    assert other.history(None) == log.history(None)
+
+
+def test_an_event_that_comes_after_the_end_is_kept(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "a/1")
+    log.write(event(1, kind="job_failed"))
+    log = EventLog(tmp_path, "a/2")
+    log.write(event(2))
+    assert numbers(log) == [1, 2]
+    for origin in ("a/3", "a/4"):
+        log = EventLog(tmp_path, origin)
+        assert numbers(log) == [1, 2] and log.vector() == {"a/1": 1, "a/2": 1}
+
+
+def test_what_is_lacking_can_be_asked_for_from_a_place_on(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "a/1")
+    for number in range(1, 501):
+        log.write(event(number))
+    first, *_ = log.missing({})
+    rest = [each for batch in log.missing({}, ("a/1", 200)) for each in batch]
+    assert [each["number"] for each in [*first, *rest]] == list(range(1, 501))
+
+
+def test_a_damaged_index_costs_nothing_but_time(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "a/1")
+    log.write(event(1, kind="job_failed"))
+    EventLog(tmp_path, "a/2")
+    for data in (b"", b"x", b"\x80", b"\x83\xa7version\x01\xa7origins\x90\xa4jobs\x81\xa1j\x90"):
+        (tmp_path / "_shelf").write_bytes(data)
+        assert numbers(EventLog(tmp_path, "a/3")) == [1]

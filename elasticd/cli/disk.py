@@ -1,0 +1,58 @@
+"""``elasticctl disk``: what takes the space on a node's disk."""
+
+from __future__ import annotations
+
+import typer
+
+from elasticd.cli import screen
+from elasticd.cli.options import Home, Json, common
+from elasticd.cli.output import print_table, shown_bytes
+from elasticd.cli.tables import Table
+from elasticd.core.words.requests import ShowDisk
+
+KINDS = Table(("kind", "size"))
+DISK_JOBS = Table(
+    ("job", "size", "checkpoints", "outputs", "logs", "other"),
+    drops=("other", "logs", "outputs", "checkpoints"),
+)
+SHOWN_JOBS = 20
+
+
+def disk(context: typer.Context, home: Home = None, json: Json = False) -> None:
+    """Show what takes the space on this node's disk: by kind, and by job.
+
+    The jobs that take most come first, 20 of them; --json has 1000. Outputs include the copies of
+    main's that this node keeps. To free space: 'elasticctl forget JOB', 'elasticctl checkpoints
+    prune JOB', or [keep] in elasticd.toml.
+
+    On a narrow terminal columns are left out in this order: other, logs, outputs, checkpoints.
+
+    \b
+    Examples:
+      elasticctl disk
+      elasticctl disk --json
+    """
+    options = common(context, home, json)
+    found = options.client.request(ShowDisk())
+    if options.json:
+        screen.print_json(found)
+        return
+    used, free = shown_bytes(found["bytes"]), shown_bytes(found["free_bytes"])
+    screen.say(f"{found['node']}: {used} used, {free} free")
+    screen.say(found["home"])
+    screen.say("")
+    print_table(KINDS, [(each["kind"], shown_bytes(each["bytes"])) for each in found["kinds"]])
+    if not found["jobs"]:
+        return
+    screen.say("")
+    rows = []
+    for job in found["jobs"][:SHOWN_JOBS]:
+        outputs = job.get("outputs", 0) + job.get("copies", 0)
+        logs, states = job.get("logs", 0), job.get("checkpoints", 0)
+        sizes = (job["bytes"], states, outputs, logs, job["bytes"] - states - outputs - logs)
+        rows.append((job["job"], *map(shown_bytes, sizes)))
+    print_table(DISK_JOBS, rows)
+    rest = found["jobs"][SHOWN_JOBS:]
+    if rest or found["other_jobs"]:
+        size = sum(job["bytes"] for job in rest) + found["other_bytes"]
+        screen.say(f"and {len(rest) + found['other_jobs']} other jobs: {shown_bytes(size)}")

@@ -1,0 +1,85 @@
+"""What is removed of ended jobs, oldest first, and why (``[keep]`` in elasticd.toml). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from elasticd.settings.keep import KeepRules
+from elasticd.types import JobId
+
+_DAY_SECONDS = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """A job that has ended, as one node has it."""
+
+    id: JobId
+    number: int
+    ended: float | None
+    """Unix seconds; None: nobody knows. It is then taken for older than those of which it is known,
+    but never for too old."""
+    size_bytes: int
+    """What would go with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    job: JobId
+    reason: str
+
+
+def surplus(jobs: Iterable[EndedJob], now: float, rules: KeepRules) -> list[Removal]:
+    """What goes, oldest first. ``now``: Unix seconds."""
+    newest_first = sorted(jobs, key=lambda job: (_ended(job), job.number, job.id), reverse=True)
+    found: list[Removal] = []
+    kept_bytes = 0
+    for place, job in enumerate(newest_first):
+        why = _beyond(job, place, kept_bytes, now, rules)
+        if why:
+            found.append(Removal(job.id, why))
+        else:
+            kept_bytes += job.size_bytes
+    return found[::-1]
+
+
+def _beyond(job: EndedJob, newer: int, kept_bytes: int, now: float, rules: KeepRules) -> str:
+    days = (now - job.ended) / _DAY_SECONDS if job.ended is not None else 0.0
+    if rules.days and days > rules.days:
+        return f"it ended {days:.0f} days ago ([keep] days = {rules.days})"
+    if rules.jobs and newer >= rules.jobs:
+        return f"{newer} jobs ended later ([keep] jobs = {rules.jobs})"
+    if rules.bytes and kept_bytes + job.size_bytes > rules.bytes:
+        return (
+            f"with jobs that ended later it takes {kept_bytes + job.size_bytes} bytes"
+            f" ([keep] bytes = {rules.bytes})"
+        )
+    return ""
+
+
+def _ended(job: EndedJob) -> float:
+    return -inf if job.ended is None else job.ended
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """A file of a job's log, older ones first; ``open``: a process may write to it."""
+
+    name: str
+    size_bytes: int
+    open: bool
+
+
+def surplus_logs(parts: Sequence[LogPart], log_bytes: int) -> list[str]:
+    """The names of those that go, so that the job's log has at most so many bytes. 0: none."""
+    left = sum(part.size_bytes for part in parts)
+    found: list[str] = []
+    for part in parts:
+        if not log_bytes or left <= log_bytes:
+            break
+        if not part.open:
+            found.append(part.name)
+            left -= part.size_bytes
+    return found

@@ -1,0 +1,110 @@
+"""Removes what ``[keep]`` in elasticd.toml does not keep, in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import structlog
+
+from elasticd.core.jobs.keeping import EndedJob, LogPart, Removal, surplus, surplus_logs
+from elasticd.core.words.records import JobRecord
+from elasticd.settings.keep import KeepRules
+from elasticd.shell.children.children import Children
+from elasticd.shell.clock import unix_seconds
+from elasticd.shell.storage.usage import OF_JOBS, RECREATED, of_job, size_bytes
+from elasticd.types import JobId
+
+ROUND_SECONDS = 600.0
+FIRST_SECONDS = 60.0
+"""A daemon that has just been started has others to listen to."""
+
+log = structlog.get_logger(__name__)
+
+
+class Tidying:
+    """One node's. Never touches a job that has not ended, but for old parts of its log."""
+
+    def __init__(
+        self,
+        home: Path,
+        rules: KeepRules,
+        records: Callable[[], Iterable[JobRecord]],
+        ended: Callable[[JobId], float | None],
+        children: Children,
+        forget: Callable[[JobId], None],
+    ) -> None:
+        """``records``: of all jobs that are not forgotten; ``ended``: when one did; ``forget``: has
+        the cluster forget a job."""
+        self._home, self._rules = home, rules
+        self._children = children
+        self._records, self._ended = records, ended
+        self._forget = forget
+
+    async def rounds(self) -> None:
+        """For ever."""
+        await asyncio.sleep(FIRST_SECONDS)
+        while True:
+            await self.tidy()
+            await asyncio.sleep(ROUND_SECONDS)
+
+    async def tidy(self) -> None:
+        """Remove what is beyond the rules now."""
+        records = list(self._records())
+        over = [r for r in records if r.ended and not self._children.runs(r.id)]
+        kinds = RECREATED if self._rules.results else tuple(OF_JOBS)
+        times = {record.id: self._ended(record.id) for record in over}
+        jobs = await asyncio.to_thread(self._measured, over, times, kinds)
+        removals = surplus(jobs, unix_seconds(), self._rules)
+        if self._rules.results:
+            sizes = {job.id: job.size_bytes for job in jobs}
+            removals = [each for each in removals if sizes[each.job]]
+            gone = {each.job for each in removals}
+            used = {record.archive for record in records if record.id not in gone}
+            archives = {r.id: r.archive for r in over if r.id in gone and r.archive not in used}
+            await asyncio.to_thread(self._remove, removals, archives)
+        else:
+            for each in removals:
+                log.info("a job is forgotten", job=each.job, reason=each.reason)
+                self._forget(each.job)
+                await asyncio.sleep(0)
+        running = [record.id for record in records if not record.ended]
+        await asyncio.to_thread(self._trim_logs, running, self._children.open_logs())
+
+    def _measured(
+        self, over: Sequence[JobRecord], times: dict[JobId, float | None], kinds: tuple[str, ...]
+    ) -> list[EndedJob]:
+        home, archives = self._home, self._home / "archives"
+        return [
+            EndedJob(
+                record.id,
+                record.number,
+                times[record.id],
+                of_job(home, record.id, kinds) + size_bytes(archives / f"{record.archive}.tar"),
+            )
+            for record in over
+        ]
+
+    def _remove(self, removals: Sequence[Removal], archives: dict[JobId, str]) -> None:
+        for each in removals:
+            try:
+                for kind in RECREATED:
+                    folder = self._home / OF_JOBS[kind] / each.job
+                    if folder.exists():
+                        shutil.rmtree(folder)
+                if (archive := archives.get(each.job)) is not None:
+                    (self._home / "archives" / f"{archive}.tar").unlink(missing_ok=True)
+            except OSError as error:
+                log.warning("files of an ended job stay", job=each.job, reason=str(error))
+            else:
+                log.info("files of an ended job removed", job=each.job, reason=each.reason)
+
+    def _trim_logs(self, jobs: Iterable[JobId], in_use: set[Path]) -> None:
+        for job in jobs:
+            paths = {path.name: path for path in self._children.files.shown_logs(job)}
+            parts = [LogPart(n, size_bytes(p), p in in_use) for n, p in paths.items()]
+            for name in surplus_logs(parts, self._rules.log_bytes):
+                paths[name].unlink(missing_ok=True)
+                log.info("an old part of a log removed", job=job, file=name)

@@ -1,0 +1,105 @@
+"""Makes a home with years of life: jobs that have ended, and their events.
+
+python tests/benchmarks/aged_home.py DIR [--jobs 20000] [--events 1000000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from elasticd.core.words.codec import to_plain
+from elasticd.core.words.records import JobRecord, JobState
+from elasticd.settings.job import JobSpec
+from elasticd.shell.storage.journal import frame
+from elasticd.types import JobId, NodeId
+
+BEGAN = 1_700_000_000.0
+YEARS_SECONDS = 2 * 365 * 86_400.0
+ENDS: tuple[JobState, ...] = ("finished", "finished", "finished", "failed", "cancelled")
+KINDS = ("world_formed", "checkpoint_consistent", "fault_detected", "recovery_finished")
+NODES = tuple(NodeId(f"mac-{n}") for n in range(4))
+RECORDS_A_FRAME = 100
+
+
+def records(count: int, chance: random.Random) -> Iterator[JobRecord]:
+    """Jobs that have ended, the oldest first."""
+    for number in range(1, count + 1):
+        name = chance.choice(("byte-lm", "vae", "lora", "digits"))
+        spec = JobSpec.from_dict(
+            {
+                "job": {"name": name, "entrypoint": "train.py", "args": ["--seed", str(number)]},
+                "world": {"min": 1},
+                "batch": {"global": 64, "micro": 8},
+                "train": {"steps": chance.choice((100, 1000, 5000))},
+            }
+        )
+        state = chance.choice(ENDS)
+        yield JobRecord(
+            JobId(f"{name}-{number}-{chance.randrange(36**3):04x}"),
+            number,
+            spec.to_dict(),
+            f"{chance.getrandbits(256):064x}",
+            state,
+            "ValueError: the loss is nan\n" * 8 if state == "failed" else None,
+            step=100,
+            digest=f"{chance.getrandbits(256):064x}" if state == "finished" else None,
+            account={"generation": number, "loss": chance.random(), "recoveries": 2, "exact": True},
+            turn=1,
+            served=NODES,
+        )
+
+
+def events(job: JobRecord, count: int, numbers: dict[str, int], began: float) -> Iterator[Any]:
+    """What happened to one job, told by any of the nodes."""
+    kinds = [KINDS[n % len(KINDS)] for n in range(count - 1)]
+    for n, kind in enumerate([*kinds, f"job_{job.state}"]):
+        origin = f"{NODES[n % 4]}/{int(began // (30 * 86_400)):016x}"
+        numbers[origin] = numbers.get(origin, 0) + 1
+        yield {
+            "time": began + n,
+            "node": NODES[n % 4],
+            "job": job.id,
+            "generation": n,
+            "kind": kind,
+            "reason": f"step {n} was the last that every member had committed",
+            "members": list(NODES),
+            "origin": origin,
+            "number": numbers[origin],
+        }
+
+
+def make(home: Path, jobs: int, all_events: int) -> None:
+    """Fill ``home``, which has no journal yet."""
+    chance = random.Random(1)
+    (home / "events").mkdir(parents=True)
+    numbers: dict[str, int] = {}
+    batch: list[Any] = []
+    with (home / "journal").open("xb") as journal:
+        for record in records(jobs, chance):
+            batch.append({"kind": "job", "record": to_plain(record)})
+            if len(batch) == RECORDS_A_FRAME:
+                journal.write(frame(batch))
+                batch.clear()
+            began = BEGAN + record.number * YEARS_SECONDS / jobs
+            told = events(record, all_events // jobs, numbers, began)
+            path = home / "events" / f"{record.id}.events"
+            path.write_bytes(b"".join(frame([event]) for event in told))
+        if batch:
+            journal.write(frame(batch))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("home", type=Path)
+    parser.add_argument("--jobs", type=int, default=20_000)
+    parser.add_argument("--events", type=int, default=1_000_000)
+    options = parser.parse_args()
+    make(options.home, options.jobs, options.events)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""How soon does a daemon answer whose home has two years of life, how much memory does it take?
+
+``load`` reads the journal and the events in one process; ``daemon`` starts a real one and asks
+for its status until it answers and follows a view of two; the other one is young.
+
+    python tests/benchmarks/bench_age.py [--jobs 20000] [--events 1000000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from elasticd.client.client import Client
+from elasticd.core.words.requests import ShowStatus
+from elasticd.errors import ElasticdError
+from elasticd.shell.storage.eventlog import EventLog
+from elasticd.shell.storage.records import StableRecords
+from tests.benchmarks import aged_home
+
+PORTS = (47_301, 47_302)
+GIVE_UP_SECONDS = 120.0
+
+
+def load(home: Path) -> None:
+    """Print what reading takes, and what it takes up."""
+    before = psutil.Process().memory_info().rss
+    started = time.perf_counter()
+    records = StableRecords(home)
+    stable = records.recover()
+    journal = time.perf_counter() - started
+    memory = psutil.Process().memory_info().rss - before
+    started = time.perf_counter()
+    log = EventLog(home / "events", "bench/0")
+    found = {
+        "jobs": len(stable.records),
+        "journal_seconds": round(journal, 2),
+        "journal_mib": memory >> 20,
+        "events_seconds": round(time.perf_counter() - started, 2),
+        "origins": len(log.vector()),
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
+    }
+    print(json.dumps(found))
+
+
+def daemons(aged: Path, young: Path) -> dict[str, Any]:
+    """Seconds until the aged daemon answers, until both are in a view, and its memory then."""
+    for home, own, other in ((young, PORTS[0], PORTS[1]), (aged, PORTS[1], PORTS[0])):
+        home.mkdir(exist_ok=True)
+        (home / "elasticd.toml").write_text(
+            f'node_id = "{home.name}"\nlisten = "127.0.0.1:{own}"\npeers = ["127.0.0.1:{other}"]\n'
+            "[keep]\ndays = 0\njobs = 0\nbytes = 0\n"
+        )
+    found: dict[str, Any] = {}
+    first = _start(young)
+    try:
+        _await(young, 1)
+        started = time.perf_counter()
+        second = _start(aged)
+        try:
+            _await(aged, 1)
+            found["answers_seconds"] = round(time.perf_counter() - started, 2)
+            _await(aged, 2)
+            found["joined_seconds"] = round(time.perf_counter() - started, 2)
+            found["memory_mib"] = psutil.Process(second.pid).memory_info().rss >> 20
+        finally:
+            second.kill()
+            second.wait()
+    finally:
+        first.kill()
+        first.wait()
+    return found
+
+
+def _start(home: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "elasticd.cli.entry", "run", "--home", str(home)]
+    with (home / "daemon.log").open("ab") as log:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+
+def _await(home: Path, members: int) -> None:
+    deadline = time.perf_counter() + GIVE_UP_SECONDS
+    while time.perf_counter() < deadline:
+        try:
+            status = Client(home).request(ShowStatus(ended=0))
+            if len(status["view"]["members"]) >= members or members == 1:
+                return
+        except ElasticdError:
+            pass
+        time.sleep(0.02)
+    raise SystemExit(f"{home}: not there after {GIVE_UP_SECONDS:g} s; see its daemon.log")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=20_000)
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--load", type=Path)
+    options = parser.parse_args()
+    if options.load:
+        load(options.load)
+        return
+    with tempfile.TemporaryDirectory(prefix="elasticd-age-") as folder:
+        aged, young = Path(folder, "aged"), Path(folder, "young")
+        aged_home.make(aged, options.jobs, options.events)
+        for _ in range(2):  # the first start makes the index of events
+            subprocess.run([sys.executable, __file__, "--load", str(aged)], check=True)
+        print(json.dumps(daemons(aged, young)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Nodes with years of jobs tell each other little, and no message is too long."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+
+from elasticd.core.context import Context
+from elasticd.core.jobs.ended import EndedJobs
+from elasticd.core.jobs.table import JobTable
+from elasticd.core.words import effects as e
+from elasticd.core.words.frames import Frame, encode_frame
+from elasticd.core.words.limits import MAX_REASON_LETTERS, PART_BYTES
+from elasticd.core.words.records import JobRecord, JobState
+from elasticd.core.words.tables import Jobs, JobsKept
+from elasticd.ipc.frames import encode
+from elasticd.types import JobId, NodeId
+
+A, B = NodeId("a"), NodeId("b")
+
+
+def record(number: int, state: JobState, reason: str | None = None, size: int = 500) -> JobRecord:
+    spec = {"job": {"name": "job", "priority": 0}, "script": {"args": ["x" * size]}}
+    return JobRecord(JobId(f"job-{number}-aaaa"), number, spec, "digest", state, reason)
+
+
+class Pair:
+    """Two tables, what they say to each other, and how long the longest of it was."""
+
+    def __init__(self, *records: list[JobRecord]) -> None:
+        self.tables = {
+            me: JobTable(
+                Context(me, lambda: "nonce"), lambda: (A, B), lambda: (A, B), {r.id: r for r in own}
+            )
+            for me, own in zip((A, B), records, strict=True)
+        }
+        self.longest = 0
+        self.told: list[Jobs] = []
+
+    def meet(self) -> None:
+        self.tables[A].share([B])
+        self.tables[B].share([A])
+        self.settle()
+
+    def settle(self) -> None:
+        waiting: deque[tuple[NodeId, e.Send]] = deque()
+        while True:
+            for me, table in self.tables.items():
+                sent = [f for f in table.ctx.effects if isinstance(f, e.Send)]
+                waiting += [(me, f) for f in sent]
+                table.ctx.effects.clear()
+            if not waiting:
+                return
+            me, sent_now = waiting.popleft()
+            message = sent_now.message
+            frame = Frame(("x", "y"), 1, 1, 1, 1, 1, message)
+            self.longest = max(self.longest, len(encode(encode_frame(frame))))
+            if isinstance(message, Jobs):
+                self.told.append(message)
+                self.tables[sent_now.to].on_jobs(me, message)
+            elif isinstance(message, JobsKept):
+                self.tables[sent_now.to].on_kept(me, message.jobs)
+
+    @property
+    def agreed(self) -> bool:
+        return self.tables[A].records == self.tables[B].records
+
+
+def test_long_reasons_are_clipped_and_keep_both_ends() -> None:
+    text = "first line\n" + "x" * 1_500_000 + "\nValueError: the last line"
+    old = [record(n, "failed", text) for n in range(17)]
+    pair = Pair(old, [])
+    pair.meet()
+    assert pair.agreed and len(pair.tables[B].records) == 17
+    assert pair.longest < 2 * PART_BYTES
+    kept = pair.tables[B].records[old[0].id].reason
+    assert kept is not None and len(kept) == MAX_REASON_LETTERS
+    assert kept.startswith("first line") and kept.endswith("ValueError: the last line")
+    assert f"it had {len(text)} letters" in kept
+
+
+def test_thousands_of_ended_jobs_are_told_in_parts() -> None:
+    pair = Pair([record(n, "finished", size=6000) for n in range(3000)], [record(20_000, "queued")])
+    pair.meet()
+    assert pair.agreed and len(pair.tables[B].records) == 3001
+    assert pair.longest < 2 * PART_BYTES
+
+
+def test_a_long_queue_is_told_in_parts() -> None:
+    pair = Pair([record(n, "queued", size=6000) for n in range(3000)], [])
+    pair.meet()
+    assert pair.agreed and pair.longest < 2 * PART_BYTES
+
+
+def test_what_both_have_is_not_told_again() -> None:
+    both = [record(n, "finished") for n in range(1000)]
+    more = record(1000, "failed", "why")
+    pair = Pair([*both, more], both)
+    pair.meet()
+    assert pair.agreed
+    assert sum(len(told.records) for told in pair.told) < 50, "the groups that differ, no more"
+
+
+def test_the_end_of_a_job_is_told_to_who_still_runs_it() -> None:
+    many = [record(n, "finished") for n in range(1000)]
+    pair = Pair(many, [record(7, "running")])
+    pair.meet()
+    assert pair.agreed and pair.tables[B].records[many[7].id].state == "finished"
+
+
+def test_a_daemon_that_knows_no_digests_is_told_all() -> None:
+    many = [record(n, "finished") for n in range(1000)]
+    table = Pair(many, []).tables[A]
+    table.on_jobs(B, Jobs((record(2000, "running"),)))
+    told = [f.message for f in table.ctx.effects if isinstance(f, e.Send) and f.to == B]
+    known = {r.id for message in told if isinstance(message, Jobs) for r in message.records}
+    assert {r.id for r in many} <= known
+
+
+def test_a_digest_follows_the_newest_record() -> None:
+    here, there = EndedJobs(), EndedJobs()
+    for each in (record(1, "failed"), record(2, "finished")):
+        here.keep(each)
+    there.keep(record(2, "finished"))
+    there.keep(replace(record(1, "failed"), forgotten=True))
+    assert len(here.differing(there.digests())) == 1
+    there.keep(record(1, "failed"))
+    assert here.differing(there.digests()) == ()

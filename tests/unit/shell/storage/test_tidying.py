@@ -1,0 +1,108 @@
+"""What ``[keep]`` does not keep goes from the disk, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+from elasticd.core.words.records import JobRecord, JobState
+from elasticd.settings.keep import KeepRules
+from elasticd.shell.children.files import ChildFiles
+from elasticd.shell.clock import unix_seconds
+from elasticd.shell.control.diskdesk import summed
+from elasticd.shell.storage.tidying import Tidying
+from elasticd.shell.storage.usage import OF_JOBS, RECREATED, measure
+from elasticd.types import JobId
+
+OLD, NEW, LIVE, ENDING = JobId("old-1"), JobId("new-2"), JobId("live-3"), JobId("ending-4")
+STATES: dict[JobId, JobState] = {
+    OLD: "finished", NEW: "failed", LIVE: "running", ENDING: "cancelled",
+}  # fmt: skip
+DAY = 86_400.0
+ALL = KeepRules(days=0, jobs=0, bytes=0, log_bytes=0)
+
+
+class Home:
+    """A node's home with files of four jobs; the first two share an archive with nobody."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.forgotten: list[JobId] = []
+        self.open: set[Path] = set()
+        for number, job in enumerate(STATES):
+            for folder in OF_JOBS.values():
+                (home / folder / job).mkdir(parents=True)
+                (home / folder / job / "0000000000001-trainer.log").write_bytes(b"x" * 10_000)
+            (home / "archives").mkdir(exist_ok=True)
+            (home / "archives" / f"digest-{number}.tar").write_bytes(b"x" * 5000)
+
+    def tidy(self, rules: KeepRules) -> None:
+        records = [
+            JobRecord(job, n, {"job": {"name": "job"}}, f"digest-{n}", STATES[job])
+            for n, job in enumerate(STATES)
+        ]
+        now = unix_seconds()
+        ended = {OLD: now - 100 * DAY, NEW: now - DAY, ENDING: now - 200 * DAY}
+        children = SimpleNamespace(
+            files=ChildFiles(self.home),
+            runs=lambda job: job == ENDING,
+            open_logs=lambda: self.open,
+        )
+        tidying = Tidying(
+            self.home, rules, lambda: records, ended.get, children, self.forgotten.append  # type: ignore[arg-type]
+        )  # fmt: skip
+        asyncio.run(tidying.tidy())
+
+    def has(self, job: JobId) -> set[str]:
+        return {kind for kind, folder in OF_JOBS.items() if (self.home / folder / job).exists()}
+
+
+def test_by_default_results_stay(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.tidy(KeepRules())
+    assert home.has(OLD) == set(OF_JOBS) - set(RECREATED) and not home.forgotten
+    for job in (NEW, LIVE, ENDING):
+        assert home.has(job) == set(OF_JOBS), job
+    archives = sorted(path.name for path in (tmp_path / "archives").iterdir())
+    assert archives == ["digest-1.tar", "digest-2.tar", "digest-3.tar"]
+
+
+def test_without_results_the_cluster_forgets_the_job(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.tidy(replace(KeepRules(), results=False))
+    assert home.forgotten == [OLD]
+    assert home.has(OLD) == set(OF_JOBS), "each node removes the files when it hears of it"
+
+
+def test_without_limits_nothing_goes(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    before = measure(tmp_path)
+    home.tidy(ALL)
+    home.tidy(replace(ALL, results=False))
+    assert measure(tmp_path) == before and not home.forgotten
+
+
+def test_a_running_jobs_log_loses_its_oldest_parts(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    logs = tmp_path / "logs" / LIVE
+    first, second, third = (logs / f"000000000000{n}-trainer.log" for n in (1, 2, 3))
+    for path in (second, third):
+        path.write_bytes(b"x" * 10_000)
+    home.open = {third}
+    home.tidy(replace(ALL, log_bytes=1))
+    assert [path.exists() for path in (first, second, third)] == [False, False, True]
+    assert home.has(NEW) == set(OF_JOBS)
+
+
+def test_what_takes_the_space_is_told_by_kind_and_by_job(tmp_path: Path) -> None:
+    Home(tmp_path)
+    (tmp_path / "checkpoints" / NEW / "big").write_bytes(b"x" * 100_000)
+    told = summed(measure(tmp_path))
+    assert told["jobs"][0]["job"] == NEW and told["kinds"][0]["kind"] == "checkpoints"
+    assert told["bytes"] == sum(each["bytes"] for each in told["kinds"])
+    assert {each["job"] for each in told["jobs"]} == set(STATES)
+    assert summed(measure(tmp_path / "none")) == {
+        "bytes": 0, "kinds": [], "jobs": [], "other_jobs": 0, "other_bytes": 0,
+    }  # fmt: skip
