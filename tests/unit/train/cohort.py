@@ -316,13 +316,17 @@ class Seat:
     def take(self) -> TrainerWorld | Delivery | None:
         self._call()
         self._wait(lambda: self.next is not None)
-        if self.cohort.delivers and self.delivery is None and self._has_donor():
+        if self.cohort.delivers and self._came_later() and self._has_donor():
             snapshot = self.donor.snapshot
             assert snapshot is not None
             self.delivery = Delivery(1, (write_memory(snapshot.tensors, snapshot.metadata()),))
             return self.delivery
         self.world, self.next = self.next, None
         return self.world
+
+    def _came_later(self) -> bool:
+        """Not one that has stayed, and is a step behind: it runs that step's body itself."""
+        return self.point is None and self.delivery is None
 
     def _has_donor(self) -> bool:
         held = self.donor.snapshot
