@@ -47,6 +47,7 @@ from elasticd.train.protocol.effects import (
     TellProgress,
 )
 from elasticd.train.protocol.lending import Request, S, U
+from elasticd.train.protocol.newcomers import joins
 from elasticd.train.protocol.sharing import Sharing, StateInPlace
 from elasticd.train.protocol.voice import Voice
 from elasticd.train.world import TrainerWorld
@@ -312,7 +313,7 @@ class TrainerProtocol(Generic[S, U]):
     def _settle(self) -> None:
         visit = self._visit
         if visit is not None and not visit.settled:
-            visit.settled, self.held.unproven = True, visit.world.is_unproven
+            visit.settled, self.held.unproven = True, joins(visit.world)
         self._voice.do(TellProgress())
 
     def hold(self, readable: S, update: U | None = None, *, loaded: bool = False) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticd.checkpoints.codec import write_memory
+from elasticd.core.words.children import Newcomers
 from elasticd.errors import GenerationLost
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.recovery import tree
@@ -24,6 +25,7 @@ from elasticd.recovery.likeness import unlike
 from elasticd.settings.job import JobSpec
 from elasticd.train.protocol.calls import Answer
 from elasticd.train.protocol.lending import Lending, Request
+from elasticd.train.protocol.newcomers import joins
 from elasticd.train.states.exports import contents
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
@@ -209,8 +211,7 @@ class Cohort:
                 checkpoint_folder=Path("/nowhere"),
                 writes=Writes(2, 1, 1),
                 last=self.last,
-                unproven=unproven,
-                keeper=stays.index(True) if unproven else -1,
+                newcomers=Newcomers(unproven, stays.index(True) if unproven else -1),
             )
         self.changed.notify_all()
 
@@ -233,14 +234,16 @@ class Cohort:
             return
         shown = self.shown.setdefault((world.generation, part), {})
         shown[world.rank] = digests
-        if world.keeper not in shown:
+        awaited = range(world.size) if part == "body" else [world.newcomers.keeper]
+        if not shown.keys() >= set(awaited):
             return
-        for rank in world.unproven:
+        for rank in world.newcomers.ranks:
             name = str(world.members[rank])
             if rank not in shown or (world.generation, part, name) in self.proven:
                 continue
-            keeper = str(world.members[world.keeper])
-            why = unlike(shown[world.keeper], shown[rank], keeper, world.point.step + 1)
+            keeper = world.newcomers.keeper
+            name_of_it, step = str(world.members[keeper]), world.point.step + 1
+            why = unlike(shown[keeper], shown[rank], name_of_it, step)
             if why:
                 self.unfit[name] = why
                 self._leave_out(name)
@@ -377,7 +380,7 @@ class Seat:
 
     def _settle(self) -> None:
         if self.world is not None:
-            self.unproven = self.world.is_unproven
+            self.unproven = joins(self.world)
 
     def hold(
         self, snapshot: Snapshot, update: Update | None = None, *, loaded: bool = False

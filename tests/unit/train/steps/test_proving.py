@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import elasticd
+from elasticd.recovery.likeness import by_rank
 from elasticd.train.states.shown import together
+from elasticd.types import NodeId
 from tests.unit.train import models
 from tests.unit.train.cohort import Cohort, Killed, LeftOut, Result, spec
 from tests.unit.train.steps.test_bodies import Averages, Keeps, Script, played, undisturbed
@@ -118,6 +120,28 @@ def test_who_keeps_its_state_where_it_belongs_goes_on(kind: type[Script]) -> Non
     assert {part for _, part, name in cohort.proven if name == "b'"} == {"grain", "body"}
     for name in ("a", "b'", "c"):
         assert ends(results[name])[0] == alone["ends"]
+
+
+class CountsByRank(Script):
+    """What it tracks belongs to each rank, and it does not say so."""
+
+    high = True
+
+    def above(self, run: elasticd.Run) -> None:
+        self.run_of, self.seen = run, {"seen": 0}
+        run.track("seen", self.seen)
+
+    def bottom(self, step: elasticd.Step) -> None:
+        self.seen["seen"] = self.run_of.rank + 1
+
+
+def test_all_show_their_state_so_that_what_differs_by_rank_has_its_name() -> None:
+    cohort, _ = killed(CountsByRank)
+    states = next(shown for (_, part), shown in cohort.shown.items() if part == "body")
+    assert len(states) == 3
+    kept = {NodeId(str(rank)): shown for rank, shown in states.items()}
+    found = by_rank(kept)
+    assert found is not None and found.name == "run.track('seen', …)"
 
 
 def test_nothing_is_shown_where_nobody_joins() -> None:
