@@ -75,6 +75,12 @@ class Fitness:
         return frozenset(u.node for u in self.entries if u.has_another_chance(step))
 
     @property
+    def outnumbered(self) -> frozenset[NodeId]:
+        """Those that were left out before their script came to its loop: if it is for what they
+        have built, others that build the same may have come since."""
+        return frozenset(u.node for u in self.entries if u.out and not (u.looping or u.unlike))
+
+    @property
     def unlike(self) -> frozenset[NodeId]:
         """Those that were left out as they computed something else than who had stayed."""
         return frozenset(u.node for u in self.entries if u.out and u.unlike)

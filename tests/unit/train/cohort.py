@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,7 +20,6 @@ from elasticd.core.words.children import Newcomers
 from elasticd.errors import GenerationLost
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.recovery import tree
-from elasticd.recovery.likeness import unlike
 from elasticd.settings.job import JobSpec
 from elasticd.train.protocol.calls import Answer
 from elasticd.train.protocol.lending import Lending, Request
@@ -29,19 +27,11 @@ from elasticd.train.protocol.newcomers import joins
 from elasticd.train.states.exports import contents
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
-from elasticd.train.steps.layout import vector_digest
 from elasticd.train.steps.seat import HOST, Delivery, Files, Parts, ProbeResult
 from elasticd.train.world import Share, TrainerWorld, Writes
-from elasticd.types import (
-    JobId,
-    Lineage,
-    NanCure,
-    NodeId,
-    Point,
-    ProofPart,
-    Tag,
-    first_stamp,
-)
+from elasticd.types import JobId, Lineage, NodeId, Point, ProofPart, Tag, first_stamp
+from tests.unit.train.newcomers import Judge
+from tests.unit.train.quiet import Quiet
 
 WAIT_SECONDS = 60
 JOB, LINEAGE = JobId("job"), Lineage("lineage")
@@ -109,10 +99,7 @@ class Cohort:
         """Below it each node has a folder. A successor is on the node of the dead, or ..."""
         self.moves = False
         """... on a new one."""
-        self.shown: dict[tuple[Tag, str], dict[int, dict[str, str]]] = {}
-        self.proven: set[tuple[Tag, str, str]] = set()
-        self.unfit: dict[str, str] = {}
-        """Who was left out, and why."""
+        self.judge = Judge()
         self.caller: Seat | None = None
         self.calls: dict[tuple[int, int], bytes] = {}
         """What calls of run.on_main have returned."""
@@ -232,25 +219,11 @@ class Cohort:
         """Compare what newcomers have come to with what the keeper has; leave out who differs."""
         if seat.world is not world:
             return
-        shown = self.shown.setdefault((world.generation, part), {})
-        shown[world.rank] = digests
-        awaited = range(world.size) if part == "body" else [world.newcomers.keeper]
-        if not shown.keys() >= set(awaited):
+        if odd := self.judge.hears(world, part, digests):
+            self._leave_out(odd)
             return
-        for rank in world.newcomers.ranks:
-            name = str(world.members[rank])
-            if rank not in shown or (world.generation, part, name) in self.proven:
-                continue
-            keeper = world.newcomers.keeper
-            name_of_it, step = str(world.members[keeper]), world.point.step + 1
-            why = unlike(shown[keeper], shown[rank], name_of_it, step)
-            if why:
-                self.unfit[name] = why
-                self._leave_out(name)
-                return
-            self.proven.add((world.generation, part, name))
-            if part == "body":
-                next(m for m in self.members if m.name == name).unproven = False
+        for member in self.members:
+            member.unproven &= not self.judge.has_proven(world, member.name)
         self.changed.notify_all()
 
     def _leave_out(self, name: str) -> None:
@@ -268,10 +241,11 @@ class Cohort:
         )
 
 
-class Seat:
+class Seat(Quiet):
     """Implements :class:`elasticd.train.steps.seat.Seat` for one rank of a cohort."""
 
     def __init__(self, cohort: Cohort, name: str) -> None:
+        super().__init__()
         self.cohort, self.name, self.spec = cohort, name, cohort.job
         self.output_dir = cohort.output_of(name)
         self._reductions: dict[Any, int] = {}
@@ -283,18 +257,12 @@ class Seat:
         self.body = -1
         self.snapshot: Snapshot | None = None
         self.probe: ProbeResult | None = None
-        self.checkpoints: list[tuple[int, str]] = []
-        self.shown: list[tuple[int, int, str]] = []
-        self.rechecks: list[tuple[int, int, str]] = []
         self.doomed = self.left_out = False
         self.given = self.unproven = self.distrusted = False
         self.calls = 0
         self.lending: Lending[Snapshot, Update] = Lending()
         self.takes_updates = False
         self.delivery: Delivery | None = None
-        self.phases: list[str] = []
-        self.rehearsed = False
-        """It had computed something by the time that it was prepared."""
 
     def _call(self) -> None:
         if self.doomed:
@@ -406,19 +374,6 @@ class Seat:
     def begin_preparing(self, delivery: Delivery) -> None:
         self._call()
 
-    def prepared(self, delivery: Delivery, reason: str) -> None:
-        assert not reason, reason
-        self.rehearsed = "compute" in self.phases
-
-    def idle_since(self, delivery: Delivery) -> bool:
-        return True
-
-    def spoilt(self, reason: str) -> None:
-        raise AssertionError(reason)
-
-    def unloaded(self, reason: str) -> None:
-        raise AssertionError(reason)
-
     def keeps_updates(self) -> bool:
         return self.cohort.keeps_updates
 
@@ -515,29 +470,6 @@ class Seat:
         self.check()
         self.probe = result
 
-    def checkpoint(self, world: TrainerWorld, snapshot: Snapshot, stall_seconds: float) -> None:
-        self.checkpoints.append((snapshot.point.step, snapshot.digest()))
-
-    def refuse(self, reason: str, *, unfit: bool = False) -> None:
-        raise AssertionError(reason)
-
-    def strain(self) -> None:
-        pass
-
-    def out_of_memory(self, evidence: str) -> bool:
-        return False
-
-    def not_finite(self, step: int, loss: float, policy: NanCure) -> None:
-        pass
-
-    def verify(self, world: TrainerWorld, snapshot: Snapshot) -> None:
-        pass
-
-    def rechecked(
-        self, world: TrainerWorld, step: int, grain: int, vector: Sequence[mx.array]
-    ) -> None:
-        self.rechecks.append((step, grain, vector_digest(vector)))
-
     def prove(
         self, world: TrainerWorld, part: ProofPart, digests: Callable[[], dict[str, str]]
     ) -> None:
@@ -546,11 +478,8 @@ class Seat:
     def await_proof(self, part: ProofPart) -> None:
         world = self._present()
         key = (world.generation, part, self.name)
-        self._wait(lambda: self.world is not world or key in self.cohort.proven)
+        self._wait(lambda: self.world is not world or key in self.cohort.judge.proven)
         self.check()
-
-    def sampled(self, world: TrainerWorld, step: int, position: int, digest: str) -> None:
-        self.shown.append((step, position, digest))
 
     def finish(self, point: Point) -> bool:
         self._call()
@@ -564,12 +493,3 @@ class Seat:
             deposits = self.cohort.deposits[world.generation, ("finish", point.step)]
             return len(deposits) == world.size
         return True
-
-    def timed(self, grain_seconds: float, update_seconds: float) -> None:
-        pass
-
-    def phase(self, name: str) -> None:
-        self.phases.append(name)
-
-    def log(self, values: Mapping[str, float | str]) -> None:
-        pass
