@@ -68,6 +68,13 @@ def prove(
         trainer.phase("user")
 
 
+def counts(trainer: Trainer) -> bool:
+    """Whether what it holds does. What a body of its own has made, and nobody has compared, is
+    nobody's."""
+    held = trainer.protocol.held
+    return held.given or not held.unproven
+
+
 def too_few_alike(shape: JobShape, reason: str) -> bool:
     """Whether a job may fail for this reason: who joins computes otherwise, and it needs them."""
     keeps = bool(shape.outside) or shape.by_rank
