@@ -31,6 +31,8 @@ class Unfit:
     """The newest committed step when it was left out last."""
     looping: bool = False
     """It had come to the loop's body."""
+    unlike: bool = False
+    """It joined, and computed something else than those that had stayed."""
 
     @property
     def out(self) -> bool:
@@ -42,10 +44,24 @@ class Unfit:
 
     def pause_seconds(self, first: float) -> float:
         """After so long it is tried again though nobody asks; each time it takes longer."""
-        times = (self.turn + 1) // 2
-        if self.looping and times >= _MOST_TURNS_IN_THE_LOOP:
+        if self._is_spent:
             return inf
-        return min(_LONGEST_PAUSE_SECONDS, first * 2.0 ** min(times - 1, 16))
+        return min(_LONGEST_PAUSE_SECONDS, first * 2.0 ** min(self._times - 1, 16))
+
+    def has_another_chance(self, step: int) -> bool:
+        """Whether it is tried again, now that ``step`` is committed, rather than that the job ends.
+        Who computes something else does so again, and lets one step be committed each time: two
+        such nodes would take turns for ever."""
+        return self.out and self.step < step and not self.unlike and not self._is_spent
+
+    @property
+    def _times(self) -> int:
+        """So often it was left out."""
+        return (self.turn + 1) // 2
+
+    @property
+    def _is_spent(self) -> bool:
+        return self.looping and self._times >= _MOST_TURNS_IN_THE_LOOP
 
 
 Entries = tuple[Unfit, ...]
@@ -77,9 +93,9 @@ def merged(one: Iterable[Unfit], other: Iterable[Unfit]) -> Entries:
     return tuple(newest[node] for node in sorted(newest))
 
 
-def _order(entry: Unfit) -> tuple[int, int, bool, str]:
+def _order(entry: Unfit) -> tuple[int, int, bool, bool, str]:
     """Two sides of a partition may have left out the same node for another reason."""
-    return entry.turn, entry.step, entry.looping, entry.reason
+    return entry.turn, entry.step, entry.looping, entry.unlike, entry.reason
 
 
 def clipped(reason: str) -> str:

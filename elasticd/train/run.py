@@ -232,9 +232,9 @@ class Run:
             UsageError: it can't be stored, or the name is taken.
         """
         if per_rank:
-            self._runner.track_by_rank(name, thing)
+            self._runner.by_rank.track(name, thing)
         else:
-            self._runner.check_free(name)
+            self._runner.by_rank.check_free(name)
             self._state.track(name, thing)
 
     def stop(self, reason: str = "") -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from elasticd.checkpoints.layout import due, writes
-from elasticd.core.words.children import GiveWorld
+from elasticd.core.words.children import GiveWorld, Newcomers
 from elasticd.core.words.rewording import reworded
 from elasticd.errors import ProtocolError
 from elasticd.types import JobId, NodeId, Point, Range, Reduction, ShardCount, Tag
@@ -68,9 +68,7 @@ class TrainerWorld:
     """The rank on which the functions run that ``run.on_main`` is given."""
     calls: tuple[tuple[int, int], ...] = ()
     """(step, n): so many results of that step's body the caller knows, and gives again."""
-    unproven: tuple[int, ...] = ()
-    """Ranks that show in the first step that they compute what rank ``keeper`` does."""
-    keeper: int = -1
+    newcomers: Newcomers = field(default_factory=Newcomers)
 
     @classmethod
     def as_given(cls, word: GiveWorld) -> TrainerWorld:
@@ -91,7 +89,7 @@ class TrainerWorld:
             or world.writes.every < 1
             or world.micro < 0
             or not 0 <= world.caller < world.size
-            or not -1 <= world.keeper < world.size
+            or not -1 <= world.newcomers.keeper < world.size
         ):
             raise ProtocolError(f"a world that makes no sense: {world}")
         return world
@@ -103,21 +101,6 @@ class TrainerWorld:
     def share(self, step: int) -> Share:
         """The grains of this member in ``step``."""
         return self.shares_of(step)[self.rank]
-
-    @property
-    def is_unproven(self) -> bool:
-        """Whether this member has to show that it computes what the others do."""
-        return self.rank in self.unproven
-
-    def shows(self, step: int) -> bool:
-        """Whether this member shows what it comes to in ``step``."""
-        return step == self.point.step + 1 and (self.is_unproven or self.rank == self.keeper)
-
-    @property
-    def shown_grain(self) -> int:
-        """The grain that all compute who show something: of the keeper's share, if it has any."""
-        share = self.shares_now[self.keeper]
-        return share[0][0] if share else 0
 
     def ends_at(self, steps: int) -> int:
         """The last step, in a job of so many."""

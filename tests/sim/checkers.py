@@ -23,7 +23,7 @@ from .byrank import ByRank
 from .cluster import Cluster, Violation
 from .disk import is_spoilt
 from .histories import Commits, Ledger, OneSide
-from .proving import unlike
+from .proving import counts, unlike
 from .taints import Taints
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class Checkers:
 
     def loads(self, trainer: Trainer, world: World) -> None:
         held, calls = trainer.point, trainer.cluster.shapes[trainer.job].calls
-        if trainer.doubts or trainer.fresh or calls or trainer.protocol.held.unproven:
+        if trainer.doubts or trainer.fresh or calls or not counts(trainer):
             return  # its state is another than its stamp says, or may be
         if held is not None and (held.step, held.stamp) == (world.step, world.stamp):
             self.broken(f"{trainer.name} is to load step {world.step}, which it holds")
@@ -280,9 +280,7 @@ class Checkers:
                     )
                 elif keeps:
                     trainer.doubts.clear()
-            elif (
-                point is not None and point.step > world.step and not trainer.protocol.held.unproven
-            ):
+            elif point is not None and point.step > world.step and counts(trainer):
                 self.broken(
                     f"generation {world.generation} starts from step {world.step} although "
                     f"{name} holds step {point.step}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from elasticd.core.words import effects as e
-from elasticd.core.words.records import World
+from elasticd.core.words.records import World, stayed
 from elasticd.recovery import fitness
 from elasticd.types import JobId, NodeId
 
@@ -82,11 +82,19 @@ class Environments:
             return ""
         node, reason = emit.fields["culprit"], emit.reason
         if "outside of run.state" in reason and emit.job is not None:
-            keeps = self.cluster.shapes[emit.job].outside or self.cluster.faults["diverge"]
+            shape = self.cluster.shapes[emit.job]
+            keeps = shape.outside or self.cluster.faults["diverge"]
+            keeps = keeps or (shape.by_rank and self._has_one_witness(emit.job))
             return "" if keeps else f"{node} is left out, and nothing differs: {reason}"
         if "every rank must build" in reason:
             return "" if self.differed else f"{node} is left out though all are alike: {reason}"
         return "" if node in self.raised else f"{node} is left out and never failed: {reason}"
+
+    def _has_one_witness(self, job: JobId) -> bool:
+        """Whether in the newest world only one member has stayed, so that nobody can tell whether
+        all differ."""
+        worlds = [w for w in self.cluster.checkers.forms.values() if w.job == job]
+        return len(stayed(max(worlds, key=lambda world: world.generation))) < 2
 
     def formed(self, host: Host, world: World) -> str:
         """A leader made a world."""

@@ -370,6 +370,10 @@ def newcomer_believed(switches: Switches) -> None:
     switches.set(proofs, "unlike", lambda *shown: "")
 
 
+def witnesses_ignored(switches: Switches) -> None:
+    switches.set(proofs, "by_rank", lambda kept: None)
+
+
 def cut_off_world_ignored(switches: Switches) -> None:
     switches.set(council, "noisy", lambda overtaken, quiet_seconds: "")
 
@@ -430,6 +434,12 @@ def _forgetful(seed: int) -> Setup:
     shape = JobShape(steps=60, outside=("grain", "body")[seed % 2])
     kinds = ("trainer", "spare_trainer")
     return Setup(seed=seed, nodes=3, jobs=(shape,), fault_seconds=6.0, fault_kinds=kinds)
+
+
+def _by_rank_rarely_compared(seed: int) -> Setup:
+    """Somebody joins before members compare their states."""
+    shape = JobShape(steps=60, by_rank=True, every=50, verify_every=0)
+    return Setup(seed=seed, nodes=3, jobs=(shape,), fault_seconds=6.0, fault_kinds=("trainer",))
 
 
 def _strict(seed: int) -> Setup:
@@ -567,6 +577,13 @@ BUGS = (
         newcomer_believed,
         ("computes otherwise",),
         setup=_forgetful,
+        bound=20,
+    ),
+    Bug(
+        "blame a newcomer for what differs by rank",
+        witnesses_ignored,
+        ("nothing differs",),
+        setup=_by_rank_rarely_compared,
         bound=20,
     ),
     Bug(

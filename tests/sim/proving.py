@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING
 from elasticd.core.words.children import TrainerProves
 from elasticd.core.words.records import World
 from elasticd.errors import GenerationLost
+from elasticd.train.protocol.newcomers import joins, shows
 from elasticd.train.world import TrainerWorld
 from elasticd.types import Point, ProofPart
 
+from .byrank import THING, variant
 from .threads import Until, Wait
 from .writing import state_digest
 
 if TYPE_CHECKING:
+    from .cluster import JobShape
     from .trainer import Trainer
 
 
@@ -47,18 +50,35 @@ def prove(
     trainer: Trainer, world: TrainerWorld | None, part: ProofPart, step: int
 ) -> Generator[Wait, None, None]:
     """As elasticd/train/steps/proving.py does; raises GenerationLost."""
-    if world is None or not world.shows(step):
+    if world is None or not shows(world, part, step):
         return
     if trainer.protocol.world is not world:
         raise GenerationLost("this world has ended")
     bodies = trainer.outside.bodies if trainer.cluster.shapes[trainer.job].outside == part else ""
-    state = state_digest(step, trainer.spoilt and part == "body")
-    trainer.say(TrainerProves(world.generation, part, {part: f"{state} {bodies}"}))
-    if world.is_unproven:
+    digests = {f"model/{part}": f"{state_digest(step, trainer.spoilt and part == 'body')} {bodies}"}
+    if part == "body" and (
+        kept := variant(trainer.cluster.shapes[trainer.job], trainer.host.name, step)
+    ):
+        digests[THING] = str(kept)
+    trainer.say(TrainerProves(world.generation, part, digests))
+    if joins(world):
         trainer.phase("idle")
         yield Until(lambda: trainer.protocol.visits.is_proven(part))
         trainer.protocol.current()
         trainer.phase("user")
+
+
+def counts(trainer: Trainer) -> bool:
+    """Whether what it holds does. What a body of its own has made, and nobody has compared, is
+    nobody's."""
+    held = trainer.protocol.held
+    return held.given or not held.unproven
+
+
+def too_few_alike(shape: JobShape, reason: str) -> bool:
+    """Whether a job may fail for this reason: who joins computes otherwise, and it needs them."""
+    keeps = bool(shape.outside) or shape.by_rank
+    return keeps and shape.world_min > 1 and reason.startswith("the script keeps state outside")
 
 
 _SURE = 2

@@ -16,6 +16,7 @@ from .cluster import Cluster, Mishap, Setup, Strike, Violation
 from .faults import Injector
 from .host import Host
 from .network import Network
+from .proving import too_few_alike
 
 _LEFTOVER_SECONDS = 8.0
 
@@ -118,6 +119,7 @@ def _drive(
             cluster.environments.excuses(job, formed)
             or _was_driven_apart(cluster, record.reason or "")
             or (cluster.shapes[job].by_rank and (record.reason or "").startswith(REASON))
+            or too_few_alike(cluster.shapes[job], record.reason or "")
         )
         if record.state == "failed" and not may:
             raise Violation(f"{job} failed: {record.reason}")

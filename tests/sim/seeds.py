@@ -35,7 +35,7 @@ def _stopping(seed: int, shape: JobShape) -> JobShape:
 def _keeping(seed: int, shape: JobShape) -> JobShape:
     """Some scripts keep state where nobody looks. Who joins is left out then, so one must do."""
     chance = random.Random(f"keeps {seed}")
-    if shape.world_min > 1 or chance.random() >= 0.1:
+    if chance.random() >= 0.1:
         return shape
     return replace(shape, outside=chance.choice(("grain", "body")))
 

@@ -6,9 +6,18 @@ from typing import Any
 
 import pytest
 
-from .cluster import JobShape, Setup
+from elasticd.recovery import fitness
+from elasticd.types import NodeId
+
+from .byrank import THING
+from .cluster import Cluster, JobShape, Setup
+from .faults import Injector
 from .planted import BUGS, hunt
 from .run import simulate
+from .scripts import at_step, newest
+from .test_sim import job_events, passes
+from .test_unfit import JOB, unfit
+from .trainer import Trainer
 
 
 def setup(kind: str, seed: int, **changes: Any) -> Setup:
@@ -48,6 +57,71 @@ def test_nobody_is_left_out_whose_state_is_where_it_belongs() -> None:
         assert not any("node_unfit" in line for line in result.transcript), seed
 
 
-def test_a_checker_sees_a_newcomer_that_is_believed() -> None:
-    (bug,) = (bug for bug in BUGS if "newcomer whatever" in bug.name)
+@pytest.mark.parametrize("kind", ["grain", "body"])
+def test_a_job_that_needs_who_computes_otherwise_fails_soon(kind: str) -> None:
+    """Nodes don't take turns, each of which lets a step be committed."""
+    shape = JobShape(steps=400, outside=kind, world_min=2)
+    failed = 0
+    for seed in range(6):
+        result = simulate(setup(kind, seed, jobs=(shape,), fault_seconds=20.0))
+        assert not result.problem, (seed, result.problem)
+        assert len(unfit(result)) <= 4, seed
+        failed += bool(job_events(result, "job_failed"))
+    assert failed
+
+
+@pytest.mark.parametrize("kind", ["grain", "body"])
+def test_who_is_left_out_goes_on_alone_where_all_others_are_lost(kind: str) -> None:
+    """Nobody is there any more from whom it could differ: it begins at the newest checkpoint."""
+
+    def script(cluster: Cluster, injector: Injector) -> None:
+        host = cluster.hosts[NodeId("n1")]
+
+        def strike() -> None:
+            (trainer,) = (c for c in host.children.values() if isinstance(c, Trainer) and c.point)
+            trainer.kill()
+
+        def left_out() -> bool:
+            record = cluster.record_of(JOB)
+            return record is not None and "n1" in fitness.left_out(record.unfit)
+
+        def lose() -> None:
+            for name in ("n0", "n2"):
+                cluster.hosts[NodeId(name)].crash()
+
+        cluster.when(lambda: newest(cluster) >= 8, strike)
+
+        def is_over() -> bool:
+            record = cluster.record_of(JOB)
+            return record is not None and record.ended
+
+        def bring_back() -> None:
+            for name in ("n0", "n2"):
+                cluster.hosts[NodeId(name)].start()
+
+        cluster.when(left_out, lose)
+        cluster.when(is_over, bring_back)
+
+    shape = JobShape(steps=60, outside=kind, replicas=3)
+    result = passes(simulate(Setup(seed=1, jobs=(shape,)), script=script))
+    assert unfit(result) == ["n1"] and len(job_events(result, "node_tried_again")) == 1
+    (*_, last) = job_events(result, "world_formed")
+    assert last["members"] == ["n1"] and job_events(result, "job_finished")
+
+
+def test_what_a_script_keeps_by_rank_is_no_newcomers_fault() -> None:
+    shape = JobShape(steps=60, by_rank=True, every=50, verify_every=0)
+
+    def kill(cluster: Cluster, injector: Injector) -> None:
+        injector.inject("trainer")
+
+    result = passes(simulate(Setup(seed=1, jobs=(shape,)), script=at_step(8, kill)))
+    (told,) = job_events(result, "state_differs")
+    assert told["step"] < 50 and told["name"] == THING
+    assert not unfit(result) and len(job_events(result, "job_failed")) == 1
+
+
+@pytest.mark.parametrize("name", ["newcomer whatever", "blame a newcomer"])
+def test_a_checker_sees(name: str) -> None:
+    (bug,) = (bug for bug in BUGS if name in bug.name)
     assert hunt(bug).problem

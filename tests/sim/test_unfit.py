@@ -120,6 +120,25 @@ def test_a_script_that_raises_at_one_step_everywhere_ends_the_job() -> None:
     assert len(unfit(result)) <= 1
 
 
+def test_who_was_left_out_of_two_comes_back_when_a_third_agrees_with_it() -> None:
+    """Two are needed: with the third one there are two that are alike."""
+
+    def script(cluster: Cluster, injector: Injector) -> None:
+        operator = Operator(cluster)
+        spoil("n0", "other")(cluster, injector)
+
+        def left_out() -> bool:
+            record = cluster.record_of(JOB)
+            return record is not None and "n1" in fitness.left_out(record.unfit)
+
+        operator.drain(NodeId("n2"))
+        cluster.when(left_out, lambda: operator.undrain(NodeId("n2")))
+
+    shape = JobShape(steps=40, world_min=2)
+    result = passes(simulate(Setup(seed=1, jobs=(shape,)), script=script))
+    assert unfit(result) == ["n1", "n0"] and members(result) == [2]
+
+
 def test_of_two_nodes_that_differ_the_first_goes_on() -> None:
     result = passes(simulate(Setup(seed=1, nodes=2), script=spoil("n0", "other")))
     assert unfit(result) == ["n1"] and members(result) == [1]

@@ -113,6 +113,8 @@ class Apart:
     others': each with what that is."""
 
     odd: tuple[tuple[NodeId, str], ...]
+    right: frozenset[NodeId] = frozenset()
+    """Those that have built what counts, left out or not."""
     told: tuple[Told, ...] = ()
 
 
@@ -185,8 +187,9 @@ def _apart(at: Situation, start: Start, mismatch: str) -> Apart | Fail:
     guess = len(prints) > 2 or mismatch.startswith("grain0 ")
     if not trained and guess and not fitness.agree(prints):
         return Fail(mismatch)
-    odd = at.roster.odd(prints, trained).items()
-    return Apart(tuple((node, reason) for node, reason in odd if node in resume.members))
+    odd = at.roster.odd(prints, trained)
+    here = tuple((node, reason) for node, reason in odd.items() if node in resume.members)
+    return Apart(here, frozenset(prints) - odd.keys())
 
 
 def _counted(council: Council) -> Situation:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from elasticd.core.context import Context
+from elasticd.core.leading.proofs import Proofs
 from elasticd.core.words.records import ProbeDigests, World
 from elasticd.core.words.worlds import MemberStatus, Sampled, Verdict
 from elasticd.recovery.exactness import FAST, NO_REPEAT, refusal
@@ -40,6 +41,10 @@ class Exactness:
     """Per position of the data who told first what is there; of the newest positions only."""
     judged: set[NodeId] = field(default_factory=set)
     """Members whose fresh processes were told the verdict."""
+    proofs: Proofs = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.proofs = Proofs(self.ctx, self.job)
 
     @property
     def kept(self) -> bool:
@@ -48,7 +53,8 @@ class Exactness:
 
     @property
     def promised(self) -> bool:
-        """Whether the job's bits do not depend on its members."""
+        """Whether the job's bits do not depend on its members, so that who joins can be compared
+        with who has stayed."""
         return self.kept and not self.fast
 
     @property
@@ -85,6 +91,7 @@ class Exactness:
     def judge_anew(self) -> None:
         """Processes are fresh, or what was told may have been lost."""
         self.judged.clear()
+        self.proofs.judge_anew()
 
     def judge(self, world: World, statuses: Mapping[NodeId, MemberStatus]) -> None:
         """Tell the members whether their probes agree, before the first step of fresh processes."""

@@ -6,7 +6,7 @@ Why a node is left out is judged elsewhere (phases/unfit.py).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from elasticd.core.context import Context
@@ -51,12 +51,11 @@ class Fitness:
         for node in sorted(before - self.left_out):
             self._tell_again(node)
 
-    def leave_out(self, node: NodeId, reason: str, step: int, looping: bool) -> None:
-        """From now on, until it is tried again."""
-        reason = clipped(reason)
-        entry = Unfit(node, self.turn_of(node) + 1, reason, step, looping)
-        self.entries = merged(self.entries, (entry,))
-        self.ctx.emit("node_unfit", reason, self.job, culprit=node)
+    def leave_out(self, found: Unfit) -> None:
+        """From now on, until it is tried again; it counts its turn itself."""
+        turn, reason = self.turn_of(found.node) + 1, clipped(found.reason)
+        self.entries = merged(self.entries, (replace(found, turn=turn, reason=reason),))
+        self.ctx.emit("node_unfit", reason, self.job, culprit=found.node)
 
     def try_again(self, nodes: Iterable[NodeId]) -> None:
         """Let these take part again."""
@@ -74,7 +73,18 @@ class Fitness:
     def second_chances(self, step: int) -> frozenset[NodeId]:
         """Those that were left out before ``step`` was committed: what was wrong may have passed,
         and without them the job would end."""
-        return frozenset(u.node for u in self.entries if u.out and u.step < step)
+        return frozenset(u.node for u in self.entries if u.has_another_chance(step))
+
+    @property
+    def outnumbered(self) -> frozenset[NodeId]:
+        """Those that were left out before their script came to its loop: if it is for what they
+        have built, others that build the same may have come since."""
+        return frozenset(u.node for u in self.entries if u.out and not (u.looping or u.unlike))
+
+    @property
+    def unlike(self) -> frozenset[NodeId]:
+        """Those that were left out as they computed something else than who had stayed."""
+        return frozenset(u.node for u in self.entries if u.out and u.unlike)
 
     def knows(self) -> None:
         """Of no script that fails is it open any more whether it works anywhere."""

@@ -20,7 +20,6 @@ from elasticd.core.leading.growth import Growth
 from elasticd.core.leading.halting import Halting
 from elasticd.core.leading.histories import Histories
 from elasticd.core.leading.patience import Patience
-from elasticd.core.leading.proofs import Proofs
 from elasticd.core.leading.relief import Relief
 from elasticd.core.leading.roster import HOLDING, LEFT, Roster
 from elasticd.core.leading.tries import Tries
@@ -49,7 +48,6 @@ class Office:
     balance: Balance
     relief: Relief
     exactness: Exactness
-    proofs: Proofs
     histories: Histories
     tries: Tries
 
@@ -74,7 +72,6 @@ class Office:
             Balance(ctx, job, spec, account, trust),
             Relief(ctx, job, spec.batch, record.relief),
             _exactness(ctx, record, spec),
-            Proofs(ctx, job),
             Histories(ctx, job, record.left, record.ran),
             Tries(ctx),
         )
@@ -181,7 +178,6 @@ class Office:
         self.checkpoints.on_view(view, (*lost, *reborn))
         self.course.follow()
         self.exactness.judge_anew()
-        self.proofs.judge_anew()
         self.tries.reset()
         self.growth.follow()
         self.halting.reset()
@@ -220,7 +216,6 @@ class Office:
         """This world is to form."""
         self.course.begin(world)
         self.exactness.judge_anew()
-        self.proofs.judge_anew()
         self.balance.speeds.restart()
         self.growth.enter(world)
         self.checkpoints.enter(world)

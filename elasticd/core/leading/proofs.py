@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from elasticd.core.context import Context
-from elasticd.core.words.records import World
+from elasticd.core.words.records import World, stayed
 from elasticd.core.words.worlds import MemberStatus, Proven
-from elasticd.recovery.likeness import unlike
+from elasticd.recovery.divergence import Unlike
+from elasticd.recovery.likeness import by_rank, unlike
 from elasticd.types import JobId, NodeId, ProofPart
 
 _PARTS: tuple[ProofPart, ...] = get_args(ProofPart)
+Shown = dict[NodeId, dict[str, str]]
 
 
 @dataclass(slots=True)
@@ -34,26 +36,38 @@ class Proofs:
         self.told.clear()
 
     def look(
-        self, world: World, statuses: Mapping[NodeId, MemberStatus], counts: bool
-    ) -> dict[NodeId, str]:
-        """Answer those who have shown what the keeper has, or whatever where that ``counts`` for
-        nothing. Who computes something else, and why one thinks so."""
+        self,
+        world: World,
+        statuses: Mapping[NodeId, MemberStatus],
+        *,
+        counts: bool,
+        committed: int,
+    ) -> dict[NodeId, str] | Unlike:
+        """Answer those who have shown what the others have, or whatever where that ``counts`` for
+        nothing. Who computes something else, and why one thinks so; or what the script keeps by
+        rank."""
+        passed = committed > world.step + 1
         odd: dict[NodeId, str] = {}
-        keeper = world.keeper
-        if keeper is None:
-            return odd
-        for part in _PARTS:
-            ours = _shown(keeper, world, statuses, part)
+        kept = stayed(world)
+        for part in _PARTS if kept else ():
+            shown = _shown(world, statuses, part)
+            # One of those who stay computes the grain, and all show what their body leaves.
+            ours = {n: shown[n] for n in (kept if part == "body" else kept[:1]) if n in shown}
+            if counts and len(ours) > 1 and (found := by_rank(ours)) is not None:
+                return found
+            complete = part == "grain" or len(ours) == len(kept)
             for node in world.unproven:
-                theirs = _shown(node, world, statuses, part)
-                if not theirs or (node, part) in self.told or (counts and not ours):
+                theirs = shown.get(node)
+                if theirs is None or (node, part) in self.told or (counts and not ours):
                     continue
-                if counts and (why := unlike(ours, theirs, keeper, world.step + 1)):
-                    odd[node] = why
-                else:
+                why = [unlike(its, theirs, who, world.step + 1) for who, its in ours.items()]
+                if not counts or not all(why):
                     self._tell(world, node, part)
-            if ours and all((node, part) in self.told for node in world.unproven):
-                self._tell(world, keeper, part)
+                elif complete:
+                    odd[node] = why[0]
+            if passed:  # not sooner: another leader may have to compare again
+                for node in ours:
+                    self._tell(world, node, part)
         return odd
 
     def _tell(self, world: World, node: NodeId, part: ProofPart) -> None:
@@ -62,10 +76,12 @@ class Proofs:
             self.ctx.send(node, Proven(self.job, world.generation, part))
 
 
-def _shown(
-    node: NodeId, world: World, statuses: Mapping[NodeId, MemberStatus], part: ProofPart
-) -> dict[str, str]:
-    status = statuses.get(node)
-    trainer = status.trainer if status is not None else None
-    proof = trainer.proof if trainer is not None else None
-    return proof.of(part) if proof is not None and proof.generation == world.generation else {}
+def _shown(world: World, statuses: Mapping[NodeId, MemberStatus], part: ProofPart) -> Shown:
+    """What members have shown in this world, those who were not told yet that it is right."""
+    found = {}
+    for node in world.members:
+        status = statuses.get(node)
+        proof = status.trainer.proof if status is not None and status.trainer is not None else None
+        if proof is not None and proof.generation == world.generation and proof.of(part):
+            found[node] = proof.of(part)
+    return found

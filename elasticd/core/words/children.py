@@ -508,6 +508,15 @@ class WritePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Newcomers:
+    """Who shows in a world's first step that it computes what those do that have stayed."""
+
+    ranks: tuple[int, ...] = ()
+    keeper: int = -1
+    """The first rank that has stayed, with whose grain theirs is compared; -1: nobody joins."""
+
+
+@dataclass(frozen=True, slots=True)
 class GiveWorld:
     """Enter this world from the committed state (step, stamp).
 
@@ -541,10 +550,7 @@ class GiveWorld:
     """The rank on which the functions run that ``run.on_main`` is given."""
     calls: tuple[tuple[int, int], ...] = ()
     """(step, n): so many results of that step's body it knows, and gives again."""
-    unproven: tuple[int, ...] = ()
-    """Ranks that show in the first step that they compute what ``keeper`` does, which shows it,
-    too."""
-    keeper: int = -1
+    newcomers: Newcomers = field(default_factory=Newcomers)
 
 
 @dataclass(frozen=True, slots=True)

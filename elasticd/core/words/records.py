@@ -241,7 +241,7 @@ class World:
     """(step, n): so many results of that step's body it knows, and gives again."""
     unproven: tuple[NodeId, ...] = ()
     """Members that have joined since all last computed the same: they show in the first step that
-    they compute what ``keeper`` does. None where nobody has stayed."""
+    they compute what those do that have stayed (:func:`stayed`). None where nobody has."""
 
     @property
     def shards(self) -> int:
@@ -260,13 +260,6 @@ class World:
         pairs = zip(self.members, self.sources, strict=True)
         return tuple(node for node, source in pairs if source not in ("keep", "init"))
 
-    @property
-    def keeper(self) -> NodeId | None:
-        """The first member that has stayed, if any member has to show what it computes."""
-        pairs = zip(self.members, self.sources, strict=True)
-        kept = (n for n, source in pairs if source == "keep" and n not in self.unproven)
-        return next(kept, None) if self.unproven else None
-
     def ends_at(self, steps: int) -> int:
         """The last step, in a job of so many."""
         return steps if self.last < 0 else self.last
@@ -275,6 +268,13 @@ class World:
     def goes_back(self) -> bool:
         """Whether it may start before steps that were committed."""
         return self.rung in GOING_BACK
+
+
+def stayed(world: World) -> tuple[NodeId, ...]:
+    """The members with which those compare who join; none where nobody does."""
+    pairs = zip(world.members, world.sources, strict=True)
+    kept = tuple(n for n, source in pairs if source == "keep" and n not in world.unproven)
+    return kept if world.unproven else ()
 
 
 @dataclass(frozen=True, slots=True)

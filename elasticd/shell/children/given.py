@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elasticd.core.words.children import GiveWorld, WritePlan
-from elasticd.core.words.records import World
+from elasticd.core.words.children import GiveWorld, Newcomers, WritePlan
+from elasticd.core.words.records import World, stayed
 from elasticd.recovery.relief import cut
 from elasticd.settings.job import JobSpec
 
@@ -37,6 +37,11 @@ def to_trainer(world: World, rank: int, spec: JobSpec, checkpoints: Path) -> Giv
         last=world.last,
         caller=world.caller_rank,
         calls=world.calls,
-        unproven=tuple(world.members.index(node) for node in world.unproven),
-        keeper=world.members.index(world.keeper) if world.keeper is not None else -1,
+        newcomers=_newcomers(world),
     )
+
+
+def _newcomers(world: World) -> Newcomers:
+    ranks = tuple(world.members.index(node) for node in world.unproven)
+    kept = stayed(world)
+    return Newcomers(ranks, world.members.index(kept[0])) if kept else Newcomers()

@@ -47,6 +47,7 @@ from elasticd.train.protocol.effects import (
     TellProgress,
 )
 from elasticd.train.protocol.lending import Request, S, U
+from elasticd.train.protocol.newcomers import joins
 from elasticd.train.protocol.sharing import Sharing, StateInPlace
 from elasticd.train.protocol.visits import Visits
 from elasticd.train.protocol.voice import Voice
@@ -261,7 +262,7 @@ class TrainerProtocol(Generic[S, U]):
     def _settle(self) -> None:
         visit = self.visits.visit
         if visit is not None and visit.settles():
-            self.held.unproven = visit.world.is_unproven
+            self.held.unproven = joins(visit.world)
         self._voice.do(TellProgress())
 
     def hold(self, readable: S, update: U | None = None, *, loaded: bool = False) -> None:

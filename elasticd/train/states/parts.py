@@ -35,15 +35,25 @@ def told(
 ) -> Comparable:
     """What there is to tell of ``snapshot``; ``known`` are digests of tensors by name."""
     model = snapshot.check(known, pace)
-    parts = {MODEL_PART: model}
-    for name, plain in _things(snapshot.plain):
-        arrays = {path: snapshot.tensors[path] for path in named_in(plain)}
-        content = json.dumps(plain, sort_keys=True)
-        parts[name] = _hashed(content + (model_check(arrays, known, pace) if arrays else ""))
+    parts = {MODEL_PART: model} | things(snapshot, known, pace)
     if len(parts) == 1:
         return Comparable(model, ())
     check = _hashed(json.dumps(sorted(parts.items())))
     return Comparable(check, tuple((name, parts[name][:PART_DIGITS]) for name in sorted(parts)))
+
+
+def things(
+    snapshot: Snapshot,
+    known: Mapping[str, str] = MappingProxyType({}),
+    pace: Pace = unpaced,
+) -> dict[str, str]:
+    """The digest of each thing that the script's own code keeps; else as :func:`told`."""
+    found = {}
+    for name, plain in _things(snapshot.plain):
+        arrays = {path: snapshot.tensors[path] for path in named_in(plain)}
+        content = json.dumps(plain, sort_keys=True)
+        found[name] = _hashed(content + (model_check(arrays, known, pace) if arrays else ""))
+    return found
 
 
 def _hashed(text: str) -> str:

@@ -7,7 +7,9 @@ import json
 from typing import Any
 
 from elasticd.checkpoints.codec import model_check
-from elasticd.train.states.state import Snapshot
+from elasticd.train.states.attributes import ATTRIBUTES
+from elasticd.train.states.parts import things
+from elasticd.train.states.state import OPTIMIZER, USER, Snapshot
 
 _DIGITS = 16
 _MOST = 1000
@@ -15,22 +17,25 @@ _MOST = 1000
 
 
 def digests_of(snapshot: Snapshot) -> dict[str, str]:
-    """All that is stored of it: its arrays, and what is none."""
+    """All that is stored of it: the arrays of model and optimizer, the optimizer's other values,
+    and what the script tracks."""
     found = {
-        name: model_check({name: array}, {})[:_DIGITS] for name, array in snapshot.tensors.items()
+        name: model_check({name: array}, {})[:_DIGITS]
+        for name, array in snapshot.tensors.items()
+        if not name.startswith((USER, ATTRIBUTES))
     }
-    for kind in ("optimizer", "attributes", "tracked"):
-        for name, value in (snapshot.plain.get(kind) or {}).items():
-            found[f"{kind}/{name} (no array)"] = _of_plain(value)
+    for name, value in (snapshot.plain.get("optimizer") or {}).items():
+        found[f"{OPTIMIZER}{name} (no array)"] = _of_plain(value)
     found["which parameters are trained"] = _of_plain(list(snapshot.trainable))
-    return together(found, _MOST)
+    kept = {name: digest[:_DIGITS] for name, digest in things(snapshot).items()}
+    return together(found, _MOST) | together(kept, _MOST)
 
 
 def together(found: dict[str, str], most: int) -> dict[str, str]:
     """The same in at most so many names."""
-    size = -(-len(found) // most)
-    if size == 1:
+    if len(found) <= most:
         return found
+    size = -(-len(found) // most)
     names = sorted(found)
     groups = [names[n : n + size] for n in range(0, len(names), size)]
     return {f"{g[0]} … {g[-1]}": _of_plain([found[name] for name in g]) for g in groups}

@@ -37,6 +37,13 @@ class StaleTrees:
         return stale
 
 
+def name_stale(trees: StaleTrees, *, aloud: bool) -> None:
+    """A body of the loop has ended: warn of those that none changes, if ``aloud``."""
+    for name in trees.body_ends():
+        if aloud:
+            warn(name)
+
+
 def warn(name: str) -> None:
     """Say so on stderr."""
     print(

@@ -7,32 +7,33 @@ then enters the next world and computes what that one lacks.
 from __future__ import annotations
 
 import contextlib
-import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Literal
 
 import mlx.core as mx
 from mlx.utils import tree_map
 
-from elasticd.errors import GenerationLost, UsageError
+from elasticd.errors import GenerationLost
 from elasticd.recovery.relief import room_text
 from elasticd.recovery.signatures import of_text
-from elasticd.train.states import stale
+from elasticd.train.states.stale import name_stale
 from elasticd.train.states.state import TrainingState, model_tree
 from elasticd.train.states.updates import Reduced, Update
 from elasticd.train.steps import randomness
+from elasticd.train.steps.byrank import ByRank
 from elasticd.train.steps.calling import BEHIND, IN_GRAINS, MainCalls
 from elasticd.train.steps.ending import StopWish
 from elasticd.train.steps.entrance import Entrance
-from elasticd.train.steps.gathering import Gathering
+from elasticd.train.steps.finite import skips
 from elasticd.train.steps.grains import Grains
 from elasticd.train.steps.logs import RunLogs
 from elasticd.train.steps.progress import Lately
 from elasticd.train.steps.relief import room_bytes
 from elasticd.train.steps.seat import Delivery, Seat
 from elasticd.train.steps.standing import Standing
+from elasticd.train.steps.storing import Storing
 from elasticd.train.steps.summing import Summing
 from elasticd.train.steps.weighted import GrainLoss
 from elasticd.train.world import TrainerWorld
@@ -52,24 +53,15 @@ class StepRunner:
         self._summing = Summing(seat, self._grains)
         self._update_times = Lately()
         self._agreed = False
-        self._owes_checkpoint = self._skips = False
-        self._looping = False
+        self._storing = Storing(seat, self._standing)
+        self._skips = self._looping = False
         self.calls = MainCalls(seat, self._standing, state)
         self._aside: TrainerWorld | Delivery | None = None
         """What ended the last body, to be entered before anything else."""
         self.ending, self.logs = StopWish(), RunLogs(self._standing)
+        self.by_rank = ByRank(self._standing, self.logs)
         self._missed: Update | None = None
         """The step under way was reduced by the others, who have applied this."""
-
-    def track_by_rank(self, name: str, thing: Any) -> None:
-        """Make ``thing``, of which each rank has its own, part of the state; or UsageError."""
-        self.check_free(name)
-        self._standing.track_by_rank(name, thing)
-
-    def check_free(self, name: str) -> None:
-        """Raise UsageError if each rank has something of its own under that name."""
-        if name in self._standing.ranks:
-            raise UsageError(f"run.track: {name!r} is taken")
 
     def can_rehearse(self, rehearse: Callable[[Iterator[int]], None]) -> None:
         """``rehearse`` computes grains before there is a world."""
@@ -121,9 +113,9 @@ class StepRunner:
                 self.seat.barrier(self.point)
             except GenerationLost:
                 continue
-            self._owes_checkpoint = True
+            self._storing.owed = True
             if self._looping:
-                self._checkpoint_if_due()
+                self._look()
             return True
 
     def rejoin(self) -> Reduced | Literal["again", "void", "over"]:
@@ -141,7 +133,7 @@ class StepRunner:
                     if arrival.state == "keep" and not self._is_over(arrival):
                         self._entrance.settle(arrival)
                         self.seat.barrier(self.point)
-                        self._checkpoint_if_due()
+                        self._look()
                         return "again"
                     self._missed = self._entrance.missed(arrival)
                 except GenerationLost:
@@ -158,7 +150,7 @@ class StepRunner:
         """Wait at the end of the job. False if a world with more steps came instead."""
         while self.finished:
             with contextlib.suppress(GenerationLost):
-                self._level()
+                self.by_rank.level(self.world)
                 if self.seat.finish(self.point):
                     self.logs.end()
                     self.calls.shut(BEHIND)
@@ -191,16 +183,9 @@ class StepRunner:
         """
         self.calls.shut(IN_GRAINS)
         self.seat.halt(self.point)
-        self._level()
+        self.by_rank.level(self.world)
         self.seat.phase("compute")
         yield from self._grains.missing()
-
-    def _level(self) -> None:
-        """Tell the others, before a step, what isn't the same on all ranks."""
-        ranks, world = self._standing.ranks, self.world
-        words = self.logs.level(world, ranks.word)
-        if words and world is not None:
-            ranks.take_place(words, world.rank)
 
     def accumulate(self, grain: int, loss: GrainLoss, gradients: Any) -> None:
         """Take in the loss and gradients of one grain."""
@@ -227,39 +212,16 @@ class StepRunner:
             self.seat.agree(result)
             self._agreed = True
         self._grains.proving.await_grain(world, self.step)
-        told = self._told_by_ranks(world)
+        told = self.by_rank.hear(world, self.step)
         total = self._summing.total(world, layout, self.step)
-        self._judge_loss(layout.header(total))
+        (loss, *_), weight = layout.header(total)
+        self._skips = skips(self.seat, self.step, loss, weight)
         self.seat.begin_update()
         self._standing.ranks.believe(told)
         reduced = layout.mean(total, self._grains.count)
         self._grains.spend()
         randomness.seed_reduced(self.seed, self.step)
         return reduced
-
-    def _told_by_ranks(self, world: TrainerWorld) -> Mapping[int, mx.array]:
-        """What all ranks have of their own, as it belongs to the step."""
-        ranks = self._standing.ranks
-        if not ranks.anybody:
-            return ranks.told
-        if world.size == 1:
-            return ranks.hear([ranks.message])
-        return ranks.hear(Gathering(self.seat, world, self.step).messages(ranks.message))
-
-    def _judge_loss(self, header: tuple[list[float], float]) -> None:
-        """What job.toml wants if the loss is not finite: the same on every rank, since all have its
-        bits. A batch without any weight says nothing, so its step is skipped."""
-        (loss, *_), weight = header
-        self._skips = False
-        if math.isfinite(loss):
-            return
-        policy = self.seat.spec.recovery.on_nan if weight else "skip"
-        if policy == "stop":
-            reason = f'the loss of step {self.step} is {loss} (recovery.on_nan = "stop")'
-            self.seat.refuse(reason)
-            raise GenerationLost(reason)
-        self.seat.not_finite(self.step, loss, policy)
-        self._skips = True
 
     def zero_gradients(self) -> Any:
         """A gradient that does nothing."""
@@ -311,7 +273,7 @@ class StepRunner:
             self.seat.barrier(self.point)
         except GenerationLost:
             return
-        self._owes_checkpoint = True
+        self._storing.owed = True
 
     def _in_world(self) -> bool:
         try:
@@ -334,17 +296,18 @@ class StepRunner:
             self._standing.ranks.hold()
             self._standing.publish()
             self.logs.body_ends()
-            self._name_stale()
-        if self.calls.alone:
-            self._owes_checkpoint = False  # what the body has left is nobody's
-        else:
-            self._grains.proving.body(self.world, self._standing.snapshot)
+            if self._looping:
+                name_stale(self.state.stale, aloud=self.world is not None and self.world.rank == 0)
         counts = not (self.calls.void or self.calls.alone)
+        if self.calls.alone:
+            self._storing.owed = False  # what the body has left is nobody's
+        elif counts:
+            self._grains.proving.body(self.world, self._standing.snapshot)
         self.ending.body_ends(self.point, counts)
         self._looping, self.calls.void = True, False
         while True:
-            if self._owes_checkpoint:
-                self._checkpoint_if_due()
+            if self._storing.owed:
+                self._look()
             if (self._aside is not None or not self._in_world()) and not self.enter():
                 return False
             reason = self._asks_to_stop()
@@ -356,12 +319,6 @@ class StepRunner:
         if not self.ending.left:
             self.calls.begin(self.step)
         return True
-
-    def _name_stale(self) -> None:
-        """On main say which tracked trees no body changes."""
-        for name in self.state.stale.body_ends() if self._looping else ():
-            if self.world is not None and self.world.rank == 0:
-                stale.warn(name)
 
     def leave(self, applied: bool) -> None:
         """The script has left its loop, in a body that had ``applied`` its step."""
@@ -376,15 +333,7 @@ class StepRunner:
         """Why the script wants to go no further, where nobody knows yet whether it may."""
         return "" if self.finished else self.ending.asks(self.point, self.world)
 
-    def _checkpoint_if_due(self) -> None:
-        if self._asks_to_stop():
-            return  # It is not consistent before all know whether it is the last.
-        self._owes_checkpoint = False
-        world, snapshot = self.world, self._standing.snapshot
-        if world is None or snapshot is None:
-            return
-        every = self.seat.spec.recovery.verify_every
-        if every and world.size > 1 and snapshot.point.step % every == 0:
-            self.seat.verify(world, snapshot)
-        if world.checkpoint_due(snapshot.point.step, self.steps):
-            self.seat.checkpoint(world, snapshot, self._standing.stall_seconds)
+    def _look(self) -> None:
+        if not self._asks_to_stop():
+            # Else it is not consistent before all know whether it is the last.
+            self._storing.look(self.world)

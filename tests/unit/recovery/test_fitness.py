@@ -32,6 +32,16 @@ def test_each_time_it_is_tried_again_later() -> None:
     assert Unfit(A, 15, "", looping=True).pause_seconds(60.0) == inf
 
 
+def test_who_fails_again_and_again_gets_no_more_chances_by_others() -> None:
+    assert OUT.has_another_chance(1) and not OUT.has_another_chance(0)
+    assert not OUT.again().has_another_chance(1)
+    assert Unfit(A, 13, "", looping=True).has_another_chance(1)
+    assert not Unfit(A, 15, "", looping=True).has_another_chance(1)
+    unlike = Unfit(A, 1, "", unlike=True)
+    assert not unlike.has_another_chance(1)
+    assert unlike.pause_seconds(60.0) == 60.0 and unlike.again().turn == 2
+
+
 def test_who_trains_decides_else_most_else_the_first() -> None:
     prints = {A: {"data": "9"}, B: {"data": "10"}, C: {"data": "10"}}
     assert odd_ones(prints, ()) == (A,)

@@ -7,39 +7,31 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
 from elasticd.checkpoints.codec import write_memory
+from elasticd.core.words.children import Newcomers
 from elasticd.errors import GenerationLost
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.recovery import tree
-from elasticd.recovery.likeness import unlike
 from elasticd.settings.job import JobSpec
 from elasticd.train.protocol.calls import Answer
 from elasticd.train.protocol.lending import Lending, Request
+from elasticd.train.protocol.newcomers import joins
 from elasticd.train.states.exports import contents
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
-from elasticd.train.steps.layout import vector_digest
 from elasticd.train.steps.seat import HOST, Delivery, Files, Parts, ProbeResult
 from elasticd.train.world import Share, TrainerWorld, Writes
-from elasticd.types import (
-    JobId,
-    Lineage,
-    NanCure,
-    NodeId,
-    Point,
-    ProofPart,
-    Tag,
-    first_stamp,
-)
+from elasticd.types import JobId, Lineage, NodeId, Point, ProofPart, Tag, first_stamp
+from tests.unit.train.newcomers import Judge
+from tests.unit.train.quiet import Quiet
 
 WAIT_SECONDS = 60
 JOB, LINEAGE = JobId("job"), Lineage("lineage")
@@ -107,10 +99,7 @@ class Cohort:
         """Below it each node has a folder. A successor is on the node of the dead, or ..."""
         self.moves = False
         """... on a new one."""
-        self.shown: dict[tuple[Tag, str], dict[int, dict[str, str]]] = {}
-        self.proven: set[tuple[Tag, str, str]] = set()
-        self.unfit: dict[str, str] = {}
-        """Who was left out, and why."""
+        self.judge = Judge()
         self.caller: Seat | None = None
         self.calls: dict[tuple[int, int], bytes] = {}
         """What calls of run.on_main have returned."""
@@ -209,8 +198,7 @@ class Cohort:
                 checkpoint_folder=Path("/nowhere"),
                 writes=Writes(2, 1, 1),
                 last=self.last,
-                unproven=unproven,
-                keeper=stays.index(True) if unproven else -1,
+                newcomers=Newcomers(unproven, stays.index(True) if unproven else -1),
             )
         self.changed.notify_all()
 
@@ -231,23 +219,11 @@ class Cohort:
         """Compare what newcomers have come to with what the keeper has; leave out who differs."""
         if seat.world is not world:
             return
-        shown = self.shown.setdefault((world.generation, part), {})
-        shown[world.rank] = digests
-        if world.keeper not in shown:
+        if odd := self.judge.hears(world, part, digests):
+            self._leave_out(odd)
             return
-        for rank in world.unproven:
-            name = str(world.members[rank])
-            if rank not in shown or (world.generation, part, name) in self.proven:
-                continue
-            keeper = str(world.members[world.keeper])
-            why = unlike(shown[world.keeper], shown[rank], keeper, world.point.step + 1)
-            if why:
-                self.unfit[name] = why
-                self._leave_out(name)
-                return
-            self.proven.add((world.generation, part, name))
-            if part == "body":
-                next(m for m in self.members if m.name == name).unproven = False
+        for member in self.members:
+            member.unproven &= not self.judge.has_proven(world, member.name)
         self.changed.notify_all()
 
     def _leave_out(self, name: str) -> None:
@@ -265,10 +241,11 @@ class Cohort:
         )
 
 
-class Seat:
+class Seat(Quiet):
     """Implements :class:`elasticd.train.steps.seat.Seat` for one rank of a cohort."""
 
     def __init__(self, cohort: Cohort, name: str) -> None:
+        super().__init__()
         self.cohort, self.name, self.spec = cohort, name, cohort.job
         self.output_dir = cohort.output_of(name)
         self._reductions: dict[Any, int] = {}
@@ -280,18 +257,12 @@ class Seat:
         self.body = -1
         self.snapshot: Snapshot | None = None
         self.probe: ProbeResult | None = None
-        self.checkpoints: list[tuple[int, str]] = []
-        self.shown: list[tuple[int, int, str]] = []
-        self.rechecks: list[tuple[int, int, str]] = []
         self.doomed = self.left_out = False
         self.given = self.unproven = self.distrusted = False
         self.calls = 0
         self.lending: Lending[Snapshot, Update] = Lending()
         self.takes_updates = False
         self.delivery: Delivery | None = None
-        self.phases: list[str] = []
-        self.rehearsed = False
-        """It had computed something by the time that it was prepared."""
 
     def _call(self) -> None:
         if self.doomed:
@@ -316,13 +287,17 @@ class Seat:
     def take(self) -> TrainerWorld | Delivery | None:
         self._call()
         self._wait(lambda: self.next is not None)
-        if self.cohort.delivers and self.delivery is None and self._has_donor():
+        if self.cohort.delivers and self._came_later() and self._has_donor():
             snapshot = self.donor.snapshot
             assert snapshot is not None
             self.delivery = Delivery(1, (write_memory(snapshot.tensors, snapshot.metadata()),))
             return self.delivery
         self.world, self.next = self.next, None
         return self.world
+
+    def _came_later(self) -> bool:
+        """Not one that has stayed, and is a step behind: it runs that step's body itself."""
+        return self.point is None and self.delivery is None
 
     def _has_donor(self) -> bool:
         held = self.donor.snapshot
@@ -373,7 +348,7 @@ class Seat:
 
     def _settle(self) -> None:
         if self.world is not None:
-            self.unproven = self.world.is_unproven
+            self.unproven = joins(self.world)
 
     def hold(
         self, snapshot: Snapshot, update: Update | None = None, *, loaded: bool = False
@@ -398,19 +373,6 @@ class Seat:
 
     def begin_preparing(self, delivery: Delivery) -> None:
         self._call()
-
-    def prepared(self, delivery: Delivery, reason: str) -> None:
-        assert not reason, reason
-        self.rehearsed = "compute" in self.phases
-
-    def idle_since(self, delivery: Delivery) -> bool:
-        return True
-
-    def spoilt(self, reason: str) -> None:
-        raise AssertionError(reason)
-
-    def unloaded(self, reason: str) -> None:
-        raise AssertionError(reason)
 
     def keeps_updates(self) -> bool:
         return self.cohort.keeps_updates
@@ -508,29 +470,6 @@ class Seat:
         self.check()
         self.probe = result
 
-    def checkpoint(self, world: TrainerWorld, snapshot: Snapshot, stall_seconds: float) -> None:
-        self.checkpoints.append((snapshot.point.step, snapshot.digest()))
-
-    def refuse(self, reason: str, *, unfit: bool = False) -> None:
-        raise AssertionError(reason)
-
-    def strain(self) -> None:
-        pass
-
-    def out_of_memory(self, evidence: str) -> bool:
-        return False
-
-    def not_finite(self, step: int, loss: float, policy: NanCure) -> None:
-        pass
-
-    def verify(self, world: TrainerWorld, snapshot: Snapshot) -> None:
-        pass
-
-    def rechecked(
-        self, world: TrainerWorld, step: int, grain: int, vector: Sequence[mx.array]
-    ) -> None:
-        self.rechecks.append((step, grain, vector_digest(vector)))
-
     def prove(
         self, world: TrainerWorld, part: ProofPart, digests: Callable[[], dict[str, str]]
     ) -> None:
@@ -539,11 +478,8 @@ class Seat:
     def await_proof(self, part: ProofPart) -> None:
         world = self._present()
         key = (world.generation, part, self.name)
-        self._wait(lambda: self.world is not world or key in self.cohort.proven)
+        self._wait(lambda: self.world is not world or key in self.cohort.judge.proven)
         self.check()
-
-    def sampled(self, world: TrainerWorld, step: int, position: int, digest: str) -> None:
-        self.shown.append((step, position, digest))
 
     def finish(self, point: Point) -> bool:
         self._call()
@@ -557,12 +493,3 @@ class Seat:
             deposits = self.cohort.deposits[world.generation, ("finish", point.step)]
             return len(deposits) == world.size
         return True
-
-    def timed(self, grain_seconds: float, update_seconds: float) -> None:
-        pass
-
-    def phase(self, name: str) -> None:
-        self.phases.append(name)
-
-    def log(self, values: Mapping[str, float | str]) -> None:
-        pass

@@ -53,7 +53,7 @@ def _leave(office: Office, world: World, found: Divergence, step: int) -> Blames
     """Go back to what all agreed on, or on with the majority's state. Neither helps where the
     script itself makes them differ."""
     if found.unlike is not None:
-        return _refused(office, world, found.unlike, step)
+        return refused(office, world, found.unlike, step)
     agreed = office.checkpoints.survey.agreed(office.trust.agreed, step)
     if office.exactness.apart:
         agreed = None
@@ -81,7 +81,7 @@ def _leave(office: Office, world: World, found: Divergence, step: int) -> Blames
     return Blames(tuple(Blame(n, "divergence", found.reason) for n in culprits))
 
 
-def _refused(office: Office, world: World, found: Unlike, step: int) -> Outcome:
+def refused(office: Office, world: World, found: Unlike, step: int) -> Outcome:
     """A script keeps by rank what is to be the same on all."""
     ranks = [(world.members.index(node), node) for node in found.digests if node in world.members]
     shown = ", ".join(

@@ -77,7 +77,8 @@ class Freezing:
                 else:
                     self.office.tries.no_plan()
                 return ToWaiting(reason)
-            case Apart(odd):
+            case Apart(odd, right):
+                self.office.fitness.try_again(self.office.fitness.outnumbered & right)
                 for node, reason in odd:
                     if (end := leave_out(self.office, node, reason)) is not None:
                         return end

@@ -15,6 +15,7 @@ from elasticd.core.words.records import StopAsked, World
 from elasticd.core.words.shards import Digest
 from elasticd.core.words.worlds import Hung, MemberStatus, Rechecked, Release
 from elasticd.recovery import recheck
+from elasticd.recovery.divergence import Unlike
 from elasticd.types import NodeId
 
 
@@ -158,13 +159,20 @@ class Running:
 
     def _leave_unlike(self) -> ToFreezing | Outcome | None:
         """Go on without members that have joined and compute something else, if enough are left."""
-        office, world = self.office, self.world
-        odd = office.proofs.look(world, office.statuses, office.exactness.promised)
+        office, world, exactness = self.office, self.world, self.office.exactness
+        odd = exactness.proofs.look(
+            world,
+            office.statuses,
+            counts=exactness.promised,
+            committed=office.course.committed,
+        )
+        if isinstance(odd, Unlike):
+            return differing.refused(office, world, odd, world.step + 1)
         if not odd:
             return None
         office.trust.taint(odd, world)
         for node, why in odd.items():
-            if (end := leave_out(office, node, why)) is not None:
+            if (end := leave_out(office, node, why, unlike=True)) is not None:
                 return end
         return ToFreezing(world.members, f"{', '.join(odd)} is left out")
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases.moves import Outcome
 from elasticd.core.words.worlds import Failing
+from elasticd.recovery.fitness import Unfit
 from elasticd.types import NodeId
 
 _AT_RUN = ("ready", "active", "finished", "released", "done")
@@ -19,12 +20,13 @@ _AT_RUN = ("ready", "active", "finished", "released", "done")
 
 
 def leave_out(
-    office: Office, node: NodeId, reason: str, *, looping: bool = False
+    office: Office, node: NodeId, reason: str, *, looping: bool = False, unlike: bool = False
 ) -> Outcome | None:
     """Let the job go on without ``node``, for this reason; or end, if that leaves too few.
 
     Nodes that are away or drained count: they come back. Nodes that were left out before the job
-    made its last steps get another try rather than that the job ends.
+    made its last steps get another try rather than that the job ends, but for those that compute
+    something else than the others (``unlike``).
     """
     fitness, failing = office.fitness, failing_nodes(office)
     if node in fitness.left_out:
@@ -35,7 +37,7 @@ def leave_out(
         if _too_few(office, without | (fitness.left_out - spared)):
             return Outcome("failed", reason)
         fitness.try_again(spared)
-    fitness.leave_out(node, reason, office.course.committed, looping)
+    fitness.leave_out(Unfit(node, 0, reason, office.course.committed, looping, unlike))
     return None
 
 
@@ -67,6 +69,12 @@ def leave_out_odd(office: Office, members: Iterable[NodeId], trained: Iterable[N
     for node, reason in office.roster.odd((*members, *trained), trained).items():
         if node in members:
             leave_out(office, node, reason)
+
+
+def try_unlike_again(office: Office) -> None:
+    """Nobody trains any more from whom those could differ that were left out for that: whoever is
+    there begins again from a checkpoint."""
+    office.fitness.try_again(office.fitness.unlike & {*office.view.members})
 
 
 def failing_nodes(office: Office) -> dict[NodeId, Failing]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from elasticd.core.leading import routing
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases.moves import Blame, Outcome, Rest, ToFreezing
+from elasticd.core.leading.phases.unfit import try_unlike_again
 from elasticd.core.leading.roster import HOLDING
 from elasticd.types import NodeId
 
@@ -32,6 +33,8 @@ class Waiting:
         ready = [n for n in office.roster.trainers("ready") if n not in holding]
         able = holding + office.wishes.without_unwanted(ready)
         if len(able) < least:
+            if not holding and office.ctx.now - self.since >= office.ctx.timing.restore_seconds:
+                try_unlike_again(office)
             self.why = f"{len(able)} of at least {least} members are ready"
             self.why += office.roster.troubles()
             return Outcome("failed", self.why) if office.roster.hopeless() else None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from elasticd.core.leading.phases.unfit import leave_out
 from elasticd.core.leading.trust import without_unproven
-from elasticd.core.words.records import Proof, World
+from elasticd.core.words.records import Proof, World, stayed
 from elasticd.core.words.worlds import Form, Freeze, Proven
 from elasticd.recovery.likeness import unlike
 from elasticd.types import NodeId, Tag
@@ -43,14 +44,14 @@ def shows(bench: Bench, world: World, node: NodeId, **proof: Any) -> None:
 def test_who_shows_the_same_goes_on() -> None:
     bench = Bench()
     world = grown(bench)
-    assert world.keeper == A
+    assert stayed(world) == (A, B)
     shows(bench, world, C, grain=GRAIN)
     assert bench.sent(Proven) == [], "the keeper has said nothing yet"
     shows(bench, world, A, grain=GRAIN)
-    assert [(to, p.part) for to, p in bench.sent(Proven)] == [(C, "grain"), (A, "grain")]
+    assert [(to, p.part) for to, p in bench.sent(Proven)] == [(C, "grain")]
     shows(bench, world, A, grain=GRAIN, body=BODY)
     shows(bench, world, C, body=BODY)
-    assert [(to, p.part) for to, p in bench.sent(Proven)] == [(C, "body"), (A, "body")]
+    assert [(to, p.part) for to, p in bench.sent(Proven)] == [(C, "body")]
     assert bench.told("node_unfit") == [] == bench.sent(Freeze)
 
 
@@ -115,7 +116,8 @@ def test_nothing_is_compared_where_nothing_is_promised() -> None:
 
 def test_a_world_of_those_who_all_begin_again_has_nobody_to_compare_with() -> None:
     sources = ("checkpoint",) * 3
-    assert replace(world_of(A, B, C), sources=sources).keeper is None
+    world = replace(world_of(A, B, C), sources=sources, unproven=())
+    assert stayed(world) == ()
 
 
 def test_what_a_newcomers_body_has_made_counts_only_where_nobody_else_is_as_far() -> None:
@@ -137,3 +139,53 @@ def test_what_differs_is_named_the_cause_before_what_comes_of_it() -> None:
     said = unlike(ours, dict.fromkeys(ours, "2"), "a", 11)
     assert ": optimizer/rate, model/a, model/b and 1 more. What" in said
     assert "model/c" in unlike(ours, {n: d for n, d in ours.items() if n != "model/c"}, "a", 11)
+
+
+def test_what_those_differ_in_who_have_stayed_is_no_newcomers_fault() -> None:
+    bench = Bench()
+    world = grown(bench)
+    seen = "run.track('seen', …)"
+    shows(bench, world, A, body={**BODY, seen: "1"})
+    shows(bench, world, C, body={**BODY, seen: "3"})
+    assert bench.told("node_unfit") == [] and bench.sent(Proven) == [], "b has shown nothing yet"
+    shows(bench, world, B, body={**BODY, seen: "2"})
+    (event,) = bench.told("state_differs")
+    assert event.fields["name"] == seen
+    assert "rank 0 (a) has 1, rank 1 (b) has 2. " in event.reason
+    end: Any = bench.driver.end
+    assert (end.state, end.reason) == ("failed", event.reason)
+    assert bench.told("node_unfit") == []
+
+
+def test_who_has_what_any_has_that_stayed_goes_on() -> None:
+    """Where those differ in what they compute, others find out whose is right."""
+    bench = Bench()
+    world = grown(bench)
+    shows(bench, world, A, body={**BODY, "model/w": "x"})
+    shows(bench, world, C, body=BODY)
+    assert bench.sent(Proven) == []
+    shows(bench, world, B, body=BODY)
+    assert [(to, p.part) for to, p in bench.sent(Proven)] == [(C, "body")]
+    assert bench.told("node_unfit") == [] == bench.told("state_differs")
+
+
+def test_who_stays_keeps_what_it_shows_until_all_are_past_that() -> None:
+    """Another leader may have to compare again."""
+    bench = Bench()
+    world = grown(bench)
+    for node in (A, B, C):
+        shows(bench, world, node, body=BODY)
+    assert [to for to, _ in bench.sent(Proven)] == [C]
+    bench.progress(world, 12, A, B, C)
+    shows(bench, world, A, body=BODY)
+    assert {to for to, _ in bench.sent(Proven)} == {A, B}
+
+
+def test_one_that_was_left_out_so_is_not_tried_rather_than_that_the_job_ends() -> None:
+    bench = Bench(least=2)
+    world = grown(bench)
+    shows(bench, world, A, grain=GRAIN)
+    shows(bench, world, C, grain={"grain 0 of step 11": "h"})
+    assert bench.office.fitness.unlike == {C}
+    assert leave_out(bench.office, B, "it differs, too", unlike=True) is not None
+    assert bench.office.fitness.left_out == {C}

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import elasticd
+from elasticd.recovery.likeness import by_rank
 from elasticd.train.states.shown import together
+from elasticd.types import NodeId
 from tests.unit.train import models
 from tests.unit.train.cohort import Cohort, Killed, LeftOut, Result, spec
 from tests.unit.train.steps.test_bodies import Averages, Keeps, Script, played, undisturbed
@@ -102,8 +104,8 @@ def test_who_computes_something_else_is_left_out(
     cohort, results = killed(kind, delivers=delivers)
     assert isinstance(results["b"].error, Killed)
     assert isinstance(results["b'"].error, LeftOut)
-    assert list(cohort.unfit) == ["b'"]
-    why = cohort.unfit["b'"]
+    assert list(cohort.judge.unfit) == ["b'"]
+    why = cohort.judge.unfit["b'"]
     assert why.startswith("the script keeps state outside of run.state: in its first step, ")
     assert shown in why
     for name in "ac":
@@ -114,21 +116,55 @@ def test_who_computes_something_else_is_left_out(
 def test_who_keeps_its_state_where_it_belongs_goes_on(kind: type[Script]) -> None:
     alone = undisturbed(kind, steps=STEPS)
     cohort, results = killed(kind)
-    assert not cohort.unfit
-    assert {part for _, part, name in cohort.proven if name == "b'"} == {"grain", "body"}
+    assert not cohort.judge.unfit
+    assert {part for _, part, name in cohort.judge.proven if name == "b'"} == {"grain", "body"}
     for name in ("a", "b'", "c"):
         assert ends(results[name])[0] == alone["ends"]
+
+
+class CountsByRank(Script):
+    """What it tracks belongs to each rank, and it does not say so."""
+
+    high = True
+
+    def above(self, run: elasticd.Run) -> None:
+        self.run_of, self.seen = run, {"seen": 0}
+        run.track("seen", self.seen)
+
+    def bottom(self, step: elasticd.Step) -> None:
+        self.seen["seen"] = self.run_of.rank + 1
+
+
+def test_all_show_their_state_so_that_what_differs_by_rank_has_its_name() -> None:
+    cohort, _ = killed(CountsByRank)
+    states = next(shown for (_, part), shown in cohort.judge.shown.items() if part == "body")
+    assert len(states) == 3
+    kept = {NodeId(str(rank)): shown for rank, shown in states.items()}
+    found = by_rank(kept)
+    assert found is not None and found.name == "run.track('seen', …)"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_who_has_shown_it_waits_for_nothing_when_a_later_body_is_void(seed: int) -> None:
+    """Its state is again that of the first step, in which it has shown what there is to show."""
+    cohort = Cohort(spec(train__steps=STEPS), played(Keeps), random.Random(seed))
+    cohort.keeps_updates, cohort.respawns = False, 2
+    cohort.dies_behind = {"b": 4, "c": 6}
+    results = cohort.run(list("abc"))
+    alone = undisturbed(Keeps, steps=STEPS)
+    assert not cohort.judge.unfit
+    assert ends(results["a"])[0] == ends(results["b'"])[0] == alone["ends"]
 
 
 def test_nothing_is_shown_where_nobody_joins() -> None:
     cohort = Cohort(spec(train__steps=STEPS), played(BetaInGlobal), random.Random(0))
     cohort.run(list("abc"))
-    assert not cohort.shown
+    assert not cohort.judge.shown
 
 
 def test_only_the_first_step_is_shown() -> None:
     cohort, _ = killed(Keeps)
-    parts = [part for _, part in cohort.shown]
+    parts = [part for _, part in cohort.judge.shown]
     assert sorted(parts) == ["body", "grain"]
 
 

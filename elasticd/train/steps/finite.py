@@ -1,0 +1,26 @@
+"""What job.toml wants where a step's loss is not finite."""
+
+from __future__ import annotations
+
+import math
+
+from elasticd.errors import GenerationLost
+from elasticd.train.steps.seat import Seat
+
+
+def skips(seat: Seat, step: int, loss: float, weight: float) -> bool:
+    """Whether ``step`` is committed without its update: the same on every rank, since all have the
+    bits of its loss. A batch without any weight says nothing, so its step is skipped.
+
+    Raises:
+        GenerationLost: the job ends, or goes back.
+    """
+    if math.isfinite(loss):
+        return False
+    policy = seat.spec.recovery.on_nan if weight else "skip"
+    if policy == "stop":
+        reason = f'the loss of step {step} is {loss} (recovery.on_nan = "stop")'
+        seat.refuse(reason)
+        raise GenerationLost(reason)
+    seat.not_finite(step, loss, policy)
+    return True
