@@ -13,6 +13,8 @@ SOAK ?= sim
 SOAK_SECONDS ?= 1800
 
 QUICK_TESTS := $(wildcard tests/test_*.py tests/unit tests/property tests/conformance tests/gallery/test_cards.py tests/gallery/test_judge.py tests/sim/test_sim.py)
+# Whole trainings, some once for each call at which a rank may die: almost a fifth of the quick tests' time.
+WHOLE_RUNS := $(patsubst %,tests/unit/train/steps/test_%.py,calling leaves runner)
 USABLE := import ensurepip, sys; sys.exit(sys.version_info < (3, 11))
 
 COVERAGE_TESTS ?= tests/unit/core tests/unit/recovery tests/unit/checkpoints
@@ -62,9 +64,11 @@ imports:
 	@$(VENV)/bin/lint-imports
 
 # The last of make check, so that it fills what the others leave of the machine. Fewer examples.
+# What is compiled is kept even where Python is told not to: each worker would do it again.
 quick:
-	@MAKEFLAGS= $(PYTHON) -m pytest -q $(PARALLEL) --hypothesis-profile quick \
-		-m "not process and not deep and not slow" $(QUICK_TESTS)
+	@MAKEFLAGS= env -u PYTHONDONTWRITEBYTECODE $(PYTHON) -m pytest -q $(PARALLEL) \
+		--hypothesis-profile quick -m "not process and not deep and not slow" \
+		$(addprefix --ignore=,$(WHOLE_RUNS)) $(QUICK_TESTS)
 
 coverage: $(INSTALLED) ## branches of the pure code that COVERAGE_TESTS (its unit tests) do not take
 	@$(PYTHON) -m pytest -q $(PARALLEL) -m "not process and not deep" --cov --cov-report term-missing \

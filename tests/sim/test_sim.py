@@ -245,6 +245,7 @@ def test_two_that_lose_each_other_go_on_with_a_third() -> None:
     assert len(avoided["without"]) == 1
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("seed", [3, 8])
 def test_a_seed_is_one_history_whatever_the_hash_seed(seed: int) -> None:
     script = Path(__file__).with_name("replay.py")

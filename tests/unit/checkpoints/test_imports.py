@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
-MODULES = ["choose", "disk", "header", "layout", "line", "manifest", "retention", "store"]
+import pytest
+
+MODULES = ["choose", "disk", "folder", "header", "layout", "line", "manifest", "retention", "store"]
 
 
+@pytest.mark.process
 def test_only_the_codec_loads_mlx() -> None:
     imports = "; ".join(f"import elasticd.checkpoints.{name}" for name in MODULES)
     check = f"import sys; {imports}; sys.exit('mlx' in sys.modules or 'mlx.core' in sys.modules)"

@@ -281,6 +281,7 @@ def test_a_home_with_a_long_path(
 # --- processes of their own ---------------------------------------------------------------------
 
 
+@pytest.mark.process
 def test_no_traceback_reaches_a_user(home: Path, daemon: Daemon) -> None:
     daemon(home, {"status": {"unexpected": 1}})
     done = subprocess.run(
@@ -301,6 +302,7 @@ def test_no_traceback_reaches_a_user(home: Path, daemon: Daemon) -> None:
     assert "Traceback" in done.stderr
 
 
+@pytest.mark.process
 def test_a_reader_that_has_seen_enough(home: Path, daemon: Daemon) -> None:
     daemon(home, {"events": [EVENTS[0]] * 5000 + [{"end": True}]})
     program = subprocess.Popen(
@@ -314,6 +316,7 @@ def test_a_reader_that_has_seen_enough(home: Path, daemon: Daemon) -> None:
     assert program.returncode == 1
 
 
+@pytest.mark.process
 def test_shell_completion(home: Path, daemon: Daemon, status: dict[str, Any]) -> None:
     daemon(home, {"status": status})
     program = Path(sys.executable).with_name("elasticctl")
@@ -333,6 +336,7 @@ def test_shell_completion(home: Path, daemon: Daemon, status: dict[str, Any]) ->
     assert done.stdout.split() == ["digits-2-aaaa"]
 
 
+@pytest.mark.process
 def test_interrupting_a_wait_leaves_the_job_running(
     tmp_path: Path, home: Path, daemon: Daemon, status: dict[str, Any]
 ) -> None:

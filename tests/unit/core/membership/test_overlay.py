@@ -66,6 +66,7 @@ def test_the_dead_are_all_found_ring_by_ring(seed: int) -> None:
         alive = tuple(node for node in alive if node not in seen)
 
 
+@pytest.mark.process
 def test_the_overlay_depends_on_names_only() -> None:
     script = (
         "from elasticd.core.membership.overlay import overlay\n"
