@@ -82,7 +82,7 @@ def daemons(aged: Path, young: Path) -> dict[str, Any]:
 
 
 def _start(home: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "elasticd.cli.entry", "run", "--home", str(home)]
+    command = [sys.executable, "-m", "elasticd.shell.daemon", "run", "--home", str(home)]
     with (home / "daemon.log").open("ab") as log:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 

@@ -22,6 +22,7 @@ from elasticd.core.words.limits import PART_BYTES, most_bytes
 from elasticd.core.words.records import JobRecord, Path
 from elasticd.errors import ElasticdError, OperationError, ProtocolError, UsageError
 from elasticd.settings.job import JobSpec
+from elasticd.shell.control.listing import Listing
 from elasticd.shell.control.logtail import Tail
 from elasticd.shell.control.names import Names
 from elasticd.shell.control.server import Handlers, Stream, on
@@ -32,8 +33,6 @@ from elasticd.shell.storage.states import States
 from elasticd.types import JobId, NodeId
 
 _FOLLOW_SECONDS = 0.3
-_JOBS_AT_ONCE = 64
-"""Described before the event loop has its turn: thousands would hold up heartbeats."""
 MAX_SPEC_BYTES = 256 * 1024
 """Of a job's settings, which every node keeps and tells."""
 _LOG_READ_BYTES = 256 * 1024
@@ -58,6 +57,7 @@ class Queries:
         self._node = node
         self._cluster = cluster
         self._states = states
+        self._listing = Listing(node, events)
         self._events = events
         self._neighbours = neighbours
         self._infos = infos
@@ -94,14 +94,12 @@ class Queries:
 
     async def status(self, request: r.ShowStatus, stream: Stream) -> Mapping[str, Any]:
         node, view = self._node, self._node.views.view
-        listed = self._listed(request.ended)
+        listed = self._listing.listed(request.ended)
         if request.job is not None:
             listed = [self._known(request.job)]
         jobs: list[dict[str, Any]] = []
-        for start in range(0, len(listed), _JOBS_AT_ONCE):
+        for more in self._listing.some_at_a_time(listed):
             await asyncio.sleep(0)
-            known = [job for job in listed[start : start + _JOBS_AT_ONCE] if self._is_shown(job)]
-            more = [self._described(job) for job in known]
             if request.parts and jobs and most_bytes([*jobs, *more]) > PART_BYTES:
                 await stream.send({"jobs": jobs, "more": True})
                 jobs = []
@@ -126,20 +124,6 @@ class Queries:
             "jobs": jobs,
         }
 
-    def _listed(self, ended: int | None) -> list[JobId]:
-        """The jobs in their order; of the ended ones only so many, those that ended last."""
-        shown = [record for record in self._node.tables.jobs.all() if not record.forgotten]
-        over = [record.id for record in shown if record.ended]
-        if ended is None or len(over) <= ended:
-            return [record.id for record in shown]
-        over.sort(key=lambda job: self._events.ended(job) or 0.0)
-        last = set(over[len(over) - ended :])
-        return [record.id for record in shown if not record.ended or record.id in last]
-
-    def _is_shown(self, job: JobId) -> bool:
-        record = self._node.records.get(job)
-        return record is not None and not record.forgotten
-
     def names(self) -> Names:
         """What the ids in requests are completed from."""
         records = self._node.records
@@ -154,15 +138,6 @@ class Queries:
         names = set(node.liveness.living()) | set(view.members if view is not None else ())
         gone = {n for n, record in node.tables.nodes.records.items() if record.forgotten}
         return names | (set(self._infos) - gone)
-
-    def _described(self, job: JobId) -> dict[str, Any]:
-        ended = self._events.ended(job) if self._node.records[job].ended else None
-        return {**self._node.job_status(job), "ended": ended, "recent": self._recent(job)}
-
-    def _recent(self, job: JobId) -> list[dict[str, Any]]:
-        """The newest faults and decisions, each with its sentence."""
-        shown = ("time", "kind", "node", "reason")
-        return [{key: event.get(key) for key in shown} for event in self._events.notable(job)]
 
     def _links_to(self, name: NodeId) -> list[dict[str, Any]]:
         """How this daemon reaches another at each of its addresses."""

@@ -24,7 +24,7 @@ from elasticd.checkpoints.sequential import write_all
 from elasticd.errors import OperationError, naming
 from elasticd.shell.storage import eventshelf
 from elasticd.shell.storage.durable import PARTIAL_SUFFIX, write_whole
-from elasticd.shell.storage.eventshelf import Shelf
+from elasticd.shell.storage.eventshelf import ShelvedEvents
 from elasticd.shell.storage.journal import frame, salvage, scan
 from elasticd.types import JobId
 
@@ -121,7 +121,7 @@ class EventLog:
         self._jobs: dict[str | None, dict[tuple[str, int], Event]] = {}
         self._notable: dict[str, list[Event]] = {}
         self._ended: dict[str, float] = {}
-        self._shelves: dict[str, Shelf] = {}
+        self._shelves: dict[str, ShelvedEvents] = {}
         """Of jobs whose events lie on the disk only; those have ended."""
         self._followers: set[asyncio.Queue[Event | None]] = set()
         folder.mkdir(parents=True, exist_ok=True)
@@ -308,7 +308,7 @@ class EventLog:
             return {}
         return {_key(event): event for event in salvage(data) if _is_sound(event)}
 
-    def _shelve(self, shelves: dict[str, Shelf]) -> None:
+    def _shelve(self, shelves: dict[str, ShelvedEvents]) -> None:
         self._shelves = shelves
         self._ended = {job: shelf.ended for job, shelf in shelves.items()}
         # In their order nothing is beyond a gap that is filled later.
@@ -332,7 +332,7 @@ class EventLog:
             stamp = eventshelf.stamp_of(self._folder / (job + _SUFFIX))
             ranges = eventshelf.ranges_of(self._jobs.pop(job))
             self._notable.pop(job, None)
-            self._shelves[job] = Shelf(stamp, self._ended[job], ranges)
+            self._shelves[job] = ShelvedEvents(stamp, self._ended[job], ranges)
 
     # --- dropping ---------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ Ranges = dict[str, list[tuple[int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class ShelvedEvents:
     """What is known of one job's file."""
 
     stamp: tuple[int, int]
@@ -49,7 +49,7 @@ def ranges_of(keys: Iterable[tuple[str, int]]) -> Ranges:
     return found
 
 
-def read(folder: Path) -> dict[str, Shelf]:
+def read(folder: Path) -> dict[str, ShelvedEvents]:
     """Per job; nothing where the index is missing or damaged."""
     origins: list[str] = []
     try:
@@ -58,7 +58,7 @@ def read(folder: Path) -> dict[str, Shelf]:
             return {}
         origins = plain["origins"]
         return {
-            job: Shelf(
+            job: ShelvedEvents(
                 (int(row[0]), int(row[1])),
                 float(row[2]),
                 {origins[at]: [(int(a), int(b)) for a, b in ranges] for at, ranges in row[3]},
@@ -69,7 +69,7 @@ def read(folder: Path) -> dict[str, Shelf]:
         return {}
 
 
-def write(folder: Path, shelves: Mapping[str, Shelf]) -> None:
+def write(folder: Path, shelves: Mapping[str, ShelvedEvents]) -> None:
     """Raises OSError: the disk is full."""
     places: dict[str, int] = {}
     rows: dict[str, Any] = {}

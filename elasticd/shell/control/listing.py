@@ -1,0 +1,48 @@
+"""Which jobs ``status`` lists, and what it says of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elasticd.core.node import Node
+from elasticd.shell.storage.eventlog import EventLog
+from elasticd.types import JobId
+
+JOBS_AT_ONCE = 64
+"""Described before the event loop has its turn: thousands would hold up heartbeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Of one node."""
+
+    node: Node
+    events: EventLog
+
+    def listed(self, ended: int | None) -> list[JobId]:
+        """The jobs in their order; of the ended ones only so many, those that ended last."""
+        shown = [record for record in self.node.tables.jobs.all() if not record.forgotten]
+        over = [record.id for record in shown if record.ended]
+        if ended is None or len(over) <= ended:
+            return [record.id for record in shown]
+        over.sort(key=lambda job: self.events.ended(job) or 0.0)
+        last = set(over[len(over) - ended :])
+        return [record.id for record in shown if not record.ended or record.id in last]
+
+    def some_at_a_time(self, jobs: Sequence[JobId]) -> Iterator[list[dict[str, Any]]]:
+        """What is said of each; of one that was forgotten meanwhile nothing."""
+        records = self.node.records
+        for start in range(0, len(jobs), JOBS_AT_ONCE):
+            some = jobs[start : start + JOBS_AT_ONCE]
+            yield [self._described(job) for job in some if not records[job].forgotten]
+
+    def _described(self, job: JobId) -> dict[str, Any]:
+        ended = self.events.ended(job) if self.node.records[job].ended else None
+        return {**self.node.job_status(job), "ended": ended, "recent": self._recent(job)}
+
+    def _recent(self, job: JobId) -> list[dict[str, Any]]:
+        """The newest faults and decisions, each with its sentence."""
+        shown = ("time", "kind", "node", "reason")
+        return [{key: event.get(key) for key in shown} for event in self.events.notable(job)]
