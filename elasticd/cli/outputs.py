@@ -26,6 +26,8 @@ from elasticd.settings.rules import one_line
 from elasticd.types import JobId
 from elasticd.wholefolder import whole_folder
 
+_MOST_NAMED = 20
+"""Of what was left out."""
 _ANSWER_SECONDS = 30.0
 """How much has come is said each second; finding out who has the files may take longer."""
 _SLICE_BYTES = 1 << 20
@@ -164,10 +166,12 @@ def _print(head: Mapping[str, Any], names: Sequence[str], count: int, folder: Pa
             f" {made}"
         )
     came = {part for name in names for part in (folded(name), *folders_of(folded(name)))}
-    for name in head["skipped"]:
+    for name in head["skipped"][:_MOST_NAMED]:
         if folded(name) in came:
             warn(f"{one_line(name)}: was left out: another file's name differs in case only")
         elif head["copy"]:
             warn(f"{one_line(name)}: was not copied to other nodes (see the event output_skipped)")
         else:
             warn(f"{one_line(name)}: was left out: one too many, or its name can't travel")
+    if (more := len(head["skipped"]) - _MOST_NAMED) > 0:
+        warn(f"{more} more were left out; --json names them")

@@ -58,6 +58,38 @@ def test_a_node_without_its_data_is_left_out_until_it_has_them(
     assert not cluster.faults(job), cluster.report("something broke", job)
 
 
+@contextmanager
+def dead_link(path: Path) -> Iterator[None]:
+    """In the place of a folder, until this ends."""
+    aside = path.with_name("aside")
+    if path.exists():
+        path.rename(aside)
+    path.symlink_to("nowhere")
+    try:
+        yield
+    finally:
+        path.unlink()
+        if aside.exists():
+            aside.rename(path)
+
+
+def test_a_node_without_room_for_output_is_left_out_and_its_daemon_lives(
+    cluster: Cluster, undisturbed: Undisturbed
+) -> None:
+    expected = undisturbed("high.py")
+    output = cluster.home / "node-1" / "output"
+    daemon = cluster.processes("node-1")[0]
+    with dead_link(output):
+        job = cluster.submit("high.py", job__args=SLOW)
+        status = wait_ranks(cluster, job, 3)
+        ((node, reason),) = [(u["node"], u["reason"]) for u in status["unfit"]]
+        assert node == "node-1" and str(output) in reason and "remove" in reason
+    cluster.command("retry", job)
+    wait_ranks(cluster, job, 4)
+    assert cluster.processes("node-1")[0] == daemon and daemon.alive
+    check(cluster, job, "high.py", expected)
+
+
 def test_a_member_whose_disk_goes_and_a_newcomer_without_one_end_nothing(
     cluster: Cluster, undisturbed: Undisturbed
 ) -> None:

@@ -150,6 +150,16 @@ def test_what_main_left_out_is_named(
     assert (code, warned) == (0, "deep/: was left out: one too many, or its name can't travel\n")
 
 
+def test_of_many_that_are_left_out_some_are_named(
+    ctl: Ctl, home: Path, daemon: Daemon, tmp_path: Path, serve: Serve
+) -> None:
+    frames = serve(a="one")
+    frames[0]["skipped"] = [f"deep-{number}/" for number in range(1000)]
+    daemon(home, {"outputs": frames})
+    code, _, warned = ctl("outputs", "j", "--out", tmp_path / "out", "--home", home)
+    assert code == 0 and warned.count("\n") == 21 and "980 more were left out" in warned
+
+
 def test_why_a_copy_came_is_said_beside_its_age(
     ctl: Ctl, home: Path, daemon: Daemon, tmp_path: Path, serve: Serve
 ) -> None:
