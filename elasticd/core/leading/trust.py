@@ -148,13 +148,15 @@ class Trust:
             return None
         return recheck.judge(self.rechecks, told.grain, told.step)
 
-    def quarantine(self, node: NodeId) -> None:
-        """Whoever diverges twice computes wrongly: this job goes on without it where it can."""
+    def quarantine(self, node: NodeId) -> bool:
+        """Whoever diverges twice computes wrongly: this job goes on without it where it can.
+        Whether it was the second time."""
         self.diverged[node] = self.diverged.get(node, 0) + 1
         if self.diverged[node] == _DIVERGENCES:
             self.benched[node] = inf
             text = f"{node} diverged {_DIVERGENCES} times: the job goes on without it"
             self.ctx.emit("node_quarantined", text, self.job, culprit=node)
+        return self.diverged[node] == _DIVERGENCES
 
     def distrust(self, world: World) -> bool:
         """Trust no state of ``world``, nor of an earlier one; whether that is news."""

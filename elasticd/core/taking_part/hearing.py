@@ -149,8 +149,8 @@ def _says_of_world(us: Listener, trainer: Trainer, word: OfWorld, world: World) 
     if place is None:
         return
     match word:
-        case TrainerCame():
-            trainer.comes()
+        case TrainerCame(_, began):
+            trainer.comes(began)
             if not place.has_state:  # else nobody waits for it
                 us.reports.report()
         case TrainerLoaded():

@@ -29,6 +29,8 @@ class Trainer:
     """Its thread has taken up its world, or waited for one: it is not in the script's own code."""
     proof: Proof | None = None
     """What it has shown of its world's first step."""
+    began: int = 0
+    """The step of the first state that it has had."""
     entered: Tag | None = None
     """The newest world in which it has had the right state."""
     hung: str = ""
@@ -62,9 +64,9 @@ class Trainer:
         if not self.judged:
             self.probe = None
 
-    def comes(self) -> None:
+    def comes(self, began: int) -> None:
         """Its thread has taken up its world."""
-        self.came = True
+        self.came, self.began = True, began
 
     def has_state(self, generation: Tag) -> None:
         """It holds the right state in this world."""
@@ -116,7 +118,7 @@ class Trainer:
     def status(self) -> TrainerStatus:
         return TrainerStatus(
             self.phase, self.pid, self.fingerprint, self.probe, self.judged, self.prepared,
-            self.stop, self.came, self.proof,
+            self.stop, self.came, self.proof, self.began,
         )  # fmt: skip
 
 

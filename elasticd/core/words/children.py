@@ -98,6 +98,8 @@ class TrainerCame:
 
     kind: ClassVar = "came"
     generation: Tag
+    began: int = 0
+    """The step of the first state that its process has had: it ran no body before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -356,6 +356,8 @@ class TrainerStatus:
     """Its thread has taken up its world, or waited for one. A daemon of before doesn't say."""
     proof: Proof | None = None
     """What it has shown of its world's first step, where somebody joins."""
+    began: int = 0
+    """The step of the first state that its process has had."""
 
 
 @dataclass(frozen=True, slots=True)

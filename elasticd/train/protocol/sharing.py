@@ -23,6 +23,8 @@ class StateInPlace(Generic[S]):
     """The state in place; ``readable`` while nothing changes it."""
 
     point: Point | None = None
+    began: int | None = None
+    """The step of the first one that this process has had."""
     committed: int | None = None
     readable: S | None = None
     updating: bool = False
@@ -39,6 +41,12 @@ class StateInPlace(Generic[S]):
     def at(self) -> int | None:
         """The step that it is of, or is about to be."""
         return None if self.point is None else self.point.step + self.updating
+
+    def move(self, point: Point) -> None:
+        """It is that of ``point`` now."""
+        self.point = point
+        if self.began is None:
+            self.began = point.step
 
     def reads(self, readable: S) -> bool:
         """It can be read, unless it was disowned."""

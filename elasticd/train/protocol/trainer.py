@@ -211,7 +211,8 @@ class TrainerProtocol(Generic[S, U]):
         world, _ = taken
         self.visits.enter(world)
         self._short = world.relief > 0
-        self.say(w.TrainerCame(world.generation))
+        began = world.point.step if self.held.began is None else self.held.began
+        self.say(w.TrainerCame(world.generation, began))
         return taken
 
     def state_came(self, generation: Tag) -> bool:
@@ -256,7 +257,7 @@ class TrainerProtocol(Generic[S, U]):
         """The state in place is that of ``point``, from which the world starts; or
         GenerationLost."""
         self.current()
-        self.held.point = point
+        self.held.move(point)
         self._settle()
 
     def _settle(self) -> None:
@@ -322,7 +323,7 @@ class TrainerProtocol(Generic[S, U]):
     def _end(self, point: Point | None = None) -> None:
         held = self.held
         if point is not None:
-            held.point = point
+            held.move(point)
             self.calls.passed(point.step)
             self._settle()
         held.updating = False

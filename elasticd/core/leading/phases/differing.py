@@ -76,9 +76,28 @@ def _leave(office: Office, world: World, found: Divergence, step: int) -> Blames
             f" since {since}"
         )
     for odd in found.odd:
-        office.trust.quarantine(odd)
+        if office.trust.quarantine(odd) and (why := _kept_outside(office, world, odd)):
+            since = "the start" if agreed is None else f"step {agreed.step}"
+            office.exactness.lose(f"{why}, and those who stay go back without it, to {since}")
     culprits = found.odd or world.members
     return Blames(tuple(Blame(n, "divergence", found.reason) for n in culprits))
+
+
+def _kept_outside(office: Office, world: World, odd: NodeId) -> str:
+    """Why the script, and not the node, may be what makes ``odd`` differ behind each restore; empty
+    if another one began like it, and doesn't."""
+    began = {
+        node: status.trainer.began
+        for node, status in office.statuses.items()
+        if node in world.members and status.trainer is not None
+    }
+    its = began.pop(odd, 0)
+    if not began or its in began.values():
+        return ""
+    return (
+        f"{odd} differs again, and no other process began at step {its} as its did: the script may"
+        " keep state outside of run.state"
+    )
 
 
 def refused(office: Office, world: World, found: Unlike, step: int) -> Outcome:

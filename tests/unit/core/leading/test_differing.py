@@ -169,6 +169,28 @@ def test_a_job_that_requires_exactness_fails_rather_than_go_on_so() -> None:
     assert "since step 5" in end.reason
 
 
+@pytest.mark.parametrize(
+    ("began", "exact"), [((0, 9, 0), False), ((0, 9, 9), True), ((0, 0, 9), True)]
+)
+def test_who_differs_again_and_began_like_nobody_may_be_right(
+    began: tuple[int, ...], exact: bool
+) -> None:
+    """Those who stay keep what the script has outside of its state, and it is not taken back."""
+    bench = training(agreed(5))
+    bench.office.trust.quarantine(B)
+    for node, step in zip((A, B, C), began, strict=True):
+        status = status_of("active", world_of(bench))
+        assert status.trainer is not None
+        status = replace(status, trainer=replace(status.trainer, began=step))
+        bench.driver.hear(node, replace(status, stored=(Stored(agreed(5), (0,)),)))
+    tell(bench, 13, "xyx")
+    world = next_world(bench, 14)
+    assert (world.step, world.exact) == (5, exact)
+    reasons = [event.reason for event in bench.told("exact_lost")]
+    assert all("outside of run.state" in reason and "to step 5" in reason for reason in reasons)
+    assert len(reasons) == 1 - exact
+
+
 @pytest.mark.parametrize("policy", ["restore", "continue"])
 def test_where_probes_differ_nobody_goes_back(policy: DivergencePolicy) -> None:
     bench = training(agreed(5), policy=policy)
