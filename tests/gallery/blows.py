@@ -41,6 +41,6 @@ def draw(dice: random.Random, steps: int, ranks: int, kinds: Sequence[Kind]) -> 
 
 
 def draw_all(dice: random.Random, card: Card, ranks: int) -> list[Blow]:
-    """One of each kind that ``card`` says something of."""
-    kinds = [kind for kind in KINDS if kind != "everything" or card.expect != "left out"]
+    """One of each kind that ``card`` isn't spared."""
+    kinds = [kind for kind in KINDS if kind not in card.spared]
     return draw(dice, card.steps, ranks, kinds)

@@ -29,9 +29,8 @@ Expect = Literal["same", "refused", "named", "left out", "fails"]
 """``same``: the same final bits in every way to run it. ``refused``: it never makes a step, and
 ``words`` are in the reason. ``named``: the same bits, or else the job goes on without who computes
 something else, is called not exact, or fails, for a reason with ``words`` in it. ``left out``: so
-is whoever joins later, and the job has the same bits; nothing is seen where all begin again from a
-checkpoint, so that isn't tried. ``fails``: the script itself ends in an error, and ``words`` are in
-the reason."""
+is whoever joins later, and the job has the same bits. ``fails``: the script itself ends in an
+error, and ``words`` are in the reason."""
 
 SETTINGS: dict[str, Any] = {
     "batch.global": 16,
@@ -56,6 +55,9 @@ class Card:
     words: tuple[str, ...] = ()
     todo: str = ""
     """What must be cured first; until then it must not hold."""
+    spared: tuple[str, ...] = ()
+    """What it isn't broken by, for nobody can see what that does to it: where ``everything`` begins
+    again from a checkpoint, all lack alike what a script has kept outside of its state."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Of its job.toml, beside :data:`SETTINGS`."""
 
@@ -117,12 +119,13 @@ def read(path: Path) -> Card:
     if block is not None:
         lines = block["lines"].splitlines()
         said = tomllib.loads("\n".join(line.removeprefix("#").removeprefix(" ") for line in lines))
-    if unknown := said.keys() - {"expect", "words", "todo", "settings"}:
+    if unknown := said.keys() - {"expect", "words", "todo", "spared", "settings"}:
         raise ValueError(f"{path}: unknown keys {sorted(unknown)}")
     if said.get("expect", "same") not in get_args(Expect):
         raise ValueError(f"{path}: expect = {said['expect']!r}")
     words = tuple(said.pop("words", ()))
-    return Card(path.stem, habit, words=words, **said)
+    spared = tuple(said.pop("spared", ()))
+    return Card(path.stem, habit, words=words, spared=spared, **said)
 
 
 def cards() -> dict[str, Card]:

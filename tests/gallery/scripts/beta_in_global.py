@@ -2,6 +2,7 @@
 
 # /// gallery
 # expect = "left out"
+# spared = ["everything"]
 # words = ["state outside of run", "grain"]
 # ///
 
