@@ -15,7 +15,7 @@ JOBS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class JobListing:
     """Of one node."""
 
     node: Node

@@ -22,7 +22,7 @@ from elasticd.core.words.limits import PART_BYTES, most_bytes
 from elasticd.core.words.records import JobRecord, Path
 from elasticd.errors import ElasticdError, OperationError, ProtocolError, UsageError
 from elasticd.settings.job import JobSpec
-from elasticd.shell.control.listing import Listing
+from elasticd.shell.control.listing import JobListing
 from elasticd.shell.control.logtail import Tail
 from elasticd.shell.control.names import Names
 from elasticd.shell.control.server import Handlers, Stream, on
@@ -57,7 +57,7 @@ class Queries:
         self._node = node
         self._cluster = cluster
         self._states = states
-        self._listing = Listing(node, events)
+        self._listing = JobListing(node, events)
         self._events = events
         self._neighbours = neighbours
         self._infos = infos
