@@ -107,7 +107,7 @@ class Node:
         known = {record.node: record for record in stable.nodes}
         nodes = NodeTable(self.ctx, living, self._view_members, self._near_members, known)
         self.tables = Tables(jobs, nodes)
-        self.drivers = Drivers(self.ctx, jobs, nodes.unwanted)
+        self.drivers = Drivers(self.ctx, jobs, nodes.unwanted, nodes.away)
         self.followed: Tag | None = None
         self.due = inf
         self._begun = False

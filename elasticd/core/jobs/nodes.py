@@ -40,6 +40,8 @@ class NodeTable:
     asked: list[Asked] = field(default_factory=list)
     departing: set[NodeId] = field(default_factory=set)
     """Nodes whose daemons are about to be stopped."""
+    met: set[NodeId] = field(default_factory=set)
+    """Every member of a view, since this daemon began."""
 
     def depart(self, node: NodeId) -> None:
         """Its daemon is about to be stopped."""
@@ -48,6 +50,7 @@ class NodeTable:
     def follow(self, members: Sequence[NodeId], reborn: Sequence[NodeId]) -> None:
         """A new view: whose daemon was started again does not depart any more."""
         self.departing &= {self.ctx.me, *members} - set(reborn)
+        self.met |= set(members)
         for node in members:
             if (record := self.records.get(node)) is not None and record.forgotten:
                 self.update(NodeRecord(node, record.intent + 2))  # it is back, as a new one
@@ -57,6 +60,11 @@ class NodeTable:
         return frozenset(n for n, record in self.records.items() if record.draining) | frozenset(
             self.departing
         )
+
+    def away(self) -> frozenset[NodeId]:
+        """Nodes that may come back, so far as this daemon knows."""
+        gone = {n for n, record in self.records.items() if record.forgotten}
+        return frozenset(self.met - set(self.members()) - gone)
 
     def draining(self, node: NodeId) -> bool:
         record = self.records.get(node)

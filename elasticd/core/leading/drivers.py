@@ -24,6 +24,8 @@ class Drivers:
     jobs: JobTable
     unwanted: Callable[[], frozenset[NodeId]]
     """Nodes that no job is to run on."""
+    away: Callable[[], frozenset[NodeId]]
+    """Nodes that may come back."""
     by_job: dict[JobId, Driver] = field(default_factory=dict)
 
     def schedule(self, view: View) -> None:
@@ -56,7 +58,7 @@ class Drivers:
 
     def tick(self) -> None:
         for job, driver in self.by_job.items():
-            driver.want(self.jobs.records[job], self.unwanted())
+            driver.want(self.jobs.records[job], self.unwanted(), self.away())
             driver.tick()
             driver.summarise()
 

@@ -89,9 +89,9 @@ class Driver:
         """Into which grains a global batch is cut in ``world``."""
         return self.office.relief.cut(world.relief)
 
-    def want(self, record: JobRecord, unwanted: frozenset[NodeId]) -> None:
+    def want(self, record: JobRecord, unwanted: frozenset[NodeId], away: frozenset[NodeId]) -> None:
         """What operators want of the job, and the nodes that no job is to run on."""
-        self.office.wishes.want(record, unwanted)
+        self.office.wishes.want(record, unwanted, away)
 
     def relieved(self, record: JobRecord) -> JobRecord:
         """The record with what is given up for want of memory."""

@@ -22,6 +22,8 @@ class Wishes:
     fitness: Fitness
     unwanted: frozenset[NodeId] = frozenset()
     """Nodes that no job is to run on."""
+    away: frozenset[NodeId] = frozenset()
+    """Nodes that may come back."""
     discharged: set[NodeId] = field(default_factory=set)
     """Those on which the job is not to run, whose trainers were told that they may end."""
 
@@ -35,9 +37,9 @@ class Wishes:
         """The nodes on which this job is not to run."""
         return self.unwanted | self.fitness.left_out
 
-    def want(self, record: JobRecord, unwanted: frozenset[NodeId]) -> None:
-        """They want this now."""
-        self.record, self.unwanted = record, unwanted
+    def want(self, record: JobRecord, unwanted: frozenset[NodeId], away: frozenset[NodeId]) -> None:
+        """They want this now, and these are away."""
+        self.record, self.unwanted, self.away = record, unwanted, away
 
     def follow(self) -> None:
         """A new view: what was told may have been lost."""

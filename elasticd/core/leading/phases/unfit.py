@@ -98,14 +98,15 @@ def _known(office: Office) -> set[NodeId]:
     """All that may take part, be they away now."""
     world = office.world
     members = world.members if world is not None else ()
-    return {*office.view.members, *members, *office.fitness.served}
+    return {*office.view.members, *members, *office.fitness.served, *office.wishes.away}
 
 
 def _works_elsewhere(office: Office, failing: Iterable[NodeId]) -> bool:
     """Whether the script has come to its ``Run`` on another node: on one that is away, too, if it
     was in a world."""
     bad = {*failing} | office.fitness.left_out
-    away = _known(office) - {*office.view.members}
+    members = office.world.members if office.world is not None else ()
+    away = {*members, *office.fitness.served} - {*office.view.members}
     return bool(({*office.roster.trainers(*_AT_RUN)} | away) - bad)
 
 

@@ -19,7 +19,7 @@ def ended(bench: Bench, state: JobState, step: int) -> JobTable:
     """The records of a leader that has heard that its job is over."""
     jobs = JobTable(bench.ctx, tuple, tuple)
     jobs.records[JOB] = replace(bench.record, state=state, step=step)
-    Drivers(bench.ctx, jobs, frozenset, {JOB: bench.driver}).keep_records()
+    Drivers(bench.ctx, jobs, frozenset, frozenset, {JOB: bench.driver}).keep_records()
     return jobs
 
 

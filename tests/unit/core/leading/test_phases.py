@@ -205,7 +205,7 @@ def test_a_view_voids_what_was_asked() -> None:
 def test_a_ring_that_breaks_as_its_world_is_left_on_purpose_is_no_fault() -> None:
     bench = Bench()
     world = started(bench)
-    bench.driver.want(bench.record, frozenset({C}))
+    bench.driver.want(bench.record, frozenset({C}), frozenset())
     bench.progress(world, 2)
     assert bench.phase == "freezing"
     bench.driver.hear(B, fault(world, B, "ring_broken", "its neighbour has gone"))
@@ -395,7 +395,7 @@ def test_the_odd_one_out_takes_the_others_state() -> None:
 def test_a_drained_node_is_left_out_at_a_steps_boundary_and_then_let_go() -> None:
     bench = Bench()
     world = started(bench)
-    bench.driver.want(bench.record, frozenset({C}))
+    bench.driver.want(bench.record, frozenset({C}), frozenset())
     bench.driver.tick()
     assert bench.phase == "running", "not in the middle of a step"
     bench.progress(world, 2, A)
