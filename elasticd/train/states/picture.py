@@ -13,7 +13,6 @@ import decimal
 import enum
 import fractions
 import functools
-import math
 import pathlib
 import random
 import re
@@ -29,7 +28,7 @@ import mlx.core as mx
 import numpy as np
 from mlx.nn.layers.base import Module
 
-from elasticd.train.states.trees import same_place, share
+from elasticd.train.states.trees import same_float, same_place, share
 
 MOST_VALUES = 10_000
 """Of one attribute."""
@@ -229,9 +228,7 @@ def _same(one: Any, other: Any) -> bool:
     if kind is not type(other):
         return False
     if kind is float:
-        # The sign of zero counts, and NaN is what it was.
-        same = one == other and math.copysign(1, one) == math.copysign(1, other)
-        return same or (one != one and other != other)
+        return same_float(one, other)
     if kind is complex:
         return repr(one) == repr(other)
     if kind is _Constant:

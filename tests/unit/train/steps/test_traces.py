@@ -68,18 +68,17 @@ class Model(nn.Module):
         self.rng = random.Random(0)
         self.traces = 0
 
-    def __call__(self, x: mx.array) -> mx.array:
+    def __call__(self, x: mx.array) -> Any:
         self.traces += 1
         x = self.act(self.linear(x)) * self.args.scale + self.args.more["shifts"][0]
         x = x * self.args.constant + self.slotted.total() + len(self.on) + len(self.frozen)
         x = self.method(x) + sum(self.queue) + mx.array(self.table)
         x = self.part(x) + self.proxy.inner["a"] + self.settings["rates"][0]
         x = x + random.Random(str(self.rng.getstate())).random() + next(iter(self.order.values()))
-        x = x / (2 if self.settings["kind"] is True else 1)
-        return x
+        return x / (2 if self.settings["kind"] is True else 1)
 
 
-def loss(model: Any, x: mx.array) -> mx.array:
+def loss(model: Any, x: mx.array) -> Any:
     return model(x).sum()
 
 
