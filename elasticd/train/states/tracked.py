@@ -35,9 +35,6 @@ class Tracked:
         Raises:
             UsageError: there is no way; or what is in a dict or list can't be stored.
         """
-        if isinstance(thing, (dict, list)) and not isinstance(thing, Module):
-            content = dict(thing) if isinstance(thing, dict) else list(thing)
-            take_apart(content, f"user/{name}/", {})
         if isinstance(thing, Module):
             return cls(lambda: arrays(thing.state), lambda saved: _put_arrays(name, thing, saved))
         if isinstance(thing, optim.Optimizer):
@@ -49,8 +46,10 @@ class Tracked:
                 lambda: thing.state() if callable(thing.state) else thing.state, thing.load_state
             )
         if isinstance(thing, dict):
+            take_apart(dict(thing), f"user/{name}/", {})
             return cls(lambda: dict(thing), lambda saved: _put_dict(thing, saved))
         if isinstance(thing, list):
+            take_apart(list(thing), f"user/{name}/", {})
             return cls(lambda: list(thing), lambda saved: thing.__setitem__(slice(None), saved))
         raise UsageError(
             f"run.track({name!r}, …): a {type(thing).__name__} has neither state_dict() and "
