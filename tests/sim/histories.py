@@ -122,8 +122,11 @@ class OneSide:
             self.primary = view
             return ""
         if view.epoch < last.epoch:
-            # Else it hears late of what others have left; it trains in no older world.
-            return "" if heard else f"view {view} is primary with nobody who knows of {last}"
+            # It hears late of what others have left, and trains in no older world; or all are there
+            # who took up the last one, and crashed before they had it on disk.
+            if heard or set(last.members) <= set(view.members):
+                return ""
+            return f"view {view} is primary with nobody who knows of {last}"
         # Who left on purpose voted for it, and journalled so (agreement.Views).
         there = [node for node in last.members if node in (*view.members, *view.voters)]
         half = 2 * len(there) == len(last.members) and last.members[0] in there

@@ -9,6 +9,10 @@ from elasticd.core.words.children import Alive
 from elasticd.core.words.codec import Words
 from elasticd.types import Role
 
+CANNOT_BEGIN = 73
+"""Exit status of a trainer that can't make its clone of the job's folder, before the script: the
+node is unfit for the job. Its last line says why. (EX_CANTCREAT of sysexits.h.)"""
+
 
 @dataclass(frozen=True, slots=True)
 class ChildHello:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import sys
+from pathlib import Path
 
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord
@@ -11,6 +14,10 @@ from elasticd.settings.job import JobSpec
 from elasticd.shell.children.files import ChildFiles, made
 from elasticd.shell.children.server import Launch
 
+_SOCKET_BYTES = len("/pymp-XXXXXXXX/listener-XXXXXXXX")
+"""What ``multiprocessing`` adds for its sockets."""
+_MOST_BYTES = 107
+"""Of a socket's path on Linux."""
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "USER", "SHELL", "SSL_CERT_FILE", "VIRTUAL_ENV")
 _PASSED_ON_PREFIXES = ("MLX_", "PYTHON")
 
@@ -54,5 +61,36 @@ def _environment(files: ChildFiles) -> dict[str, str]:
         for key, value in os.environ.items()
         if key in _PASSED_ON or key.startswith(_PASSED_ON_PREFIXES)
     }
-    cache = str(files.cache_folder())
-    return environment | {"PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0", "TMPDIR": cache}
+    temporary = temporary_folder(files.cache_folder(), sys.platform)
+    if temporary:
+        environment["TMPDIR"] = temporary
+    return environment | {"PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0"}
+
+
+def temporary_folder(
+    cache: Path, platform: str, short: Path = Path("/tmp"), own: str = os.environ.get("TMPDIR", "")
+) -> str:
+    """TMPDIR of a child; empty: it has none.
+
+    On Linux it is the node's ``cache``, for MLX's compiled kernels. Python puts sockets into it:
+    where its path is too long for that, it goes by a short link. macOS makes a short one for each
+    user.
+    """
+    if platform == "darwin":
+        return own
+    path = os.fsencode(cache.absolute())
+    if len(path) + _SOCKET_BYTES <= _MOST_BYTES:
+        return str(cache)
+    name = f"elasticd-{os.getuid()}-{hashlib.sha256(path).hexdigest()[:12]}"
+    return str(_link(short / name, cache.absolute()) or cache)
+
+
+def _link(link: Path, to: Path) -> Path | None:
+    """A link of our own that leads there; None: it can't be made, or another user has one."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            link.symlink_to(to)
+        ours = link.lstat().st_uid == os.getuid() and link.readlink() == to
+    except OSError:
+        return None
+    return link if ours else None

@@ -4,7 +4,9 @@ A spare runs the same script while the trainer lives, and ``open("train.log", "w
 file that the other one writes. So each process has a clone of the folder that was sent. It makes
 its clone itself, before the script, so that the daemon never waits for a disk. A clone is locked by
 its process and by those that it forks, not by a record of the daemon's: the lock ends with them,
-whoever kills them, and whether a daemon lives.
+whoever kills them, and whether a daemon lives. Processes that begin with a program of their own
+(``subprocess``, and ``multiprocessing`` where it spawns) don't have the lock: one that outlives
+its trainer may write to a clone that the next one has taken.
 
 A job keeps two clones on a node, the trainer's and the spare's. The next trainer takes one that is
 free, with what scripts have added: caches, and Python's compiled modules. The files that were sent
@@ -119,7 +121,8 @@ def _make_like(sent: Path, folder: Path, copy: CopyFile) -> None:
 
 
 def _is_copy(entry: os.DirEntry[str], target: Path) -> bool:
-    """By size, time and mode, as make and rsync tell."""
+    """By size, time and mode, as make and rsync tell. So a script that rewrites a file at the same
+    size and sets its time back keeps what it wrote; docs/writing-jobs.md says so."""
     try:
         there = target.lstat()
     except FileNotFoundError:

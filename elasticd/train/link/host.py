@@ -6,16 +6,16 @@ import atexit
 import contextlib
 import faulthandler
 import os
-import signal
 import sys
 import threading
 import traceback
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import NoReturn
 
+from elasticd.core.words.processes import CANNOT_BEGIN
 from elasticd.ipc.child import DUMP_SIGNAL, DaemonLink
 from elasticd.settings.job import JobSpec
 from elasticd.train.link.clones import Clone, clone_folder
@@ -25,7 +25,7 @@ def main() -> NoReturn:
     """Run the script that the environment names, and exit with its status."""
     link = DaemonLink.connect()
     faulthandler.register(DUMP_SIGNAL, all_threads=True)
-    clone = _own_folder(link.settings.extra)  # locked while this process lives
+    clone = _own_folder(link)  # locked while this process lives
     # Only now: MLX takes a while to load, and the daemon should know this process by then.
     from elasticd.train.link.daemonseat import DaemonSeat
     from elasticd.train.steps import randomness
@@ -49,17 +49,17 @@ def main() -> NoReturn:
     os._exit(code)
 
 
-def _own_folder(extra: Mapping[str, Any]) -> Clone:
-    """Clone the job's folder, and work there."""
+def _own_folder(link: DaemonLink) -> Clone:
+    """Clone the job's folder, and work there. Where that can't be, the daemon is told by what is
+    printed and by the exit status."""
+    extra = link.settings.extra
     try:
         clone = clone_folder(Path(extra["folder"]), Path(extra["clones"]))
         os.chdir(clone.folder)
     except OSError as error:
         print(f"elasticd: the job's folder can't be cloned: {error}", file=sys.stderr, flush=True)
-        # Not an exit status: those are the script's, whose job would fail for this node's disk.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTERM)
-        raise
+        link.say_goodbye(CANNOT_BEGIN)
+        os._exit(CANNOT_BEGIN)
     return clone
 
 

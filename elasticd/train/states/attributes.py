@@ -18,7 +18,7 @@ import mlx.core as mx
 import numpy as np
 
 from elasticd.train.states.holders import MOST_LEAVES, Holder, holders_of, modules_of
-from elasticd.train.states.trees import put_together, same_bits, share, take_apart
+from elasticd.train.states.trees import put_together, same_bits, same_float, share, take_apart
 
 ATTRIBUTES = "attributes/"
 """How the names of their arrays begin."""
@@ -229,7 +229,7 @@ def alike(one: Any, other: Any) -> bool:
         return list(one) == list(other) and all(alike(one[k], other[k]) for k in one)
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(alike, one, other))
-    return bool(one == other or (one != one and other != other))
+    return same_float(one, other) if isinstance(one, float) else bool(one == other)
 
 
 def remembered(value: Any) -> Any:

@@ -16,6 +16,8 @@ import mlx.optimizers as optim
 import numpy as np
 from mlx.nn.layers.base import Module
 
+from elasticd.train.states.trees import DEEPEST
+
 MOST_LEAVES = 1000
 """What has more is too long to travel with every state."""
 _DEEPEST = 4
@@ -46,12 +48,12 @@ def is_plain(value: Any) -> bool:
     return _leaves(value) <= MOST_LEAVES
 
 
-def _leaves(value: Any) -> int:
+def _leaves(value: Any, depth: int = 0) -> int:
     if value is None or isinstance(value, (bool, int, float, str, mx.array)):
         return 1
     if isinstance(value, (np.ndarray, np.generic)):
         return int(value.size) if not value.dtype.hasobject else MOST_LEAVES + 1
-    if type(value) not in (dict, list, tuple) or len(value) > MOST_LEAVES:
+    if type(value) not in (dict, list, tuple) or len(value) > MOST_LEAVES or depth > DEEPEST:
         return MOST_LEAVES + 1
     if isinstance(value, dict):
         if not all(key is None or isinstance(key, (bool, int, float, str)) for key in value):
@@ -59,7 +61,7 @@ def _leaves(value: Any) -> int:
         value = value.values()
     count = 1
     for item in value:
-        count += _leaves(item)
+        count += _leaves(item, depth + 1)
         if count > MOST_LEAVES:
             break
     return count
@@ -124,10 +126,11 @@ class _OfModule:
 
 
 def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    try:
-        return bool(one == other)
-    except ValueError:  # one of two arrays
-        return False
+    """By identity: 1 is not True, and some arrays can't be compared."""
+    return one.keys() == other.keys() and all(
+        value is other[name] or (name == _FROZEN and value == other[name])
+        for name, value in one.items()
+    )
 
 
 def _is_bare(value: Any) -> bool:

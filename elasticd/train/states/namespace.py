@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from elasticd.errors import MismatchError
-from elasticd.train.states.trees import take_apart
-
-Generators = (random.Random, np.random.Generator)
+from elasticd.errors import MismatchError, UsageError
+from elasticd.train.states.trees import Generators, take_apart
 
 
 class Namespace:
     """What is assigned here is part of the state: checkpoints hold it, and a replacement is given
-    it. Numbers, strings, arrays, dicts, lists and tuples of them; and random generators.
+    it. Numbers, strings, arrays, dicts, lists and tuples of them; and random generators. Types that
+    wouldn't come back as they are, subclasses of these too, raise UsageError.
 
     Read it through ``run.state``: when another state comes, the attributes are new objects. Names
     that begin with an underscore aren't stored.
@@ -29,7 +28,7 @@ class Namespace:
         if name.startswith("_"):
             object.__setattr__(self, name, value)
             return
-        if not isinstance(value, Generators):
+        if not _is_generator(name, value):
             take_apart(value, f"run.state.{name}", {})
         self._kept[name] = value
 
@@ -57,7 +56,7 @@ class Namespace:
         """All of it, as plain values and arrays."""
         found: dict[str, Any] = {"values": {}, "generators": {}}
         for name, value in self._kept.items():
-            if isinstance(value, Generators):
+            if _is_generator(name, value):
                 found["generators"][name] = _generator_state(value)
             else:
                 found["values"][name] = value
@@ -67,6 +66,19 @@ class Namespace:
         """Have what :meth:`state_dict` told of, and nothing else."""
         made = {name: _generator(name, state) for name, state in saved["generators"].items()}
         self._kept = {**saved["values"], **made}
+
+
+def _is_generator(name: str, value: Any) -> bool:
+    if type(value) not in Generators:
+        return False
+    if isinstance(value, np.random.Generator):
+        kind = type(value.bit_generator)
+        if getattr(np.random, kind.__name__, None) is not kind:
+            raise UsageError(
+                f"run.state.{name} is a generator of {kind.__name__}, which can't be stored: "
+                "take one of NumPy's own"
+            )
+    return True
 
 
 def _generator_state(generator: Any) -> Any:

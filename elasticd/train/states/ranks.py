@@ -155,7 +155,7 @@ class Ranks:
         sizes: dict[str, int] = {}
         for name, thing in sorted(self._things.items()):
             before = sum(array.nbytes for array in tensors.values())
-            plain[name] = take_apart(thing.get(), f"{name}/", tensors)
+            plain[name] = take_apart(thing.get(), f"user/{name}/", tensors)
             arrays = sum(array.nbytes for array in tensors.values()) - before
             sizes[name] = arrays + len(json.dumps(plain[name]))
         if sum(sizes.values()) > MOST_BYTES:

@@ -33,6 +33,7 @@ from elasticd.train.states.trees import (
     changed,
     check_alike,
     describe,
+    named_in,
     put_together,
     share,
     slots,
@@ -71,7 +72,13 @@ class Own:
             return None
         values, beside = kept
         before, after = self.plain or {}, now.plain or {}
-        plain = {p: v for p, v in after.items() if p not in before or before[p] != v}
+        plain = {
+            path: value
+            for path, value in after.items()
+            if path not in before
+            or before[path] != value
+            or any(name in tensors for name in named_in(value))
+        }
         return Own(tensors | beside, plain, values)
 
     def below(self, prefix: str) -> dict[str, mx.array]:
@@ -422,7 +429,10 @@ class TrainingState:
         if self.optimizer is None:
             self._waiting_optimizer = (saved, plain)
             return
+        saved = dict(saved)
         assert self._moments is not None
+        of_plain = {name for value in plain.values() for name in named_in(value)}
+        held = {name: saved.pop(name.removeprefix(OPTIMIZER)) for name in of_plain}
         places = self._optimizer_slots()
         if places.keys() != {*saved, *plain}:
             self._moments.fit({*saved, *plain})
@@ -437,7 +447,7 @@ class TrainingState:
             places[path].put(share(array))
         for path, value in plain.items():
             if path in places:
-                places[path].put(put_together(value, {}))
+                places[path].put(put_together(value, held))
 
     def _fits(self, places: dict[str, Any], saved: set[str]) -> bool:
         assert self.optimizer is not None and self._beginning is not None

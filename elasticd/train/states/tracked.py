@@ -11,7 +11,7 @@ import mlx.optimizers as optim
 from mlx.nn.layers.base import Module
 
 from elasticd.errors import UsageError
-from elasticd.train.states.trees import array_slots, arrays, check_alike
+from elasticd.train.states.trees import array_slots, arrays, check_alike, take_apart
 
 STREAM = "elasticd.stream"
 """Under this name the position of the data stream is tracked."""
@@ -33,7 +33,7 @@ class Tracked:
         """Find out how ``thing`` is read and written.
 
         Raises:
-            UsageError: there is no way.
+            UsageError: there is no way; or what is in a dict or list can't be stored.
         """
         if isinstance(thing, Module):
             return cls(lambda: arrays(thing.state), lambda saved: _put_arrays(name, thing, saved))
@@ -46,9 +46,11 @@ class Tracked:
                 lambda: thing.state() if callable(thing.state) else thing.state, thing.load_state
             )
         if isinstance(thing, dict):
-            return cls(lambda: thing, lambda saved: _put_dict(thing, saved))
+            take_apart(dict(thing), f"user/{name}/", {})
+            return cls(lambda: dict(thing), lambda saved: _put_dict(thing, saved))
         if isinstance(thing, list):
-            return cls(lambda: thing, lambda saved: thing.__setitem__(slice(None), saved))
+            take_apart(list(thing), f"user/{name}/", {})
+            return cls(lambda: list(thing), lambda saved: thing.__setitem__(slice(None), saved))
         raise UsageError(
             f"run.track({name!r}, …): a {type(thing).__name__} has neither state_dict() and "
             "load_state_dict(), nor state and load_state(), and is no dict or list"
@@ -57,7 +59,8 @@ class Tracked:
 
 def _put_dict(thing: dict[Any, Any], saved: dict[Any, Any]) -> None:
     thing.clear()
-    thing.update(saved)
+    for key, value in saved.items():  # update() of a Counter adds
+        thing[key] = value
 
 
 def _put_arrays(name: str, module: Module, saved: Mapping[str, mx.array]) -> None:

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import dataclasses
+import datetime
+import enum
+import math
+import os
+import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import mlx.core as mx
 import numpy as np
 
 from elasticd.errors import MismatchError, UsageError
 
+Generators = (random.Random, np.random.Generator)
+"""What ``run.state`` takes besides, by a name of its own."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Slot:
     """The place of one value of a tree."""
 
@@ -92,6 +100,12 @@ def same_bits(one: mx.array, other: mx.array) -> bool:
     return bool(mx.array_equal(_bytes(one), _bytes(other)))
 
 
+def same_float(one: float, other: float) -> bool:
+    """The sign of zero counts, and NaN is NaN."""
+    same = one == other and math.copysign(1, one) == math.copysign(1, other)
+    return same or (one != one and other != other)
+
+
 def changed(
     before: Mapping[str, mx.array], now: Mapping[str, mx.array]
 ) -> dict[str, mx.array] | None:
@@ -128,34 +142,112 @@ def share(array: mx.array) -> mx.array:
     return copy.copy(array)
 
 
-def take_apart(value: Any, path: str, tensors: dict[str, mx.array]) -> Any:
+def take_apart(value: Any, path: str, tensors: dict[str, mx.array], depth: int = 0) -> Any:
     """``value`` as JSON; its arrays are put into ``tensors`` by names that begin with ``path``.
 
+    Only what :func:`put_together` gives back as it was, its types included.
+
     Raises:
-        UsageError: naming the part that is neither plain data nor an array.
+        UsageError: naming the part that can't be given back so, and what to do.
     """
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, dict):
+    kind = type(value)
+    if kind in _SCALARS:
+        return _checked(value, path, "")
+    if depth > DEEPEST:
+        _refuse(path, f"is nested deeper than {DEEPEST}", "make it flat")
+    if kind is dict:
         pairs = [
-            [_plain_key(key, path), take_apart(item, _join(path, key), tensors)]
+            [_plain_key(key, path), take_apart(item, _join(path, key), tensors, depth + 1)]
             for key, item in value.items()
         ]
         return {"dict": pairs}
-    if isinstance(value, (list, tuple)):
-        kind = "list" if isinstance(value, list) else "tuple"
-        return {kind: [take_apart(item, _join(path, i), tensors) for i, item in enumerate(value)]}
-    while path in tensors:  # {"a.b": …} beside {"a": {"b": …}}
-        path += "'"
-    if isinstance(value, mx.array):
-        tensors[path] = share(value)
-        return {"array": path}
-    if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
+    if kind is list or kind is tuple:
+        items = [take_apart(v, _join(path, i), tensors, depth + 1) for i, v in enumerate(value)]
+        return {kind.__name__: items}
+    name = path
+    while name in tensors:  # {"a.b": …} beside {"a": {"b": …}}
+        name += "'"
+    if kind is mx.array:
+        tensors[name] = share(value)
+        return {"array": name}
+    if is_numeric(value):
         data = np.ascontiguousarray(value)
-        tensors[path] = mx.array(np.frombuffer(data.tobytes(), np.uint8))
-        kind = "numpy" if isinstance(value, np.ndarray) else "scalar"
-        return {kind: [path, value.dtype.str, list(value.shape)]}
-    raise UsageError(f"{path} is a {type(value).__name__}, which can't be stored")
+        tensors[name] = mx.array(np.frombuffer(data.tobytes(), np.uint8))
+        of = "numpy" if kind is np.ndarray else "scalar"
+        return {of: [name, value.dtype.str, list(value.shape)]}
+    return _refuse(path, f"is {named(value)}, which can't be stored", cure(value))
+
+
+DEEPEST = 100
+"""Containers in each other."""
+MOST_BITS = 10_000
+"""Of an integer: Python writes none that is much longer."""
+_SCALARS = (type(None), bool, int, float, str)
+
+
+def is_numeric(value: Any) -> bool:
+    """Whether it is an array or a scalar of NumPy that its bytes, its shape and the name of its
+    dtype tell all about, on every machine."""
+    if type(value) is not np.ndarray and not isinstance(value, np.generic):
+        return False
+    kind, width = value.dtype.kind, value.dtype.itemsize
+    if kind in "US":  # of a scalar NumPy drops zeros at its end
+        return type(value) is np.ndarray and width > 0
+    return kind in "biumM" or (kind == "f" and width <= 8) or (kind == "c" and width <= 16)
+
+
+def named(value: Any) -> str:
+    """``a Counter``; of an array of NumPy with its dtype."""
+    word = type(value).__name__
+    if isinstance(value, (np.ndarray, np.generic)) and not is_numeric(value):
+        word += f" of dtype {value.dtype}"
+    return f"a{'n' if word.startswith((*'AEIOUaeiou', 'nd')) else ''} {word}"
+
+
+def cure(value: Any) -> str:
+    """What to keep in place of a value that can't be stored."""
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.names:
+        return "keep each of its fields as an array, in a dict"
+    if isinstance(value, np.ndarray):
+        return "turn it into a plain array of numbers with np.array(…)"
+    if type(value) in Generators:
+        return "assign it to a name of run.state itself"
+    if isinstance(value, Generators):
+        return "take random.Random(…) or np.random.default_rng(…)"
+    for kind in (dict, tuple, list, bool, int, float, str):
+        if isinstance(value, kind):
+            return f"turn it into {'an' if kind is int else 'a'} {kind.__name__}"
+    if isinstance(value, (set, frozenset)):
+        return "turn it into a sorted list"
+    if isinstance(value, (bytes, bytearray)):
+        return "turn it into an array with np.frombuffer(…, np.uint8)"
+    if isinstance(value, complex):
+        return "turn it into a np.complex128"
+    if isinstance(value, enum.Enum):
+        return "keep its value"
+    if isinstance(value, (datetime.date, datetime.time, os.PathLike)):
+        return "turn it into a str"
+    if dataclasses.is_dataclass(value):
+        return "turn it into a dict with dataclasses.asdict(…)"
+    return "keep numbers, strings, arrays, or lists, tuples and dicts of them instead"
+
+
+def _refuse(path: str, what: str, how: str) -> NoReturn:
+    raise UsageError(f"{_spoken(path)} {what}: {how}")
+
+
+def _spoken(path: str) -> str:
+    """As the script calls it."""
+    sort, _, rest = path.partition("/")
+    if sort == "user":
+        name, _, below = rest.partition("/")
+        below = below.rstrip("/")
+        if name == "elasticd.state":
+            return f"run.state.{below.removeprefix('values.')}"
+        return f"run.track({name!r}): {below or 'it'}"
+    if sort == "attributes":
+        return rest.replace(":", ".", 1).replace("/", ".").rstrip(".")
+    return path.replace("/", ".").rstrip(".")
 
 
 def _join(path: str, key: Any) -> str:
@@ -163,9 +255,21 @@ def _join(path: str, key: Any) -> str:
 
 
 def _plain_key(key: Any, path: str) -> Any:
-    if key is None or isinstance(key, (bool, int, float, str)):
-        return key
-    raise UsageError(f"{path} has a key of type {type(key).__name__}, which can't be stored")
+    if type(key) in _SCALARS:
+        return _checked(key, path, "has a key that ")
+    how = cure(key) if isinstance(key, (str, int, float)) else "use strings or numbers"
+    return _refuse(path, f"has a key of type {type(key).__name__}, which can't be stored", how)
+
+
+def _checked(value: Any, path: str, of: str) -> Any:
+    if type(value) is int and value.bit_length() > MOST_BITS:
+        _refuse(path, f"{of}has more than {MOST_BITS} bits", "keep it as a list of parts")
+    if type(value) is str and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            _refuse(path, f"{of}is no valid Unicode", "encode it otherwise")
+    return value
 
 
 def named_in(plain: Any) -> Iterator[str]:

@@ -7,6 +7,7 @@ elsewhere. Then the function is traced anew.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,10 +15,10 @@ import mlx.core as mx
 from mlx.nn.layers.base import Module
 from mlx.nn.utils import value_and_grad
 
-from elasticd.train.states.attributes import alike, remembered
-from elasticd.train.states.holders import holders_of
+from elasticd.train.states.picture import Picture
 
-MODEL = "model"
+TOLD_AFTER = 10
+"""Steps in a row that were traced anew."""
 
 
 class CompiledLoss:
@@ -26,32 +27,56 @@ class CompiledLoss:
     def __init__(self, model: Module, loss: Callable[..., Any]) -> None:
         self._model, self._eager = model, value_and_grad(model, loss)
         self._compiled: Callable[..., Any] | None = None
-        self._traces = False
-        self._traced_with: dict[str, Any] = {}
+        self._traces: list[None] = []
+        """One for each trace since the picture."""
+        self._traced_with: Picture | None = None
+        self._in_a_row = 0
+        self._told = False
 
     def renew(self) -> None:
         """Before the grains of a step: trace anew if the model's modules are no longer as they
-        were. What the trace itself has counted there is no change."""
-        if self._compiled is not None and not alike(self._traced_with, self._look()):
+        were. What the trace itself has counted there is no change. If something can't be compared
+        every step is traced anew."""
+        if self._traced_with is None:
+            return
+        before, self._in_a_row = self._in_a_row, 0
+        if self._traced_with.unseen:
             self._compiled = None
+            self._tell(self._traced_with.unseen)
+        elif change := self._traced_with.difference(Picture(self._model)):
+            self._compiled, self._in_a_row = None, before + 1
+            if self._in_a_row == TOLD_AFTER:
+                self._tell(f"{change} is another one each time")
 
     def __call__(self, model: Module, *args: Any, **named: Any) -> tuple[Any, Any]:
         if self._compiled is None:
-            state: Any = [model.state, mx.random.state]
-            self._compiled = mx.compile(self._trace, inputs=state, outputs=state)
+            self._compiled = _compiled(self._model, self._eager, self._traces)
         result: tuple[Any, Any] = self._compiled(args, named)
         if self._traces:
-            self._traces, self._traced_with = False, self._look()
+            self._traces.clear()
+            self._traced_with = Picture(self._model)
         return result
 
-    def _trace(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Called once for each shape of a batch."""
-        self._traces = True
-        return self._eager(self._model, *args, **named)
+    def _tell(self, why: str) -> None:
+        if not self._told:
+            self._told = True
+            print(
+                f"elasticd: compile=True traces the loss anew in each step, since {why}. It is "
+                "right, and slow: keep that outside of the model, or in an array of it",
+                file=sys.stderr,
+            )
 
-    def _look(self) -> dict[str, Any]:
-        """What the modules hold besides arrays, and which they are."""
-        holders = holders_of(MODEL, self._model)
-        modules: list[Any] = self._model.modules()  # type: ignore[no-untyped-call]
-        values = {path: remembered(holder.values()) for path, holder in holders.items()}
-        return {"modules": [id(module) for module in modules], "values": values}
+
+def _compiled(
+    model: Module, eager: Callable[..., Any], traces: list[None]
+) -> Callable[..., tuple[Any, Any]]:
+    """It leads back to nothing that holds it, so that it is freed when another takes its place, and
+    not in the middle of that one's trace, by the garbage collector."""
+
+    def trace(args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Called once for each shape of a batch."""
+        traces.append(None)
+        return eager(model, *args, **named)
+
+    state: Any = [model.state, mx.random.state]
+    return mx.compile(trace, inputs=state, outputs=state)

@@ -9,6 +9,7 @@ import msgpack
 import numpy as np
 
 from elasticd.errors import UsageError
+from elasticd.train.states.trees import is_numeric, named
 
 MOST_BYTES = 1 << 20
 _TUPLE, _INTEGER, _MLX, _NUMPY = range(4)
@@ -23,7 +24,7 @@ def packed(value: Any) -> bytes:
         UsageError: the value is no plain one, or too large.
     """
     try:
-        data: bytes = msgpack.packb(_plain(value, ""), strict_types=True)
+        data = _bytes(_plain(value, ""))
     except (RecursionError, ValueError):
         raise UsageError("run.on_main(): what the function returned is nested too deep") from None
     if len(data) > MOST_BYTES:
@@ -36,7 +37,14 @@ def packed(value: Any) -> bytes:
 
 def unpacked(data: bytes) -> Any:
     """The inverse of :func:`packed`."""
-    return msgpack.unpackb(data, ext_hook=_read, strict_map_key=False)
+    return msgpack.unpackb(
+        data, ext_hook=_read, strict_map_key=False, unicode_errors="surrogatepass"
+    )
+
+
+def _bytes(value: Any) -> bytes:
+    data: bytes = msgpack.packb(value, strict_types=True, unicode_errors="surrogatepass")
+    return data
 
 
 def _plain(value: Any, where: str) -> Any:
@@ -44,22 +52,22 @@ def _plain(value: Any, where: str) -> Any:
     if value is None or kind in (bool, float, str, bytes):
         return value
     if kind is int:
-        return value if value in _SMALL else msgpack.ExtType(_INTEGER, b"%d" % value)
+        return value if value in _SMALL else _integer(value)
     if kind is list:
         return [_plain(item, f"{where}[{n}]") for n, item in enumerate(value)]
     if kind is tuple:
         items = [_plain(item, f"{where}[{n}]") for n, item in enumerate(value)]
-        return msgpack.ExtType(_TUPLE, msgpack.packb(items, strict_types=True))
+        return msgpack.ExtType(_TUPLE, _bytes(items))
     if kind is dict:
         for key in value:
-            if type(key) not in _KEYS:
+            if type(key) not in _KEYS or (type(key) is int and key not in _SMALL):
                 _refuse(key, f"as a key of {where or 'it'}")
         return {key: _plain(item, f"{where}[{key!r}]") for key, item in value.items()}
     if isinstance(value, mx.array):
         raw = np.array(value.reshape(-1).view(mx.uint8)).tobytes()
         name = str(value.dtype).removeprefix("mlx.core.")
         return msgpack.ExtType(_MLX, msgpack.packb([name, list(value.shape), raw]))
-    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc":
+    if is_numeric(value) and value.dtype.kind in "biufc":
         array = np.asarray(value)
         scalar = isinstance(value, np.generic)
         content = [array.dtype.str, list(array.shape), array.tobytes(), scalar]
@@ -67,14 +75,19 @@ def _plain(value: Any, where: str) -> Any:
     return _refuse(value, f"at {where}" if where else "")
 
 
+def _integer(value: int) -> Any:
+    size = value.bit_length() // 8 + 1
+    return msgpack.ExtType(_INTEGER, value.to_bytes(size, "big", signed=True))
+
+
 def _refuse(value: Any, where: str) -> Any:
-    found = f"a {type(value).__name__} {where}".rstrip()
+    found = f"{named(value)} {where}".rstrip()
     raise UsageError(f"run.on_main(): the function returned {found}; {_HOW}")
 
 
 def _read(code: int, data: bytes) -> Any:
     if code == _INTEGER:
-        return int(data)
+        return int.from_bytes(data, "big", signed=True)
     if code == _TUPLE:
         return tuple(unpacked(data))
     name, shape, raw, *scalar = msgpack.unpackb(data)

@@ -17,7 +17,7 @@ from elasticd.errors import UsageError
 from elasticd.train.states.attributes import alike, remembered
 from elasticd.train.states.holders import MOST_LEAVES, is_plain, optimizers_of
 from elasticd.train.states.state import TrainingState
-from elasticd.train.states.trees import arrays
+from elasticd.train.states.trees import arrays, take_apart
 from elasticd.train.steps import randomness
 
 
@@ -50,6 +50,8 @@ def _try(state: TrainingState, gradients: Any, seed: int) -> _Found:
     randomness.seed_update(seed, 0)
     state.update(gradients)
     changed = {path: remembered(value) for path, value in state.attributes.since(before).items()}
+    for path, value in changed.items():
+        take_apart(value, f"attributes/{path}", {})  # refuses what would come back otherwise
     held: dict[str, mx.array] = {
         **{"model/" + path: array for path, array in arrays(state.model.state).items()},
         **{"optimizer/" + path: array for path, array in arrays(state.optimizer.state).items()},

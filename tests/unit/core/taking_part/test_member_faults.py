@@ -16,6 +16,7 @@ from elasticd.core.taking_part.place import Place
 from elasticd.core.taking_part.trainers import Trainer
 from elasticd.core.words import effects as e
 from elasticd.core.words.children import TrimMemory
+from elasticd.core.words.processes import CANNOT_BEGIN
 from elasticd.core.words.records import JobRecord, World
 from elasticd.core.words.ring import Continue, ReducerListens, StopReducer
 from elasticd.core.words.worlds import Fault, Pressed
@@ -112,6 +113,14 @@ def test_a_traceback_is_the_scripts_own_failure() -> None:
     fault = ends(desk(), 1, "Traceback\nKeyError: 'x'")
     assert fault.fault == "worker_exit" and not fault.fatal
     assert fault.failing is not None and "KeyError" in fault.failing.reason
+
+
+def test_a_folder_that_can_not_be_cloned_makes_the_node_unfit() -> None:
+    why = "the job's folder can't be cloned: [Errno 13] Permission denied: '/home/clones/j/0/x'"
+    made = desk("starting")
+    fault = ends(made, CANNOT_BEGIN, f"elasticd: {why}\n")
+    assert fault.failing is not None and fault.failing.reason == why and not fault.fatal
+    assert made.crew.trainer is None, "it would end in the same way"
 
 
 @pytest.mark.parametrize(
