@@ -44,7 +44,6 @@ from elasticd.core.words.views import (
 )
 from elasticd.core.words.worlds import ToLeader, ToMember
 from elasticd.errors import ElasticdError
-from elasticd.recovery import fitness
 from elasticd.recovery.regroup import check_shares
 from elasticd.types import NO_TAG, JobId, NodeId, Tag
 
@@ -355,12 +354,6 @@ class Node:
         """``alive``, ``suspect``, ``dead`` or ``draining``."""
         state = self.liveness.state_of(node)
         return "draining" if state == "alive" and self.tables.nodes.draining(node) else state
-
-    def unfit(self, node: NodeId) -> list[dict[str, str]]:
-        """The jobs that go on without ``node``, each with the reason."""
-        queue = self.tables.jobs.queue()
-        found = ((r.id, fitness.left_out(r.unfit).get(node)) for r in queue)
-        return [{"job": job, "reason": why} for job, why in found if why is not None]
 
     def may_stop(self) -> bool:
         """Whether nobody who stays trains with a rank of ours."""

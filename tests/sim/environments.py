@@ -62,7 +62,16 @@ class Environments:
         hosts, specs = self.cluster.hosts.values(), self.cluster.specs.values()
         least = max((spec.world.min for spec in specs), default=1)
         bad = any(host.environment.bad for host in hosts)
-        return not bad and len(hosts) > least and self._newest() >= self.seen + _CALM_STEPS
+        out = {
+            node
+            for host in hosts
+            if host.node is not None
+            for record in host.node.records.values()
+            if not record.ended
+            for node in fitness.left_out(record.unfit)
+        }
+        enough = len(hosts) - len(out) > least
+        return not bad and enough and self._newest() >= self.seen + _CALM_STEPS
 
     # --- who is blamed ----------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from elasticd.core.words.records import JobRecord
@@ -10,6 +10,7 @@ from elasticd.recovery import fitness
 from elasticd.recovery.exactness import FAST
 from elasticd.recovery.relief import cut
 from elasticd.settings.job import JobSpec
+from elasticd.types import NodeId
 
 
 def job_status(
@@ -73,3 +74,9 @@ def _paused(record: JobRecord) -> dict[str, Any]:
     if record.state == "queued":
         return {"state": "paused", "reason": "paused by the user"}
     return {"reason": "it is to be paused, at a step that every member commits and stores"}
+
+
+def jobs_without(queue: Iterable[JobRecord], node: NodeId) -> list[dict[str, str]]:
+    """The jobs of ``queue`` that go on without ``node``, each with the reason."""
+    found = ((record.id, fitness.left_out(record.unfit).get(node)) for record in queue)
+    return [{"job": job, "reason": why} for job, why in found if why is not None]

@@ -12,6 +12,7 @@ from typing import Any
 
 from elasticd.archive import MAX_ARCHIVE_BYTES
 from elasticd.archive import digest as archive_digest
+from elasticd.core.jobs.status import jobs_without
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
 from elasticd.core.words import requests as r
@@ -104,6 +105,7 @@ class Queries:
                 await stream.send({"jobs": jobs, "more": True})
                 jobs = []
             jobs += more
+        queue = node.tables.jobs.queue()
         return {
             "cluster": self._cluster,
             "view": {
@@ -117,7 +119,7 @@ class Queries:
                     **_what_it_is(self._infos.get(name)),
                     "state": node.state_of(name),
                     "links": self._links_to(name),
-                    "unfit": node.unfit(name),
+                    "unfit": jobs_without(queue, name),
                 }
                 for name in sorted(self._node_names())
             ],
