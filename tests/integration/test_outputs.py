@@ -92,7 +92,7 @@ def left(cluster: Cluster, job: str, node: str) -> list[str]:
 
 
 def test_a_forgotten_job_leaves_nothing_also_where_a_node_was_away(cluster: Cluster) -> None:
-    job = cluster.submit("writes.py", train__steps=10, checkpoint__every_steps=5)
+    job = cluster.submit("writes.py", train__steps=300, checkpoint__every_steps=50)
     running = cluster.run("forget", job)
     assert running.returncode == 1 and f"elasticctl cancel {job}" in running.stderr
     digest = cluster.wait_end(job)["digest"]
