@@ -104,7 +104,9 @@ class Node:
         jobs = JobTable(self.ctx, self._near, self._view_members, records)
         living = self.views.liveness.living
         known = {record.node: record for record in stable.nodes}
-        nodes = NodeTable(self.ctx, living, self._view_members, self._near_members, known)
+        nodes = NodeTable(
+            self.ctx, living, self._view_members, self._near_members, known, met=set(stable.met)
+        )
         self.tables = Tables(jobs, nodes)
         self.drivers = Drivers(self.ctx, jobs, nodes.unwanted, nodes.away)
         self.followed: Tag | None = None

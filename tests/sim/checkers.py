@@ -15,6 +15,7 @@ from elasticd.core.words.messages import Message
 from elasticd.core.words.records import World
 from elasticd.core.words.views import Heartbeat
 from elasticd.core.words.worlds import Form, MemberStatus
+from elasticd.recovery import fitness
 from elasticd.recovery.relief import cut
 from elasticd.types import JobId, NodeId, Point, Tag, next_stamp
 
@@ -262,10 +263,11 @@ class Checkers:
         sources = dict(zip(world.members, world.sources, strict=True))
         # A restore must not overlook anybody; a regroup none of those that it takes along.
         asked = world.members if "keep" in world.sources else node.views.view.members
+        out = fitness.left_out(node.records[world.job].unfit)  # what these hold counts for nothing
         for name in asked:
             member = self.cluster.hosts[name]
             trainer = self._trainer_of(member, world.job)
-            if trainer is None or trainer.stops or member.paused:
+            if trainer is None or trainer.stops or member.paused or name in out:
                 continue
             if member.node is None or member.node.views.epoch != node.views.epoch:
                 continue  # it has gone over to another view, and takes no order of this one

@@ -115,5 +115,6 @@ class Environments:
 
     def excuses(self, job: JobId, formed: bool) -> bool:
         """Whether a job may fail because of them: who sees too few good nodes, before any world was
-        formed, knows of no better ones."""
-        return job in self.lonely and bool(self.raised) and not formed
+        formed, knows of no better ones; nor is there one where the script leaves some out."""
+        early = not formed or bool(self.cluster.shapes[job].outside)
+        return job in self.lonely and bool(self.raised) and early

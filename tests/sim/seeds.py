@@ -54,6 +54,8 @@ def _bad(seed: int, nodes: int, least: int) -> tuple[tuple[int, str, float], ...
         return ()
     numbers = chance.sample(range(nodes), chance.randint(1, most))
     how = chance.choice(("unmounted", "other"))
+    if how == "other":  # as many of these as of those, and nobody knows which are right
+        numbers = numbers[: (nodes - 1) // 2]
     return tuple((n, how, chance.choice((1.0, 5.0, 100.0))) for n in sorted(numbers))
 
 
