@@ -25,6 +25,7 @@ from elasticd.outputs import (
 from elasticd.removing import remove_tree
 from elasticd.shell.storage.outputcopies import decode_set, encode_set
 from elasticd.types import NodeId
+from tests.unit.nested import nest
 
 
 def write(path: Path, text: str = "x") -> Path:
@@ -85,21 +86,9 @@ def test_what_is_no_folder_holds_nothing(tmp_path: Path) -> None:
     assert list_files(write(tmp_path / "file")) == Listing(())
 
 
-def deepen(folder: Path, name: str, levels: int) -> None:
-    """So many folders in each other, however long their path is."""
-    fd = os.open(folder, os.O_RDONLY)
-    for _ in range(levels):
-        os.mkdir(name, dir_fd=fd)
-        inner = os.open(name, os.O_RDONLY, dir_fd=fd)
-        os.close(fd)
-        fd = inner
-    os.close(os.open("x", os.O_WRONLY | os.O_CREAT, dir_fd=fd))
-    os.close(fd)
-
-
 @pytest.mark.parametrize(("name", "levels"), [("d" * 250, 20), ("d", 1100), ("d" * 100, 45)])
 def test_a_path_without_end_is_skipped(tmp_path: Path, name: str, levels: int) -> None:
-    deepen(tmp_path, name, levels)
+    nest(tmp_path, name, levels)
     write(tmp_path / "y")
     found = list_files(tmp_path)
     assert names(found) == ["y"]

@@ -10,20 +10,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.removing import remove_tree
-
-
-def nest(folder: Path, name: str, levels: int) -> Path:
-    """So many folders in each other, with a file in the last."""
-    folder.mkdir()
-    fd = os.open(folder, os.O_RDONLY)
-    for _ in range(levels):
-        os.mkdir(name, dir_fd=fd)
-        inner = os.open(name, os.O_RDONLY, dir_fd=fd)
-        os.close(fd)
-        fd = inner
-    os.close(os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=fd))
-    os.close(fd)
-    return folder
+from tests.unit.nested import nest
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ class NodeTable:
     departing: set[NodeId] = field(default_factory=set)
     """Nodes whose daemons are about to be stopped."""
     met: set[NodeId] = field(default_factory=set)
-    """Every member of a view, since this daemon began."""
+    """Every node that was in a view with this one, so far as is known."""
 
     def depart(self, node: NodeId) -> None:
         """Its daemon is about to be stopped."""
