@@ -124,9 +124,17 @@ def _best(
     ]
     if not well:
         return None
-    fastest = max(way.bytes_per_second for way in well)
-    fast = [w for w in well if not w.bytes_per_second or w.bytes_per_second * _ALIKE >= fastest]
-    return fast[0].host
+    slow = too_slow([(way.host, way.bytes_per_second) for way in well])
+    return next(way.host for way in well if way.host not in slow)
+
+
+def too_slow(speeds: Sequence[tuple[str, float]]) -> list[str]:
+    """Which addresses carry so much less than the fastest one that a wish doesn't count.
+
+    ``speeds``: address and bytes per second, 0 where nothing was measured.
+    """
+    fastest = max((speed for _, speed in speeds), default=0.0)
+    return [address for address, speed in speeds if 0 < speed * _ALIKE < fastest]
 
 
 def _least_connected(

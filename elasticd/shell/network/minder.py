@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import structlog
@@ -13,11 +13,14 @@ from elasticd.core.words.bulk import WANTS, WantBlank
 from elasticd.core.words.connections import CONNECTION, Ping
 from elasticd.errors import OperationError
 from elasticd.ipc.frames import encode
+from elasticd.recovery.links import too_slow
 from elasticd.shell.network.bulk import BLANK_BYTES
 from elasticd.shell.network.table import PeerTable
 from elasticd.shell.network.wires import PING_SECONDS, SELDOM_PING_SECONDS, SETTLE_SECONDS, PeerRun
 
 MEASUREMENTS = 3
+AGAIN_SECONDS = (5.0, 10.0, 30.0, 60.0, 300.0)
+"""Waits before an address that seems too slow to be used is measured again, each time once."""
 
 log = structlog.get_logger(__name__)
 
@@ -51,13 +54,34 @@ def _judge(peer: PeerRun, now: float, late: bool) -> None:
             wire.writer.write(encode(CONNECTION.encode(Ping(wire.ping(now)))))
 
 
-async def measure(peer: PeerRun, fetch: Fetch) -> None:
-    """What each address carries, by one short transfer each."""
+async def measure(
+    peer: PeerRun, fetch: Fetch, waits_seconds: Sequence[float] = AGAIN_SECONDS
+) -> None:
+    """What each address carries, by one short transfer each.
+
+    An address that seems too slow for its place is measured again, after each of
+    ``waits_seconds``: the machine may have been busy, and the ring would go past that address until
+    the daemons are started again.
+    """
+    # In turns, and the best counts: the machine may have been busy during one.
+    await _measure_each(peer, fetch, peer.addresses * MEASUREMENTS)
+    for seconds in waits_seconds:
+        slow = too_slow([(address, peer.speeds.get(address, 0.0)) for address in peer.addresses])
+        if not slow:
+            return
+        try:
+            await asyncio.wait_for(peer.gone.wait(), seconds)
+        except TimeoutError:
+            await _measure_each(peer, fetch, slow)
+        else:
+            return
+
+
+async def _measure_each(peer: PeerRun, fetch: Fetch, addresses: Sequence[str]) -> None:
     loop = asyncio.get_running_loop()
     sink = os.open(os.devnull, os.O_WRONLY)
     try:
-        # In turns, and the best counts: the machine may have been busy during one.
-        for address in peer.addresses * MEASUREMENTS:
+        for address in addresses:
             began = loop.time()
             try:
                 size = await fetch(address, WANTS.encode(WantBlank()), sink, BLANK_BYTES)
