@@ -104,9 +104,7 @@ class Node:
         jobs = JobTable(self.ctx, self._near, self._view_members, records)
         living = self.views.liveness.living
         known = {record.node: record for record in stable.nodes}
-        nodes = NodeTable(
-            self.ctx, living, self._view_members, self._near_members, known, met=set(stable.met)
-        )
+        nodes = NodeTable(self.ctx, living, self._view_members, self._near_members, known)
         self.tables = Tables(jobs, nodes)
         self.drivers = Drivers(self.ctx, jobs, nodes.unwanted, nodes.away)
         self.followed: Tag | None = None
@@ -300,6 +298,7 @@ class Node:
                 self.drivers.on_view(view, reborn, self.liveness.following.missed)
         if not kept_lead:
             self.drivers.drop()
+        self.tables.jobs.follow()
         self.tables.share([n for n in self._near_members() if n != self.me])
         self._park()
         self.tables.nodes.follow(view.members, reborn)

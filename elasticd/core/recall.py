@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, assert_never
 
 from elasticd.core.words.records import Heard, JobRecord, Lost, NodeRecord, View, World
 from elasticd.core.words.stable import Stable
 from elasticd.recovery.quorum import MAX_SINCE
-from elasticd.types import NO_TAG, JobId, NodeId, Tag
+from elasticd.types import NO_TAG, JobId, Tag
 
 Record = View | JobRecord | World | Heard | NodeRecord | Lost
 KINDS: dict[str, type] = {
@@ -51,7 +51,6 @@ class Recall:
             attempts=tuple(self._of_kind("primary_attempt")),
             worlds=tuple(self._of_kind("world")),
             nodes=tuple(self._of_kind("node")),
-            met=frozenset(self._members()),
             lost=("lost", "") in self._latest,
             since=tuple(self._since)[-MAX_SINCE:] if ("lost", "") in self._latest else (),
             heard=tuple(Heard(job, self._heard[job]) for job in sorted(self._heard)),
@@ -121,11 +120,6 @@ class Recall:
                 if other.epoch <= view.epoch:
                     del self._latest["primary_attempt", str(other.epoch)]
         return str(view.epoch) if kind == "primary_attempt" else ""
-
-    def _members(self) -> Iterator[NodeId]:
-        for record in self._latest.values():
-            if isinstance(record, View | World):
-                yield from record.members
 
     def _of_kind(self, wanted: str) -> list[Any]:
         return [record for (kind, _), record in self._latest.items() if kind == wanted]

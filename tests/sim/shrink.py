@@ -85,7 +85,8 @@ class Shrinker:
     def _fewer_nodes(self) -> None:
         least = max(shape.world_min for shape in self.best.setup.jobs)
         for nodes in range(least, self.best.setup.nodes):
-            if self.any_seed(replace(self.best.setup, nodes=nodes)):
+            bad = tuple(each for each in self.best.setup.bad if each[0] < nodes)
+            if self.any_seed(replace(self.best.setup, nodes=nodes, bad=bad)):
                 return
 
     def _smaller_jobs(self) -> None:

@@ -11,7 +11,7 @@ from .cluster import Cluster, JobShape, Setup
 from .faults import Injector
 from .operators import Operator
 from .run import Result, simulate
-from .scripts import Script, at_step, newest
+from .scripts import Script, at_step, cut_off, newest
 from .test_sim import job_events, passes
 
 JOB = JobId("job1-1-abcd")
@@ -142,3 +142,35 @@ def test_who_was_left_out_of_two_comes_back_when_a_third_agrees_with_it() -> Non
 def test_of_two_nodes_that_differ_the_first_goes_on() -> None:
     result = passes(simulate(Setup(seed=1, nodes=2), script=spoil("n0", "other")))
     assert unfit(result) == ["n1"] and members(result) == [1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_bad_node_that_is_cut_off_does_not_end_the_job_of_the_others(seed: int) -> None:
+    """Alone it finds that the script fails on every node that it sees."""
+    bad = NodeId("n0")
+
+    def script(cluster: Cluster, injector: Injector) -> None:
+        spoil(bad, "unmounted")(cluster, injector)
+
+        def strike() -> None:
+            cluster.after(60.0, cut_off(cluster, injector, bad, close=True))
+
+        cluster.when(lambda: cluster.hosts[bad].children, strike)
+
+    result = passes(simulate(Setup(seed=seed, jobs=(JobShape(steps=2000),)), script=script))
+    record = result.cluster.record_of(JOB)
+    assert record is not None and record.state == "finished"
+
+
+def test_a_script_that_fails_where_nobody_else_has_the_job_ends_it_soon() -> None:
+    """Nodes that went before it was submitted can't be training it."""
+
+    def script(cluster: Cluster, injector: Injector) -> None:
+        for host in cluster.hosts.values():
+            host.environment.unmounted = True
+            if host.name != "n1":
+                host.crash()
+
+    result = simulate(Setup(seed=1), script=script)
+    failed = [at for at, _, e in result.cluster.checkers.events if e.kind == "job_failed"]
+    assert len(failed) == 1 and failed[0] < 10.0

@@ -5,7 +5,7 @@ As with jobs, a request is answered when every member of the view has it on disk
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from elasticd.core.context import Context
@@ -40,8 +40,6 @@ class NodeTable:
     asked: list[Asked] = field(default_factory=list)
     departing: set[NodeId] = field(default_factory=set)
     """Nodes whose daemons are about to be stopped."""
-    met: set[NodeId] = field(default_factory=set)
-    """Every node that was in a view with this one, so far as is known."""
 
     def depart(self, node: NodeId) -> None:
         """Its daemon is about to be stopped."""
@@ -50,7 +48,6 @@ class NodeTable:
     def follow(self, members: Sequence[NodeId], reborn: Sequence[NodeId]) -> None:
         """A new view: whose daemon was started again does not depart any more."""
         self.departing &= {self.ctx.me, *members} - set(reborn)
-        self.met |= set(members)
         for node in members:
             if (record := self.records.get(node)) is not None and record.forgotten:
                 self.update(NodeRecord(node, record.intent + 2))  # it is back, as a new one
@@ -61,10 +58,10 @@ class NodeTable:
             self.departing
         )
 
-    def away(self) -> frozenset[NodeId]:
-        """Nodes that may come back, so far as this daemon knows."""
+    def away(self, nodes: Iterable[NodeId]) -> frozenset[NodeId]:
+        """Which of these are not in the view and may come back."""
         gone = {n for n, record in self.records.items() if record.forgotten}
-        return frozenset(self.met - set(self.members()) - gone)
+        return frozenset({*nodes} - {*self.members()} - gone)
 
     def draining(self, node: NodeId) -> bool:
         record = self.records.get(node)

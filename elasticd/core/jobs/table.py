@@ -223,6 +223,11 @@ class JobTable:
 
     # --- the records ------------------------------------------------------------------------------
 
+    def follow(self) -> None:
+        """A new view: its members are about to be told of every job."""
+        for record in list(self.live.values()):
+            self._merge(record)
+
     def update(self, record: JobRecord) -> None:
         """Merge a record into the table; keep it and tell the others if that is news."""
         if (merged := self._merge(record)) is not None:
@@ -231,13 +236,19 @@ class JobTable:
     def _merge(self, record: JobRecord) -> JobRecord | None:
         """The record as it is kept now; None: it is no news."""
         known, record = self.records.get(record.id), record.bounded()
-        merged = record if known is None else known.merged(record)
+        merged = self._offered(record if known is None else known.merged(record))
         if merged == known:
             return None
         self.records[record.id] = merged
         self._file(merged)
         self.ctx.persist("job", merged)
         return merged
+
+    def _offered(self, record: JobRecord) -> JobRecord:
+        if record.ended:
+            return record
+        nodes = {*record.offered, *self.members(), self.ctx.me}
+        return replace(record, offered=tuple(sorted(nodes)))
 
     def _file(self, record: JobRecord) -> None:
         if record.ended:

@@ -5,7 +5,7 @@ On a node that does not lead there are none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -24,8 +24,8 @@ class Drivers:
     jobs: JobTable
     unwanted: Callable[[], frozenset[NodeId]]
     """Nodes that no job is to run on."""
-    away: Callable[[], frozenset[NodeId]]
-    """Nodes that may come back."""
+    away: Callable[[Iterable[NodeId]], frozenset[NodeId]]
+    """Which nodes of these are not in the view and may come back."""
     by_job: dict[JobId, Driver] = field(default_factory=dict)
 
     def schedule(self, view: View) -> None:
@@ -36,6 +36,7 @@ class Drivers:
             self.jobs.update(first)
         if first is not None and first.id not in self.by_job:
             self.by_job[first.id] = Driver.of(self.ctx, first, view)
+            self._want(first.id)
             for node in view.members:
                 self.ctx.send(node, Report(first.id))
 
@@ -45,7 +46,8 @@ class Drivers:
 
     def on_view(self, view: View, reborn: tuple[NodeId, ...], missed: tuple[NodeId, ...]) -> None:
         """We lead this view, too."""
-        for driver in self.by_job.values():
+        for job, driver in self.by_job.items():
+            self._want(job)
             driver.on_view(view, reborn, missed)
 
     def dealt(self) -> list[tuple[World, int]]:
@@ -58,9 +60,13 @@ class Drivers:
 
     def tick(self) -> None:
         for job, driver in self.by_job.items():
-            driver.want(self.jobs.records[job], self.unwanted(), self.away())
+            self._want(job)
             driver.tick()
             driver.summarise()
+
+    def _want(self, job: JobId) -> None:
+        record = self.jobs.records[job]
+        self.by_job[job].want(record, self.unwanted(), self.away(record.offered))
 
     def keep_records(self) -> None:
         """What the drivers decided goes into the jobs' records."""

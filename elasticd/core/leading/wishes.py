@@ -23,7 +23,7 @@ class Wishes:
     unwanted: frozenset[NodeId] = frozenset()
     """Nodes that no job is to run on."""
     away: frozenset[NodeId] = frozenset()
-    """Nodes that may come back."""
+    """Nodes that may have the job and are not in the view; they may come back."""
     discharged: set[NodeId] = field(default_factory=set)
     """Those on which the job is not to run, whose trainers were told that they may end."""
 

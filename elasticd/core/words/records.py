@@ -99,6 +99,8 @@ class JobRecord:
     """Nodes that it goes on without since it can't run there, and those that are tried again."""
     served: tuple[NodeId, ...] = ()
     """Nodes that were ever members of a world of it, by name."""
+    offered: tuple[NodeId, ...] = ()
+    """Nodes that may have it: all that were ever in a view with one that has it, by name."""
     forgotten: bool = False
     """Of an ended job: nothing of it is shown or kept any more. The record stays, so that a node
     that was away hears of it."""
@@ -123,7 +125,7 @@ class JobRecord:
             spec = {"job": {k: v for k, v in self.spec["job"].items() if k == "name"}}
             return replace(
                 self, spec=spec, reason=None, digest=None, account={}, rested="", left=(), ran=(),
-                inexact="", unfit=(), served=(),
+                inexact="", unfit=(), served=(), offered=(),
             )  # fmt: skip
         reason = None if self.reason is None else clipped(self.reason)
         inexact = clipped(self.inexact)
@@ -149,10 +151,11 @@ class JobRecord:
             inexact=max(self.inexact, other.inexact),
             unfit=fitness.merged(self.unfit, other.unfit),
             served=tuple(sorted({*self.served, *other.served})),
+            offered=tuple(sorted({*self.offered, *other.offered})),
         )
 
 
-_JOINED = ("relief", "intent", "left", "ran", "inexact", "unfit", "served", "forgotten")
+_JOINED = ("relief", "intent", "left", "ran", "inexact", "unfit", "served", "offered", "forgotten")
 """What a merged record has of both sides; of any other field it has one side's."""
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from elasticd.checkpoints.manifest import Stored
 from elasticd.core.words.effects import Leftover, Reached
 from elasticd.core.words.records import Heard, JobRecord, NodeRecord, View, World
-from elasticd.types import JobId, NodeId, Tag
+from elasticd.types import JobId, Tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,6 @@ class Stable:
     """If so: what it has promised since."""
     reached: tuple[Reached, ...] = ()
     """Of each job the newest step that was committed here, as far as the disk has it."""
-    met: frozenset[NodeId] = frozenset()
-    """Every node that was in a view or a world with this one, so far as is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,23 +44,34 @@ def leave_out(
 def judge(office: Office) -> Outcome | None:
     """What becomes of nodes on which the job's script fails."""
     failing, fitness = failing_nodes(office), office.fitness
+    bad = {*failing} | fitness.left_out
     waits = False
     for node, found in failing.items():
         if found.looping:
             stumbled = {*fitness.stumbled(office.course.committed)}
             stumbled |= {n for n, f in failing.items() if f.looping}
-            if stumbled - {node}:
-                return Outcome("failed", found.reason)
-        elif not _works_elsewhere(office, failing):
-            if _too_few(office, {*failing} | fitness.left_out) or not _may_yet_work(office, node):
-                return Outcome("failed", found.reason)
+            ends = bool(stumbled - {node})
+        elif ends := not _works_elsewhere(office, failing):
             waits = True
-            continue
+            if not _too_few(office, bad) and _may_yet_work(office, node):
+                continue
+        if ends:
+            if may_run_elsewhere(office, bad):
+                continue
+            return Outcome("failed", found.reason)
         if (end := leave_out(office, node, found.reason, looping=found.looping)) is not None:
             return end
     if not waits:
         fitness.knows()
     return None
+
+
+def may_run_elsewhere(office: Office, bad: Iterable[NodeId]) -> tuple[NodeId, ...]:
+    """Who is away and may train, so that this side doesn't end the job for the ``bad`` nodes that
+    it has: as many at least. None of these if they are fewer."""
+    here = {*office.view.members}
+    away = _known(office) - here - {*bad}
+    return tuple(sorted(away)) if len(away) >= len(here & {*bad}) else ()
 
 
 def leave_out_odd(office: Office, members: Iterable[NodeId], trained: Iterable[NodeId]) -> None:
@@ -96,9 +107,7 @@ def _too_few(office: Office, without: Iterable[NodeId]) -> bool:
 
 def _known(office: Office) -> set[NodeId]:
     """All that may take part, be they away now."""
-    world = office.world
-    members = world.members if world is not None else ()
-    return {*office.view.members, *members, *office.fitness.served, *office.wishes.away}
+    return {*office.view.members, *office.wishes.away}
 
 
 def _works_elsewhere(office: Office, failing: Iterable[NodeId]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from elasticd.core.leading import routing
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases.moves import Blame, Outcome, Rest, ToFreezing
-from elasticd.core.leading.phases.unfit import try_unlike_again
+from elasticd.core.leading.phases.unfit import may_run_elsewhere, try_unlike_again
 from elasticd.core.leading.roster import HOLDING
 from elasticd.types import NodeId
 
@@ -37,7 +37,10 @@ class Waiting:
                 try_unlike_again(office)
             self.why = f"{len(able)} of at least {least} members are ready"
             self.why += office.roster.troubles()
-            return Outcome("failed", self.why) if office.roster.hopeless() else None
+            away = may_run_elsewhere(office, office.view.members)
+            if away:
+                self.why += f"; {', '.join(away)} may train it elsewhere"
+            return Outcome("failed", self.why) if office.roster.hopeless() and not away else None
         unsettled = office.wishes.without_left_out(office.roster.unsettled())
         if not holding and unsettled and office.ctx.now - self.since < self._patience():
             self.why = f"trainers are starting on {', '.join(unsettled)}"

@@ -119,3 +119,24 @@ def test_the_order_of_the_queue() -> None:
     assert [r.id for r in jobs.runnable()] == ["b", "c", "a", "d"]
     jobs.pause(1, JobId("b"), True)
     assert [r.id for r in jobs.runnable()] == ["c", "a", "d"]
+
+
+def test_a_job_is_offered_to_all_that_were_ever_in_a_view_with_it() -> None:
+    members = [ME, OTHER]
+    ctx = Context(ME, lambda: "nonce")
+    jobs = JobTable(ctx, tuple, lambda: tuple(members))
+    jobs.update(record())
+    members[1] = third = NodeId("third")
+    jobs.follow()
+    assert jobs.records[JOB].offered == (ME, OTHER, third)
+    kept = [f.record for f in ctx.effects if isinstance(f, e.Persist)]
+    assert kept[-1] == jobs.records[JOB], "after a restart it is known still"
+    jobs.update(replace(record(), state="finished"))
+    members[1] = NodeId("fourth")
+    jobs.follow()
+    assert jobs.records[JOB].offered == (ME, OTHER, third), "of one that has ended it is no use"
+
+
+def test_both_sides_know_afterwards_to_whom_a_job_was_offered() -> None:
+    here, there = (replace(record(), offered=(node,)) for node in (OTHER, ME))
+    assert here.merged(there).offered == there.merged(here).offered == (ME, OTHER)
