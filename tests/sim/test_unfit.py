@@ -155,7 +155,7 @@ def test_a_bad_node_that_is_cut_off_does_not_end_the_job_of_the_others(seed: int
         def strike() -> None:
             cluster.after(60.0, cut_off(cluster, injector, bad, close=True))
 
-        cluster.when(lambda: cluster.hosts[bad].children, strike)
+        cluster.when(lambda: bool(cluster.hosts[bad].children), strike)
 
     result = passes(simulate(Setup(seed=seed, jobs=(JobShape(steps=2000),)), script=script))
     record = result.cluster.record_of(JOB)
