@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -36,11 +37,10 @@ from elasticd.shell.storage.copies import Copies, NoCopyError, Tell
 from elasticd.shell.storage.namelessfile import file_of
 from elasticd.shell.storage.obtain import obtain
 from elasticd.shell.storage.pins import Pins
+from elasticd.shell.storage.verifying import Verifications
 from elasticd.types import JobId, NodeId, Stamp
 
 _LOG_BYTES = 256 * 1024
-_VERIFY_SECONDS = 10.0
-"""After so long a peer that asks for a verification is told that it goes on."""
 
 log = structlog.get_logger(__name__)
 
@@ -71,8 +71,8 @@ class States:
         """Told of a final shard that a peer could not use."""
         self.grown: Callable[[], object] = lambda: None
         """Told when one more checkpoint is consistent."""
-        self._verifying: dict[VerifyStored, asyncio.Task[bytes]] = {}
         self.store = LocalStore(home / "checkpoints", neighbours.me)
+        self._verifying = Verifications(partial(peer.answer, self.store))
         self.copies = Copies(self.store, neighbours, self.pins, tell)
         self.archives = Archives(home / "archives", neighbours, children.files.work_folder, post)
 
@@ -307,22 +307,13 @@ class States:
             raise OperationError(str(error)) from None
 
     async def _answer(self, question: Question) -> bytes:
+        if isinstance(question, VerifyStored):
+            return await self._verifying.answer(question)
         store = self.store_of(self._neighbours.me)
-        if not isinstance(question, VerifyStored):
-            answer = await asyncio.to_thread(peer.answer, store, question)
-            if isinstance(question, RemoveStored):
-                await self.changed(question.job)
-            return answer
-        # Reading may take longer than a peer waits for the first byte.
-        task = self._verifying.get(question)
-        if task is None:
-            task = asyncio.create_task(asyncio.to_thread(peer.answer, store, question))
-            self._verifying[question] = task
-        await asyncio.wait([task], timeout=_VERIFY_SECONDS)
-        if not task.done():
-            return peer.RUNNING_ANSWER
-        self._verifying.pop(question, None)
-        return task.result()
+        answer = await asyncio.to_thread(peer.answer, store, question)
+        if isinstance(question, RemoveStored):
+            await self.changed(question.job)
+        return answer
 
     def log_bytes(self, job: JobId, offset: int, limit: int) -> bytes:
         """What the job's ranks printed on this node from ``offset`` on, at most ``limit`` bytes."""
