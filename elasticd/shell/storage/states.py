@@ -28,6 +28,7 @@ from elasticd.core.words.bulk import (
 )
 from elasticd.core.words.records import JobRecord, World
 from elasticd.errors import DiskError, ElasticdError, OperationError, StateError
+from elasticd.ipc.frames import MAX_FRAME_FDS
 from elasticd.settings.job import JobSpec
 from elasticd.shell.children.children import Children
 from elasticd.shell.network.neighbours import Neighbours
@@ -189,6 +190,8 @@ class States:
         found = world.manifest
         if found is None:
             raise StateError("the world names no checkpoint")
+        if found.count > MAX_FRAME_FDS:
+            raise StateError(f"{found.count} shards: a trainer takes at most {MAX_FRAME_FDS}")
         with self.pins.held(found.job, found.step, found.stamp):
             try:
                 await self.copies.repair(
