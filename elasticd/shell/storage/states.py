@@ -296,12 +296,12 @@ class States:
                 case DoubtShard(job, step, stamp, index, count):
                     self.doubted(self.store.final_path(job, step, stamp, index, count))
                     return file_of(b"")
-                case WantLog(job, offset):
+                case WantLog(job, offset, counted):
                     self._record_of(job)  # a name that came from elsewhere
-                    return file_of(self.log_bytes(job, offset, _LOG_BYTES))
-                case WantLogStart(job, since):
+                    return file_of(self.log_bytes(job, offset, _LOG_BYTES, counted))
+                case WantLogStart(job, since, counted):
                     self._record_of(job)
-                    return file_of(b"%d" % self.log_start(job, since))
+                    return file_of(b"%d" % self.log_start(job, since, counted))
                 case WantArchive(digest):
                     return self.archives.open(digest)
                 case _:
@@ -318,13 +318,13 @@ class States:
             await self.changed(question.job)
         return answer
 
-    def log_bytes(self, job: JobId, offset: int, limit: int) -> bytes:
+    def log_bytes(self, job: JobId, offset: int, limit: int, counted: bool) -> bytes:
         """What the job's ranks printed on this node from ``offset`` on, at most ``limit`` bytes."""
-        return self._children.files.printed(job, offset, limit)
+        return self._children.files.printed(job, offset, limit, counted)
 
-    def log_start(self, job: JobId, since: float) -> int:
+    def log_start(self, job: JobId, since: float, counted: bool) -> int:
         """The offset of the first byte that may have been printed here after ``since``."""
-        return self._children.files.printed_before(job, since)
+        return self._children.files.printed_before(job, since, counted)
 
     def _run(self, work: Any) -> None:
         task = asyncio.create_task(work)
