@@ -116,6 +116,10 @@ def write_shard(
 ) -> ShardFile:
     """Write a safetensors file straight from the arrays' buffers; durable, name and all, on return.
 
+    The safetensors library's ``serialize_file`` would do neither of what follows: it holds all at
+    once, can't be slowed down, hashes nothing and syncs nothing. It reads what this writes, and the
+    other way round (tests/unit/checkpoints/test_safetensors.py).
+
     A missing folder is made. For a background thread: the interpreter is free while each slice is
     hashed and written. The head, which names each tensor's digest, is written last.
 

@@ -19,6 +19,7 @@ from elasticd.checkpoints.sequential import Chunk, Writer, write_all
 from elasticd.errors import DiskError
 
 Head = Callable[[], bytes]
+Check = Callable[[Path], object]
 
 TEMPORARY = ".tmp"
 """How a name ends that a crash may leave behind and that means nothing."""
@@ -103,18 +104,27 @@ def make_folders(disk: Disk, folder: Path) -> None:
         disk.sync_folder(folder.parent)
 
 
-def write_beside(disk: Disk, path: Path, chunks: Iterable[Chunk], head: Head | None = None) -> None:
+def write_beside(
+    disk: Disk,
+    path: Path,
+    chunks: Iterable[Chunk],
+    head: Head | None = None,
+    check: Check = lambda path: None,
+) -> None:
     """Write ``path`` so that its name never stands for less than all of it; durable on return.
 
+    ``check`` looks at what was written, before it has that name.
+
     Raises:
-        DiskError: it refuses (full, read-only, no permission), or whatever ``chunks`` raises;
-            nothing but the old file, if there was one, is left.
+        DiskError: it refuses (full, read-only, no permission), or whatever ``chunks`` and ``check``
+            raise; nothing but the old file, if there was one, is left.
     """
     beside = path.with_name(path.name + TEMPORARY)
     with refusing(path):
         renamed = False
         try:
             disk.write(beside, chunks, head)
+            check(beside)
             disk.rename(beside, path)
             renamed = True
         finally:

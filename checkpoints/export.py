@@ -1,6 +1,11 @@
 """Checkpoints as plain safetensors that other programs read, made of the shards' own bytes.
 
-Needs no MLX: the tensors' bytes are copied from file to file, each verified on its way.
+Needs no MLX: the tensors' bytes are copied from file to file, each verified on its way. The
+safetensors library reads each file before it appears.
+
+It does not write them: ``serialize_file`` wants the addresses of whole tensors. Those of a mapped
+shard end this process (SIGBUS) if the disk can't read a page, each byte would be read once to be
+verified and again to be written, and it neither syncs nor tells how far it is.
 """
 
 from __future__ import annotations
@@ -11,6 +16,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
 
 from elasticd.checkpoints import header, integrity
 from elasticd.checkpoints.disk import (
@@ -285,7 +292,30 @@ def _write(
                 yield piece
                 progress(len(piece))
 
-    write_beside(disk, path, pieces())
+    write_beside(disk, path, pieces(), check=lambda beside: _check(beside, path, kinds, metadata))
+
+
+def _check(
+    written: Path,
+    path: Path,
+    kinds: Sequence[tuple[str, str, tuple[int, ...]]],
+    metadata: Mapping[str, str],
+) -> None:
+    """That the safetensors library finds in the file what it is to have: others read it by that.
+
+    Raises:
+        StateError: it doesn't.
+    """
+    try:
+        with safe_open(written, "numpy") as file:
+            names = file.keys()
+            slices = {name: file.get_slice(name) for name in names}
+            found = {(n, s.get_dtype(), tuple(s.get_shape())) for n, s in slices.items()}
+            said = file.metadata()
+    except (SafetensorError, OSError) as error:
+        raise StateError(f"{path}: the safetensors library can't read it: {error}") from None
+    if found != set(kinds) or said != metadata:
+        raise StateError(f"{path}: the safetensors library reads something else than was written")
 
 
 def _read(tensor: Tensor) -> Iterator[bytes]:

@@ -7,6 +7,7 @@ caller's business.
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import tempfile
 from collections.abc import Callable
@@ -69,7 +70,8 @@ class PeerStore:
     def verify(
         self, job: JobId, step: int, stamp: Stamp, index: int | None = None
     ) -> list[Problem]:
-        question = VerifyStored(job, step, stamp, index)
+        # An answer to somebody who has given up must not be taken for this one's.
+        question = VerifyStored(job, step, stamp, index, secrets.token_hex(8))
         while (said := self._ask(question)) == RUNNING:
             pass  # Each answer takes seconds.
         return [
@@ -129,7 +131,7 @@ def _answer(store: Store, question: Question) -> dict[str, Any]:
             if count is not None and not 0 <= count <= MAX_SHARDS:
                 raise ProtocolError(f"a checkpoint of {count} shards")
             return {"held": list(store.held(job, step, stamp, count))}
-        case VerifyStored(job, step, stamp, index):
+        case VerifyStored(job, step, stamp, index, _):
             problems = store.verify(job, step, stamp, index)
             return {"problems": [[str(p.path), p.shard, p.reason] for p in problems]}
         case RemoveStored(job, step, stamp):

@@ -33,13 +33,15 @@ class HeldShards:
 
 @dataclass(frozen=True, slots=True)
 class VerifyStored:
-    """All shards, or one."""
+    """All shards, or one. Whoever asks gives each reading a name (``asked``), and asks by it again
+    while that goes on."""
 
     kind: ClassVar = "verify"
     job: JobId
     step: int
     stamp: Stamp
     index: int | None = None
+    asked: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,15 +42,19 @@ class KeepEvery:
 @dataclass(frozen=True, slots=True)
 class KeepHours:
     """The first of each ``hours``, counted from the oldest that is there, by the clocks of the
-    nodes that wrote them."""
+    nodes that wrote them.
+
+    One that is further than that from all others kept so is kept, be it before or after them: a
+    clock may have been ahead for a while.
+    """
 
     hours: float
 
     def keeps(self, history: Sequence[Manifest]) -> Iterable[Manifest]:
         kept: list[Manifest] = []
         for manifest in history:
-            due = kept[-1].created_seconds + self.hours * 3600 if kept else float("-inf")
-            if manifest.created_seconds >= due:
+            at = manifest.created_seconds
+            if all(abs(at - other.created_seconds) >= self.hours * 3600 for other in kept):
                 kept.append(manifest)
         return kept
 

@@ -15,6 +15,8 @@ from elasticd.types import NodeId
 
 GAIN = 0.2
 """Of a step's seconds: less is not worth a change."""
+LEAST_GAIN_SECONDS = 0.01
+"""Of a step: less is within what steps differ by themselves, however many are left."""
 STEPS, MOST_STEPS = 8, 256
 """For so many committed steps in a row the gain must be there; twice as many after each change."""
 PAUSE_SECONDS = 0.4
@@ -23,6 +25,8 @@ REPAID = 3.0
 SLOW, SLOW_AGAIN = 3.0, 2.0
 """So many times as slow as the others' median makes a straggler; below the second it is none."""
 SLOW_STEPS = 12
+LEAST_SLOWER_SECONDS = 0.001
+"""A grain: a straggler is slower by more."""
 DROP_GAIN = 0.1
 
 
@@ -39,6 +43,8 @@ class Straggler:
     node: NodeId
     ratio: float
     reason: str
+    since: float
+    """When it was first seen to be so slow, as the caller counts seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,7 @@ class Speeds:
     gains: int = 0
     """Steps in a row in which other shares would have gained enough."""
     slow_steps: dict[NodeId, int] = field(default_factory=dict)
+    slow_since: dict[NodeId, float] = field(default_factory=dict)
     told: set[NodeId] = field(default_factory=set)
 
     def saw(self, node: NodeId, grain_seconds: float, update_seconds: float) -> None:
@@ -110,7 +117,7 @@ class Speeds:
         other = shares(grains, len(members), _rounded(now))
         before, after = step_seconds(dealt, now), step_seconds(other, now)
         gain = before - after
-        if gain < GAIN * before or gain * steps_left < REPAID * PAUSE_SECONDS:
+        if gain < _least_gain(before, GAIN) or gain * steps_left < REPAID * PAUSE_SECONDS:
             self.gains = 0
             return None
         self.gains += 1
@@ -123,28 +130,34 @@ class Speeds:
             for n, old, new in zip(members, dealt, other, strict=True)
             if _count(old) != _count(new)
         )
-        text = f"shares follow speed: {counts} grains, {after:.2f} instead of {before:.2f} s a step"
+        text = f"shares follow speed: {counts} grains, {after:.3f} instead of {before:.3f} s a step"
         return Move(other, text)
 
-    def stragglers(self, members: Sequence[NodeId]) -> list[Straggler]:
-        """Members that have become too slow; each is told once, until it is as fast as others."""
+    def stragglers(self, members: Sequence[NodeId], seconds: float) -> list[Straggler]:
+        """Members that have become too slow; each is told once, until it is as fast as others.
+
+        ``seconds``: what time it is now.
+        """
         now = {node: self.seconds(node) for node in members}
         if len(members) < 2 or not all(now.values()):
             return []
         found = []
         for node, own in now.items():
-            others = median(seconds for other, seconds in now.items() if other != node)
+            others = median(each for other, each in now.items() if other != node)
             ratio = own / others
             if ratio < SLOW_AGAIN:
                 self.told.discard(node)
-            self.slow_steps[node] = self.slow_steps.get(node, 0) + 1 if ratio >= SLOW else 0
+            slow = ratio >= SLOW and own - others >= LEAST_SLOWER_SECONDS
+            self.slow_steps[node] = self.slow_steps.get(node, 0) + 1 if slow else 0
+            if self.slow_steps[node] == 1:
+                self.slow_since[node] = seconds
             if self.slow_steps[node] >= SLOW_STEPS and node not in self.told:
                 self.told.add(node)
                 text = (
                     f"a grain takes {own:.3f} s here and {others:.3f} s elsewhere (median),"
                     f" for {self.slow_steps[node]} steps"
                 )
-                found.append(Straggler(node, ratio, text))
+                found.append(Straggler(node, ratio, text, self.slow_since[node]))
         return found
 
     def better_without(self, node: NodeId, members: Sequence[NodeId], grains: int) -> str:
@@ -155,9 +168,9 @@ class Speeds:
             return ""
         with_it = self._step(list(members), now, grains)
         without = self._step(rest, now, grains)
-        if without > (1 - DROP_GAIN) * with_it:
+        if with_it - without < _least_gain(with_it, DROP_GAIN):
             return ""
-        return f"a step takes {without:.2f} s without {node} and {with_it:.2f} s with it"
+        return f"a step takes {without:.3f} s without {node} and {with_it:.3f} s with it"
 
     def _step(self, members: list[NodeId], now: Mapping[NodeId, float], grains: int) -> float:
         seconds = [now[n] for n in members]
@@ -165,6 +178,11 @@ class Speeds:
         updates = [self.paces[n].update_seconds for n in members]
         each = zip(dealt, seconds, updates, strict=True)
         return max(_count(share) * own + update for share, own, update in each)
+
+
+def _least_gain(before: float, part: float) -> float:
+    """What a step that takes ``before`` seconds has to gain, so that it is worth a change."""
+    return max(LEAST_GAIN_SECONDS, part * before)
 
 
 def step_seconds(dealt: Shares, seconds: Sequence[float]) -> float:

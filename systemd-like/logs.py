@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,13 +54,18 @@ class RotatedLog:
     def _old(self, age: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{age}")
 
-    def rotate(self) -> bool:
-        """Rotate if the file is over its limit; whether it was."""
+    def rotate(self, dropping: Callable[[int], object] = lambda size: None) -> bool:
+        """Rotate if the file is over its limit; whether it was.
+
+        ``dropping`` is called with the size in bytes of the oldest part before that goes.
+        """
         try:
             if self.path.stat().st_size <= self._limit:
                 return False
         except FileNotFoundError:
             return False
+        if (oldest := self._old(self._keep) if self._keep else self.path).exists():
+            dropping(oldest.stat().st_size)
         for age in range(self._keep - 1, 0, -1):
             if self._old(age).exists():
                 self._old(age).replace(self._old(age + 1))

@@ -29,7 +29,7 @@ app = typer.Typer(
 Rank = Annotated[int, typer.Option("--rank", min=0, help="The rank to hit.")]
 Process = Annotated[
     StruckProcess,
-    typer.Option("--process", help="Which process of the rank. node: its daemon and all others."),
+    typer.Option("--process", help="Which process of the rank. node: all of its node."),
 ]
 Seconds = Annotated[
     float, typer.Option("--seconds", min=0.0, help="How long it lasts; 0: for ever.")
@@ -118,6 +118,8 @@ def slow(
     json: Json = False,
 ) -> None:
     """Stop a process for three quarters of the time, in short slices.
+
+    With --process node that is the trainers and reducers of the node. Its daemon runs on.
 
     \b
     Example:

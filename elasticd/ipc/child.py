@@ -1,8 +1,5 @@
-"""What every child of the daemon has: its connection to the daemon, and a kernel dead-man.
-
-A child may hang with the interpreter's lock held, so the dead-man is a kernel timer with the
-default action, which needs no Python to end the process. It is armed again at each frame from the
-daemon.
+"""What every child of the daemon has: its connection to the daemon, and a dead-man, which is armed
+again at each frame from the daemon.
 """
 
 from __future__ import annotations
@@ -20,6 +17,7 @@ from typing import Any
 from elasticd.core.words.codec import from_plain
 from elasticd.core.words.processes import FROM_ANY_CHILD, TO_ANY_CHILD, ChildBye, ChildHello
 from elasticd.errors import ProtocolError
+from elasticd.ipc.deadman import DeadMan
 from elasticd.ipc.frames import CutFrame, FrameSocket
 from elasticd.types import Role
 
@@ -86,6 +84,7 @@ class DaemonLink:
         self.settings = settings
         self.introduce: Callable[[Resume], None] = lambda resume: resume([])
         self._connection = connection
+        self._dead_man = DeadMan()
         self._switching = threading.Lock()
         self._closed = threading.Event()
 
@@ -98,8 +97,6 @@ class DaemonLink:
             OSError: the daemon does not listen.
         """
         settings = settings or ChildSettings.from_environment()
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a parent may have had it ignored
         link = cls(settings, FrameSocket.connect(settings.socket))
         link._arm()
         link.send(link._hello())
@@ -110,7 +107,7 @@ class DaemonLink:
         return FROM_ANY_CHILD.encode(ChildHello(own.nonce, os.getpid(), own.role))
 
     def _arm(self) -> None:
-        signal.setitimer(signal.ITIMER_REAL, self.settings.grace_seconds)
+        self._dead_man.arm(self.settings.grace_seconds)
 
     def send(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> bool:
         """Send one frame, with copies of ``fds``. False, and nothing sent, if the daemon has
@@ -177,6 +174,6 @@ class DaemonLink:
     def close(self) -> None:
         """Disarm the dead-man and close the connection."""
         self._closed.set()
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        self._dead_man.arm(0)
         with self._switching:
             self._connection.close()

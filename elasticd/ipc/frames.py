@@ -24,14 +24,27 @@ import msgpack
 from elasticd.errors import ProtocolError
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024
-MAX_FRAME_FDS = 64
-"""Descriptors that may travel with one frame; the kernels allow a few more."""
+MAX_FRAME_FDS = 1024
+"""Descriptors that may travel with one frame."""
+BATCH_FDS = 64
+"""Of these so many at a time, each batch with one of the frame's bytes; the kernels allow a few
+more."""
 
 _HEADER = struct.Struct(">I")
 _READ_BYTES = 256 * 1024
 _CLOSE_ON_EXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 # sun_path holds 104 bytes on macOS and 108 on Linux, with the closing zero.
 _SHORT_PATH_BYTES = 100
+
+
+def send_batch(connection: socket.socket, byte: bytes | memoryview, fds: Sequence[int]) -> int:
+    """Send the next byte of a frame, and at most :data:`BATCH_FDS` descriptors with it.
+
+    Raises:
+        OSError: nothing was sent.
+    """
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
+    return connection.sendmsg([byte], rights)
 
 
 class CutFrame(ProtocolError):
@@ -110,7 +123,7 @@ class FrameSocket:
 
     Any number of threads may send; one thread receives. Frames that carry descriptors have a key
     ``fds`` with their number. The descriptors go with the frame's first bytes, so they are there
-    when the frame is complete.
+    when the frame is complete: each frame has more bytes than it can have batches of them.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -176,12 +189,11 @@ class FrameSocket:
             raise ProtocolError(f"{len(fds)} descriptors do not fit the frame")
         frame = encode({**message, "fds": len(fds)} if fds else message)
         with self._sending:
-            sent = 0
-            if fds:
-                rights = array.array("i", fds)
-                ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
-                sent = self._socket.sendmsg([frame[: _HEADER.size]], ancillary)
-            self._socket.sendall(memoryview(frame)[sent:])
+            data, sent = memoryview(frame), 0
+            for first in range(0, len(fds), BATCH_FDS):
+                batch = fds[first : first + BATCH_FDS]
+                sent += send_batch(self._socket, data[sent : sent + 1], batch)
+            self._socket.sendall(data[sent:])
 
     def receive(self) -> tuple[dict[str, Any], list[int]] | None:
         """The next message and its descriptors, which are the caller's to close; None at the end.
@@ -205,7 +217,7 @@ class FrameSocket:
         return message, [self._fds.popleft() for _ in range(count)]
 
     def _read(self) -> bytes:
-        space = socket.CMSG_SPACE(MAX_FRAME_FDS * array.array("i").itemsize)
+        space = socket.CMSG_SPACE(BATCH_FDS * array.array("i").itemsize)
         data, ancillary, flags, _ = self._socket.recvmsg(_READ_BYTES, space, _CLOSE_ON_EXEC)
         for level, kind, content in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:

@@ -45,6 +45,7 @@ class JobShape:
     user_code_seconds: float = 60.0
     verify_every: int = 50
     on_divergence: str = "restore"
+    drop_slow: bool = False
     stops_at: int = 0
     """After this step the script asks to stop; 0: it doesn't."""
     stops_on: str = ""
@@ -282,6 +283,7 @@ def spec_of(name: str, shape: JobShape) -> JobSpec:
                 "user_code_seconds": shape.user_code_seconds,
                 "verify_every": shape.verify_every,
                 "on_divergence": shape.on_divergence,
+                "drop_slow": shape.drop_slow,
             },
         }
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from .cluster import JobShape, Setup
@@ -25,6 +27,20 @@ def test_a_slow_node_gets_fewer_grains_by_one_short_pause(seed: int) -> None:
     assert not job_events(result, "recovery_finished"), "that is no fault"
     (slow,) = job_events(result, "fault_detected")
     assert (slow["fault"], slow["culprit"]) == ("slow", "n0")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_drop_slow_the_others_go_on_without_the_slow_one(seed: int) -> None:
+    """Even without a grain it would hold them up: its updates take as long as their steps."""
+    shape = replace(SHAPE, drop_slow=True)
+    result = passes(simulate(Setup(seed=seed, jobs=(shape,), slowness=(50.0,))))
+    (slow,) = job_events(result, "fault_detected")
+    assert (slow["fault"], slow["culprit"]) == ("slow", "n0")
+    assert slow["seconds_to_detect"] > 0
+    (dropped,) = job_events(result, "node_dropped")
+    assert dropped["culprit"] == "n0"
+    last = worlds(result)[-1]
+    assert set(last.members) == {"n1", "n2"} and set(last.sources) == {"keep"}
 
 
 def test_nodes_that_are_equally_fast_keep_their_shares() -> None:

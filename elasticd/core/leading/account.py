@@ -111,8 +111,8 @@ class Account:
         """One more recovery is fruitless until a step is committed."""
         self.fruitless += 1
 
-    def tell(self, node: NodeId, fault: str, reason: str, world: World) -> None:
-        """Of a fault that breaks nothing."""
+    def tell(self, node: NodeId, fault: str, reason: str, world: World, since: float) -> None:
+        """Of a fault that breaks nothing; ``since``: when the first sign of it was seen."""
         self.ctx.emit(
             "fault_detected",
             f"{fault} on {node}: {reason}",
@@ -122,7 +122,7 @@ class Account:
             rank=world.members.index(node),
             culprit=node,
             evidence=[reason],
-            seconds_to_detect=0.0,
+            seconds_to_detect=round(max(0.0, self.ctx.now - since), 4),
         )
 
     def open_restore(self, committed: int) -> None:

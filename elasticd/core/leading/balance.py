@@ -33,8 +33,8 @@ class Balance:
             committed: the last committed step.
             warm: every member has a reducer in reserve, so that a new world costs little.
         """
-        for found in self.speeds.stragglers(world.members):
-            self.account.tell(found.node, "slow", found.reason, world)
+        for found in self.speeds.stragglers(world.members, self.ctx.now):
+            self.account.tell(found.node, "slow", found.reason, world, found.since)
             why = self.speeds.better_without(found.node, world.members, grains)
             spare = len(world.members) - 1 >= self.spec.world.min
             if why and spare and self.spec.recovery.drop_slow:

@@ -210,8 +210,8 @@ class Checkpoints:
             if not written.check and checkpoint.copied_in_vain(node):
                 return []
             if written.check and written.generation <= self.doubted.get(node, NO_TAG):
-                return checkpoint.refuse(node, written)
-        return checkpoint.wrote(node, written)
+                return checkpoint.refuse(node, written, self.ctx.now)
+        return checkpoint.wrote(node, written, self.ctx.now)
 
     def on_failed(self, node: NodeId, failed: ShardsFailed) -> None:
         """A member has not stored its part, or a copy that it was asked for."""

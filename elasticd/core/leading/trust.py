@@ -53,6 +53,8 @@ class Trust:
     rechecking: tuple[int, int] = (-1, -1)
     """The newest step and grain that was computed by several."""
     rechecks: dict[NodeId, str] = field(default_factory=dict)
+    rechecked_at: float = 0.0
+    """When the first of them was told."""
     tainted: dict[NodeId, Tag] = field(default_factory=dict)
     """Members whose state differs from the majority's, by the world in which it did: until they
     have entered a later one they take another's."""
@@ -143,6 +145,7 @@ class Trust:
             return None
         if (told.step, told.grain) > self.rechecking:
             self.rechecking, self.rechecks = (told.step, told.grain), {}
+            self.rechecked_at = self.ctx.now
         self.rechecks[node] = told.digest
         if self.rechecks.keys() != {world.members[rank] for rank in check.ranks}:
             return None

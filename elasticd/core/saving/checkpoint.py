@@ -97,13 +97,13 @@ class Checkpoint:
 
     # --- what is heard of it ----------------------------------------------------------------------
 
-    def wrote(self, node: NodeId, written: ShardsWritten) -> list[int]:
+    def wrote(self, node: NodeId, written: ShardsWritten, now: float) -> list[int]:
         """``node`` has these shards. Returns those that differ from what others have said."""
         self.generation = written.generation
         self.pulling.discard(node)
         self.failed.pop(node, None)
         self.heard.add(node)
-        self.said.take(node, written)
+        self.said.take(node, written, now)
         # With a manifest it is that one's model which counts, not the first writer's.
         agrees = self.said.agrees(written) and (
             self.manifest is not None or self.said.checks(written)
@@ -120,10 +120,10 @@ class Checkpoint:
         self.disputed = self.disputed or (bool(differ) and self.manifest is not None)
         return differ
 
-    def refuse(self, node: NodeId, written: ShardsWritten) -> list[int]:
+    def refuse(self, node: NodeId, written: ShardsWritten, now: float) -> list[int]:
         """``node`` has these shards of another state. Returns those that are known, and differ."""
         self.hear(node)
-        self.said.refuse(node, written)
+        self.said.refuse(node, written, now)
         return [i for i, size, digest in written.shards if self.copies.differs(i, (size, digest))]
 
     def stored(self, node: NodeId) -> None:
@@ -210,10 +210,8 @@ class Checkpoint:
         fresh.void |= self.void | self.pulling
         refused = self.said.refused.union(odd)
         for node, word in self.said.words.items():
-            if node in refused:
-                fresh.refuse(node, word)
-            else:
-                fresh.wrote(node, word)
+            take = fresh.refuse if node in refused else fresh.wrote
+            take(node, word, self.said.heard_at[node])
         return fresh
 
     def forget(self, node: NodeId) -> None:

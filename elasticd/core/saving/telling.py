@@ -61,7 +61,7 @@ def diverged(
         rank=world.members.index(odd) if world is not None and odd in world.members else None,
         culprit=odd,
         evidence=[f"{n} has a model of check {d[:16]}" for n, d in sorted(said.models.items())],
-        seconds_to_detect=0.0,
+        seconds_to_detect=round(ctx.now - said.heard_at.get(odd, ctx.now), 4),
         tensor=tensor,
         shard=index,
     )

@@ -46,25 +46,27 @@ class Testimony:
     """Of the state, as the first writer found it."""
     words: dict[NodeId, ShardsWritten] = field(default_factory=dict)
     """What each writer said of its own state. Who copied another's shards has none."""
+    heard_at: dict[NodeId, float] = field(default_factory=dict)
+    """When each writer's word came, in monotonic seconds."""
     refused: set[NodeId] = field(default_factory=set)
     """Writers whose word does not count: their state is not the others'."""
     measured: Measured = Measured()
 
-    def take(self, node: NodeId, written: ShardsWritten) -> None:
+    def take(self, node: NodeId, written: ShardsWritten, now: float) -> None:
         self.digest = self.digest or written.digest
         self.check = self.check or written.check
         self.measured = self.measured.beside(written)
         if written.check:
-            self.words[node] = written
+            self.words[node], self.heard_at[node] = written, now
 
     @property
     def models(self) -> dict[NodeId, str]:
         """The check of its state, as each writer found it."""
         return {node: word.check for node, word in self.words.items()}
 
-    def refuse(self, node: NodeId, written: ShardsWritten) -> None:
+    def refuse(self, node: NodeId, written: ShardsWritten, now: float) -> None:
         """It tells who is odd, and nothing more."""
-        self.words[node] = written
+        self.words[node], self.heard_at[node] = written, now
         self.refused.add(node)
 
     @property

@@ -42,6 +42,8 @@ class Crew:
     headroom: Headroom = field(default_factory=Headroom)
     pressed_until: float = 0.0
     """Memory is short on this machine: no spare before this time; 0: it isn't."""
+    needs_less: str = ""
+    """Why the whole job has to need less, as long as memory is short."""
 
     # --- who there is -----------------------------------------------------------------------------
 
@@ -182,8 +184,8 @@ class Crew:
 
     # --- memory -----------------------------------------------------------------------------------
 
-    def on_pressure(self, reason: str, left_bytes: int) -> str:
-        """Give up what this node can by itself; why the whole job has to need less, or nothing."""
+    def on_pressure(self, reason: str, left_bytes: int) -> None:
+        """Give up what this node can by itself; else the whole job has to need less."""
         self.pressed_until = self.ctx.now + _PRESSED_SECONDS
         gift = self.headroom.sign(left_bytes, self.spare is not None)
         match gift:
@@ -197,12 +199,13 @@ class Crew:
                     self.tell_of_pressure(f"{reason}: its trainer gives its caches back")
                     self.ctx.do(TellTrainer(self.trainer.child, TrimMemory()))
             case "recompute":
-                return f"{reason}, less than before it gave up what it could by itself"
+                why = f"{reason}, less than before it gave up what it could by itself"
+                self.tell_of_pressure(f"{why}: it asks the job to need less")
+                self.needs_less = why
             case None:
                 pass
             case _:
                 assert_never(gift)
-        return ""
 
     def tell_of_pressure(self, text: str) -> None:
         self.ctx.emit("memory_pressure", text, self.job, culprit=self.ctx.me)
@@ -213,7 +216,7 @@ class Crew:
         """Whether something may be started now that had to wait."""
         due = self._starts_later(let_go) and self.ctx.now >= self.start_at
         if self.pressed_until and self.ctx.now >= self.pressed_until:
-            self.pressed_until = 0.0
+            self.pressed_until, self.needs_less = 0.0, ""
             self.headroom.forget()
             due = True
         if self.spare_at and self.ctx.now >= self.spare_at:

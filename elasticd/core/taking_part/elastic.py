@@ -39,6 +39,7 @@ from elasticd.core.words.worlds import (
     ToPart,
 )
 from elasticd.recovery.faults import of_reducer
+from elasticd.recovery.relief import RECOMPUTE_LEVEL
 from elasticd.settings.job import JobSpec
 from elasticd.types import Tag
 
@@ -305,9 +306,11 @@ class Elastic:
         self.reports.report()
 
     def on_pressure(self, reason: str, left_bytes: int) -> None:
-        if (why := self.crew.on_pressure(reason, left_bytes)) and self.place is not None:
-            self.crew.tell_of_pressure(f"{why}: it asks the job to need less")
-            self.reports.tell(Pressed(self.reports.job, self.place.generation, why))
+        self.crew.on_pressure(reason, left_bytes)
+        why, place = self.crew.needs_less, self.place
+        # Asked at each sign until it does: who was asked before may be gone.
+        if why and place is not None and place.world.relief < RECOMPUTE_LEVEL:
+            self.reports.tell(Pressed(self.reports.job, place.generation, why))
 
     def on_state_failed(self, generation: Tag, reason: str) -> None:
         if self.place is not None and self.place.generation == generation:

@@ -38,11 +38,13 @@ class DoubtShard:
 
 @dataclass(frozen=True, slots=True)
 class WantLog:
-    """What the job's ranks printed there from ``offset`` on."""
+    """What the job's ranks printed there from ``offset`` on. ``counted``: that counts what was
+    removed since, too, and there is nothing at it if it is of that."""
 
     kind: ClassVar = "log"
     job: JobId
     offset: int
+    counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class WantLogStart:
     kind: ClassVar = "log_start"
     job: JobId
     since: float
+    counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,9 @@ import contextlib
 import os
 import resource
 import signal
+import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, assert_never
 
@@ -228,6 +230,8 @@ class Chaos:
                 await asyncio.sleep(_ANSWER_FIRST_SECONDS)
                 for child in children:
                     child.kill(signal.SIGSTOP)
+                if blow.seconds:
+                    wake_later([os.getpid(), *(child.pid for child in children)], blow.seconds)
                 os.kill(os.getpid(), signal.SIGSTOP)
             case "oom":
                 pass  # not of a node
@@ -283,6 +287,19 @@ def _orders(groups: Groups, how: CutHow, seconds: float) -> list[CutOrder]:
 def _require_sense(order: CutOrder) -> None:
     if not 0 < order.seconds <= MAX_CUT_SECONDS:
         raise OperationError("bad order")
+
+
+def wake_later(pids: Sequence[int], seconds: float) -> None:
+    """Have a process of its own let these go on after so long, for a daemon that stops itself."""
+    names = " ".join(map(str, pids))
+    subprocess.run(
+        ["/bin/sh", "-c", f"(sleep {seconds:f}; kill -CONT {names}) &"],
+        check=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def starve(pid: int) -> None:

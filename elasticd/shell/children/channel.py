@@ -6,21 +6,28 @@ import array
 import asyncio
 import os
 import socket
-import struct
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from elasticd.errors import ProtocolError
-from elasticd.ipc.frames import MAX_FRAME_BYTES, MAX_FRAME_FDS, Decoder, encode
+from elasticd.ipc.frames import (
+    BATCH_FDS,
+    MAX_FRAME_BYTES,
+    MAX_FRAME_FDS,
+    Decoder,
+    encode,
+    send_batch,
+)
 
 MAX_QUEUED_BYTES = 2 * MAX_FRAME_BYTES
 """What may wait for a child that doesn't read; beyond it the child is taken for hung and killed."""
 MAX_LAST_READS = 1024
+MAX_HELD_FDS = 2 * BATCH_FDS
+"""What a child may have sent and no frame has claimed yet: children send few."""
 HELLO_BYTES = 64 * 1024
 """The longest first frame."""
 
-_HEADER_BYTES = struct.calcsize(">I")
 _READ_BYTES = 256 * 1024
 _CLOSE_ON_EXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
@@ -116,10 +123,11 @@ class Channel:
     def _write_first(self) -> None:
         data, fds = self._queue[0]
         if fds:
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
-            sent = self._socket.sendmsg([data[:_HEADER_BYTES]], rights)
-            while fds:
-                os.close(fds.pop())
+            batch = fds[:BATCH_FDS]
+            sent = send_batch(self._socket, data[:1], batch)
+            del fds[:BATCH_FDS]
+            for fd in batch:
+                os.close(fd)
         else:
             sent = self._socket.send(data)
         self._queued_bytes -= sent
@@ -164,7 +172,7 @@ class Channel:
         return False
 
     def _receive(self) -> bytes:
-        space = socket.CMSG_SPACE(MAX_FRAME_FDS * array.array("i").itemsize)
+        space = socket.CMSG_SPACE(BATCH_FDS * array.array("i").itemsize)
         data, ancillary, flags, _ = self._socket.recvmsg(_READ_BYTES, space, _CLOSE_ON_EXEC)
         for level, kind, content in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
@@ -173,7 +181,7 @@ class Channel:
                 self._fds.extend(fds)
                 for fd in fds:
                     os.set_inheritable(fd, False)
-        if flags & socket.MSG_CTRUNC or len(self._fds) > 2 * MAX_FRAME_FDS:
+        if flags & socket.MSG_CTRUNC or len(self._fds) > MAX_HELD_FDS:
             raise ProtocolError("more descriptors came than frames asked for")
         return data
 

@@ -226,7 +226,9 @@ class Children:
     def rotate_logs(self) -> None:
         """Rotate the logs of living children that have grown over their limit."""
         for one in self._running.values():
-            if one.log.rotate() and one.job is not None and is_shown(one.log.path):
+            if one.job is None or not is_shown(one.log.path):
+                one.log.rotate()
+            elif one.log.rotate(partial(self.files.dropping, one.job)):
                 self._log_times.rotated(one.log.path, time.time())
 
     def open_logs(self) -> set[Path]:

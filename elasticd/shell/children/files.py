@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,9 @@ from elasticd.types import JobId
 
 _SHOWN_LOG = "-trainer.log"
 _SPARE_LOG = "-spare.log"
+_DROPPED = "dropped"
+_counting = threading.Lock()
+"""Old parts go in the event loop and in threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +81,32 @@ class ChildFiles:
                 found.append((start, -int(age[1:] or 0), path))
         return [path for _, _, path in sorted(found)]
 
-    def printed(self, job: JobId, offset: int, limit: int) -> bytes:
-        """What the job's ranks printed here from ``offset`` on, at most ``limit`` bytes."""
+    def dropped(self, job: JobId) -> int:
+        """How many bytes of that were removed with old parts, so that offsets stay what they are
+        when a part goes."""
+        try:
+            return int((self.logs_folder(job) / _DROPPED).read_bytes())
+        except (OSError, ValueError):
+            return 0
+
+    def dropping(self, job: JobId, size_bytes: int) -> None:
+        """So many more are about to be removed. A disk that refuses costs a follower its place."""
+        path = self.logs_folder(job) / _DROPPED
+        partial = path.with_name(f"{_DROPPED}.partial")
+        with _counting, contextlib.suppress(OSError):
+            partial.write_bytes(b"%d" % (self.dropped(job) + size_bytes))
+            partial.replace(path)
+
+    def printed(self, job: JobId, offset: int, limit: int, counted: bool = False) -> bytes:
+        """What the job's ranks printed here from ``offset`` on, at most ``limit`` bytes.
+
+        ``counted``: offsets count what was removed, too; there is nothing at one of that.
+        """
         data = b""
+        if counted:
+            offset -= self.dropped(job)
+        if offset < 0:
+            return data
         for path in self.shown_logs(job):
             size = path.stat().st_size
             if offset < size:
@@ -90,9 +118,10 @@ class ChildFiles:
             offset = max(0, offset - size)
         return data
 
-    def printed_before(self, job: JobId, time: float) -> int:
+    def printed_before(self, job: JobId, time: float, counted: bool = False) -> int:
         """How many bytes of that were printed before ``time`` for sure."""
-        return offset_at(self.logs_folder(job), self.shown_logs(job), time)
+        removed = self.dropped(job) if counted else 0
+        return removed + offset_at(self.logs_folder(job), self.shown_logs(job), time)
 
 
 def made(folder: Path) -> Path:

@@ -184,8 +184,11 @@ class Queries:
             for node in self._nodes_by_rank(job, request.rank):
                 try:
                     if node not in offsets:
-                        offsets[node] = await self._log_start(node, job, request.since)
+                        offsets[node] = await self._log_start(node, job, request.since or 0.0)
                     data = await self._log_bytes(node, job, offsets[node])
+                    if not data and offsets[node] < (start := await self._log_start(node, job)):
+                        # Parts were removed faster than they were read.
+                        offsets[node], moved = start, True
                 except ElasticdError:
                     continue
                 if not data:
@@ -205,16 +208,14 @@ class Queries:
             if not moved:
                 await asyncio.sleep(_FOLLOW_SECONDS)
 
-    async def _log_start(self, node: NodeId, job: JobId, since: float | None) -> int:
-        if since is None:
-            return 0
+    async def _log_start(self, node: NodeId, job: JobId, since: float = 0.0) -> int:
         if node == self._node.me:
-            return self._states.log_start(job, since)
+            return self._states.log_start(job, since, counted=True)
         if not self._neighbours.reaches(node):
             raise OperationError(f"{node} can't be reached")
         fd = nameless_file()
         try:
-            await self._neighbours.fetch(node, WantLogStart(job, since), fd)
+            await self._neighbours.fetch(node, WantLogStart(job, since, counted=True), fd)
             return int(os.pread(fd, 20, 0))
         except (ElasticdError, ValueError):
             return 0  # an older daemon doesn't know; rather too much than too little
@@ -223,12 +224,12 @@ class Queries:
 
     async def _log_bytes(self, node: NodeId, job: JobId, offset: int) -> bytes:
         if node == self._node.me:
-            return self._states.log_bytes(job, offset, _LOG_READ_BYTES)
+            return self._states.log_bytes(job, offset, _LOG_READ_BYTES, counted=True)
         if not self._neighbours.reaches(node):
             return b""
         fd = nameless_file()
         try:
-            await self._neighbours.fetch(node, WantLog(job, offset), fd)
+            await self._neighbours.fetch(node, WantLog(job, offset, counted=True), fd)
             return os.pread(fd, _LOG_READ_BYTES, 0)
         finally:
             os.close(fd)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -27,6 +28,7 @@ from elasticd.core.words.bulk import (
 )
 from elasticd.core.words.records import JobRecord, World
 from elasticd.errors import DiskError, ElasticdError, OperationError, StateError
+from elasticd.ipc.frames import MAX_FRAME_FDS
 from elasticd.settings.job import JobSpec
 from elasticd.shell.children.children import Children
 from elasticd.shell.network.neighbours import Neighbours
@@ -36,11 +38,10 @@ from elasticd.shell.storage.copies import Copies, NoCopyError, Tell
 from elasticd.shell.storage.namelessfile import file_of
 from elasticd.shell.storage.obtain import obtain
 from elasticd.shell.storage.pins import Pins
+from elasticd.shell.storage.verifying import Verifications
 from elasticd.types import JobId, NodeId, Stamp
 
 _LOG_BYTES = 256 * 1024
-_VERIFY_SECONDS = 10.0
-"""After so long a peer that asks for a verification is told that it goes on."""
 
 log = structlog.get_logger(__name__)
 
@@ -71,8 +72,8 @@ class States:
         """Told of a final shard that a peer could not use."""
         self.grown: Callable[[], object] = lambda: None
         """Told when one more checkpoint is consistent."""
-        self._verifying: dict[VerifyStored, asyncio.Task[bytes]] = {}
         self.store = LocalStore(home / "checkpoints", neighbours.me)
+        self._verifying = Verifications(partial(peer.answer, self.store))
         self.copies = Copies(self.store, neighbours, self.pins, tell)
         self.archives = Archives(home / "archives", neighbours, children.files.work_folder, post)
 
@@ -189,6 +190,8 @@ class States:
         found = world.manifest
         if found is None:
             raise StateError("the world names no checkpoint")
+        if found.count > MAX_FRAME_FDS:
+            raise StateError(f"{found.count} shards: a trainer takes at most {MAX_FRAME_FDS}")
         with self.pins.held(found.job, found.step, found.stamp):
             try:
                 await self.copies.repair(
@@ -293,12 +296,12 @@ class States:
                 case DoubtShard(job, step, stamp, index, count):
                     self.doubted(self.store.final_path(job, step, stamp, index, count))
                     return file_of(b"")
-                case WantLog(job, offset):
+                case WantLog(job, offset, counted):
                     self._record_of(job)  # a name that came from elsewhere
-                    return file_of(self.log_bytes(job, offset, _LOG_BYTES))
-                case WantLogStart(job, since):
+                    return file_of(self.log_bytes(job, offset, _LOG_BYTES, counted))
+                case WantLogStart(job, since, counted):
                     self._record_of(job)
-                    return file_of(b"%d" % self.log_start(job, since))
+                    return file_of(b"%d" % self.log_start(job, since, counted))
                 case WantArchive(digest):
                     return self.archives.open(digest)
                 case _:
@@ -307,30 +310,21 @@ class States:
             raise OperationError(str(error)) from None
 
     async def _answer(self, question: Question) -> bytes:
+        if isinstance(question, VerifyStored):
+            return await self._verifying.answer(question)
         store = self.store_of(self._neighbours.me)
-        if not isinstance(question, VerifyStored):
-            answer = await asyncio.to_thread(peer.answer, store, question)
-            if isinstance(question, RemoveStored):
-                await self.changed(question.job)
-            return answer
-        # Reading may take longer than a peer waits for the first byte.
-        task = self._verifying.get(question)
-        if task is None:
-            task = asyncio.create_task(asyncio.to_thread(peer.answer, store, question))
-            self._verifying[question] = task
-        await asyncio.wait([task], timeout=_VERIFY_SECONDS)
-        if not task.done():
-            return peer.RUNNING_ANSWER
-        self._verifying.pop(question, None)
-        return task.result()
+        answer = await asyncio.to_thread(peer.answer, store, question)
+        if isinstance(question, RemoveStored):
+            await self.changed(question.job)
+        return answer
 
-    def log_bytes(self, job: JobId, offset: int, limit: int) -> bytes:
+    def log_bytes(self, job: JobId, offset: int, limit: int, counted: bool) -> bytes:
         """What the job's ranks printed on this node from ``offset`` on, at most ``limit`` bytes."""
-        return self._children.files.printed(job, offset, limit)
+        return self._children.files.printed(job, offset, limit, counted)
 
-    def log_start(self, job: JobId, since: float) -> int:
+    def log_start(self, job: JobId, since: float, counted: bool) -> int:
         """The offset of the first byte that may have been printed here after ``since``."""
-        return self._children.files.printed_before(job, since)
+        return self._children.files.printed_before(job, since, counted)
 
     def _run(self, work: Any) -> None:
         task = asyncio.create_task(work)

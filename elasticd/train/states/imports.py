@@ -1,4 +1,8 @@
-"""Plain safetensors as the start of a job."""
+"""Plain safetensors as the start of a job.
+
+Read by our own reader: of the safetensors library ``safe_open`` gives MLX no bfloat16 (0.8), the
+type that most models have.
+"""
 
 from __future__ import annotations
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import cast
 
 import mlx.core as mx
 import mlx.nn as nn
+import numpy as np
 import pytest
 from mlx.utils import tree_flatten
+from safetensors import safe_open
 
 from elasticd.checkpoints import export
 from elasticd.checkpoints.codec import METADATA_KEY, model_digest, write_shard
+from elasticd.checkpoints.disk import Head, LocalDisk
+from elasticd.checkpoints.sequential import Chunk
 from elasticd.errors import StateError, UsageError
 
 MODEL = {"a.weight": mx.arange(12.0).reshape(3, 4), "b": mx.array([1, 2], mx.bfloat16)}
@@ -143,3 +147,45 @@ def test_what_is_in_the_way_is_named(tmp_path: Path) -> None:
             export.export(source, tmp_path / "not" / "there.safetensors")
         with pytest.raises(UsageError, match="no such folder"):
             export.export(source, tmp_path / "not" / "there", shard_bytes=10)
+
+
+class Spoiling(LocalDisk):
+    """Loses bytes of a file's head, and says nothing."""
+
+    def __init__(self, old: bytes, new: bytes) -> None:
+        self.old, self.new = old, new
+
+    def write(self, path: Path, chunks: Iterable[Chunk], head: Head | None = None) -> None:
+        super().write(path, chunks, head)
+        path.write_bytes(path.read_bytes().replace(self.old, self.new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (b'"BF16"', b'"BFF6"', "can't read it"),
+        (b'{"', b'["', "can't read it"),
+        (b"[3,4]", b"[4,3]", "reads something else"),
+        (b'"format"', b'"farmot"', "reads something else"),
+    ],
+)
+def test_a_file_that_the_library_reads_otherwise_does_not_appear(
+    tmp_path: Path, old: bytes, new: bytes, said: str
+) -> None:
+    out = tmp_path / "model.safetensors"
+    out.write_bytes(b"before")
+    with (
+        export.CheckpointReader.open(shards(tmp_path)) as source,
+        pytest.raises(StateError, match=f"model.safetensors: the safetensors library {said}"),
+    ):
+        export.export(source, out, disk=Spoiling(old, new))
+    assert out.read_bytes() == b"before"
+    assert not [path for path in tmp_path.iterdir() if path.name.endswith(".tmp")]
+
+
+def test_the_library_reads_an_export(tmp_path: Path) -> None:
+    with export.CheckpointReader.open(shards(tmp_path)) as source:
+        export.export(source, tmp_path / "out.safetensors")
+    with safe_open(tmp_path / "out.safetensors", "numpy") as file:
+        np.testing.assert_array_equal(file.get_tensor("a.weight"), np.array(MODEL["a.weight"]))
+        assert file.get_slice("b").get_dtype() == "BF16"

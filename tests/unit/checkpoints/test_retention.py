@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from elasticd.checkpoints.line import line
 from elasticd.checkpoints.manifest import Manifest, Shard
 from elasticd.checkpoints.retention import (
@@ -119,6 +121,25 @@ def test_one_of_each_so_many_hours() -> None:
         for step, hours in ((1, 0.0), (2, 0.5), (3, 1.0), (4, 1.9), (5, 2.2))
     ]
     assert [m.step for m in KeepHours(1.0).keeps(history)] == [1, 3, 5]
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_checkpoint_of_a_clock_that_was_ahead_does_not_end_the_hours(first: bool) -> None:
+    future = 10 * 365 * 24.0
+    hours = [0.0, 0.5, 1.0, 1.5, 2.0]
+    hours.insert(0 if first else 2, future)
+    history = [replace(A[0], step=n, created_seconds=h * 3600) for n, h in enumerate(hours)]
+    kept = [m.created_seconds / 3600 for m in KeepHours(1.0).keeps(history)]
+    assert [h for h in kept if h != future] == [0.0, 1.0, 2.0]
+
+
+def test_clocks_that_differ_a_little_keep_no_more_by_the_hour() -> None:
+    """Leaders take turns, and one of them is half a minute behind."""
+    history = [
+        replace(A[0], step=n, created_seconds=n * 10.0 - (30.0 if n % 2 else 0.0))
+        for n in range(99)
+    ]
+    assert [m.step for m in KeepHours(1.0).keeps(history)] == [0]
 
 
 def test_only_what_is_as_safe_supersedes() -> None:

@@ -135,6 +135,30 @@ link = DaemonLink.connect()
 re.match(r"(a+)+$", "a" * 64 + "b")  # holds the interpreter's lock for longer than anyone waits
 """
 
+STOPPED = """
+import os, signal
+from elasticd.ipc.child import DaemonLink
+link = DaemonLink.connect()
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.skipif(sys.platform != "linux", reason="has no timers that send SIGKILL")
+def test_the_dead_man_ends_a_child_that_is_stopped(tmp_path: Path) -> None:
+    """SIGALRM waits until it goes on, which may be never."""
+    daemon = Daemon(tmp_path)
+    child = {**CHILD, "socket": str(daemon.path), "grace_seconds": 0.3}
+    environment = {**os.environ, CHILD_VARIABLE: json.dumps(child)}
+    process = subprocess.Popen([sys.executable, "-c", STOPPED], env=environment)
+    try:
+        connection, _ = daemon.accept()
+        assert process.wait(20) == -signal.SIGKILL
+        connection.close()
+    finally:
+        process.kill()
+        process.wait()
+
 
 @pytest.mark.process
 def test_the_dead_man_ends_a_child_that_hangs_with_the_lock_held(tmp_path: Path) -> None:

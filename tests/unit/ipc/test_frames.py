@@ -180,6 +180,26 @@ def test_a_sender_cannot_claim_other_descriptors(pair: Pair) -> None:
         pair[0].send({"t": "many"}, [0] * (MAX_FRAME_FDS + 1))
 
 
+@pytest.mark.parametrize("count", [64, 65, 128, 300])
+def test_many_descriptors_arrive_with_their_frame(pair: Pair, count: int) -> None:
+    """A checkpoint of a large world has a file for each member."""
+    left, right = pair
+    files = [fd for _ in range(2) for fd in os.pipe()]
+    sent = [files[n % len(files)] for n in range(count)]
+    expected = (("before", files[:1]), ("many", sent), ("after", files[1:2]))
+    for name, attached in expected:
+        left.send({"t": name}, attached)
+    for name, attached in expected:
+        message, fds = received(right)
+        assert message == {"t": name, "fds": len(attached)}
+        assert [os.fstat(fd).st_ino for fd in fds] == [os.fstat(fd).st_ino for fd in attached]
+        assert not any(os.get_inheritable(fd) for fd in fds)
+        for fd in fds:
+            os.close(fd)
+    for fd in files:
+        os.close(fd)
+
+
 def test_close_closes_descriptors_that_nobody_took(pair: Pair) -> None:
     left, right = pair
     reader, writer = os.pipe()

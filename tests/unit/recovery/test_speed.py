@@ -84,6 +84,23 @@ def test_a_change_must_repay_its_pause(left: int, moves: bool) -> None:
     assert bool(judge(timed(0.01, 0.01, 0.04), shares(12, 3), 50, left)) is moves
 
 
+def test_a_step_that_could_hardly_be_shorter_is_worth_no_pause_however_many_are_left() -> None:
+    speeds = timed(0.0001, 0.0001, 0.0004, updates=0.0)
+    assert judge(speeds, shares(12, 3), 400, left=10_000_000) == []
+    assert speeds.better_without(C, MEMBERS, 1) == ""
+
+
+def test_who_is_slower_by_less_than_can_be_measured_is_no_straggler() -> None:
+    speeds = timed(0.0001, 0.0001, 0.0009)
+    assert [each for _ in range(60) for each in speeds.stragglers(MEMBERS, 0.0)] == []
+
+
+def test_what_a_move_says_that_it_saves_can_be_seen() -> None:
+    speeds, dealt = timed(0.0005, 0.0005, 0.005), shares(12, 3)
+    found = [move for _ in range(50) if (move := speeds.judge(MEMBERS, 12, dealt, 1_000_000))]
+    assert found and found[0].reason.endswith(", 0.003 instead of 0.020 s a step")
+
+
 def test_nothing_is_judged_before_everybody_was_timed() -> None:
     assert judge(timed(0.1, 0.4), shares(12, 3), 50) == []
 
@@ -96,13 +113,13 @@ def test_who_computes_nothing_is_judged_by_its_updates() -> None:
 
 def test_a_straggler_is_told_of_once_until_it_is_as_fast_as_others() -> None:
     speeds = timed(0.1, 0.1, 0.5)
-    told = [each.node for _ in range(60) for each in speeds.stragglers(MEMBERS)]
-    assert told == [C]
+    told = [each for at in range(60) for each in speeds.stragglers(MEMBERS, 5.0 + at)]
+    assert [(each.node, each.since) for each in told] == [(C, 5.0)]
     speeds.saw(C, 0.1, 0.01)
-    assert speeds.stragglers(MEMBERS) == []
+    assert speeds.stragglers(MEMBERS, 70.0) == []
     speeds.saw(C, 0.5, 0.01)
-    again = [each for _ in range(60) for each in speeds.stragglers(MEMBERS)]
-    assert [each.node for each in again] == [C]
+    again = [each for at in range(60) for each in speeds.stragglers(MEMBERS, 80.0 + at)]
+    assert [(each.node, each.since) for each in again] == [(C, 80.0)]
     assert "0.500 s here and 0.100 s elsewhere" in again[0].reason
 
 

@@ -58,7 +58,7 @@ class Running:
             generation = world.generation.counter
             office.ctx.emit("recheck_differs", found.reason, world.job, generation)
             return None
-        office.account.tell(found.odd, "divergence", found.reason, world)
+        office.account.tell(found.odd, "divergence", found.reason, world, office.trust.rechecked_at)
         office.trust.quarantine(found.odd)
         fit = [n for n in world.members if office.trust.fit(n)]
         if len(fit) < len(world.members) and len(fit) >= max(1, spec.world.min):

@@ -71,6 +71,15 @@ def test_of_two_the_tensor_is_named() -> None:
     assert fault["tensor"] == "v" and "on b and a" in fault["reason"]
 
 
+def test_how_long_it_took_to_detect_counts_from_what_the_odd_one_said() -> None:
+    found, ctx = checkpoints()
+    for seconds, node, model in ((10.0, C, "bb"), (11.0, A, "aa"), (14.0, B, "aa")):
+        ctx.now = seconds
+        found.on_shards(node, wrote(0, model, x="1" if model == "aa" else "2"))
+    said = [(fault["culprit"], fault["seconds_to_detect"]) for fault in faults(ctx)]
+    assert said == [(A, 0.0), (C, 4.0)], "of two either may be right"
+
+
 def test_equal_shards_are_no_fault() -> None:
     found, ctx = checkpoints()
     for node in (A, B):

@@ -20,6 +20,7 @@ from elasticd.core.words.processes import CANNOT_BEGIN
 from elasticd.core.words.records import JobRecord, World
 from elasticd.core.words.ring import Continue, ReducerListens, StopReducer
 from elasticd.core.words.worlds import Fault, Pressed
+from elasticd.recovery.relief import RECOMPUTE_LEVEL
 from elasticd.recovery.signatures import LastMemory
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag, TrainerPhase
@@ -220,6 +221,38 @@ def test_while_headroom_falls_caches_go_and_then_the_job_is_asked_to_need_less()
     assert asked.generation == EMPTY.generation and asked.reason.startswith("5 MiB are left, less")
     reasons = [f.reason for f in made.ctx.effects if isinstance(f, e.Emit)]
     assert len(reasons) == 2, "nothing is said while headroom holds"
+
+
+def test_the_job_is_asked_again_until_it_needs_less() -> None:
+    """A leader may die with what it was asked, and a member may be in no world just then."""
+    made = desk()
+    made.settle()
+    place, made.part.place = made.part.place, None
+    assert place is not None
+    for left in (9, 5):
+        made.part.on_pressure(f"{left} MiB are left", left << 20)
+    assert not [message for message in told(made) if isinstance(message, Pressed)]
+    made.part.place = place
+    for _ in range(2):
+        made.part.on_pressure("5 MiB are left", 5 << 20)
+    asked = [message for message in told(made) if isinstance(message, Pressed)]
+    assert len(asked) == 2 and asked[1].reason.startswith("5 MiB are left, less")
+    place.world = replace(place.world, relief=RECOMPUTE_LEVEL)
+    made.part.on_pressure("4 MiB are left", 4 << 20)
+    assert len([message for message in told(made) if isinstance(message, Pressed)]) == 2
+    texts = [f.reason for f in made.ctx.effects if isinstance(f, e.Emit)]
+    assert len([text for text in texts if "asks the job" in text]) == 1, "people are told once"
+
+
+def test_once_memory_was_enough_the_job_is_not_asked_any_more() -> None:
+    made = desk()
+    made.settle()
+    for left in (9, 5):
+        made.part.on_pressure(f"{left} MiB are left", left << 20)
+    made.ctx.now = made.crew.pressed_until
+    made.member.attend(made.member.record, unwanted=False)
+    made.part.on_pressure("9 MiB are left", 9 << 20)
+    assert len([message for message in told(made) if isinstance(message, Pressed)]) == 1
 
 
 def test_relief_does_without_spares() -> None:

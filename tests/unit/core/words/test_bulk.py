@@ -42,8 +42,8 @@ STATE = {"what": "state", "job": "j", "step": 3, "stamp": "s"}
             {"what": "held", "job": "j", "step": 3, "stamp": "s", "count": None},
         ),
         (
-            VerifyStored(JOB, 3, STAMP),
-            {"what": "verify", "job": "j", "step": 3, "stamp": "s", "index": None},
+            VerifyStored(JOB, 3, STAMP, asked="ab"),
+            {"what": "verify", "job": "j", "step": 3, "stamp": "s", "index": None, "asked": "ab"},
         ),
         (
             StrikeHere(Blow("kill", "trainer", A, 7, 0.0)),
@@ -98,3 +98,8 @@ def test_what_nobody_can_want_is_refused(frame: dict[str, Any], what: str) -> No
 
 def test_a_recording_changes_nothing() -> None:
     assert sorted(CHANGING) == ["chaos", "relay", "remove"]
+
+
+def test_a_verification_that_an_earlier_version_asks_for_has_no_name() -> None:
+    frame = {"what": "verify", "job": "j", "step": 3, "stamp": "s", "index": None}
+    assert WANTS.decode({**frame, "t": "fetch"}) == VerifyStored(JOB, 3, STAMP)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
 from typing import Any, cast
 
 import pytest
@@ -10,7 +13,7 @@ import pytest
 from elasticd.core.words.bulk import Blow, StrikeHere
 from elasticd.core.words.requests import StruckProcess
 from elasticd.errors import UsageError
-from elasticd.shell.chaos.inject import Chaos
+from elasticd.shell.chaos.inject import Chaos, wake_later
 from elasticd.types import NodeId
 
 
@@ -21,3 +24,19 @@ def test_only_a_trainer_runs_out_of_memory(process: StruckProcess) -> None:
     chaos = Chaos(nothing, nothing, nothing, nothing, nothing)
     with pytest.raises(UsageError, match="only a trainer"):
         asyncio.run(chaos.serve(StrikeHere(Blow("oom", process, NodeId("a"), 7, 0.0))))
+
+
+@pytest.mark.process
+def test_a_node_that_hangs_for_a_while_goes_on_behind_it() -> None:
+    """It has stopped itself, so another process wakes it; one of its own may have ended by then."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    stopped = subprocess.Popen(["sleep", "60"])
+    try:
+        stopped.send_signal(signal.SIGSTOP)
+        assert os.WIFSTOPPED(os.waitpid(stopped.pid, os.WUNTRACED)[1])
+        wake_later([gone.pid, stopped.pid], 0.1)
+        assert os.WIFCONTINUED(os.waitpid(stopped.pid, os.WCONTINUED)[1])
+    finally:
+        stopped.kill()
+        stopped.wait()

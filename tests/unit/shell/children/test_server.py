@@ -119,6 +119,33 @@ link.receive()
     run(main())
 
 
+def test_a_child_is_handed_the_files_of_a_large_world(tmp_path: Path, run: Run) -> None:
+    """A checkpoint of 300 members: what comes behind waits for all of them, without blocking."""
+    script = """
+link = connect()
+message, fds = link.receive()
+after, none = link.receive()
+link.send({"t": "took", "count": len(fds), "files": len({os.fstat(fd).st_ino for fd in fds}),
+           "after": after["t"]})
+"""
+
+    async def main() -> None:
+        async with daemon(tmp_path) as one:
+            child = one.start_child(script)
+            ends = [fd for _ in range(3) for fd in os.pipe()]
+            before = _open_fds()
+            child.send({"t": "load"}, ends * 50)
+            child.send({"t": "next"})
+            _, message, _ = await one.messages.get()
+            assert message == {"t": "took", "count": 300, "files": 3, "after": "next"}
+            assert await child.wait() == 0
+            assert _open_fds() <= before
+            for fd in ends:
+                os.close(fd)
+
+    run(main())
+
+
 def test_last_words_come_before_the_exit(tmp_path: Path, run: Run) -> None:
     script = """
 link = connect()

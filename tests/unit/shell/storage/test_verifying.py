@@ -1,0 +1,78 @@
+"""Long readings that another node asks for, and may give up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from elasticd.checkpoints.peer import RUNNING_ANSWER, PeerStore
+from elasticd.checkpoints.questions import Question, VerifyStored, WantShard
+from elasticd.errors import OperationError
+from elasticd.shell.storage.verifying import Verifications
+from elasticd.types import JobId, NodeId, Stamp
+
+ONE = VerifyStored(JobId("job"), 7, Stamp("ab"), 0, "one")
+OTHER = VerifyStored(JobId("job"), 7, Stamp("ab"), 0, "other")
+
+
+class Disk:
+    """Reads a shard when it is let: the first time it is whole, later it is rotten."""
+
+    def __init__(self) -> None:
+        self.may, self.begun = threading.Event(), 0
+        self._found: Iterator[bytes] = iter((b"whole", b"rotten", b"rotten"))
+
+    def read(self, question: VerifyStored) -> bytes:
+        self.begun += 1
+        found = next(self._found)
+        self.may.wait(20)
+        return found
+
+
+def test_what_somebody_has_given_up_does_not_answer_who_asks_later() -> None:
+    async def story() -> None:
+        disk = Disk()
+        served = Verifications(disk.read, answer_seconds=0.0)
+        assert await served.answer(ONE) == RUNNING_ANSWER
+        disk.may.set()
+        served.answer_seconds = 20.0
+        assert await served.answer(OTHER) == b"rotten"
+        assert disk.begun == 2
+        assert await served.answer(ONE) == b"whole", "the first may ask again yet"
+        assert served.open == 0
+
+    asyncio.run(story())
+
+
+def test_what_nobody_asks_for_again_is_forgotten() -> None:
+    async def story() -> None:
+        disk = Disk()
+        served = Verifications(disk.read, answer_seconds=0.0, forget_seconds=0.0)
+        assert await served.answer(ONE) == RUNNING_ANSWER
+        disk.may.set()
+        later = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.001, later.set)
+        await later.wait()  # timers of the loop come in their order
+        assert served.open == 0
+        served.answer_seconds = 20.0
+        assert await served.answer(ONE) == b"rotten"
+
+    asyncio.run(story())
+
+
+def test_each_verification_asks_under_a_name_of_its_own() -> None:
+    asked: list[Question | WantShard] = []
+
+    def call(question: Question | WantShard, sink: int) -> int:
+        asked.append(question)
+        raise OperationError("gone")
+
+    store = PeerStore(NodeId("b"), call)
+    for _ in range(2):
+        with contextlib.suppress(OperationError):
+            store.verify(ONE.job, ONE.step, ONE.stamp, 0)
+    first, second = asked
+    assert isinstance(first, VerifyStored) and isinstance(second, VerifyStored)
+    assert first.asked and first != second
