@@ -1,42 +1,225 @@
-"""Inputs that kill whoever computes them: tell them from bad luck, and stop before every node died
-of them again and again."""
+"""Steps that kill whoever computes them: what is tried, rung by rung, before the job is ended.
+
+Each death at a step is an instance of a *signature*: a signal, a hang, want of memory. Each
+signature has a budget of its own at each step, so accidents of several kinds don't add up. A *try*
+is a world in which a trainer died of it. After some the step is given to one node alone: the others
+wait with empty shares, so it is plain who died of it, and they keep the state. The step is to blame
+when it has ended different nodes alone, with memory to spare. Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Literal
 
+from elasticd.recovery.relief import shortage_of
 from elasticd.recovery.signatures import FATAL_SIGNALS
-from elasticd.types import NodeId
+from elasticd.types import NO_TAG, NodeId, Range, Sign, Tag
 
-_LEAST_DEATHS = 3
+PoisonRung = Literal["retry", "relief", "older", "alone"]
+
+RETRIES = 3
+"""After so many tries memory is given up that costs no bits, as the want of it may be the cause."""
+OLDER = 4
+"""After so many all go back to a checkpoint, as the state may be the cause."""
+ALONE = 5
+"""After so many one node at a time computes the step."""
+_NODES = 2
+"""So many have to die of it alone; and all members of the world, or one more."""
+
+HANG, MEMORY = "a hang", "want of memory"
+_HANG_SECONDS = 300.0
+"""A file server may be away for a while, and whoever reads from it hangs."""
+_OUTSIDE_SECONDS = 30.0
+"""What kills from outside, or takes the memory, may go away."""
+_AMPLE_BYTES = 1 << 30
+"""Who had so much left when an allocation failed had memory to spare."""
+_MOST_TRIES = 64
+_MOST_SAMPLES = 8
+"""Ranges of samples that are named."""
+
+Ranges = tuple[Range, ...]
+
+
+def signature_of(fault: Sign, status: int | None) -> str:
+    """Of which kind a death, or a failed allocation, is; empty: of none that a step can cause.
+
+    Args:
+        status: exit code of the trainer, or minus its signal; None: it lives.
+    """
+    if fault == "hang":
+        return HANG
+    signal = 0 if status is None else -status if status < 0 else status - 128
+    if fault in ("worker_exit", "oom") and 0 < signal < 65:
+        return f"signal {signal}"
+    return MEMORY if fault == "oom" else ""
+
+
+def is_short(fault: Sign, status: int | None, text: str, *, relieved: bool) -> bool:
+    """Whether memory was short on the node, so that its death says nothing against the step.
+
+    ``relieved``: nothing is left that could be given up. ``text`` is what the process said.
+    """
+    if fault != "oom":
+        return False
+    known = shortage_of(text)
+    if status is not None or not relieved or known.asked_bytes is None or known.room_bytes is None:
+        return True
+    return known.room_bytes < min(_AMPLE_BYTES, known.asked_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """A world that computes: the samples of its first step, and of later ones, by node."""
+
+    generation: Tag
+    first: int
+    now: Mapping[NodeId, Ranges]
+    later: Mapping[NodeId, Ranges]
+    apart: bool = False
+    """One node has all of the later ones, too, since it is to compute a step alone."""
+
+    def of(self, step: int) -> Mapping[NodeId, Ranges]:
+        """Who computes what of that step."""
+        return self.now if step == self.first else self.later
 
 
 @dataclass(slots=True)
-class Deaths:
-    """Ends of trainers by a signal of their own doing, since the last committed step."""
+class Try:
+    """A world in which trainers died at a step of the same signature."""
 
-    step: int = -1
-    by_signal: dict[int, list[NodeId]] = field(default_factory=dict)
+    generation: Tag
+    signature: str
+    at_seconds: float
+    dealt: Mapping[NodeId, Ranges]
+    died: dict[NodeId, bool] = field(default_factory=dict)
+    """Whose trainers, and whether memory was short there."""
 
-    def took(self, node: NodeId, status: int, step: int) -> None:
-        """The trainer of ``node`` ended with ``status`` while ``step`` was computed."""
-        if step != self.step:
-            self.step, self.by_signal = step, {}
-        signal = -status if status < 0 else status - 128
-        if signal in FATAL_SIGNALS:
-            self.by_signal.setdefault(signal, []).append(node)
+    @property
+    def alone(self) -> NodeId | None:
+        """The one node that had to compute anything."""
+        found = [node for node, ranges in self.dealt.items() if ranges]
+        return found[0] if len(found) == 1 else None
 
-    def verdict(self, nodes: Collection[NodeId]) -> str:
-        """Why the job can't go on, or nothing.
+    @property
+    def convicted(self) -> NodeId | None:
+        """The node that died of the step alone, with memory to spare."""
+        alone = self.alone
+        return alone if alone is not None and self.died.get(alone) is False else None
 
-        The same signal ended a trainer on every one of ``nodes``, at the same step.
-        """
-        for signal, died in self.by_signal.items():
-            if len(died) >= _LEAST_DEATHS and set(nodes) <= set(died):
-                where = ", ".join(sorted(set(died)))
-                return (
-                    f"step {self.step} ends every trainer that computes it: signal {signal} on"
-                    f" {where}, {len(died)} times without progress"
-                )
-        return ""
+
+@dataclass(slots=True)
+class Ladder:
+    """Of one job: the tries at each step that was never committed."""
+
+    tries: dict[int, list[Try]] = field(default_factory=dict)
+    dealt: Dealt = field(default_factory=lambda: Dealt(NO_TAG, 0, {}, {}))
+    gone_back: set[int] = field(default_factory=set)
+    """Steps before which all went back to a checkpoint for their sake."""
+
+    def begin(self, dealt: Dealt) -> None:
+        """A world computes from now on."""
+        self.dealt = dealt
+
+    def took(
+        self, node: NodeId, signature: str, step: int, generation: Tag, now: float, *, short: bool
+    ) -> None:
+        """A trainer died while ``step`` was computed in the world of ``generation``."""
+        dealt = self.dealt.of(step)
+        if not signature or generation != self.dealt.generation or node not in dealt:
+            return
+        tries = self.tries.setdefault(step, [])
+        for known in tries:
+            if (known.generation, known.signature) == (generation, signature):
+                known.died[node] = known.died.get(node, False) or short
+                return
+        tries.append(Try(generation, signature, now, dealt, {node: short}))
+        del tries[:-_MOST_TRIES]
+
+    def passed(self, step: int) -> None:
+        """That step is committed, be it for the first time or again."""
+        if self.tries and min(self.tries) <= step:
+            self.tries = {n: tries for n, tries in self.tries.items() if n > step}
+            self.gone_back = {n for n in self.gone_back if n > step}
+
+    def went_back(self) -> None:
+        """The next world starts from a checkpoint because of the worst step."""
+        self.gone_back.add(self.worst[0])
+
+    @property
+    def worst(self) -> tuple[int, list[Try]]:
+        """The step, and its tries of one signature, of which there are most; (-1, []): none."""
+        found = (
+            (step, [t for t in tries if t.signature == signature])
+            for step, tries in sorted(self.tries.items())
+            for signature in sorted({t.signature for t in tries})
+        )
+        return max(found, key=lambda each: len(each[1]), default=(-1, []))
+
+    def rung(self) -> PoisonRung:
+        """What the next world is to try."""
+        step, tries = self.worst
+        if len(tries) >= ALONE:
+            return "alone"
+        if len(tries) == OLDER and step not in self.gone_back:
+            return "older"
+        return "relief" if len(tries) == RETRIES else "retry"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether one node computes alone for the sake of a step that is committed by now."""
+        return self.dealt.apart and self.rung() != "alone"
+
+    def choose(self, members: Sequence[NodeId]) -> NodeId | None:
+        """To whom of ``members`` the next world gives its steps alone; None: to all."""
+        if self.rung() != "alone" or not members:
+            return None
+        tries = self.worst[1]
+        guilty = {t.convicted for t in tries}
+        alone = [t.alone for t in tries]
+        return min(members, key=lambda node: (node in guilty, alone.count(node)))
+
+    def verdict(self, members: Collection[NodeId], now: float) -> str:
+        """Why the job can't go on, or nothing; ``members``: of the world."""
+        step, tries = self.worst
+        guilty = sorted({t.convicted for t in tries if t.convicted is not None})
+        if len(tries) < ALONE + _NODES or len(guilty) < _NODES:
+            return ""
+        if not {*members} <= {*guilty} and len(guilty) <= _NODES:
+            return ""
+        signature = tries[0].signature
+        if now - tries[0].at_seconds < _least_seconds(signature):
+            return ""
+        return (
+            f"step {step} ends every trainer that computes it: {signature} on"
+            f" {', '.join(guilty)}, each of them alone and with memory to spare,"
+            f" {len(tries)} times without progress; samples {_named(_suspects(tries))} of its batch"
+        )
+
+
+def _least_seconds(signature: str) -> float:
+    """For so long it has to go on before the step is to blame."""
+    own = {f"signal {number}" for number in FATAL_SIGNALS}
+    return _HANG_SECONDS if signature == HANG else 0.0 if signature in own else _OUTSIDE_SECONDS
+
+
+def _suspects(tries: Sequence[Try]) -> list[int]:
+    """The samples that each try had given to somebody who died."""
+    found = [
+        {n for node in t.died for start, end in t.dealt[node] for n in range(start, end)}
+        for t in tries
+    ]
+    # Two samples may be to blame; then no single one is in all of them.
+    return sorted(set.intersection(*found) or set.union(*found))
+
+
+def _named(samples: Sequence[int]) -> str:
+    """As few words as will do, as 4-7, 9."""
+    runs = []
+    for _, group in groupby(enumerate(samples), key=lambda each: each[1] - each[0]):
+        run = [sample for _, sample in group]
+        runs.append(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}")
+    more = ["…"] if len(runs) > _MOST_SAMPLES else []
+    return ", ".join([*runs[:_MOST_SAMPLES], *more])

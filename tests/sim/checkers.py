@@ -283,6 +283,8 @@ class Checkers:
                 elif keeps:
                     trainer.doubts.clear()
             elif point is not None and point.step > world.step and counts(trainer):
+                if self.cluster.poisons.goes_back(world, point):
+                    continue
                 self.broken(
                     f"generation {world.generation} starts from step {world.step} although "
                     f"{name} holds step {point.step}"

@@ -20,6 +20,7 @@ from elasticd.types import JobId, NodeId, Stamp
 from .addresses import Addresses
 from .chance import Chances
 from .environments import Environments
+from .poison import Poison, Poisons
 
 if TYPE_CHECKING:
     from .checkers import Checkers
@@ -149,6 +150,7 @@ class Setup:
     bad: tuple[tuple[int, str, float], ...] = ()
     """Nodes by number whose environment is bad from the start: how, and until when faults have
     lasted for so long."""
+    poison: Poison | None = None
     partition: str = "available"
     on_the_wire: bool = False
     """Encode and decode every message, as the daemons do."""
@@ -194,6 +196,7 @@ class Cluster:
         """What operators asked for."""
         self.answers: dict[int, dict[str, Any]] = {}
         self.environments = Environments(self)
+        self.poisons = Poisons(self)
         self.network: Network
         self.checkers: Checkers
         self.world_hooks: list[Callable[[NodeId, World], None]] = []

@@ -53,6 +53,7 @@ class Injector:
     def heal(self) -> None:
         """Faults stop: everything that was stopped goes on, and dead nodes come back."""
         self.stopped = True
+        self.cluster.poisons.pass_by()
         self.cluster.say("faults", "stop")
         self.cluster.network.rough = False
         for undo in self._undo:

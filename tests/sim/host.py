@@ -405,7 +405,7 @@ class Host:
         del self.children[process.child]
         # An adopted process says how it ends, if it can still say something.
         known = None if process.adopted and process.status < 0 else process.status
-        self.post(e.ChildExited(process.child, known, "last words", None, before))
+        self.post(e.ChildExited(process.child, known, "last words", process.memory, before))
 
     def _from_child(self, process: Process, event: e.Event) -> None:
         boot = process.daemon

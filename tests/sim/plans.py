@@ -9,9 +9,16 @@ from typing import Any
 from elasticd.core.words.codec import to_plain
 
 from .cluster import JobShape, Mishap, Setup, Strike, Weather
+from .poison import Poison
 from .run import Result
 
-_KINDS = {"jobs": JobShape, "strikes": Strike, "mishaps": Mishap, "weather": Weather}
+_KINDS = {
+    "jobs": JobShape,
+    "strikes": Strike,
+    "mishaps": Mishap,
+    "weather": Weather,
+    "poison": Poison,
+}
 _LEFT_OUT = ("timing", "node_type")
 _MAX_LINES = 400
 

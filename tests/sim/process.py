@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from elasticd.core.words.children import FromChild
+from elasticd.recovery.signatures import LastMemory
 
 if TYPE_CHECKING:
     from .cluster import Cluster
@@ -32,6 +33,8 @@ class Process:
         self._name = f"{host.boot} {child}"
         self.status = 0
         """How it ended."""
+        self.memory: LastMemory | None = None
+        """What is known of it at its end."""
         self._due: list[Callable[[], None]] = []
 
     def chance(self, what: str) -> random.Random:

@@ -16,6 +16,7 @@ from .cluster import Cluster, Mishap, Setup, Strike, Violation
 from .faults import Injector
 from .host import Host
 from .network import Network
+from .poison import SECONDS
 from .proving import too_few_alike
 
 _LEFTOVER_SECONDS = 8.0
@@ -121,6 +122,9 @@ def _drive(
             or (cluster.shapes[job].by_rank and (record.reason or "").startswith(REASON))
             or too_few_alike(cluster.shapes[job], record.reason or "")
         )
+        may = may or cluster.poisons.excuses(record)
+        if wrong := cluster.poisons.ended(record):
+            raise Violation(wrong)
         if record.state == "failed" and not may:
             raise Violation(f"{job} failed: {record.reason}")
 
@@ -148,7 +152,8 @@ def convergence_seconds(cluster: Cluster) -> float:
     hangs = setup.nodes * max(s.recovery.user_code_seconds for s in cluster.specs.values())
     once = timing.start_seconds + timing.restore_seconds + timing.bench_seconds
     twice = timing.hang_seconds + timing.form_seconds + 3 * timing.holding_seconds
-    return float(work + hangs + once + 2 * twice)
+    poisoned = 0.0 if setup.poison is None else SECONDS + 8 * hangs
+    return float(work + hangs + once + 2 * twice + poisoned)
 
 
 def _expect(cluster: Cluster, until: Callable[[], bool], seconds: float, otherwise: str) -> None:

@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 from .cluster import JobShape, Setup, Weather
+from .poison import Poison
 from .strikes import KINDS
 
 _WEATHERS = (
@@ -17,6 +18,8 @@ _WEATHERS = (
     Weather(delayed=0.05, delay_seconds=(0.05, 1.0)),
 )
 
+_POISON = 0.04
+"""The share of runs in which a step kills who computes it."""
 _STRICT = 0.2
 """The share of clusters of which one side at most may train."""
 _BY_RANK = 0.04
@@ -59,6 +62,21 @@ def _bad(seed: int, nodes: int, least: int) -> tuple[tuple[int, str, float], ...
     return tuple((n, how, chance.choice((1.0, 5.0, 100.0))) for n in sorted(numbers))
 
 
+def _poison(seed: int, nodes: int, steps: int) -> Poison | None:
+    """In some runs a step kills, on all nodes or on one."""
+    chance = random.Random(f"poison {seed}")
+    if chance.random() >= _POISON:
+        return None
+    everywhere = tuple(range(nodes))
+    return Poison(
+        step=chance.randint(1, steps),
+        how=chance.choice(("kill", "crash", "hang", "memory")),
+        nodes=chance.choice((everywhere, everywhere, (chance.randrange(nodes),))),
+        short=chance.random() < 0.3,
+        whole=chance.random() < 0.3,
+    )
+
+
 def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) -> Setup:
     """A varied run: 1 to 5 nodes, one or two jobs, some or all kinds of faults.
 
@@ -88,6 +106,7 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
     jobs = (shape,) if chance.random() < 0.8 else (shape, replace(shape, steps=6))
     weather = chance.choice(_WEATHERS) if kinds is None else Weather()
     bad = _bad(seed, nodes, shape.world_min) if kinds is None else ()
+    poison = _poison(seed, nodes, shape.steps) if kinds is None else None
     kinds = KINDS if kinds is None else kinds
     if chance.random() < 0.5:
         kinds = tuple(chance.sample(kinds, min(len(kinds), chance.randint(1, 4))))
@@ -109,5 +128,6 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
         slowness=(chance.choice((2.0, 5.0)),) if chance.random() < 0.3 else (),
         addresses=chance.choice((1, 1, 2)),
         bad=bad,
+        poison=poison,
         partition="strict" if chance.random() < _STRICT else "available",
     )

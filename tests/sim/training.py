@@ -329,6 +329,7 @@ class Training:
             world, _ = self._present()
             missing = _grains(world, number) - self._computed
             if not missing:
+                yield from self.cluster.poisons.meets(trainer, number, None)
                 return
             yield self._takes("script", least * trainer.slowness, most * trainer.slowness)
             if trainer.host.environment.unmounted:
@@ -336,6 +337,9 @@ class Training:
                 yield Until(lambda: False)
             if trainer.stuck:
                 yield Until(lambda: False)
+            if (yield from self.cluster.poisons.meets(trainer, number, min(missing))):
+                self._computed = set()
+                continue
             if trainer.short:
                 trainer.short, self._computed = False, set()
                 with trainer.turn() as protocol:

@@ -34,6 +34,8 @@ class Strain:
     """The job goes on from where it was paused: that is no recovery."""
     raised: Raise | None = None
     """What can be given up for want of memory, if that was the fault or is foreseen."""
+    doubted: bool = False
+    """A step kills again and again: the state before it may be the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,8 @@ class Plan:
     """What is given up for want of memory."""
     in_vain: bool = False
     """One more recovery that counts as fruitless until a step is committed."""
+    goes_back: bool = False
+    """No state is used that is held, since it may be why a step kills."""
     opens_recovery: bool = False
     """A state comes back from disk though nobody saw anything break."""
     told: tuple[Told, ...] = ()
@@ -145,6 +149,8 @@ def decide(council: Council) -> Plan | Wait | Apart | Fail:
         start = planning.start_point(at)
     if isinstance(start, str):
         return Wait(start, told=told)
+    if council.strain.doubted and (back := _from_disk(at)) is not None:
+        at, start = back
     if start.older >= 0:
         told = (*told, OlderState(start.older))
     if mismatch := at.roster.mismatch(start.resume.members):
@@ -170,6 +176,7 @@ def _plan(strain: Strain, at: Situation, start: Start, told: tuple[Told, ...]) -
         at.holdings,
         raised,
         in_vain=bool(strain.pieces) and raised is None and not outside,
+        goes_back=strain.doubted and start.manifest is not None,
         opens_recovery=rung == "restore" and not at.recovering and not strain.resumes,
         told=told,
     )
@@ -227,6 +234,18 @@ def _out_of_ring(at: Situation) -> LeftOut | str | None:
     if (left := len(order) - len(without)) < at.least:
         return f"{left} of at least {at.least} members can be in one ring: {why}"
     return LeftOut(without, why)
+
+
+def _from_disk(at: Situation) -> tuple[Situation, Start] | None:
+    """The newest checkpoint within reach, if it is older than the state that is held."""
+    furthest = max((h.point.step for h in at.holdings.values() if h.point is not None), default=-1)
+    nothing = {n: replace(h, point=None) for n, h in at.holdings.items()}
+    at = replace(at, holdings=nothing, distrusted=True)
+    start = planning.start_point(at)
+    if isinstance(start, str) or start.manifest is None or start.resume.point.step >= furthest:
+        return None
+    reason = f"the state before the next step may be why that kills; {start.resume.reason}"
+    return at, replace(start, resume=replace(start.resume, reason=reason))
 
 
 def _with_one(

@@ -13,7 +13,7 @@ from typing import Any, assert_never
 
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.context import Context
-from elasticd.core.leading import summary
+from elasticd.core.leading import poison, summary
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases.evidence import of_lost
 from elasticd.core.leading.phases.forming import Forming
@@ -203,10 +203,9 @@ class Driver:
         expected = isinstance(stage.phase, Freezing) and stage.phase.expects(fault.fault)
         if (stale and not exited) or expected:
             return
-        members = world.members if world is not None else office.view.members
-        poisoned = office.trust.count(fault, self.committed + 1, members)
-        if poisoned and fault.failing is None:
-            stage.fail(poisoned)
+        why = office.trust.count(fault, self.committed + 1) or poison.count(office, fault)
+        if why and fault.failing is None:
+            stage.fail(why)
         seen, text = office.ctx.now - fault.age_seconds, fault.evidence
         stage.blame([Blame(fault.culprit, fault.fault, text, seen, exited, fault.confidence)])
         stage.go_on()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elasticd.checkpoints.layout import placement
-from elasticd.core.leading import calling, planning, routing
+from elasticd.core.leading import calling, planning, poison, routing
 from elasticd.core.leading.council import Plan
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.stopping import last_kept
@@ -25,6 +25,7 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
     kept = planning.shares_kept(last, resume, before, cut)
     weights = office.balance.speeds.weights(resume.members)
     shares_now, shares = planning.deal(cut, kept, resume.members, weights)
+    shares_now, shares, alone = poison.dealt(office, cut, resume, (shares_now, shares))
     count, end = office.checkpoints.survey.cut_of(point), office.course.last
     return World(
         job=office.job,
@@ -40,7 +41,7 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
         shares_now=shares_now,
         shares=shares,
         rung=rung,
-        reason=f"{resume.reason}; {cause}" if cause else resume.reason,
+        reason="; ".join(text for text in (resume.reason, cause, alone) if text),
         recoveries=office.account.recoveries,
         lost_steps=office.account.lost_steps,
         exact=office.exactness.kept,

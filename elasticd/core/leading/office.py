@@ -186,7 +186,10 @@ class Office:
     def saw(self, node: NodeId, progress: Progress) -> bool:
         """A member's progress in the last world; whether another step is committed."""
         self.balance.speeds.saw(node, progress.grain_seconds, progress.update_seconds)
-        return self.course.saw(node, progress, self.ctx.now)
+        further = self.course.saw(node, progress, self.ctx.now)
+        if further:
+            self.trust.ladder.passed(self.course.committed)
+        return further
 
     def reached(self, node: NodeId) -> int:
         """The step that a member has come to, as far as it has told."""

@@ -57,6 +57,14 @@ class Relief:
         step."""
         self.foreseen = f"on {node} {reason}"
 
+    def suspect(self, why: str) -> None:
+        """Want of memory may be behind faults that don't say so."""
+        self.foreseen = self.foreseen or why
+
+    def has_more(self, least_micro: int) -> bool:
+        """Whether anything is left to give up, where grains have at least so many samples."""
+        return self.level < levels.last_level(self.batch.global_, self.batch.micro, least_micro)
+
     def weigh(
         self, pieces: Sequence[faults.Evidence], committed: int, least_micro: int
     ) -> Raise | None:

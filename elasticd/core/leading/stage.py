@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from elasticd.core.engines.backends import leader_engine
+from elasticd.core.leading import poison
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases import unfit
 from elasticd.core.leading.phases.forming import Forming
@@ -131,6 +132,7 @@ class Stage:
             case ToRunning():
                 assert office.world is not None
                 self.phase = Running(office, now, office.world)
+                poison.begin(office, office.world)
                 self._compare_models()
                 if isinstance(before, Forming):
                     self.go_on()

@@ -11,7 +11,7 @@ from elasticd.core.words.records import World
 from elasticd.core.words.shards import Digest
 from elasticd.core.words.worlds import Fault, Holding, Prepared, Rechecked
 from elasticd.recovery import divergence, recheck
-from elasticd.recovery.poison import Deaths
+from elasticd.recovery.poison import Ladder
 from elasticd.recovery.recheck import Check, Finding
 from elasticd.types import NO_TAG, JobId, NodeId, Point, Stamp, Tag
 
@@ -47,7 +47,8 @@ class Trust:
 
     ctx: Context
     job: JobId
-    deaths: Deaths = field(default_factory=Deaths)
+    ladder: Ladder = field(default_factory=Ladder)
+    """Of steps that kill; see poison.py."""
     digests: dict[Stamp, dict[NodeId, Digest]] = field(default_factory=dict)
     """What members told of the newest states."""
     rechecking: tuple[int, int] = (-1, -1)
@@ -89,13 +90,9 @@ class Trust:
         """Leave a straggler out for long."""
         self.benched[node] = self.ctx.now + self.ctx.timing.slow_seconds
 
-    def count(self, fault: Fault, step: int, members: tuple[NodeId, ...]) -> str:
-        """Faults that come back with the same step are no bad luck. Why the job can't go on, or
-        nothing."""
-        if fault.status is not None and fault.fault == "worker_exit":
-            self.deaths.took(fault.culprit, fault.status, step)
-            if poisoned := self.deaths.verdict(members):
-                return f"{poisoned}; {fault.evidence}"
+    def count(self, fault: Fault, step: int) -> str:
+        """A loss that is not finite behind a restore, too, is no bad luck. Why the job can't go
+        on, or nothing."""
         if fault.fault == "not_finite":
             self.rollback = max(self.rollback, fault.generation)
             seen = self.not_finite.setdefault(step, set())

@@ -18,6 +18,7 @@ _START_LIMIT = 4
 """After a trainer has died this often before Run(...), it is tried again only now and then."""
 _HOPELESS_STARTS = 2 * _START_LIMIT
 _LONGEST_PAUSE_SECONDS = 10.0
+"""Before it is tried again; the first pause is a second, and each is twice as long."""
 _MOST_DOUBLINGS = 6
 """Of the pause before the next spare, where spares die before Run(...): the trainer may have a port
 or a lock that every process of the script wants."""
@@ -32,6 +33,8 @@ class Crew:
     trainer: Trainer | None = None
     spare: Trainer | None = None
     false_starts: int = 0
+    last_end: str = ""
+    """How the last of them ended."""
     start_at: float = 0.0
     spare_failures: int = 0
     """So many spares in a row have died before Run(...)."""
@@ -82,9 +85,11 @@ class Crew:
         elif self.false_starts < _START_LIMIT or self.ctx.now >= self.start_at:
             self.why_none = ""
             self.trainer = self._start(spare=False)
-            self.start_at = self.ctx.now + _LONGEST_PAUSE_SECONDS
+            doublings = min(max(0, self.false_starts - _START_LIMIT), _MOST_DOUBLINGS)
+            self.start_at = self.ctx.now + min(_LONGEST_PAUSE_SECONDS, 2.0**doublings)
         else:
-            self.why_none = f"trainer died {self.false_starts} times before Run(...)"
+            times = f"trainer died {self.false_starts} times before Run(...)"
+            self.why_none = f"{times}, the last time: {self.last_end}"
 
     def adopt(self, trainers: Sequence[AdoptedTrainer], now: Tag | None) -> AdoptedTrainer | None:
         """Go on with the best that a daemon before this one has started, ``now`` being the newest
@@ -142,10 +147,10 @@ class Crew:
         self.discharge(why)
         self.false_starts, self.spare_failures, self.spare_at, self.why_none = 0, 0, 0.0, ""
 
-    def trainer_ended(self) -> None:
+    def trainer_ended(self, how: str) -> None:
         """Not as it should."""
         if self.trainer is not None and self.trainer.phase in ("starting", "waiting"):
-            self.false_starts += 1
+            self.false_starts, self.last_end = self.false_starts + 1, how
         self.trainer = None
 
     def drop_spare(self, why: str, graceful: bool = False) -> None:

@@ -289,7 +289,7 @@ class Elastic:
             self.reports.report()
             return
         end = ending(trainer, event, self.ctx.now)
-        self.crew.trainer_ended()
+        self.crew.trainer_ended(end.evidence)
         self.fatal = end.fatal or self.fatal
         self.failing = self.failing or end.failing
         self.reports.ended(end, kept=self.trains)

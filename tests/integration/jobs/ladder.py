@@ -5,6 +5,7 @@ No batch statistics, no random numbers: its loss does not depend on how the batc
 
 import argparse
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,15 @@ from elasticd.train.steps.data import stack
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--pace-seconds", type=float, default=0.002)
-parser.add_argument("--trouble", default="", help="poison | stuck | nan | nan-once | drift | flip")
+parser.add_argument(
+    "--trouble",
+    default="",
+    help="poison | killed | killed-here | stuck | nan | nan-once | drift | flip",
+)
 parser.add_argument("--at", type=int, default=20)
 parser.add_argument("--folder", type=Path, help="where processes tell one another what was done")
 parser.add_argument("--sample-bytes", type=int, default=0, help="taken for each sample of a grain")
-parser.add_argument("--node", default="", help="whose hardware computes wrongly")
+parser.add_argument("--node", default="", help="where hardware computes wrongly, or kills")
 parser.add_argument("--compile-seconds", type=float, default=0.0, help="of a process's first grain")
 options = parser.parse_args()
 
@@ -76,6 +81,10 @@ class Data(Samples):  # type: ignore[misc]
         match options.trouble:
             case "poison" if there and index % 3 == 0:
                 os.abort()
+            case "killed" if there:
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "killed-here" if there and options.node in Path.cwd().parts:
+                os.kill(os.getpid(), signal.SIGKILL)
             case "stuck" if there and once():
                 while True:
                     time.sleep(60)

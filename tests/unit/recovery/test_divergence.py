@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from elasticd.recovery.divergence import MODEL_PART, Unlike, compare, unlike
 from elasticd.types import NodeId
 
@@ -37,3 +39,23 @@ def test_a_comparison_tells_it_beside_the_majority() -> None:
     found = compare({A: "1", B: "2"}, 3)
     assert found is not None and found.unlike is None and not found.majority
     assert compare({A: "1", B: "1"}, 3) is None
+
+
+def test_equal_digests_are_fine() -> None:
+    assert compare({A: "x", B: "x"}, 8) is None
+    with pytest.raises(ValueError, match="no digests"):
+        compare({}, 8)
+
+
+def test_the_majority_is_right() -> None:
+    found = compare({A: "x", B: "y", C: "x"}, 8)
+    assert found is not None
+    assert (found.odd, found.majority) == ((B,), True)
+    assert "after step 8: a x, b y, c x" in found.reason
+
+
+@pytest.mark.parametrize("digests", [{A: "x", B: "y"}, {A: "x", B: "y", C: "z"}])
+def test_without_a_majority_nobody_is_trusted(digests: dict[NodeId, str]) -> None:
+    found = compare(digests, 8)
+    assert found is not None
+    assert (found.odd, found.majority) == ((), False)

@@ -132,6 +132,7 @@ class Freezing:
             rest_seconds=office.tries.pause(account.tired) if account.tired else 0.0,
             resumes=account.resumes,
             raised=office.relief.weigh(account.pieces, office.course.committed, micro),
+            doubted=account.recovery is not None and office.trust.ladder.rung() == "older",
         )
 
     def _tell(self, told: Told) -> None:
@@ -172,6 +173,9 @@ class Freezing:
             )
             if office.exactness.forbids:
                 return Outcome("failed", office.exactness.forbids)
+        if plan.goes_back and last is not None:
+            office.trust.ladder.went_back()
+            office.trust.distrust(last)
         if plan.in_vain:
             account.planned_in_vain()
         if plan.opens_recovery:

@@ -72,7 +72,7 @@ class Running:
         self.office.recovered()
         if self.office.account.recovery is not None:
             return None
-        return self._grow() or self._balance() or self._relieve()
+        return self._share_again() or self._grow() or self._balance() or self._relieve()
 
     def _moves_on(self) -> bool:
         """Whether the world has committed a step, and is to go on for long."""
@@ -118,6 +118,12 @@ class Running:
         strangers = [n for n in able if n in holding and (n in room or n not in compared)]
         fresh = [n for n in room if n not in holding]
         return strangers or office.growth.ready(fresh, office.course.progress, office.last_step)
+
+    def _share_again(self) -> ToFreezing | None:
+        """All compute again once a step is over that one node had to compute alone."""
+        if not self.office.trust.ladder.is_over or self.office.all_committed:
+            return None
+        return ToFreezing(self.world.members, "the step that killed is over, and all compute again")
 
     def _balance(self) -> ToFreezing | None:
         office, world = self.office, self.world

@@ -1,0 +1,62 @@
+"""What one job's leader does about steps that kill (elasticd/recovery/poison.py has the rungs)."""
+
+from __future__ import annotations
+
+from elasticd.core.leading.office import Office
+from elasticd.core.words.records import World
+from elasticd.core.words.worlds import Fault
+from elasticd.recovery.poison import HANG, Dealt, Ranges, is_short, signature_of
+from elasticd.recovery.regroup import Shares
+from elasticd.recovery.relief import Cut
+from elasticd.recovery.restore import Resume
+from elasticd.types import Range
+
+
+def count(office: Office, fault: Fault) -> str:
+    """Take in what may be the death of a trainer. Why the job can't go on, or nothing."""
+    ladder, world = office.trust.ladder, office.world
+    signature = signature_of(fault.fault, fault.status)
+    if fault.failing is not None or world is None or not signature:
+        return ""
+    relieved = not office.relief.has_more(office.roster.least_micro())
+    short = is_short(fault.fault, fault.status, fault.evidence, relieved=relieved)
+    step = office.course.committed + 1
+    ladder.took(fault.culprit, signature, step, fault.generation, office.ctx.now, short=short)
+    if ladder.rung() == "relief" and signature != HANG:
+        office.relief.suspect(f"{signature} at step {step} again and again may be want of memory")
+    why = ladder.verdict(world.members, office.ctx.now)
+    return f"{why}; {fault.evidence}" if why else ""
+
+
+def begin(office: Office, world: World) -> None:
+    """``world`` computes from now on."""
+    cut, pairs = office.relief.cut(world.relief), list(enumerate(world.members))
+    now = {node: _samples(cut, world.shares_now[rank]) for rank, node in pairs}
+    later = {node: _samples(cut, world.shares[rank]) for rank, node in pairs}
+    ladder = office.trust.ladder
+    apart = ladder.rung() == "alone" and len(pairs) > 1 and _owners(world.shares) == 1
+    ladder.begin(Dealt(world.generation, world.step + 1, now, later, apart))
+
+
+def dealt(
+    office: Office, cut: Cut, resume: Resume, usual: tuple[Shares, Shares]
+) -> tuple[Shares, Shares, str]:
+    """The shares of the next world's first step and of later ones, and why they are not the
+    ``usual`` ones, if they are not: until a step that kills is over one node has all of it."""
+    ladder = office.trust.ladder
+    alone = ladder.choose(resume.members)
+    if alone is None:
+        return *usual, ""
+    step, tries = ladder.worst
+    everything: Shares = tuple((cut.whole,) if node == alone else () for node in resume.members)
+    text = f"step {step} has ended trainers {len(tries)} times: {alone} alone computes it"
+    return everything, usual[1] if resume.point.step + 1 == step else everything, text
+
+
+def _samples(cut: Cut, grains: tuple[Range, ...]) -> Ranges:
+    last, micro = cut.global_size, cut.micro
+    return tuple((start * micro, min(last, end * micro)) for start, end in grains)
+
+
+def _owners(shares: Shares) -> int:
+    return sum(1 for share in shares if share)

@@ -1,0 +1,95 @@
+"""Steps that kill whoever computes them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from elasticd.types import JobId
+
+from .cluster import JobShape, Setup
+from .poison import Poison
+from .run import Result, simulate
+from .scripts import at_step
+from .test_sim import job_events, passes
+
+JOB = JobId("job1-1-abcd")
+STEP = 8
+ALL = Poison(STEP, "kill", (0, 1, 2))
+HOW = ("kill", "crash", "hang", "memory")
+SHAPE = JobShape(user_code_seconds=20.0)
+
+
+def run(poison: Poison, nodes: int = 3, seed: int = 1, shape: JobShape = SHAPE) -> Result:
+    """Until the job has ended; what does not last passes after five minutes."""
+    setup = Setup(seed=seed, nodes=nodes, jobs=(shape,), poison=poison, limit_seconds=1500.0)
+
+    def passes_by(cluster: object, injector: object) -> None:
+        result_cluster.append(cluster)
+        cluster.after(600.0, cluster.poisons.pass_by)  # type: ignore[attr-defined]
+
+    result_cluster: list[object] = []
+    return passes(simulate(setup, script=passes_by))
+
+
+def ending(result: Result) -> tuple[str, str]:
+    record = result.cluster.record_of(JOB)
+    assert record is not None
+    return record.state, record.reason or ""
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("nodes", [2, 3, 4])
+def test_poison_everywhere_ends_the_job_with_step_and_evidence(
+    nodes: int, how: str, whole: bool
+) -> None:
+    result = run(replace(ALL, how=how, whole=whole, nodes=tuple(range(nodes))), nodes)
+    state, reason = ending(result)
+    assert state == "failed" and f"step {STEP} ends every trainer that computes it" in reason
+    assert result.seconds < (420.0 if how == "hang" else 90.0)
+    deaths = result.faults["poison"]
+    assert deaths >= 7
+    if not whole:
+        assert "; samples 0-" in reason and "0-15" not in reason, "those that were lived through"
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("node", [0, 2])
+def test_one_node_that_dies_of_a_step_ends_nothing(node: int, how: str) -> None:
+    result = run(replace(ALL, how=how, nodes=(node,)))
+    assert ending(result)[0] == "finished"
+    assert result.seconds < 400.0, "the others have done the step"
+
+
+@pytest.mark.parametrize("how", ["kill", "crash", "memory"])
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_short_memory_is_waited_for(nodes: int, how: str) -> None:
+    result = run(replace(ALL, how=how, nodes=tuple(range(nodes)), short=True), nodes)
+    assert ending(result)[0] == "finished" and result.seconds >= 600.0
+    assert job_events(result, "job_parked")
+
+
+def test_a_single_node_can_blame_nothing() -> None:
+    result = run(replace(ALL, nodes=(0,)), nodes=1)
+    assert ending(result)[0] == "finished" and result.seconds >= 600.0
+
+
+def test_it_climbs_rung_by_rung() -> None:
+    result = run(ALL, shape=replace(SHAPE, every=3))
+    assert job_events(result, "memory_relieved")
+    worlds = result.cluster.checkers.forms.values()
+    assert any("may be why that kills" in world.reason for world in worlds)
+    alone = [world for world in worlds if "alone computes it" in world.reason]
+    owners = {w.members[[share != () for share in w.shares_now].index(True)] for w in alone}
+    assert owners == {"n0", "n1", "n2"}
+
+
+def test_eight_kills_at_one_step_of_several_kinds_are_accidents() -> None:
+    def script(cluster, injector) -> None:  # type: ignore[no-untyped-def]
+        at_step(STEP, lambda c, i: [i.inject(kind) for kind in ("trainer", "oom") * 4])(
+            cluster, injector
+        )
+
+    passes(simulate(Setup(seed=1, jobs=(SHAPE,)), script=script))
