@@ -47,7 +47,9 @@ class Orienting:
             course.resume(wishes.record.step)
             return ToWaiting("trainers are starting to resume it")
         there = [s for s in office.statuses.values() if s.world == world]
-        committed = max(world.step, *(s.committed for s in there))
+        whole = office.roster.is_whole(world) or any(s.formed for s in there)
+        known = world.step if whole else world.committed
+        committed = max(known, *(s.committed for s in there))
         for node, progress in course.found(committed, office.ctx.now):
             office.saw(node, progress)
         return self._found(world)
