@@ -269,11 +269,12 @@ class World:
         """Whether it may start before steps that were committed."""
         return self.rung in GOING_BACK
 
-    @property
-    def committed(self) -> int:
-        """The newest step that was committed for certain before all its members were ready. Of a
-        step that some of them are to be given nobody may be left who has it."""
-        return self.step if self.goes_back or not self.takers else max(0, self.step - 1)
+
+def committed_before(world: World) -> int:
+    """The newest step that was committed for certain before all members of the world were ready. Of
+    a step that some of them are to be given nobody may be left who has it."""
+    surely = world.goes_back or not world.takers
+    return world.step if surely else max(0, world.step - 1)
 
 
 def stayed(world: World) -> tuple[NodeId, ...]:
