@@ -116,6 +116,19 @@ def prunable(
     return sorted(gone, key=lambda m: (m.step, m.lineage, m.stamp))
 
 
+def last_ones(manifests: Iterable[Manifest]) -> list[Manifest]:
+    """The newest of each line: none that is known goes on further, be it in a lineage that began
+    before it."""
+    known = list(manifests)
+    gone = prunable(known, [KeepLast(1)])
+    passed = [(m.parent, m.step) for m in known if m.parent is not None]
+
+    def is_passed(m: Manifest) -> bool:
+        return any(p.lineage == m.lineage and p.step < m.step < reached for p, reached in passed)
+
+    return [m for m in known if m not in gone and not is_passed(m)]
+
+
 def superseded(rows: Iterable[Row]) -> list[Row]:
     """Those that a newer checkpoint of their line makes needless, oldest first: every shard of it
     is within reach, and the loss of any one node leaves it so where it leaves the older one so.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,14 @@ class Row:
         named = {node for nodes in self.manifest.holders for node in nodes}
         return tuple(sorted(named - set(self.nodes)))
 
+    @property
+    def whole(self) -> bool:
+        """Whether every node that its manifest names has all that it was to hold."""
+        return not self.absent and all(
+            set(named) <= set(has)
+            for named, has in zip(self.manifest.holders, self.present, strict=True)
+        )
+
     def plain(self) -> dict[str, Any]:
         """As ``checkpoints list --json`` shows it."""
         m = self.manifest
@@ -82,3 +90,27 @@ def rows(stored: Mapping[NodeId, Iterable[Stored]]) -> list[Row]:
         )
         found.append(Row(made, present, tuple(node for node, _ in items)))
     return sorted(found, key=lambda row: (row.manifest.step, row.manifest.lineage))
+
+
+def never_completed(
+    rows: Collection[Row], announced: Collection[tuple[int, int]] | None
+) -> list[Row]:
+    """Those below the newest consistent one that were never consistent: everything was killed
+    before all nodes had their part, so nothing of them is lost.
+
+    ``announced`` are the generation and step of each checkpoint that was called consistent. None:
+    that is not known of all, so it may have been any of them.
+    """
+    if announced is None:
+        return []
+
+    def was_announced(row: Row) -> bool:
+        return (row.manifest.generation.counter, row.manifest.step) in announced
+
+    sure = (row.manifest.step for row in rows if row.consistent and was_announced(row))
+    newest = max(sure, default=-1)
+    return [
+        row
+        for row in rows
+        if row.manifest.step < newest and not row.whole and not was_announced(row)
+    ]

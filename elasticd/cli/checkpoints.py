@@ -91,7 +91,8 @@ def verify(
     """Read every replica of every shard on every node, and compare it with its digest.
 
     Exits with 1 if a replica is rotten, cut or missing. The daemons repair it when they next come
-    across it, or at a restore.
+    across it, or at a restore. A checkpoint that was never completed, since all was killed
+    meanwhile, is named and is no damage. checkpoints prune removes it.
 
     \b
     Example:
@@ -100,10 +101,12 @@ def verify(
     options = common(context, home, json)
     good = bad = 0
     silent: Mapping[str, str] = {}
+    never: list[dict[str, Any]] = []
     with Bar("verifying", shown=not options.json) as bar:
         for frame in _client(options).stream(VerifyCheckpoints(JobId(job), step)):
             if "replicas" in frame:
-                silent = frame["silent"]
+                # A daemon of an earlier version doesn't tell.
+                silent, never = frame["silent"], frame.get("never_completed", [])
                 bar.total(frame["replicas"])
                 continue
             good, bad = good + bool(frame["ok"]), bad + (not frame["ok"])
@@ -113,8 +116,13 @@ def verify(
             elif not frame["ok"]:
                 bar.print(f"{_place(frame)}: {frame['reason']}")
     if options.json:
-        print_json({"verified": good, "damaged": bad, "silent": silent})
+        total = {"verified": good, "damaged": bad, "silent": silent}
+        print_json({**total, "never_completed": never})
     else:
+        for each in never:
+            say(
+                f"step {each['step']} was never completed (on {' '.join(each['on'])}): no data lost"
+            )
         say(f"{good} replicas of shards are as they were written, {bad} are not")
         _print_silent({"silent": silent})
     if bad:

@@ -199,7 +199,8 @@ class Run:
         whoever was main. It is in the file when the body has ended. Call this on every rank.
 
         Raises:
-            UsageError: it is no name below that folder, or the disk refuses it.
+            UsageError: it is no name below that folder, or the disk refuses it. Writing raises it
+                where the file would have more than 32 MiB.
         """
         return cast("TextIO", self._runner.logs.open(name))
 

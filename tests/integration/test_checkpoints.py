@@ -190,7 +190,12 @@ def test_verified_exported_and_pruned_while_it_trains(make_cluster: Make, tmp_pa
         *replicas, total = [json.loads(line) for line in done.stdout.splitlines()]
         assert [frame for frame in replicas if not frame["ok"]] == [] and done.returncode == 0
         assert len(replicas) >= 4 * 3 * 2
-        assert total == {"verified": len(replicas), "damaged": 0, "silent": {}}
+        assert total == {
+            "verified": len(replicas),
+            "damaged": 0,
+            "silent": {},
+            "never_completed": [],
+        }
 
         out = tmp_path / "out.safetensors"
         exported = json.loads(cluster.command("checkpoints", "export", job, "--out", out, "--json"))

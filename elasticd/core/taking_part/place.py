@@ -137,6 +137,7 @@ class Place:
         match order:
             case Formed():
                 self.formed = True
+                self.reports.formed(self.world)
                 self.reports.report()
             case Verdict(_, generation, exact, reason):
                 if not self.trainer.judged:

@@ -12,7 +12,7 @@ from elasticd.core.taking_part.told import ToldShards
 from elasticd.core.taking_part.trainers import Ending
 from elasticd.core.words.effects import Reached
 from elasticd.core.words.messages import Message
-from elasticd.core.words.records import World
+from elasticd.core.words.records import World, committed_before
 from elasticd.core.words.shards import ShardsFailed, ShardsWritten
 from elasticd.core.words.worlds import Failing, Fault, MemberStatus, Progress
 from elasticd.recovery.faults import RING_FAULTS
@@ -116,7 +116,12 @@ class Reports:
         self.world, self.faults, self.broken_at = world, [], -inf
         self.shards.enter_world()
         self.progress = None
-        self.committed = world.step if world.goes_back else max(self.committed, world.step)
+        known = committed_before(world)
+        self.committed = known if world.goes_back else max(self.committed, known)
+
+    def formed(self, world: World) -> None:
+        """All members of the world have the state from which it goes on."""
+        self._reaches(world.generation, world.step)
 
     def recall(
         self, stored: tuple[Stored, ...], world: World | None, reached: Iterable[Reached]
@@ -131,10 +136,13 @@ class Reports:
     def trains(self, progress: Progress) -> None:
         """The trainer is so far in the newest world."""
         self.progress = progress
-        if progress.committed > self.committed:
-            self.committed = progress.committed
-            self.ctx.do(Reached(self.job, progress.generation, self.committed))
+        self._reaches(progress.generation, progress.committed)
         self.tell(progress)
+
+    def _reaches(self, generation: Tag, step: int) -> None:
+        if step > self.committed:
+            self.committed = step
+            self.ctx.do(Reached(self.job, generation, step))
 
     def wrote(self, written: ShardsWritten) -> None:
         """Shards are durable here; of the same ones nothing else is any more."""

@@ -273,6 +273,13 @@ class World:
         return self.rung in GOING_BACK
 
 
+def committed_before(world: World) -> int:
+    """The newest step that was committed for certain before all members of the world were ready. Of
+    a step that some of them are to be given nobody may be left who has it."""
+    surely = world.goes_back or not world.takers
+    return world.step if surely else max(0, world.step - 1)
+
+
 def stayed(world: World) -> tuple[NodeId, ...]:
     """The members with which those compare who join; none where nobody does."""
     pairs = zip(world.members, world.sources, strict=True)

@@ -157,6 +157,7 @@ class Daemon:
             self._states,
             lambda: [neighbours.me, *neighbours.connected()],
             self._shown,
+            self._talk.events.of_kind,
         )
         cutter = Cutter(self._home, self._talk.peers, self._children.rings, firewall())
         chaos = Chaos(self._node, self._server, self._children.watch, neighbours, cutter)

@@ -81,9 +81,12 @@ class Inventory:
         states: States,
         nodes: Callable[[], Sequence[NodeId]],
         record_of: Callable[[JobId], JobRecord | None],
+        told: Callable[[JobId, str], list[dict[str, Any]]],
     ) -> None:
-        """``nodes`` are all that answer now, this one included."""
+        """``nodes`` are all that answer now, this one included; ``told``: the events of a job that
+        are of one kind."""
         self._states, self._nodes, self._record_of = states, nodes, record_of
+        self._told = told
         self._threads = ThreadPoolExecutor(_THREADS, "checkpoints")
 
     def close(self) -> None:
@@ -112,14 +115,18 @@ class Inventory:
     async def verify(self, request: VerifyCheckpoints, stream: Stream) -> None:
         """Read every replica of every shard, the nodes beside one another; a frame for each.
 
-        What retention has removed on a node is no damage, though another has it yet.
+        What retention has removed on a node is no damage, though another has it yet. Nor is what
+        was never completed, which the first frame names.
         """
         job = request.job
         known = await self._gather(job)
-        rows = _chosen(known.rows, request.step)
+        chosen = _chosen(known.rows, request.step)
+        begun = self._never_completed(job, known)
+        rows = [row for row in chosen if row not in begun]
         policies = self._policies(job, {})
         total = sum(len(nodes) for row in rows for nodes in row.present)
-        await stream.send({"replicas": total, "silent": known.silent})
+        never = [_named(row) for row in chosen if row in begun]
+        await stream.send({"replicas": total, "silent": known.silent, "never_completed": never})
         results: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(100)
         doubts: list[_Doubt] = []
 
@@ -189,7 +196,8 @@ class Inventory:
         consistent = [row.manifest for row in known.rows if row.consistent]
         points = {m.point for m in prunable(consistent, policies)}
         gone = [r for r in superseded(known.rows) if r.consistent and r.manifest.point in points]
-        gone += [] if known.silent else useless(known.rows, known.stored)
+        lost = useless(known.rows, known.stored) + self._never_completed(job, known)
+        gone += [row for row in known.rows if not known.silent and row in lost and row not in gone]
         failures: list[str] = []
         if not request.dry_run:
             for row in gone:
@@ -304,6 +312,14 @@ class Inventory:
         await self._states.copies.pull_to(path, m, index, row.present[index])
         return path
 
+    def _never_completed(self, job: JobId, known: Known) -> list[Row]:
+        """As far as the job's history is known from its beginning."""
+        announced = None
+        if self._told(job, "job_submitted"):
+            events = self._told(job, "checkpoint_committed")
+            announced = {(event["generation"], event["step"]) for event in events}
+        return summary.never_completed(known.rows, announced)
+
     def _policies(self, job: JobId, given: Mapping[str, float]) -> list[Policy]:
         """Those of the job; ``given`` wins."""
         record = self._record_of(job)
@@ -330,6 +346,11 @@ def _chosen(rows: list[Row], step: int | None) -> list[Row]:
     if not chosen:
         raise OperationError(f"there is no checkpoint of step {step}")
     return chosen
+
+
+def _named(row: Row) -> dict[str, Any]:
+    m = row.manifest
+    return {"step": m.step, "lineage": m.lineage, "on": list(row.nodes)}
 
 
 def _key(row: Row) -> tuple[object, ...]:

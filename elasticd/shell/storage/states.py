@@ -15,7 +15,7 @@ from elasticd.checkpoints import peer
 from elasticd.checkpoints.manifest import Stored
 from elasticd.checkpoints.port import Store
 from elasticd.checkpoints.questions import Question, RemoveStored, VerifyStored, WantShard
-from elasticd.checkpoints.retention import KeepLast, policies_of, prunable
+from elasticd.checkpoints.retention import last_ones, policies_of, prunable
 from elasticd.checkpoints.store import LocalStore
 from elasticd.core.words import effects as e
 from elasticd.core.words.bulk import (
@@ -125,8 +125,7 @@ class States:
         """
         if (job, step, stamp) in self.pins:
             raise StateError(f"step {step} is being read or written")
-        known = [item.manifest for item in self.store.stored(job)]
-        newest = [m for m in known if m not in prunable(known, [KeepLast(1)])]
+        newest = last_ones(item.manifest for item in self.store.stored(job))
         if any((m.step, m.stamp) == (step, stamp) for m in newest):
             raise StateError(f"step {step} is the newest of its line here")
         self.store.remove(job, step, stamp)

@@ -80,6 +80,11 @@ class StepFile:
     def _end(self) -> int:
         return self._ends[-1] if self._ends else 0
 
+    @property
+    def size(self) -> int:
+        """Bytes of its text."""
+        return self._end + self._tail
+
     def append(self, step: int, text: bytes) -> None:
         """What ``step`` has written; none, if another text of it is there."""
         if step <= self._last:

@@ -28,6 +28,8 @@ from elasticd.train.world import TrainerWorld
 from elasticd.types import Tag
 
 MOST_FILES = 32
+MOST_BYTES = 32 << 20
+"""Of a file: who joins is told all of it before it computes its first step."""
 MOST_HELD_BYTES = 8 << 20
 """Of a file, while the disk refuses it."""
 _LOGS = 2 * MOST_FILES
@@ -62,9 +64,21 @@ class Told:
 class _Log:
     file: StepFile
     held: list[bytes] = field(default_factory=list)
+    held_bytes: int = 0
     opened: bool = False
     """By this rank's script, and not only by another's."""
     complained: bool = False
+
+    def hold(self, text: bytes) -> None:
+        self.held.append(text)
+        self.held_bytes += len(text)
+
+    def let_go(self) -> bytes:
+        """What was held."""
+        text = b"".join(self.held)
+        self.held.clear()
+        self.held_bytes = 0
+        return text
 
 
 class RunLogs:
@@ -85,7 +99,8 @@ class RunLogs:
         """A file with what belongs to the state in place.
 
         Raises:
-            UsageError: it is no name of a file here, there are too many, or the disk refuses it.
+            UsageError: it is no name of a file here, there are too many, it is too big already, or
+                the disk refuses it.
         """
         name = checked_name(name)
         if name not in self._logs:
@@ -101,6 +116,7 @@ class RunLogs:
             except OSError as error:
                 raise UsageError(f"run.open({name!r}): {error}") from error
         log = self._logs[name]
+        _check_room(name, log.file.size)
         log.opened = True
         return RunFile(name, lambda text: self._take(name, log, text))
 
@@ -122,7 +138,8 @@ class RunLogs:
 
     def _take(self, name: str, log: _Log, text: bytes) -> None:
         with self._lock:
-            log.held.append(text)
+            _check_room(name, log.file.size + log.held_bytes + len(text))
+            log.hold(text)
         if self._behind:
             self._write(name, log, None)
 
@@ -132,7 +149,7 @@ class RunLogs:
         """What the script has written since the last body belongs to no state."""
         with self._lock:
             for log in self._logs.values():
-                log.held.clear()
+                log.let_go()
 
     def body_ends(self) -> None:
         """What the script has written belongs to the state in place."""
@@ -148,15 +165,14 @@ class RunLogs:
 
     def _write(self, name: str, log: _Log, step: int | None) -> None:
         with self._lock:
-            text = b"".join(log.held)
-            log.held.clear()
+            text = log.let_go()
             try:
                 if step is not None:
                     log.file.append(step, text)
                 elif text:
                     log.file.append_behind(text)
             except OSError as error:
-                log.held.append(text)
+                log.hold(text)
                 if len(text) > MOST_HELD_BYTES:
                     raise
                 self._complain(name, log, error)
@@ -263,6 +279,15 @@ class RunLogs:
         except OSError as error:
             if name in self._logs:
                 self._complain(name, self._logs[name], error)
+
+
+def _check_room(name: str, count: int) -> None:
+    if count > MOST_BYTES:
+        raise UsageError(
+            f"run.open({name!r}): the file would have more than {MOST_BYTES >> 20} MiB, the most"
+            " that such a file may have; write less often, go on in another file of run.open, or"
+            " let main write big files to run.output_dir itself"
+        )
 
 
 def _index(own: Path, name: str) -> Path:

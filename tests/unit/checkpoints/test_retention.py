@@ -14,6 +14,7 @@ from elasticd.checkpoints.retention import (
     KeepEvery,
     KeepHours,
     KeepLast,
+    last_ones,
     outlived,
     prunable,
     superseded,
@@ -182,3 +183,11 @@ def test_a_node_may_remove_what_a_checkpoint_that_it_alone_has_outlives() -> Non
     at_m = outlived([*rows, torn], [KeepLast(3)], NodeId("m"))
     assert [names([found.manifest]) for found in at_n] == [["A0"]]
     assert at_m == []
+
+
+def test_what_another_lineage_has_passed_is_the_last_of_nothing() -> None:
+    """A20 was left when the job went back to A10 and on as B: it may be removed by hand."""
+    b = [at("B", step, A[1].point) for step in (15, 30)]
+    assert names(last_ones(A[:3])) == ["A20"]
+    assert names(last_ones([*A[:3], b[0]])) == ["A20", "B15"]
+    assert names(last_ones([*A[:3], *b])) == ["B30"]

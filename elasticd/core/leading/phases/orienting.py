@@ -15,7 +15,7 @@ from elasticd.core.leading.phases.moves import (
 )
 from elasticd.core.leading.phases.waiting import patience_deadlines
 from elasticd.core.leading.roster import HOLDING, LEFT
-from elasticd.core.words.records import World
+from elasticd.core.words.records import World, committed_before
 from elasticd.core.words.worlds import Fault, Formed
 from elasticd.types import NodeId
 
@@ -47,7 +47,9 @@ class Orienting:
             course.resume(wishes.record.step)
             return ToWaiting("trainers are starting to resume it")
         there = [s for s in office.statuses.values() if s.world == world]
-        committed = max(world.step, *(s.committed for s in there))
+        whole = office.roster.is_whole(world) or any(s.formed for s in there)
+        known = world.step if whole else committed_before(world)
+        committed = max(known, *(s.committed for s in there))
         for node, progress in course.found(committed, office.ctx.now):
             office.saw(node, progress)
         return self._found(world)

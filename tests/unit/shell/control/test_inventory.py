@@ -66,14 +66,19 @@ def verify(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, boo
     """(node, whether it is sound) of each replica, given the two nodes' stores."""
     monkeypatch.setattr(inventory, "_LOOK_SECONDS", 0.0)
 
-    def run(one: FakeStore, two: FakeStore) -> list[tuple[str, bool]]:
+    def run(one: FakeStore, two: FakeStore, *announced: int) -> list[tuple[str, bool]]:
         stores = {ONE: one, TWO: two}
 
         class FakeStates:
             store_of = staticmethod(stores.__getitem__)
 
         known = cast(JobRecord, SimpleNamespace(spec=SPEC))
-        asked = Inventory(cast(States, FakeStates()), lambda: [ONE, TWO], lambda job: known)
+
+        def told(job: JobId, kind: str) -> list[dict[str, Any]]:
+            steps = announced if kind == "checkpoint_committed" else announced[:1]
+            return [{"generation": 0, "step": step} for step in steps]
+
+        asked = Inventory(cast(States, FakeStates()), lambda: [ONE, TWO], lambda job: known, told)
         said = Said()
         asyncio.run(asked.verify(VerifyCheckpoints(JOB), cast(Stream, said)))
         asked.close()
@@ -127,3 +132,13 @@ def test_nor_if_nobody_can_restore_it_any_more(verify: Any) -> None:
 def test_what_is_rotten_is_damage(verify: Any) -> None:
     found = verify(FakeStore([(WHOLE,)]), FakeStore([(WHOLE,)], rotten=True))
     assert found == [("one", True), ("two", False)]
+
+
+def test_what_was_never_completed_is_no_damage(verify: Any) -> None:
+    """All was killed when ``one`` had the manifest of step 20 and ``two`` had not."""
+    begun, newest = of_step(20), of_step(30)
+    one, two = FakeStore([(begun, newest)]), FakeStore([(newest,)])
+    assert verify(one, two, 30) == [("one", True), ("two", True)]
+    assert ("two", False) in verify(one, two, 20, 30), "it was announced, so something is lost"
+    assert ("two", False) in verify(one, two), "nothing is known of what was announced"
+    assert ("two", False) in verify(FakeStore([(begun,)]), FakeStore([()]), 10), "nothing is newer"

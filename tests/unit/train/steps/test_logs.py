@@ -336,3 +336,27 @@ def test_each_file_has_an_index_of_its_own(tmp_path: Path) -> None:
         written(tmp_path, name, index_of(name))
     for name in names[:2]:
         assert opened(tmp_path, name).runs() == [[BASE, 2]]
+
+
+@pytest.mark.parametrize("names", ["a", "abc"])
+def test_a_file_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: str) -> None:
+    """What fills it is kept; more is refused by name."""
+    monkeypatch.setattr(logs, "MOST_BYTES", 1 << 20)
+
+    def body(size: int) -> Callable[[Any], Path]:
+        def run_it(seat: Any) -> Path:
+            model = nn.Linear(4, 3)
+            run = elasticd.Run(
+                model=model, optimizer=optim.SGD(0.1), loss=models.loss, data=models.samples()
+            )
+            log = run.open("metrics.csv")
+            for _step in run:
+                log.write("x" * (size - 1) + "\n")
+            return run.output_dir / "metrics.csv"
+
+        return run_it
+
+    for path in files(cohort(tmp_path, body((1 << 20) // STEPS), 1), names).values():
+        assert path.stat().st_size == 1 << 20
+    with pytest.raises(UsageError, match=r"run.open\('metrics.csv'\): .* more than 1 MiB.*another"):
+        files(cohort(tmp_path / "2", body((1 << 20) // STEPS + 1), 1), "a")
