@@ -7,9 +7,10 @@ that of two entries the later one counts wherever records merge.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 
+from elasticd.recovery.unknown import NOTHING, Unknown, later
 from elasticd.types import NodeId
 
 LONGEST_REASON = 2000
@@ -33,6 +34,8 @@ class Unfit:
     """It had come to the loop's body."""
     unlike: bool = False
     """It joined, and computed something else than those that had stayed."""
+    unknown: Unknown = field(default=NOTHING, repr=False)
+    """What a later version says of it, kept and passed on."""
 
     @property
     def out(self) -> bool:
@@ -89,7 +92,7 @@ def merged(one: Iterable[Unfit], other: Iterable[Unfit]) -> Entries:
     newest: dict[NodeId, Unfit] = {}
     for entry in (*one, *other):
         known = newest.get(entry.node)
-        newest[entry.node] = entry if known is None else max(known, entry, key=_order)
+        newest[entry.node] = entry if known is None else later(known, entry, _order)
     return tuple(newest[node] for node in sorted(newest))
 
 

@@ -27,8 +27,8 @@ app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]}, rich
 
 @app.callback(invoke_without_command=True)
 def nodes(context: typer.Context, home: Home = None, json: Json = False) -> None:
-    """List all nodes: where each is, and whether it lives. Of drained ones, whether they may be
-    switched off.
+    """List all nodes: where each is, whether it lives, and which version of elasticd it runs. Of
+    drained ones, whether they may be switched off.
 
     On a narrow terminal columns are left out in this order: chip, memory, pid, address.
 

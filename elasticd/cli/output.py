@@ -16,7 +16,7 @@ ENDED = ("finished", "failed", "cancelled")
 MAY_SWITCH_OFF = "may be switched off"
 
 NODES = Table(
-    ("node", "address", "state", "pid", "chip", "memory"),
+    ("node", "address", "state", "pid", "chip", "memory", "version"),
     drops=("chip", "memory", "pid", "address"),
 )
 NOTED_NODES = Table((*NODES.columns, "note"), NODES.drops, text="note")
@@ -79,6 +79,7 @@ def print_nodes(status: Mapping[str, Any]) -> None:
             node.get("pid"),
             node.get("chip"),
             shown_bytes(node.get("memory_bytes")),
+            node.get("version"),
         )
         for node in status["nodes"]
     ]

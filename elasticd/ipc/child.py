@@ -15,7 +15,13 @@ from functools import partial
 from typing import Any
 
 from elasticd.core.words.codec import from_plain
-from elasticd.core.words.processes import FROM_ANY_CHILD, TO_ANY_CHILD, ChildBye, ChildHello
+from elasticd.core.words.processes import (
+    FROM_ANY_CHILD,
+    NEWEST,
+    TO_ANY_CHILD,
+    ChildBye,
+    ChildHello,
+)
 from elasticd.errors import ProtocolError
 from elasticd.ipc.deadman import DeadMan
 from elasticd.ipc.frames import CutFrame, FrameSocket
@@ -104,7 +110,7 @@ class DaemonLink:
 
     def _hello(self) -> dict[str, Any]:
         own = self.settings
-        return FROM_ANY_CHILD.encode(ChildHello(own.nonce, os.getpid(), own.role))
+        return FROM_ANY_CHILD.encode(ChildHello(own.nonce, os.getpid(), own.role, NEWEST))
 
     def _arm(self) -> None:
         self._dead_man.arm(self.settings.grace_seconds)

@@ -67,5 +67,10 @@ def group_of(job: JobId) -> int:
 def digest(record: JobRecord) -> int:
     """The same wherever the record is the same. Should the order in its maps differ it is told once
     more, no worse."""
-    text = repr(record).encode(errors="surrogatepass")
-    return int.from_bytes(hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest())
+    text = repr(record)
+    # Without unknown fields it is what versions have that know of none.
+    beyond = [record.unknown.fields, *(entry.unknown.fields for entry in record.unfit)]
+    if any(beyond):
+        text += repr(beyond)
+    said = text.encode(errors="surrogatepass")
+    return int.from_bytes(hashlib.blake2b(said, digest_size=_DIGEST_BYTES).digest())

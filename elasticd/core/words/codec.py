@@ -5,7 +5,8 @@ What arrives from another process is only as good as this check. The rules:
 - a value of another type than the field's is a :class:`ProtocolError`;
 - a field that is missing takes its default; without one that is an error too. So a field that is
   added later has a default, and what an older version wrote is read;
-- a field that is not known is passed over: a later version may say more;
+- a field that is not known is passed over: a later version may say more. A record that is merged
+  and passed on keeps it, in its field whose default is :data:`elasticd.recovery.unknown.NOTHING`;
 - what is none of a closed set (a Literal) is an error, also where a later version has added it:
   nobody here knows what to do instead. Such a version says it only to those who know it
   (docs/protocols.md);
@@ -23,6 +24,7 @@ from functools import cache
 from typing import Any, Generic, TypeVar, Union, cast
 
 from elasticd.errors import ProtocolError
+from elasticd.recovery.unknown import NOTHING, Unknown
 from elasticd.types import Point, Tag, Within
 
 Plain = Any
@@ -55,7 +57,10 @@ def to_plain(value: Any, rows: bool = False) -> Plain:
         names = _names(type(value))
         if rows and isinstance(value, _ROWS):
             return [to_plain(getattr(value, name), rows) for name in names]
-        return {name: to_plain(getattr(value, name), rows) for name in names}
+        plain = {name: to_plain(getattr(value, name), rows) for name in names}
+        if keeper := _keeper(type(value)):
+            plain |= getattr(value, keeper).fields
+        return plain
     if isinstance(value, (list, tuple)):
         return [to_plain(item, rows) for item in value]
     if isinstance(value, dict):
@@ -131,7 +136,13 @@ def _kind(word: type[Any]) -> str:
 
 @cache
 def _names(word: type) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(word))
+    return tuple(f.name for f in dataclasses.fields(word) if f.default is not NOTHING)
+
+
+@cache
+def _keeper(word: type) -> str:
+    """The field that holds what is not known here; empty: it has none."""
+    return next((f.name for f in dataclasses.fields(word) if f.default is NOTHING), "")
 
 
 @cache
@@ -275,7 +286,8 @@ def _map(key: Reader, value: Reader) -> Reader:
 
 def _dataclass(kind: type, rows: bool) -> Reader:
     hints = typing.get_type_hints(kind, include_extras=True)
-    fields = [(f.name, _reader(hints[f.name], rows)) for f in dataclasses.fields(kind)]
+    fields = [(name, _reader(hints[name], rows)) for name in _names(kind)]
+    keeper = _keeper(kind)
     required = {
         f.name
         for f in dataclasses.fields(kind)
@@ -297,6 +309,15 @@ def _dataclass(kind: type, rows: bool) -> Reader:
                     raise ProtocolError(f"{kind.__name__}.{name}: {error}") from None
             elif name in required:
                 raise ProtocolError(f"{kind.__name__}: field {name} is missing")
+        if keeper and len(plain) > len(values):
+            values[keeper] = _kept(plain, values)
         return kind(**values)
 
     return read
+
+
+def _kept(plain: dict[Any, Plain], known: typing.Container[str]) -> Unknown:
+    fields = {name: _anything(value) for name, value in plain.items() if name not in known}
+    for name in fields:
+        _atom(str)(name)
+    return Unknown.of(fields)

@@ -24,6 +24,7 @@ class PeerHello:
     """Names the run of the daemon."""
     address: str
     version: int = 0
+    """The oldest protocol that it speaks. Daemons that know no range compare this with theirs."""
     cluster: str = ""
     """Its name and id."""
     partition: str = ""
@@ -31,6 +32,10 @@ class PeerHello:
     """All that it advertises, best first; None: ``address`` only."""
     challenge: str | None = None
     """Of the side that accepts: to be given back in a :class:`EchoedChallenge`."""
+    newest: int | None = None
+    """The newest protocol that it speaks; None: ``version`` only."""
+    release: str | None = None
+    """The version of elasticd; None: one that doesn't say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,8 @@ class NodeInfo:
     pid: int
     chip: str
     memory_bytes: int
+    version: str | None = None
+    """Of elasticd; None: one that doesn't say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ fit, is a ProtocolError.
 
 from __future__ import annotations
 
+from elasticd.core.words import versions
 from elasticd.core.words.codec import Plain, Words
 from elasticd.core.words.tables import OfTables
 from elasticd.core.words.views import Carry, Heartbeat, OfLinks, OfViews, Probe, Vouch
@@ -21,6 +22,15 @@ DAEMONS: Words[Message] = Words(Message)
 
 def encode(message: Message) -> dict[str, Plain]:
     return DAEMONS.encode(message)
+
+
+def since(message: Message) -> int:
+    """The version of the protocol in which it was added; of one that is carried: that one's."""
+    if isinstance(message, Carry):
+        carried = message.frame.get("message")
+        kinds = DAEMONS.named.get(str(carried.get("t")), []) if isinstance(carried, dict) else []
+        return max(map(versions.since, kinds), default=versions.OLDEST)
+    return versions.since(message)
 
 
 def decode(plain: dict[str, Plain]) -> Message:

@@ -14,6 +14,12 @@ CANNOT_BEGIN = 73
 node is unfit for the job. Its last line says why. (EX_CANTCREAT of sysexits.h.)"""
 
 
+OLDEST, NEWEST = 1, 1
+"""Versions of what a daemon and its children say to each other. A child speaks the newest. A daemon
+that was upgraded takes over children that speak the oldest or a later one, and replaces others. The
+newest is raised when either side would refuse what is new."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChildHello:
     """The first frame on a connection, also to a daemon that was started again."""
@@ -23,6 +29,8 @@ class ChildHello:
     """As its environment has it: it is the process that the daemon has started."""
     pid: int
     role: Role
+    version: int = 1
+    """Of what a daemon and its children say to each other, as the child speaks it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.words.limits import clipped
 from elasticd.recovery import fitness, lineages
+from elasticd.recovery.unknown import NOTHING, Unknown, later
 from elasticd.types import (
     JobId,
     Lineage,
@@ -104,6 +105,8 @@ class JobRecord:
     forgotten: bool = False
     """Of an ended job: nothing of it is shown or kept any more. The record stays, so that a node
     that was away hears of it."""
+    unknown: Unknown = field(default=NOTHING, repr=False)
+    """What a later version says of it, kept and passed on."""
 
     @property
     def paused(self) -> bool:
@@ -138,12 +141,12 @@ class JobRecord:
         if self == other:
             return self
         if self.forgotten or other.forgotten:
-            bare = [replace(each, forgotten=True).bounded() for each in (self, other)]
-            best = max(*bare, key=_rank)
+            one, two = (replace(each, forgotten=True).bounded() for each in (self, other))
+            best = later(one, two, _rank)
             relief, intent = max(self.relief, other.relief), max(self.intent, other.intent)
             return replace(best, relief=relief, intent=intent)
         return replace(
-            max(self, other, key=_rank),
+            later(self, other, _rank),
             relief=max(self.relief, other.relief),
             intent=max(self.intent, other.intent),
             left=lineages.merged(self.left, other.left),
@@ -155,7 +158,10 @@ class JobRecord:
         )
 
 
-_JOINED = ("relief", "intent", "left", "ran", "inexact", "unfit", "served", "offered", "forgotten")
+_JOINED = (
+    "relief", "intent", "left", "ran", "inexact", "unfit", "served", "offered", "forgotten",
+    "unknown",
+)  # fmt: skip
 """What a merged record has of both sides; of any other field it has one side's."""
 
 
@@ -181,6 +187,8 @@ class NodeRecord:
     """Grows with each drain and undrain; odd: no job is to run there."""
     forgotten: bool = False
     """It is gone for good, and not listed until it is back."""
+    unknown: Unknown = NOTHING
+    """What a later version says of it, kept and passed on."""
 
     @property
     def draining(self) -> bool:
@@ -188,7 +196,7 @@ class NodeRecord:
 
     def merged(self, other: NodeRecord) -> NodeRecord:
         """The record that both sides agree on, whichever side merges."""
-        return max(self, other, key=lambda record: (record.intent, record.forgotten))
+        return later(self, other, lambda record: (record.intent, record.forgotten))
 
 
 GOING_BACK: tuple[Rung, ...] = ("start", "rescue", "restore")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from elasticd import __version__
 from elasticd.core.words.connections import NodeInfo
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.network.hello import Identity
@@ -29,7 +30,8 @@ def to_peers(home: Path, settings: NodeConfig, boot: str) -> Identity:
 
 def in_lists(settings: NodeConfig) -> NodeInfo:
     chip = platform.processor() or platform.machine()
-    return NodeInfo(settings.addresses[0], os.getpid(), chip, psutil.virtual_memory().total)
+    memory = psutil.virtual_memory().total
+    return NodeInfo(settings.addresses[0], os.getpid(), chip, memory, __version__)
 
 
 def write(home: Path, settings: NodeConfig) -> None:

@@ -13,7 +13,10 @@ import structlog
 from elasticd.core.words import effects as e
 from elasticd.core.words.connections import ASIDE, Aside, HaveEvents, NodeInfo, TakeEvents
 from elasticd.core.words.frames import decode_frame, encode_frame, is_frame
+from elasticd.core.words.messages import Message, since
 from elasticd.core.words.tables import Jobs
+from elasticd.core.words.versions import NEWEST
+from elasticd.core.words.views import Carry
 from elasticd.ipc.frames import LongFrame
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.assembly import identity
@@ -59,6 +62,8 @@ class Talk:
         self._post = post
         self._failed = failed
         self.infos = {self._me: identity.in_lists(settings)}
+        self._protocols: dict[NodeId, int] = {}
+        """Of each node that was ever connected, the version that both ends spoke."""
         self.peers = peers(
             Callbacks(
                 self._up,
@@ -71,13 +76,17 @@ class Talk:
         )
 
     def transmit(self, effect: e.Transmit) -> None:
-        """Send a frame. Of a message that is too long only its place is sent, so that those behind
-        it go on."""
+        """Send a frame. Of a message that is too long, or newer than the version that both speak,
+        only its place is sent, so that those behind it go on."""
+        unsaid = replace(effect.frame, message=UNSAID)
+        if not self._is_known_to(effect.to, effect.frame.message):
+            self.peers.send(effect.to, encode_frame(unsaid))
+            return
         try:
             self.peers.send(effect.to, encode_frame(effect.frame))
         except LongFrame as error:
             self._refused(effect.to, type(effect.frame.message).__name__, error)
-            self.peers.send(effect.to, encode_frame(replace(effect.frame, message=UNSAID)))
+            self.peers.send(effect.to, encode_frame(unsaid))
 
     def emit(self, effect: e.Emit) -> None:
         """Keep an event and tell the others of it."""
@@ -105,7 +114,14 @@ class Talk:
             if silent and near:
                 self._compare_events(near[turn % len(near)])
 
+    def _is_known_to(self, node: NodeId, message: Message | None) -> bool:
+        if message is None:
+            return True
+        hearer = message.target if isinstance(message, Carry) else node
+        return since(message) <= self._protocols.get(hearer, NEWEST)
+
     def _up(self, node: NodeId, boot: str, address: str) -> None:
+        self._protocols[node] = self.peers.protocol_of(node)
         self._tell(node, self.infos[self._me])
         self._compare_events(node)
         self._post(e.PeerUp(node, boot, address))

@@ -23,7 +23,14 @@ from typing import Any
 import structlog
 
 from elasticd.core.words.children import Alive
-from elasticd.core.words.processes import FROM_ANY_CHILD, TO_ANY_CHILD, ChildBye, ChildHello
+from elasticd.core.words.processes import (
+    FROM_ANY_CHILD,
+    NEWEST,
+    OLDEST,
+    TO_ANY_CHILD,
+    ChildBye,
+    ChildHello,
+)
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.ipc.frames import LongFrame, encode
 from elasticd.shell.children.channel import (
@@ -298,11 +305,17 @@ class ChildServer:
                 self._deliver(known[0], message, fds)
                 return
             _close_all(fds)
-            child = self._children.get(_hello(message).nonce)
+            hello = _hello(message)
+            child = self._children.get(hello.nonce)
             if child is None or child._channel is not None:
                 raise ProtocolError("hello of no child that waits for one")
             known.append(child)
             self._strangers.pop(channel).cancel()
+            if not OLDEST <= hello.version <= NEWEST:
+                raise ProtocolError(
+                    f"it speaks version {hello.version} and this daemon {OLDEST} to {NEWEST}:"
+                    " another is started in its place"
+                )
             child._connect(channel)
 
         def on_closed(reason: str | None) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from elasticd import __version__
 from elasticd.core.words.connections import CONNECTION, PeerHello
+from elasticd.core.words.versions import OLDEST, SPOKEN, Spoken
 from elasticd.errors import ProtocolError
 from elasticd.types import NodeId, Partition
 
-VERSION = 3
 HELLO_BYTES = 64 * 1024
 HELLO_SECONDS = 5.0
 """A hello is no longer, and comes no later."""
@@ -33,6 +34,8 @@ class Hello:
     addresses: tuple[str, ...]
     challenge: str = ""
     """What it wants to hear back."""
+    protocol: int = OLDEST
+    """The newest version that both speak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,8 @@ class Identity:
     partition: Partition = "available"
     addresses: tuple[str, ...] = ()
     """All that others may use, best first; empty: ``address`` only."""
+    spoken: Spoken = SPOKEN
+    release: str = __version__
 
     @property
     def cluster_name(self) -> str:
@@ -56,8 +61,8 @@ class Identity:
     def frame(self, challenge: str | None = None) -> dict[str, Any]:
         every = self.addresses or (self.address,)
         said = PeerHello(
-            self.node, self.boot, self.address, VERSION, self.cluster_name, self.partition, every,
-            challenge,
+            self.node, self.boot, self.address, self.spoken.oldest, self.cluster_name,
+            self.partition, every, challenge, self.spoken.newest, self.release,
         )  # fmt: skip
         return CONNECTION.encode(said)
 
@@ -65,16 +70,14 @@ class Identity:
         """What a daemon says that may be this one's peer.
 
         Raises:
-            Refused: it is of another version or cluster, or has another rule for partitions.
+            Refused: it is of another cluster, speaks no protocol that this one speaks, or has
+                another rule for partitions.
             ProtocolError: it is no hello.
         """
         said = _read(frame)
-        for key, theirs, mine in (
-            ("version", said.version, VERSION),
-            ("cluster", said.cluster, self.cluster_name),
-        ):
-            if theirs != mine:
-                raise Refused(f"it is of another {key}: {_shown(theirs)}")
+        if said.cluster != self.cluster_name:
+            raise Refused(f"it is of another cluster: {_shown(said.cluster)}")
+        protocol = self._protocol(said)
         if said.partition != self.partition:
             # Which of two rules holds must not depend on who leads.
             raise Refused(
@@ -85,7 +88,20 @@ class Identity:
         if not 1 <= len(addresses) <= ADDRESSES_OF_ONE:
             raise ProtocolError("it gives no list of addresses")
         every = tuple(dict.fromkeys((*addresses, said.address)))
-        return Hello(said.node, said.boot, said.address, every, said.challenge or "")
+        return Hello(said.node, said.boot, said.address, every, said.challenge or "", protocol)
+
+    def _protocol(self, said: PeerHello) -> int:
+        """The version of the protocol that both use."""
+        theirs = Spoken(said.version, said.version if said.newest is None else said.newest)
+        if (common := self.spoken.common(theirs)) is not None:
+            return common
+        name, me = _shown(said.node), _shown(self.node)
+        older = name if theirs.newest < self.spoken.oldest else me
+        release = "of a version that it doesn't say" if said.release is None else said.release
+        raise Refused(
+            f"{name} runs elasticd {_text(release)} ({theirs}), and this node {me} elasticd"
+            f" {self.release} ({self.spoken}): upgrade {older}"
+        )
 
 
 def _read(frame: dict[str, Any]) -> PeerHello:
@@ -100,3 +116,7 @@ def _read(frame: dict[str, Any]) -> PeerHello:
 
 def _shown(value: object) -> str:
     return repr(str(value)[:_LONGEST_TEXT])
+
+
+def _text(value: str) -> str:
+    return _shown(value)[1:-1]

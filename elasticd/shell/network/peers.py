@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from elasticd.core.words.records import Path
+from elasticd.core.words.versions import OLDEST
 from elasticd.ipc.frames import MAX_FRAME_BYTES, encode
 from elasticd.shell.complaints import Complaints
 from elasticd.shell.network.accepting import Acceptor
@@ -116,6 +117,11 @@ class Peers:
     def address_of(self, node: NodeId) -> str | None:
         """Where a connected node answers; None for others."""
         return self._table.address_of(node)
+
+    def protocol_of(self, node: NodeId) -> int:
+        """The version that both ends speak; of one that is not connected the oldest."""
+        peer = self._table.announced(node)
+        return peer.protocol if peer is not None else OLDEST
 
     def paths_of(self, node: NodeId) -> tuple[Path, ...]:
         """How a node is reached at each of its addresses; nothing if it is not connected."""

@@ -54,7 +54,7 @@ class PeerTable:
             self.drop(peer, "its daemon was started again")
             peer = None
         if peer is None:
-            peer = PeerRun(hello.node, hello.boot, hello.address, hello.addresses)
+            peer = PeerRun(hello.node, hello.boot, hello.address, hello.addresses, hello.protocol)
             self.runs[hello.node] = peer
         return peer
 

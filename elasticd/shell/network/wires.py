@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from elasticd.core.words.records import Path
+from elasticd.core.words.versions import OLDEST
 from elasticd.types import NodeId
 
 PING_SECONDS = 0.15
@@ -91,6 +92,7 @@ class PeerRun:
     Attributes:
         address: where it is reached now.
         addresses: what it advertises, best first.
+        protocol: the version that both ends speak.
         wires: connections that we opened, by address; ``active`` carries our frames.
         incoming: connections that it opened: it knows several addresses of ours.
         known: set when there are connections both ways, or when it has gone.
@@ -100,6 +102,7 @@ class PeerRun:
     boot: str
     address: str
     addresses: tuple[str, ...] = ()
+    protocol: int = OLDEST
     wires: dict[str, Wire] = field(default_factory=dict)
     active: Wire | None = None
     speeds: dict[str, float] = field(default_factory=dict)

@@ -22,6 +22,7 @@ STATUS: dict[str, Any] = {
             "pid": 4100,
             "chip": "M4 Max",
             "memory_bytes": 68719476736,
+            "version": "0.1.0",
         },
         {
             "id": "node-1",
@@ -30,6 +31,7 @@ STATUS: dict[str, Any] = {
             "pid": None,
             "chip": None,
             "memory_bytes": 0,
+            "version": None,
         },
     ],
     "jobs": [

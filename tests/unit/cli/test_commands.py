@@ -155,9 +155,9 @@ def test_json_has_no_nan(ctl: Ctl, home: Path, daemon: Daemon) -> None:
 def test_nodes(ctl: Ctl, home: Path, daemon: Daemon, status: dict[str, Any]) -> None:
     daemon(home, {"status": status})
     assert ctl("nodes", "--home", home)[1] == (
-        "NODE    ADDRESS         STATE   PID  CHIP    MEMORY\n"
-        "node-0  127.0.0.1:7070  alive  4100  M4 Max  64.0 GiB\n"
-        "node-1  127.0.0.1:7071  dead      -  -       0 B\n"
+        "NODE    ADDRESS         STATE   PID  CHIP    MEMORY    VERSION\n"
+        "node-0  127.0.0.1:7070  alive  4100  M4 Max  64.0 GiB  0.1.0\n"
+        "node-1  127.0.0.1:7071  dead      -  -       0 B       -\n"
     )
 
 

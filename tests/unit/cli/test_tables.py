@@ -27,7 +27,9 @@ HOLDERS = st.lists(NAMES, min_size=1, max_size=6).map(" ".join)
 JOB_ROWS = st.tuples(
     NAMES, STATES, STEPS, NUMBERS, NUMBERS, st.integers(0, 64), st.integers(0, 9999), TEXTS
 )
-NODE_ROWS = st.tuples(NAMES, NAMES, STATES, NUMBERS, st.none() | NAMES, NAMES, TEXTS)
+NODE_ROWS = st.tuples(
+    NAMES, NAMES, STATES, NUMBERS, st.none() | NAMES, NAMES, st.none() | NAMES, TEXTS
+)
 STORED_ROWS = st.tuples(
     NUMBERS, NAMES, NAMES, st.integers(1, 64), st.integers(1, 9), st.sampled_from(["yes", "no"]),
     st.just("2026-01-31T14:30:00"), HOLDERS,

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from elasticd.core.words.processes import NEWEST
 from elasticd.errors import ProtocolError
 from elasticd.ipc.child import CHILD_VARIABLE, ChildSettings, DaemonLink
 from elasticd.ipc.frames import FrameSocket
@@ -72,7 +73,9 @@ def test_a_child_says_hello_and_outlives_its_daemon(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path)
     settings = ChildSettings(str(daemon.path), "ab", "trainer", 30.0, {})
     seen: list[Any] = []
-    hello = {"t": "hello", "nonce": "ab", "pid": os.getpid(), "role": "trainer"}
+    hello = {
+        "t": "hello", "nonce": "ab", "pid": os.getpid(), "role": "trainer", "version": NEWEST,
+    }  # fmt: skip
     try:
         link = DaemonLink.connect(settings)
         link.introduce = lambda resume: resume([{"t": "here"}])

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from elasticd.core.words.codec import Words
 from elasticd.errors import ProtocolError
+from elasticd.recovery.unknown import Unknown
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
@@ -31,6 +32,7 @@ SCALARS: dict[Any, st.SearchStrategy[Any]] = {
     float: st.floats(allow_nan=False),
     bytes: st.binary(max_size=12),
     Any: PLAIN,
+    Unknown: st.dictionaries(st.sampled_from(["~a", "~b", "~c"]), PLAIN).map(Unknown.of),
 }
 
 

@@ -1,18 +1,23 @@
-"""What is too long is not sent, and never ends the daemon."""
+"""What is too long, or too new for who hears it, is not sent, and never ends the daemon."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, cast
+
+import pytest
 
 from elasticd.core.words import effects as e
 from elasticd.core.words.frames import Frame, decode_frame
 from elasticd.core.words.records import JobRecord
 from elasticd.core.words.tables import Jobs
+from elasticd.core.words.versions import NEWEST
 from elasticd.ipc.frames import MAX_FRAME_BYTES, Decoder, encode
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.assembly.talk import UNSAID, Talk
 from elasticd.shell.complaints import Complaints
+from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.storage.eventlog import EventLog
 from elasticd.types import JobId, NodeId
 
@@ -25,17 +30,56 @@ class FakePeers:
     def __init__(self, *_: Any) -> None:
         self.sent: list[dict[str, Any]] = []
         self.complain = Complaints("peers")
+        self.protocol = NEWEST
+        self.call: Callbacks | None = None
+
+    def protocol_of(self, node: NodeId) -> int:
+        return self.protocol
 
     def send(self, node: NodeId, message: dict[str, Any]) -> None:
         self.sent += Decoder().feed(encode(message))
 
 
-def test_of_a_message_that_is_too_long_only_its_place_is_sent(tmp_path: Path) -> None:
-    peers = FakePeers()
-    talk = Talk(
-        NodeConfig(node_id="me"), lambda call: peers, EventLog(tmp_path, "me/1"),  # type: ignore[arg-type, return-value]
+def talk_of(peers: FakePeers, folder: Path) -> Talk:
+    def made(call: Callbacks) -> Any:
+        peers.call = call
+        return peers
+
+    return Talk(
+        NodeConfig(node_id="me"), made, EventLog(folder, "me/1"),
         lambda _: None, lambda _: None, lambda _: None,  # type: ignore[arg-type, return-value]
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Newer:
+    """A message that a version to come has added."""
+
+    since: ClassVar = NEWEST + 1
+    text: str
+
+
+@pytest.mark.parametrize("protocol", [NEWEST, NEWEST + 1])
+def test_a_message_goes_to_those_only_who_know_it(tmp_path: Path, protocol: int) -> None:
+    """Its place goes to the others: what is behind it in the stream must not wait for ever."""
+    peers = FakePeers()
+    talk = talk_of(peers, tmp_path)
+    peers.protocol = protocol
+    assert peers.call is not None
+    peers.call.connected(OTHER, "boot", "h:1")
+    peers.sent.clear()
+    frame = Frame(("a", "b"), 1, 1, 1, 1, 0, cast(Any, Newer("news")))
+    talk.transmit(e.Transmit(OTHER, frame))
+    (sent,) = peers.sent
+    if protocol == NEWEST:
+        assert decode_frame(sent) == replace(frame, message=UNSAID)
+    else:
+        assert sent["message"] == {"t": "Newer", "text": "news"}
+
+
+def test_of_a_message_that_is_too_long_only_its_place_is_sent(tmp_path: Path) -> None:
+    peers = FakePeers()
+    talk = talk_of(peers, tmp_path)
     spec = {"job": {"name": "x"}, "more": ["x" * 1_000_000] * (MAX_FRAME_BYTES // 1_000_000 + 1)}
     long = Jobs((JobRecord(JobId("x-1"), 1, spec, "digest", "queued"),), ())
     for number, message in enumerate((long, UNSAID), start=1):

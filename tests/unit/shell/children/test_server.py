@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from elasticd.core.words.processes import NEWEST, OLDEST
 from elasticd.errors import OperationError
 from elasticd.ipc.frames import MAX_FRAME_BYTES, encode
 from elasticd.shell.children import server as module
@@ -289,6 +290,26 @@ def test_a_child_that_never_says_hello_gets_a_bounded_queue_too(tmp_path: Path, 
 
 def _open_fds() -> int:
     return len(os.listdir("/dev/fd"))
+
+
+def test_a_child_of_a_version_that_nobody_here_speaks_is_ended_at_once(
+    tmp_path: Path, run: Run
+) -> None:
+    """Another is started in its place. Turned away only, it would come again and again."""
+    script = """
+hello = {"t": "hello", "nonce": me["nonce"], "pid": os.getpid(), "role": me["role"]}
+links.append(FrameSocket.connect(me["socket"]))
+links[0].send({**hello, "version": me["speaks"]})
+time.sleep(60)
+"""
+
+    async def main() -> None:
+        async with daemon(tmp_path) as one:
+            for speaks in (OLDEST - 1, NEWEST + 1):
+                assert await one.start_child(script, speaks=speaks).wait() == -signal.SIGKILL
+            assert one.messages.empty()
+
+    run(main())
 
 
 def test_strangers_are_turned_away(tmp_path: Path, run: Run) -> None:
