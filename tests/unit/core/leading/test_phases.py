@@ -464,7 +464,7 @@ def test_the_last_state_is_written_again_if_a_shard_of_it_is_nowhere_any_more() 
     for index, node in enumerate(world.members):
         rows = ((index, 100, "ab"),)
         bench.driver.hear(node, ShardsWritten(JOB, world.generation, *name, rows, "cd", 0.1, 0.2))
-    assert bench.phase == "running"
+    assert bench.phase == "closing"
     failed = ShardsFailed(JOB, world.generation, *name, "rot", False, ((1, B),))
     bench.driver.hear(A, failed)
     assert bench.phase == "freezing"
