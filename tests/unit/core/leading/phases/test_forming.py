@@ -8,12 +8,13 @@ from elasticd.core.words.records import View
 from elasticd.core.words.ring import Continue, Go, Listening
 from elasticd.core.words.worlds import (
     Form,
+    Formed,
     Hung,
     Noted,
     Notice,
     Ready,
 )
-from elasticd.types import Tag
+from elasticd.types import NodeId, Tag
 from tests.unit.core.leading.bench import (
     JOB,
     ME,
@@ -131,3 +132,65 @@ def test_with_strict_partitions_most_know_of_a_world_before_it_forms() -> None:
     assert [node for node, _ in bench.sent(Form)] == [A]
     bench.driver.hear(C, Noted(JOB, world.generation))
     assert bench.sent(Form) == [], "it was ordered once"
+
+
+def test_a_world_is_announced_to_its_members_with_what_it_took() -> None:
+    bench = Bench()
+    bench.say("ready")
+    bench.answer(a=holds(None), b=holds(None), c=holds(None))
+    (_, form), *_ = bench.sent(Form)
+    bench.ctx.now += 1.5
+    for node in bench.members:
+        bench.driver.hear(node, Ready(JOB, form.world.generation))
+    told = Formed(JOB, form.world.generation)
+    assert bench.sent(Formed) == [(A, told), (B, told), (C, told)]
+    (event,) = bench.told("world_formed")
+    assert (event.fields["seconds"], event.fields["rung"]) == (1.5, "start")
+
+
+def test_who_says_twice_that_it_is_ready_counts_once() -> None:
+    bench = Bench(A, B)
+    bench.say("ready")
+    bench.answer(a=holds(None), b=holds(None))
+    (_, form), *_ = bench.sent(Form)
+    for _ in range(2):
+        bench.driver.hear(A, Ready(JOB, form.world.generation))
+    assert bench.phase == "forming"
+
+
+def test_a_state_that_is_taken_has_longer_than_a_ring_that_comes_up() -> None:
+    bench = Bench()
+    bench.say("ready")
+    bench.answer(a=holds(point_of(3)), b=holds(None), c=holds(point_of(3)))
+    (_, form), *_ = bench.sent(Form)
+    bench.progress(form.world, 3, B)  # it has come to take its state
+    for node in (A, C):
+        bench.driver.hear(node, Ready(JOB, form.world.generation))
+    since = bench.ctx.now
+    bench.pass_time(bench.ctx.timing.form_seconds)
+    assert bench.phase == "forming"
+    assert since + bench.ctx.timing.load_seconds in bench.driver.deadlines()
+    bench.pass_time(bench.ctx.timing.load_seconds - bench.ctx.timing.form_seconds)
+    assert bench.phase == "freezing"
+
+
+@pytest.mark.parametrize(("culprit", "phase"), [(B, "waiting"), (C, "forming")])
+def test_only_a_members_fault_breaks_a_world_that_forms(culprit: NodeId, phase: str) -> None:
+    bench = Bench(most=2)
+    bench.say("ready")
+    bench.answer(a=holds(None), b=holds(None), c=holds(None))
+    (_, form), *_ = bench.sent(Form)
+    assert form.world.members == (A, B)
+    bench.driver.hear(culprit, fault(form.world, culprit))
+    assert bench.phase == phase
+
+
+def test_who_keeps_its_state_is_not_left_out_for_want_of_one() -> None:
+    bench = Bench()
+    bench.say("ready")
+    bench.answer(a=holds(point_of(3)), b=holds(point_of(3)), c=holds(point_of(3)))
+    world = bench.driver.world
+    assert world is not None
+    bench.driver.hear(B, fault(world, B, "state_unavailable", "it has lost it"))
+    assert bench.phase == "freezing"
+    assert bench.office.trust.fit(B)

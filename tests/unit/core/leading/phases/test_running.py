@@ -6,11 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from elasticd.core.words.records import View
+from elasticd.checkpoints.manifest import Stored
+from elasticd.core.leading.phases.moves import Rest
+from elasticd.core.words.records import View, World
 from elasticd.core.words.shards import Digest, ShardsFailed, ShardsWritten
 from elasticd.core.words.worlds import (
     Discharge,
     Freeze,
+    Halt,
     Hung,
     Lend,
     Pressed,
@@ -26,8 +29,10 @@ from tests.unit.core.leading.bench import (
     C,
     fault,
     holds,
+    manifest_of,
     point_of,
     started,
+    status_of,
     world_of,
 )
 
@@ -182,3 +187,82 @@ def test_the_last_state_is_written_again_if_a_shard_of_it_is_nowhere_any_more() 
     assert formed.reason.endswith(f"the state of step {last} is to be written again")
     assert (formed.step, formed.checkpointed) == (last, -1)
     assert bench.office.account.recoveries == 0
+
+
+def test_a_drained_node_stays_where_too_few_would_be_left() -> None:
+    bench = Bench(least=3)
+    world = started(bench)
+    bench.driver.want(bench.record, frozenset({C}), frozenset())
+    bench.progress(world, 2)
+    assert (bench.phase, bench.sent(Freeze)) == ("running", [])
+
+
+def test_no_more_are_let_in_than_the_job_may_have() -> None:
+    full, room = Bench(most=2), Bench(most=3)
+    for bench in (full, room):
+        world = bench.adopt(A, B)
+        bench.say("active", world, A, B)
+        bench.progress(world, 1)
+        bench.progress(world, 2)
+    assert full.sent(Lend) == []
+    assert [node for node, _ in room.sent(Lend)] == [A, B]
+
+
+def test_a_newcomer_that_is_prepared_for_too_long_is_left_out_for_a_while() -> None:
+    bench = Bench()
+    world = bench.adopt(A, B)
+    bench.progress(world, 1)
+    bench.progress(world, 2)
+    bench.pass_time(bench.ctx.timing.load_seconds - 0.1)
+    assert bench.office.trust.fit(C)
+    bench.pass_time(0.1)
+    assert not bench.office.trust.fit(C)
+
+
+def paused(bench: Bench) -> World:
+    """The operator wants it to rest, and a step is committed after that."""
+    world = started(bench)
+    bench.driver.want(replace(bench.record, intent=1), frozenset(), frozenset())
+    bench.progress(world, 2)
+    return world
+
+
+def test_a_paused_job_rests_once_all_have_halted_and_that_step_is_stored() -> None:
+    bench = Bench()
+    world = paused(bench)
+    assert [(node, halt.step) for node, halt in bench.sent(Halt)] == [(A, 4), (B, 4), (C, 4)]
+    kept = replace(manifest_of(4, A, B, C, lineage=world.lineage), generation=world.generation)
+    status = replace(status_of("active", world), stored=(Stored(kept, (0,)),))
+    bench.progress(world, 4, A, B, phase="paused")
+    for node in bench.members:
+        bench.driver.hear(node, status)
+    assert bench.driver.end is None, "c has yet to come there"
+    bench.progress(world, 4, C, phase="paused")
+    assert bench.driver.end == Rest(4, str(world.generation))
+
+
+def test_a_job_that_shall_go_on_after_all_is_told_so() -> None:
+    bench = Bench()
+    world = paused(bench)
+    bench.sent(Halt)
+    bench.driver.want(replace(bench.record, intent=2), frozenset(), frozenset())
+    bench.driver.tick()
+    assert [(node, halt.step) for node, halt in bench.sent(Halt)] == [(A, -1), (B, -1), (C, -1)]
+    assert bench.driver.world == world
+
+
+def test_a_paused_job_lets_nobody_in_and_nobody_go() -> None:
+    bench = Bench()
+    world = bench.adopt(A, B)
+    bench.say("active", None, C)
+    bench.driver.want(replace(bench.record, intent=1), frozenset({B}), frozenset())
+    bench.progress(world, 1)
+    assert (bench.phase, bench.sent(Freeze)) == ("running", [])
+
+
+def test_a_world_outlives_a_view_that_has_its_members() -> None:
+    bench = Bench()
+    world = started(bench)
+    bench.driver.on_view(View(replace(EPOCH, counter=2), (A, B, C)), ())
+    assert (bench.phase, bench.driver.world) == ("running", world)
+    assert bench.sent(Freeze) == []
