@@ -94,7 +94,10 @@ def test_a_world_that_names_its_last_step_closes_there() -> None:
 def test_nobody_leaves_before_the_last_state_is_stored() -> None:
     bench = Bench()
     world = done(bench)
-    bench.driver.tick()
+    before = Stored(manifest_of(STEPS - 50, A, B, C), (0,))
+    for node in bench.members:
+        bench.driver.hear(node, says("finished", world, before))
+    assert bench.office.newest is not None and bench.office.newest.step == STEPS - 50
     assert bench.sent(Release) == []
     store(bench, world)
     assert [(n, r.generation) for n, r in bench.sent(Release)] == [
@@ -236,4 +239,15 @@ def test_a_new_leader_waits_for_who_has_said_nothing() -> None:
     assert bench.driver.end is None
     bench.pass_time(bench.ctx.timing.holding_seconds)
     bench.driver.hear(A, says("done", None, LAST))
+    assert bench.driver.end == Outcome("finished")
+
+
+def test_after_a_new_view_all_have_to_say_again_that_they_have_left() -> None:
+    bench, epoch = Bench(), Tag(2, ME, "w")
+    bench.say("ready")
+    bench.driver.on_view(View(epoch, bench.members), ())
+    for node in (A, B):
+        bench.driver.hear(node, says("done", None, LAST, epoch=epoch))
+    assert bench.driver.end is None
+    bench.driver.hear(C, says("done", None, LAST, epoch=epoch))
     assert bench.driver.end == Outcome("finished")
