@@ -244,10 +244,11 @@ def test_a_new_leader_waits_for_who_has_said_nothing() -> None:
 
 def test_after_a_new_view_all_have_to_say_again_that_they_have_left() -> None:
     bench, epoch = Bench(), Tag(2, ME, "w")
-    bench.say("ready")
+    world = done(bench)
+    store(bench, world)
     bench.driver.on_view(View(epoch, bench.members), ())
     for node in (A, B):
-        bench.driver.hear(node, says("done", None, LAST, epoch=epoch))
+        bench.driver.hear(node, says("done", world, LAST, epoch=epoch))
     assert bench.driver.end is None
-    bench.driver.hear(C, says("done", None, LAST, epoch=epoch))
+    bench.driver.hear(C, says("done", world, LAST, epoch=epoch))
     assert bench.driver.end == Outcome("finished")
