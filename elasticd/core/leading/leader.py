@@ -21,6 +21,7 @@ from elasticd.core.leading.phases.freezing import Freezing
 from elasticd.core.leading.phases.moves import Blame, Outcome, Rest
 from elasticd.core.leading.phases.orienting import Orienting
 from elasticd.core.leading.phases.running import Running
+from elasticd.core.leading.phases.whole import Whole
 from elasticd.core.leading.stage import Stage
 from elasticd.core.words.records import JobRecord, View, World
 from elasticd.core.words.shards import Digest, ManifestStored, ShardsFailed, ShardsWritten
@@ -147,7 +148,7 @@ class Driver:
             case Digest():
                 stage.compare(node, message)
             case Rechecked():
-                if isinstance(phase, Running):
+                if isinstance(phase, Whole):
                     stage.follow(phase.on_rechecked(node, message))
             case Returned() | Counted():
                 office.course.calls.hear(node, message)
@@ -181,7 +182,7 @@ class Driver:
             elif status.world.generation > world.generation and stage.waits:
                 # The other side of a partition went on while we waited.
                 stage.orient_again()
-        if isinstance(stage.phase, Running):
+        if isinstance(stage.phase, Whole):
             stage.follow(stage.phase.on_status(node, status))
         stage.go_on()
 
@@ -220,7 +221,7 @@ class Driver:
         further = office.saw(node, progress)
         if further and isinstance(stage.phase, Running):
             stage.follow(stage.phase.at_boundary())
-        if isinstance(stage.phase, Running) and stage.phase.watches:
+        if isinstance(stage.phase, Whole) and stage.phase.watches:
             stage.go_on()
         stage.bulletin.changed()
 
@@ -281,7 +282,7 @@ class Driver:
     def summary(self) -> dict[str, Any]:
         """What ``status`` shows of the job."""
         phase = self.stage.phase
-        ranks = summary.ranks(self.office, phase.world) if isinstance(phase, Running) else []
+        ranks = summary.ranks(self.office, phase.world) if isinstance(phase, Whole) else []
         return {**summary.fields(self.office, self.stage.state(), phase.why), "ranks": ranks}
 
     def summarise(self, at_once: bool = False) -> None:

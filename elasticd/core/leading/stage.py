@@ -10,6 +10,7 @@ from elasticd.core.engines.backends import leader_engine
 from elasticd.core.leading import poison
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases import unfit
+from elasticd.core.leading.phases.closing import Closing, is_over
 from elasticd.core.leading.phases.forming import Forming
 from elasticd.core.leading.phases.freezing import Freezing
 from elasticd.core.leading.phases.moves import (
@@ -21,6 +22,7 @@ from elasticd.core.leading.phases.moves import (
     Oriented,
     Outcome,
     Rest,
+    ToClosing,
     ToForming,
     ToFreezing,
     ToRunning,
@@ -29,12 +31,13 @@ from elasticd.core.leading.phases.moves import (
 from elasticd.core.leading.phases.orienting import Orienting
 from elasticd.core.leading.phases.running import Running
 from elasticd.core.leading.phases.waiting import Waiting
+from elasticd.core.leading.phases.whole import Whole
 from elasticd.core.leading.summary import Bulletin
 from elasticd.core.words.shards import Digest
 from elasticd.recovery import faults
 from elasticd.types import NodeId
 
-Phase = Orienting | Waiting | Freezing | Forming | Running
+Phase = Orienting | Waiting | Freezing | Forming | Running | Closing
 
 
 @dataclass(slots=True)
@@ -65,21 +68,10 @@ class Stage:
             return
         if self.office.advance():
             self.bulletin.changed()
-        if self._is_over():
+        if is_over(self.office, self.phase.since):
             self.end = Outcome("finished")
             return
         self.follow(self.phase.go_on())
-
-    def _is_over(self) -> bool:
-        """Whether the last step's checkpoint is consistent, and all members have left."""
-        office, newest, world = self.office, self.office.newest, self.office.world
-        if newest is None or not office.stored_last:
-            return False
-        same = world is not None and world.lineage == newest.lineage
-        active = office.roster.trainers("active")
-        training = [n for n in active if world is not None and same and n in world.members]
-        left = office.roster.trainers("done") and not office.roster.trainers("finished", "released")
-        return bool(left) and not training and not office.silent(self.phase.since)
 
     def fail(self, reason: str) -> None:
         """The job can't go on."""
@@ -119,6 +111,11 @@ class Stage:
             case Inherited():
                 self._inherit(move)
                 return
+            case ToClosing():
+                assert office.world is not None
+                self.phase = Closing(office, before.since, office.world, before.why)
+                self.follow(self.phase.go_on())
+                return
             case ToWaiting(why):
                 self.phase = Waiting(office, now, why)
             case ToFreezing(nodes, cause):
@@ -156,7 +153,7 @@ class Stage:
 
     def compare(self, node: NodeId, told: Digest) -> None:
         """What a member's parameters are like while its world runs."""
-        if isinstance(self.phase, Running):
+        if isinstance(self.phase, Whole):
             found = self.phase.on_digest(node, told)
             if found is not None:
                 self.follow(found)
@@ -191,7 +188,7 @@ class Stage:
     def state(self) -> str:
         """What people see of the phase: running, recovering or parked."""
         office = self.office
-        if isinstance(self.phase, Running):
+        if isinstance(self.phase, Whole):
             return "running"
         short = office.is_short(self.phase.since)
         if office.world is None and office.account.recovery is None:

@@ -33,6 +33,11 @@ class ToRunning:
 
 
 @dataclass(frozen=True, slots=True)
+class ToClosing:
+    """The last step is committed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Blame:
     """Evidence that speaks against a node."""
 
@@ -89,6 +94,6 @@ class Rest:
     generation: str = ""
 
 
-Move = ToWaiting | ToFreezing | ToForming | ToRunning | Oriented | Inherited
+Move = ToWaiting | ToFreezing | ToForming | ToRunning | ToClosing | Oriented | Inherited
 Next = Move | Blames | Outcome | Rest
 """What the driver has to carry out."""

@@ -13,6 +13,7 @@ from elasticd.core.words.effects import Emit, Send
 from elasticd.core.words.records import JobRecord, TrainerStatus, View, World
 from elasticd.core.words.ring import Listening
 from elasticd.core.words.worlds import (
+    Fault,
     Form,
     Freeze,
     Holding,
@@ -21,7 +22,7 @@ from elasticd.core.words.worlds import (
     Ready,
 )
 from elasticd.settings.job import JobSpec
-from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag, TrainerPhase, WorkPhase
+from elasticd.types import JobId, Lineage, NodeId, Point, Sign, Stamp, Tag, TrainerPhase, WorkPhase
 
 ME, A, B, C = (NodeId(name) for name in ("me", "a", "b", "c"))
 JOB, LINE, STAMP = JobId("job-1-abcd"), Lineage("11"), Stamp("ab" * 16)
@@ -165,3 +166,19 @@ class Bench:
         for node, _ in orders:
             self.driver.hear(node, Ready(JOB, world.generation))
         return world
+
+
+def fault(
+    world: World, culprit: NodeId, kind: Sign = "worker_exit", text: str = "it died"
+) -> Fault:
+    return Fault(JOB, world.generation, culprit, kind, text)
+
+
+def started(bench: Bench) -> World:
+    """The members have started the job together, and a step is committed."""
+    bench.say("ready")
+    bench.answer(**{node: holds(None) for node in bench.members})
+    world = bench.form()
+    bench.say("active", world)
+    bench.progress(world, 1)
+    return world

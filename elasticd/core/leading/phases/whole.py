@@ -1,0 +1,201 @@
+"""A world that all of its members are in: what its leader hears, and what breaks it.
+
+Be steps left (running.py) or not (closing.py): scripts still run, states are stored and compared,
+and the job may be paused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elasticd.core.leading.office import Office
+from elasticd.core.leading.phases import differing, evidence
+from elasticd.core.leading.phases.moves import Blame, Blames, Outcome, Rest, ToFreezing, ToWaiting
+from elasticd.core.leading.phases.unfit import leave_out
+from elasticd.core.words.records import StopAsked, World
+from elasticd.core.words.shards import Digest
+from elasticd.core.words.worlds import Hung, MemberStatus, Rechecked
+from elasticd.recovery import recheck
+from elasticd.recovery.divergence import Unlike
+from elasticd.types import NodeId
+
+
+@dataclass(slots=True)
+class Whole:
+    office: Office
+    since: float
+    world: World
+    why: str = ""
+
+    # --- what is heard ----------------------------------------------------------------------------
+
+    def on_status(self, node: NodeId, status: MemberStatus) -> Blames | None:
+        """A member, or another node, says how it is."""
+        if node not in self.world.members:
+            return None
+        return Blames(tuple(evidence.against(node, status, self.world)))
+
+    def on_digest(self, node: NodeId, told: Digest) -> Blames | Outcome | None:
+        """Compare the members' parameters once all have told of the same step."""
+        if told.generation != self.world.generation:
+            return None
+        return differing.compared(self.office, self.world, node, told)
+
+    def on_rechecked(self, node: NodeId, told: Rechecked) -> ToFreezing | None:
+        """A grain that several have computed. The step goes on: its bits are everybody's by now."""
+        office, world, spec = self.office, self.world, self.office.spec
+        if told.generation != world.generation:
+            return None
+        shares = world.shares_now if told.step == world.step + 1 else world.shares
+        every = spec.recovery.recheck_every
+        check = recheck.choose(spec.train.seed, told.step, every, shares)
+        # Where grains don't repeat, different bits say nothing.
+        if check is None or not office.exactness.kept:
+            return None
+        found = office.trust.recheck(node, told, world, check)
+        if found is None:
+            return None
+        if found.odd is None:
+            generation = world.generation.counter
+            office.ctx.emit("recheck_differs", found.reason, world.job, generation)
+            return None
+        office.account.tell(found.odd, "divergence", found.reason, world, office.trust.rechecked_at)
+        office.trust.quarantine(found.odd)
+        fit = [n for n in world.members if office.trust.fit(n)]
+        if len(fit) < len(world.members) and len(fit) >= max(1, spec.world.min):
+            return ToFreezing(tuple(fit), f"{found.odd} has computed wrongly")
+        return None
+
+    # --- what can be done now ---------------------------------------------------------------------
+
+    def look(self) -> Blames | Rest | Outcome | ToFreezing | None:
+        """What ends this world, or lets it rest, and does not wait for a step's boundary."""
+        office, world = self.office, self.world
+        office.exactness.judge(world, office.statuses)
+        if office.exactness.forbids:
+            return Outcome("failed", office.exactness.forbids)
+        if (left := self._leave_unlike()) is not None:
+            return left
+        if stuck := office.course.calls.stuck(office.course.progress):
+            return Outcome("failed", stuck)
+        rest = self._halt()
+        office.wishes.discharge(world, office.roster)
+        return rest or self._leave_different() or self._write_again()
+
+    def asked(self) -> dict[NodeId, StopAsked]:
+        """Whose script has asked to stop in this world."""
+        office, world = self.office, self.world
+        # What is behind everybody, or beyond the job, no sound trainer asks for.
+        sound = range(office.course.committed, office.spec.train.steps + 1)
+        asked = office.roster.asking(world.members).items()
+        here = office.roster.is_here
+        return {n: stop for n, stop in asked if stop.step in sound and here(n, world)}
+
+    @property
+    def watches(self) -> bool:
+        """Whether what comes next depends on how far the members are."""
+        office = self.office
+        return office.wishes.paused or bool(self.asked()) or office.course.calls.watches
+
+    def _leave_unlike(self) -> ToFreezing | Outcome | None:
+        """Go on without members that have joined and compute something else, if enough are left."""
+        office, world, exactness = self.office, self.world, self.office.exactness
+        odd = exactness.proofs.look(
+            world,
+            office.statuses,
+            counts=exactness.promised,
+            committed=office.course.committed,
+        )
+        if isinstance(odd, Unlike):
+            return differing.refused(office, world, odd, world.step + 1)
+        if not odd:
+            return None
+        office.trust.taint(odd, world)
+        for node, why in odd.items():
+            if (end := leave_out(office, node, why, unlike=True)) is not None:
+                return end
+        return ToFreezing(world.members, f"{', '.join(odd)} is left out")
+
+    def _halt(self) -> Rest | None:
+        """Stop a job that shall be paused at a step whose checkpoint is consistent."""
+        office, world, newest = self.office, self.world, self.office.newest
+        halting, progress = office.halting, office.course.progress
+        if not office.wishes.paused:
+            halting.lift(world, progress)
+        elif not halting.reached(world, progress):
+            halting.order(world, progress, office.last_step)
+        elif newest is not None and (newest.lineage, newest.step) == (world.lineage, halting.step):
+            return Rest(newest.step, str(world.generation))
+        return None
+
+    @property
+    def _rest_step(self) -> int:
+        """At which the members rest, or will."""
+        office = self.office
+        halted = office.halting.reached(self.world, office.course.progress)
+        return office.halting.step if halted else office.last_step
+
+    def _leave_different(self) -> Blames | Outcome | None:
+        """Go back if states differ at which the members rest: no later one will show it."""
+        office, world = self.office, self.world
+        found = differing.disputed(office, world)
+        return found or differing.contested(office, world, self._rest_step)
+
+    def _write_again(self) -> ToFreezing | None:
+        """Have the state at which the members rest written again if a shard of it is gone: no later
+        checkpoint will take its place."""
+        step = self._rest_step
+        if not self.office.checkpoints.survey.lost(step):
+            return None
+        return ToFreezing(self.world.members, f"the state of step {step} is to be written again")
+
+    def on_fault(self, blame: Blame, source: str | None) -> ToWaiting | None:
+        """``source`` says where the culprit has its state from, if it is a member."""
+        return None if source is None else ToWaiting("a member failed")
+
+    def on_view(self, void: bool) -> None:
+        """A world outlives a view that has all its members."""
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def tick(self) -> Blames | None:
+        """End a reduction that hangs, or trainers that stay in a phase for too long."""
+        office, world = self.office, self.world
+        if self._reduction_hangs():
+            step, seconds = office.course.committed + 1, self._reduce_seconds()
+            step = min(step, office.last_step)  # a world that starts there waits, too
+            text = f"every member delivered step {step}, nothing moved for {seconds:.1f} s"
+            # Which of them keeps the ring from moving, nobody knows.
+            return Blames((Blame(world.members[0], "hang", text, confidence="possible"),))
+        for late in office.course.patience.late(office.ctx.now, world.generation):
+            # Who waits for them is not late.
+            why = (
+                f"its trainer was in phase {late.phase} of step {late.step} for"
+                f" {late.seconds:.1f} s; {late.limit_seconds:.1f} s are allowed"
+            )
+            hung = Hung(office.job, world.generation, why, late.seconds)
+            office.ctx.send(late.node, hung)
+        for node in office.growth.overdue():
+            office.trust.bench(node, "it was prepared for too long")
+        return None
+
+    def _reduce_seconds(self) -> float:
+        return self.office.course.patience.reduce_limit(self.office.ctx.timing.hang_seconds)
+
+    def _reduction_hangs(self) -> bool:
+        office, members = self.office, self.world.members
+        if len(members) < 2:
+            return False
+        phases = [p.phase for p in office.course.progress.values()]
+        stuck = len(phases) == len(members) and all(phase == "reduce" for phase in phases)
+        return stuck and office.ctx.now - office.course.moved_at >= self._reduce_seconds()
+
+    def deadlines(self) -> list[float]:
+        office = self.office
+        return [
+            office.course.moved_at + self._reduce_seconds(),
+            *office.course.patience.deadlines(),
+            *office.trust.benched.values(),
+            *office.growth.deadlines(),
+            *office.course.calls.deadlines(),
+        ]

@@ -1,0 +1,254 @@
+"""How a job ends: who may leave when, what still breaks its last world, and when it is over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from elasticd.checkpoints.manifest import Stored
+from elasticd.core.leading.phases.moves import Outcome
+from elasticd.core.words.records import View, World
+from elasticd.core.words.worlds import Freeze, Hung, MemberStatus, Release
+from elasticd.types import NodeId, Tag, TrainerPhase
+from tests.unit.core.leading.bench import (
+    EPOCH,
+    GENERATION,
+    ME,
+    STEPS,
+    A,
+    B,
+    Bench,
+    C,
+    fault,
+    manifest_of,
+    started,
+    status_of,
+    world_of,
+)
+
+LAST = Stored(manifest_of(STEPS, A, B, C), (0,))
+
+
+def says(
+    phase: TrainerPhase, world: World | None, *stored: Stored, epoch: Tag = EPOCH
+) -> MemberStatus:
+    """A member that has done all steps."""
+    told = status_of(phase, world, committed=STEPS)
+    return replace(told, ready=world is not None, stored=stored, epoch=epoch)
+
+
+def done(bench: Bench, *nodes: NodeId) -> World:
+    """All steps are committed in a world of these; nothing is stored yet."""
+    world = bench.adopt(*nodes)
+    bench.progress(world, STEPS)
+    for node in world.members:
+        bench.driver.hear(node, says("finished", world))
+    assert bench.phase == "closing"
+    return world
+
+
+def store(bench: Bench, world: World) -> None:
+    """The last state is on all disks."""
+    for node in world.members:
+        bench.driver.hear(node, says("finished", world, LAST))
+
+
+# --- how it is entered ----------------------------------------------------------------------------
+
+
+def test_a_job_closes_with_its_last_step_and_not_with_the_one_before() -> None:
+    bench = Bench()
+    world = bench.adopt()
+    bench.progress(world, STEPS - 1)
+    bench.driver.tick()
+    assert bench.phase == "running"
+    bench.progress(world, STEPS)
+    bench.driver.tick()
+    assert bench.phase == "closing"
+    assert bench.driver.summary()["state"] == "running", "it is not over for people"
+    assert [rank["node"] for rank in bench.driver.summary()["ranks"]] == [A, B, C]
+
+
+def test_a_status_tells_of_the_last_step_as_well() -> None:
+    bench = Bench()
+    world = bench.adopt()
+    bench.driver.hear(A, says("finished", world))
+    assert bench.phase == "closing"
+
+
+def test_a_world_that_names_its_last_step_closes_there() -> None:
+    bench, world = Bench(), replace(world_of(A, B, C), last=7)
+    bench.say("active", world)
+    bench.progress(world, 6)
+    bench.driver.tick()
+    assert bench.phase == "running"
+    bench.progress(world, 7)
+    bench.driver.tick()
+    assert bench.phase == "closing"
+
+
+# --- who may leave --------------------------------------------------------------------------------
+
+
+def test_nobody_leaves_before_the_last_state_is_stored() -> None:
+    bench = Bench()
+    world = done(bench)
+    before = Stored(manifest_of(STEPS - 50, A, B, C), (0,))
+    for node in bench.members:
+        bench.driver.hear(node, says("finished", world, before))
+    assert bench.office.newest is not None and bench.office.newest.step == STEPS - 50
+    assert bench.sent(Release) == []
+    store(bench, world)
+    assert [(n, r.generation) for n, r in bench.sent(Release)] == [
+        (node, GENERATION) for node in (A, B, C)
+    ]
+
+
+def test_each_member_is_let_go_once_in_a_view() -> None:
+    bench = Bench()
+    world = done(bench)
+    store(bench, world)
+    bench.sent(Release)
+    bench.driver.tick()
+    assert bench.sent(Release) == []
+    # What was told may have been lost with the view.
+    epoch = Tag(2, ME, "w")
+    bench.driver.on_view(View(epoch, bench.members), ())
+    bench.driver.hear(A, says("finished", world, LAST, epoch=epoch))
+    assert [node for node, _ in bench.sent(Release)] == [A]
+
+
+def test_who_still_trains_is_not_let_go() -> None:
+    bench = Bench()
+    world = done(bench)
+    bench.driver.hear(C, says("active", world, LAST))
+    for node in (A, B):
+        bench.driver.hear(node, says("finished", world, LAST))
+    assert [node for node, _ in bench.sent(Release)] == [A, B]
+
+
+def test_who_has_finished_in_another_world_is_not_let_go() -> None:
+    bench = Bench()
+    world = done(bench)
+    older = replace(world, generation=Tag(1, A, "old"))
+    bench.driver.hear(C, says("finished", older, LAST))
+    for node in (A, B):
+        bench.driver.hear(node, says("finished", world, LAST))
+    assert [node for node, _ in bench.sent(Release)] == [A, B]
+
+
+# --- what it is left for, and what not ------------------------------------------------------------
+
+
+def test_nobody_is_let_in_or_left_out_any_more() -> None:
+    bench = Bench()
+    world = bench.adopt(A, B)
+    bench.say("active", None, C)
+    bench.driver.want(bench.record, frozenset({B}), frozenset())
+    bench.progress(world, STEPS)
+    bench.driver.tick()
+    assert (bench.phase, bench.sent(Freeze)) == ("closing", [])
+
+
+def test_a_member_that_fails_before_all_is_stored_is_replaced() -> None:
+    bench = Bench()
+    world = done(bench)
+    bench.driver.hear(B, fault(world, B))
+    assert bench.phase == "freezing"
+    assert [node for node, _ in bench.sent(Freeze)] == [A, C]
+
+
+def test_who_was_let_go_breaks_nothing_by_leaving() -> None:
+    bench = Bench()
+    world = done(bench)
+    store(bench, world)
+    bench.driver.hear(B, fault(world, B))
+    assert bench.phase == "closing"
+    assert bench.office.account.recoveries == 0
+    assert bench.told("fault_detected") == []
+
+
+def test_a_script_that_hangs_after_its_last_step_is_told_to_end() -> None:
+    bench = Bench()
+    world = started(bench)
+    bench.progress(world, STEPS, A, B, phase="idle")
+    bench.progress(world, STEPS, C, phase="user")
+    for _ in range(1 + int(bench.office.spec.recovery.user_code_seconds)):
+        bench.pass_time(1.0)
+    assert bench.phase == "closing"
+    assert [node for node, _ in bench.sent(Hung)] == [C]
+
+
+def test_it_wakes_for_a_ring_that_hangs_at_the_end() -> None:
+    bench = Bench()
+    world = bench.adopt(step=STEPS)
+    bench.progress(world, STEPS, phase="reduce")
+    bench.driver.tick()
+    assert bench.phase == "closing"
+    due = bench.ctx.now + bench.ctx.timing.hang_seconds
+    assert due in bench.driver.deadlines()
+
+
+# --- when it is over ------------------------------------------------------------------------------
+
+
+def test_a_job_is_over_when_the_last_member_has_left() -> None:
+    bench = Bench()
+    world = done(bench)
+    store(bench, world)
+    for node in (A, B):
+        bench.driver.hear(node, says("done", world, LAST))
+        assert bench.driver.end is None
+    bench.driver.hear(C, says("done", world, LAST))
+    assert bench.driver.end == Outcome("finished")
+
+
+@pytest.mark.parametrize("phase", ["finished", "released", "active"])
+def test_a_job_is_not_over_while_somebody_is_in_its_loop(phase: TrainerPhase) -> None:
+    bench = Bench()
+    world = done(bench)
+    store(bench, world)
+    bench.driver.hear(C, says(phase, world, LAST))
+    for node in (A, B):
+        bench.driver.hear(node, says("done", world, LAST))
+    assert bench.driver.end is None
+
+
+def test_a_job_is_not_over_while_its_last_state_is_not_stored() -> None:
+    bench = Bench()
+    world = done(bench)
+    for node in bench.members:
+        bench.driver.hear(node, says("done", world))
+    assert bench.driver.end is None
+
+
+def test_a_new_leader_that_finds_no_world_sees_that_the_job_is_over() -> None:
+    """All have left, and forgotten their world; nobody starts it again."""
+    bench = Bench()
+    for node in bench.members:
+        bench.driver.hear(node, says("done", None, LAST))
+    assert bench.driver.end == Outcome("finished")
+    assert bench.sent(Freeze) == []
+
+
+def test_a_new_leader_waits_for_who_has_said_nothing() -> None:
+    bench = Bench()
+    for node in (A, B):
+        bench.driver.hear(node, says("done", None, LAST))
+    assert bench.driver.end is None
+    bench.pass_time(bench.ctx.timing.holding_seconds)
+    bench.driver.hear(A, says("done", None, LAST))
+    assert bench.driver.end == Outcome("finished")
+
+
+def test_after_a_new_view_all_have_to_say_again_that_they_have_left() -> None:
+    bench, epoch = Bench(), Tag(2, ME, "w")
+    world = done(bench)
+    store(bench, world)
+    bench.driver.on_view(View(epoch, bench.members), ())
+    for node in (A, B):
+        bench.driver.hear(node, says("done", world, LAST, epoch=epoch))
+    assert bench.driver.end is None
+    bench.driver.hear(C, says("done", world, LAST, epoch=epoch))
+    assert bench.driver.end == Outcome("finished")

@@ -1,0 +1,76 @@
+"""A new leader finds out what an earlier one has left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from elasticd.core.words.worlds import (
+    Formed,
+    Freeze,
+)
+from elasticd.types import NodeId, TrainerPhase
+from tests.unit.core.leading.bench import (
+    JOB,
+    A,
+    B,
+    Bench,
+    C,
+    fault,
+    status_of,
+    world_of,
+)
+
+
+def test_a_new_leader_does_nothing_before_all_have_spoken() -> None:
+    bench = Bench()
+    bench.say("ready", None, A, B)
+    assert (bench.phase, bench.why) == ("orienting", "waiting to hear from c")
+    assert bench.sent(Freeze) == []
+    bench.say("ready", None, C)
+    assert bench.phase == "freezing"
+    assert [node for node, _ in bench.sent(Freeze)] == [A, B, C]
+
+
+def test_a_new_leader_goes_on_without_those_that_stay_silent() -> None:
+    bench = Bench()
+    bench.say("ready", None, A, B)
+    bench.pass_time(bench.ctx.timing.holding_seconds)
+    bench.pass_time(bench.ctx.timing.start_seconds)
+    assert [node for node, _ in bench.sent(Freeze)] == [A, B]
+
+
+def test_a_whole_world_goes_on_untouched() -> None:
+    bench = Bench()
+    world = bench.adopt(step=7)
+    assert bench.phase == "running"
+    assert bench.driver.committed == 7
+    assert bench.sent(Formed) == [(n, Formed(JOB, world.generation)) for n in (A, B, C)]
+    assert bench.sent(Freeze) == []
+
+
+def test_a_world_that_was_left_unfinished_is_formed_again() -> None:
+    bench, world = Bench(), world_of(A, B, C)
+    bench.say("active", world, A, B)
+    bench.driver.hear(C, replace(status_of("active", world), ready=False))
+    assert bench.phase == "freezing"
+    assert "its leader was lost" in bench.office.account.evidence()
+
+
+def test_a_fault_of_a_world_that_is_not_known_yet_counts_once_it_is() -> None:
+    bench, world = Bench(), world_of(A, B, C)
+    bench.say("active", world, A, B)
+    bench.driver.hear(B, fault(world, B, "link_lost", "its ring broke"))
+    bench.say("active", world, C)
+    assert bench.phase == "freezing"
+    assert bench.office.account.evidence() == "b: its ring broke"
+
+
+def test_a_job_that_was_paused_goes_on_without_a_recovery() -> None:
+    world = world_of(A, B, C)
+    bench = Bench(rested=str(world.generation), step=20)
+    phases: dict[NodeId, TrainerPhase] = {A: "ready", B: "starting", C: "starting"}
+    for node, phase in phases.items():
+        bench.driver.hear(node, replace(status_of(phase, world), ready=False))
+    assert (bench.phase, bench.why) == ("waiting", "trainers are starting on b, c")
+    assert bench.driver.committed == 20
+    assert bench.office.account.resumes

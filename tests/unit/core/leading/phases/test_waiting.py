@@ -1,0 +1,57 @@
+"""For what a job waits before a world is tried, and for how long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from elasticd.core.leading.phases.moves import Outcome, Rest
+from elasticd.core.words.worlds import Freeze
+from elasticd.types import NodeId
+from tests.unit.core.leading.bench import A, B, Bench, C, status_of
+
+
+def test_too_few_members_are_waited_for() -> None:
+    bench = Bench(least=2)
+    bench.say("ready", None, A)
+    for node in (B, C):
+        bench.driver.hear(node, replace(status_of(None), trouble="no disk"))
+    assert bench.phase == "waiting"
+    assert bench.why == "1 of at least 2 members are ready; b: no disk; c: no disk"
+    assert bench.driver.end is None
+
+
+def test_a_job_fails_if_no_member_will_ever_have_a_trainer() -> None:
+    bench = Bench()
+    for node in bench.members:
+        bench.driver.hear(node, replace(status_of(None), trouble="no train.py", hopeless=True))
+    assert isinstance(bench.driver.end, Outcome)
+    assert bench.driver.end.state == "failed"
+    assert "a: no train.py" in bench.driver.end.reason
+
+
+def test_a_side_that_may_be_the_lesser_one_does_not_end_the_job() -> None:
+    bench, away = Bench(A), NodeId("away")
+    bench.driver.want(bench.record, frozenset(), frozenset({away}))
+    bench.driver.hear(A, replace(status_of(None), trouble="no train.py", hopeless=True))
+    assert bench.driver.end is None
+    assert "a: no train.py; away may train it elsewhere" in bench.why
+    bench.driver.want(bench.record, frozenset(), frozenset())
+    bench.driver.tick()
+    assert isinstance(bench.driver.end, Outcome), "it was forgotten: nobody may"
+
+
+def test_trainers_that_start_are_waited_for_but_not_for_ever() -> None:
+    bench = Bench()
+    bench.say("ready", None, A, B)
+    bench.say("starting", None, C)
+    assert bench.why == "trainers are starting on c"
+    due = min(t for t in bench.driver.deadlines() if t > bench.ctx.now + 6)
+    bench.pass_time(bench.ctx.timing.start_seconds)
+    assert [node for node, _ in bench.sent(Freeze)] == [A, B]
+    assert due <= bench.ctx.now, "the node was to be woken for it"
+
+
+def test_a_paused_job_without_trainers_rests_at_once() -> None:
+    bench = Bench(intent=1)
+    bench.say("ready")
+    assert bench.driver.end == Rest(0, "")
