@@ -63,8 +63,12 @@ class NodeTable:
 
     def away(self) -> frozenset[NodeId]:
         """Nodes that may come back, so far as this daemon knows."""
-        gone = {n for n, record in self.records.items() if record.forgotten}
-        return frozenset(self.met - set(self.members()) - gone)
+        return frozenset(self.met - set(self.members()) - self.gone)
+
+    @property
+    def gone(self) -> frozenset[NodeId]:
+        """Nodes that were taken off the list and are not back."""
+        return frozenset(n for n, record in self.records.items() if record.forgotten)
 
     def draining(self, node: NodeId) -> bool:
         record = self.records.get(node)
