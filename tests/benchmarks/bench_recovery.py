@@ -28,6 +28,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import itertools
 import json
 import os
 import random
@@ -210,9 +211,26 @@ class Bench:
             return None
         return float(self.first(struck_at, "growth_finished")["pause_seconds"])
 
+    def parts(self, struck_at: float, seen_at: float) -> tuple[float, ...]:
+        """Seconds of each of :data:`PARTS`."""
+        formed = [float(e["time"]) for e in self._since(struck_at, "world_formed")]
+        moments = (
+            struck_at,
+            float(self.first(struck_at, "fault_detected")["evidence_time"]),
+            float(self.first(struck_at, "recovery_started")["time"]),
+            max((moment for moment in formed if moment <= seen_at), default=seen_at),
+            seen_at,
+        )
+        return tuple(round(end - start, 4) for start, end in itertools.pairwise(moments))
+
     def _since(self, struck_at: float, kind: str) -> list[dict[str, Any]]:
         events = self.watch.job_events()
         return [e for e in events if e["kind"] == kind and float(e["time"]) >= struck_at]
+
+
+PARTS = ("detection", "agreement", "bring-up", "redo")
+"""Of a recovery: from the fault to the earliest evidence, until every survivor has said what it
+holds, until the new ring has proved itself, until the cut step is committed."""
 
 
 @dataclass(frozen=True)
@@ -221,6 +239,8 @@ class Sample:
     seconds: float
     rung: str
     lost_steps: int
+    parts: tuple[float, ...] = ()
+    """As :data:`PARTS`; a fault that is found at once may be found before its signal returns."""
 
 
 Samples = dict[str, list[Sample]]
@@ -242,7 +262,7 @@ def hurt(bench: Bench, kind: str, number: int) -> list[Sample]:
     if kind == "oom":
         seconds = seen_at - float(bench.first(struck_at, "fault_detected")["evidence_time"])
     rung, lost = str(finished["rung"]), int(finished["lost_steps"])
-    found = [Sample(kind, round(seconds, 4), rung, lost)]
+    found = [Sample(kind, round(seconds, 4), rung, lost, bench.parts(struck_at, seen_at))]
     if kind == "trainer" and (pause := bench.joined(struck_at)) is not None:
         found.append(Sample("join", pause, "growth", 0))
     return found
@@ -434,6 +454,11 @@ def _samples(options: argparse.Namespace, load: float) -> dict[str, list[float]]
     print(f"{'':10}{'n':>4}{'min':>8}{'median':>8}{'max':>8}{'target':>9}  most often by")
     for kind, each in samples.items():
         print(_row(kind, each))
+    print(f"\nMedians of its parts\n{'':10}" + "".join(f"{part:>11}" for part in PARTS))
+    for kind, each in samples.items():
+        if parts := [sample.parts for sample in each if sample.parts]:
+            medians = (statistics.median(column) for column in zip(*parts, strict=True))
+            print(f"{kind:10}" + "".join(f"{seconds:11.2f}" for seconds in medians))
     return {kind: [sample.seconds for sample in each] for kind, each in samples.items()}
 
 

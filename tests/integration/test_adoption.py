@@ -45,3 +45,41 @@ def test_rolling_restarts_interrupt_no_step(
         formed = cluster.kinds(job, "world_formed")
         assert len(formed) == 1, cluster.report("a world was formed again", job)
         check(cluster, job, "high.py", expected)
+
+
+def test_a_restarted_daemon_sweeps_nothing_that_its_trainer_is_writing(
+    make_cluster: Callable[[Path, int], Cluster], tmp_path: Path
+) -> None:
+    made = make_cluster(tmp_path, 1)
+    made.configure("node-0", return_seconds=RETURN_SECONDS)
+    with made as cluster:
+        alone = cluster.submit("high.py", world__max=1)
+        expected = cluster.wait_end(alone)["digest"]
+        job = cluster.submit("held.py", job__args=SLOW, checkpoint__every_steps=5)
+        cluster.wait_whole(job, 1)
+        cluster.wait_for("a checkpoint", lambda: cluster.kinds(job, "checkpoint_committed"))
+        hold = cluster.home / "hold"
+        hold.touch()
+        store = cluster.home / "node-0" / "checkpoints" / job
+        before = cluster.status(job)
+
+        def writing() -> list[Path]:
+            return sorted(store.glob("*.partial/shard-*.tmp"))
+
+        (shard,) = cluster.wait_for("a shard that has no name yet", writing)
+        written = shard.stat().st_ino
+        cluster.restart_daemon("node-0")
+        assert shard.exists() and shard.stat().st_ino == written, cluster.report("swept", job)
+        hold.unlink()
+        step = int(shard.parent.name.partition("-")[0])
+
+        def committed() -> bool:
+            made = cluster.kinds(job, "checkpoint_committed")
+            return any(event["step"] == step for event in made)
+
+        cluster.wait_for(f"the checkpoint of step {step}", committed)
+        check(cluster, job, "high.py", expected)
+        assert ranks(before) and cluster.status(job)["recoveries"] == 0
+        assert cluster.faults(job) == [], cluster.report("a fault", job)
+        refused = cluster.kinds(job, "checkpoint_refused")
+        assert refused == [], cluster.report("refused", job)

@@ -55,3 +55,8 @@ def test_a_node_with_a_damaged_journal_comes_back_by_a_reset(
             return jobs == {before: "finished", meanwhile: "finished"}
 
         cluster.wait_for("the others tell it the jobs", told)
+        for job in (before, meanwhile):
+            assert cluster.events(job, "node-1") == cluster.events(job, "node-0")
+        again = cluster.submit("high.py", at="node-1", train__steps=4)
+        assert cluster.wait_end(again)["digest"] == digest
+        assert "node-1" in cluster.kinds(again, "world_formed")[-1]["members"]

@@ -380,7 +380,7 @@ class Checkers:
         record = self.cluster.record_of(job) if job is not None else None
         if not asked or "error" in answer:
             return
-        if asked.startswith(("drain", "undrain")):
+        if asked.startswith(("drain", "undrain", "dismiss")):
             tables = [
                 h.node.tables.nodes.records for h in self.cluster.living() if h.node is not None
             ]
@@ -390,6 +390,8 @@ class Checkers:
             return
         if record is None:
             self.broken(f"{asked} was answered {answer}, and no node knows of it")
+        if asked.startswith("forget") and not record.forgotten:
+            self.broken(f"{job} was forgotten, and a node remembers it")
         if asked.startswith("cancel") and answer["state"] == "cancelled" != record.state:
             self.broken(f"{job} was cancelled, and is {record.state}")
 

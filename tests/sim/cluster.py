@@ -18,6 +18,7 @@ from elasticd.settings.job import JobSpec
 from elasticd.types import JobId, NodeId, Stamp
 
 from .addresses import Addresses
+from .ageing import Ageing
 from .chance import Chances
 from .environments import Environments
 from .poison import Poison, Poisons
@@ -151,6 +152,8 @@ class Setup:
     """Nodes by number whose environment is bad from the start: how, and until when faults have
     lasted for so long."""
     poison: Poison | None = None
+    past_jobs: int = 0
+    """Jobs that each home holds the records and files of, since before the story."""
     partition: str = "available"
     on_the_wire: bool = False
     """Encode and decode every message, as the daemons do."""
@@ -197,6 +200,7 @@ class Cluster:
         self.answers: dict[int, dict[str, Any]] = {}
         self.environments = Environments(self)
         self.poisons = Poisons(self)
+        self.ageing = Ageing(self)
         self.network: Network
         self.checkers: Checkers
         self.world_hooks: list[Callable[[NodeId, World], None]] = []

@@ -71,6 +71,8 @@ class Disk:
     """Generations of worlds that the journal has."""
     jobs: set[JobId] = field(default_factory=set)
     """Jobs that the journal has."""
+    files: set[JobId] = field(default_factory=set)
+    """Jobs that have logs, outputs and the like here."""
     finals: dict[Key, Manifest] = field(default_factory=dict)
     shards: dict[Key, Files] = field(default_factory=dict)
     """Durable ones."""

@@ -15,12 +15,13 @@ from elasticd.core.words import effects as e
 from elasticd.recovery.quorum import holds
 from elasticd.types import NodeId
 
+from .ageing import LEAST_KEPT
 from .cluster import Cluster, JobShape, Strike
 from .host import Host
 from .operators import Operator
 from .process import Process
 from .ring import Reducer
-from .strikes import plan
+from .strikes import ENVIRONMENT_KINDS, plan
 from .trainer import Trainer
 
 _CHILD_KILLS_WITHOUT_PROGRESS = 6
@@ -535,6 +536,38 @@ class Injector:
     def _drain(self, host: Host) -> bool:
         node = self._chance.choice(sorted(self.cluster.hosts))
         self.operator.drain_for(node, self._chance.uniform(0.0, 5.0), host)
+        return True
+
+    # --- what is left of the past -----------------------------------------------------------------
+
+    def _keep(self, host: Host) -> bool:
+        """``[keep] jobs`` of this node is smaller than what there is."""
+        return self.cluster.ageing.prune(host, self._chance.choice((LEAST_KEPT, 40, 200)))
+
+    def _forget(self, host: Host) -> bool:
+        """An operator forgets a job that has ended, or tries to with one that has not."""
+        ageing, records = self.cluster.ageing, host.node.records if host.node is not None else {}
+        live = [job for job in sorted(self.cluster.specs) if job in records]
+        if live and self._chance.random() < 0.4:
+            job = self._chance.choice(live)
+            if records[job].ended:
+                return False
+            host.post(e.Forget(0, job))
+            return True
+        if not ageing.old:
+            return False
+        self.operator.forget(self._chance.choice(sorted(ageing.old)), host)
+        return True
+
+    def _dismiss(self, host: Host) -> bool:
+        """An operator takes a node off the list: one that is gone, that is there, or that will be
+        back, where no job fails of it that it isn't waited for."""
+        setup = self.cluster.setup
+        bad = setup.bad or any(kind in ENVIRONMENT_KINDS for kind in setup.fault_kinds)
+        waits = bad or any(shape.outside for shape in self.cluster.shapes.values())
+        hosts = self.cluster.living() if waits else self.cluster.hosts.values()
+        gone = self.cluster.ageing.gone if self._chance.random() < 0.3 else ()
+        self.operator.dismiss(self._chance.choice(gone or [each.name for each in hosts]), host)
         return True
 
     def _later(self, seconds: float, undo: Callable[[], None]) -> None:

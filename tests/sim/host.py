@@ -15,7 +15,7 @@ from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER, FromChild
 from elasticd.core.words.codec import Words, to_plain
 from elasticd.core.words.records import World
 from elasticd.core.words.stable import Found
-from elasticd.types import NodeId, Role
+from elasticd.types import JobId, NodeId, Role
 
 from .clock import Clock
 from .cluster import Cluster, Violation
@@ -109,6 +109,7 @@ class Host:
         self.endpoint = Watched(self, self.node)
         self.cluster.say(self.name, "starts")
         self.cluster.network.appeared(self.name)
+        self.cluster.ageing.started(self)
         self.post(e.Tick())
         self.cluster.addresses.notice(self)
         for child in list(self.children.values()):
@@ -266,6 +267,7 @@ class Host:
             case e.Persist(kind, record):
                 self.cluster.checkers.persists(self, kind, record)
                 self.disk.append(kind, record)
+                self.cluster.ageing.persisted(self, record)
                 if self.disk.sync_seconds:
                     self._wait_for_disk(self.chance("syncs").uniform(0.0, self.disk.sync_seconds))
             case e.Reached(job):
@@ -308,6 +310,7 @@ class Host:
         match effect:
             case e.StartTrainer(child, job, spare):
                 spec = self.cluster.specs[job]
+                self.disk.files.add(job)
                 self._started(Trainer(self, child, job, spec, spare))
             case e.StartReducer(child):
                 self._started(Reducer(self, child))
@@ -339,6 +342,10 @@ class Host:
             return
         place = None if reducer is None else self._reducer(reducer)
         self._trainer(trainer).enter(world, rank, place)
+
+    def runs(self, job: JobId) -> bool:
+        """Whether a process of the job is here."""
+        return any(trainer.job == job for trainer in self.trainers())
 
     def trainers(self) -> list[Trainer]:
         return [child for child in self.children.values() if isinstance(child, Trainer)]

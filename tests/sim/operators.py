@@ -45,6 +45,12 @@ class Operator:
     def retry(self, job: JobId, host: Host | None = None) -> int:
         return self._ask(lambda request: e.Retry(request, job), f"retry {job}", host)
 
+    def forget(self, job: JobId, host: Host | None = None) -> int:
+        return self._ask(lambda request: e.Forget(request, job), f"forget {job}", host)
+
+    def dismiss(self, node: NodeId, host: Host | None = None) -> int:
+        return self._ask(lambda request: e.Dismiss(request, node), f"dismiss {node}", host)
+
     def drain(self, node: NodeId, host: Host | None = None) -> int:
         return self._ask(lambda request: e.Drain(request, node, True), f"drain {node}", host)
 

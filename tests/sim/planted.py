@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +22,10 @@ if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parents[1])
     __package__ = "sim"
 
+from elasticd.core.jobs import ended
+from elasticd.core.jobs.ended import EndedJobs
+from elasticd.core.jobs.nodes import NodeTable
+from elasticd.core.jobs.table import JobTable
 from elasticd.core.leading import council, making, planning, proofs
 from elasticd.core.leading.checkpointing import Checkpoints
 from elasticd.core.leading.exactness import Exactness
@@ -47,7 +51,7 @@ from elasticd.core.words.stable import Stable
 from elasticd.core.words.views import ViewAck
 from elasticd.core.words.worlds import Form
 from elasticd.recovery import divergence, quorum, regroup, restore
-from elasticd.types import NodeId
+from elasticd.types import JobId, NodeId
 
 from .cluster import JobShape, Setup, Weather
 from .disk import Disk
@@ -61,6 +65,7 @@ from .scripts import (
     stop_the_only_member,
 )
 from .seeds import setup_of
+from .strikes import AGEING_KINDS
 
 
 @dataclass(slots=True)
@@ -355,6 +360,51 @@ def loss_forgotten(switches: Switches) -> None:
     switches.set(Recall, "stable", property(stable))
 
 
+def live_job_forgotten(switches: Switches) -> None:
+    """Whether it has ended is left to the command line."""
+
+    def forget(self: JobTable, request: int, job: JobId) -> None:
+        if job in self.records:
+            self.update(replace(self.records[job], forgotten=True))
+        else:
+            real(self, request, job)
+
+    real = JobTable.forget
+    switches.set(JobTable, "forget", forget)
+
+
+def forgotten_not_joined(switches: Switches) -> None:
+    """Of two records the better one counts, and which one was forgotten is no part of it."""
+
+    def merged(self: JobRecord, other: JobRecord) -> JobRecord:
+        if self.forgotten == other.forgotten:
+            return real(self, other)
+        return other if self.forgotten else self
+
+    real = JobRecord.merged
+    switches.set(JobRecord, "merged", merged)
+
+
+def digested_once(switches: Switches) -> None:
+    """What is told of an ended job is what it was when it ended."""
+
+    def keep(self: EndedJobs, record: JobRecord) -> None:
+        if record.id not in self.groups[ended.group_of(record.id)]:
+            real(self, record)
+
+    real = EndedJobs.keep
+    switches.set(EndedJobs, "keep", keep)
+
+
+def back_and_not_listed(switches: Switches) -> None:
+    """A node that was taken off the list stays off it when it is back."""
+
+    def follow(self: NodeTable, members: Sequence[NodeId], reborn: Sequence[NodeId]) -> None:
+        self.departing &= {self.ctx.me, *members} - set(reborn)
+
+    switches.set(NodeTable, "follow", follow)
+
+
 def vote_not_journalled(switches: Switches) -> None:
     def promise(self: Votes, view: View) -> None:
         if self.owed and view.primary:
@@ -396,6 +446,24 @@ def never_compared(switches: Switches) -> None:
     """Whatever a trainer has built, it is let in."""
     switches.set(Roster, "mismatch", lambda self, members: "")
     switches.set(Roster, "odd", lambda self, members, trained: {})
+
+
+def _aged(seed: int) -> Setup:
+    """Nodes die and are cut off while what they hold of the past is removed."""
+    drawn = setup_of(seed, ("node", "partition", *AGEING_KINDS), nodes=3)
+    return replace(drawn, past_jobs=300, fault_kinds=("node", "partition", *AGEING_KINDS))
+
+
+def _taken_off(seed: int) -> Setup:
+    """Nodes are cut off for a while, and taken off the list meanwhile."""
+    drawn = setup_of(seed, ("partition", "dismiss"), nodes=3)
+    return replace(
+        drawn,
+        past_jobs=20,
+        fault_kinds=("partition", "dismiss", "dismiss"),
+        fault_seconds=12.0,
+        mean_fault_seconds=0.5,
+    )
 
 
 def _one_bad(seed: int) -> Setup:
@@ -585,6 +653,20 @@ BUGS = (
         ("nothing differs",),
         setup=_by_rank_rarely_compared,
         bound=20,
+    ),
+    Bug("forget a job that trains", live_job_forgotten, ("has not ended",), setup=_aged),
+    Bug(
+        "remember what was forgotten",
+        forgotten_not_joined,
+        ("the past differs", "was forgotten"),
+        setup=_aged,
+    ),
+    Bug("digest an ended job once", digested_once, ("the past differs",), setup=_aged),
+    Bug(
+        "keep a node that is back off the list",
+        back_and_not_listed,
+        ("the past",),
+        setup=_taken_off,
     ),
     Bug(
         "put a fresh trainer in a dead one's place",

@@ -55,6 +55,7 @@ def build(setup: Setup, verbose: bool = False) -> Cluster:
         cluster.hosts[name] = Host(cluster, name, setup.nodes - 1)
     for number, how, _ in setup.bad:
         setattr(cluster.hosts[NodeId(f"n{number}")].environment, how, True)
+    cluster.ageing.begin()
     starts = cluster.chances.of("starts")
     for host in cluster.hosts.values():
         cluster.after(starts.uniform(0.0, 0.2), host.start)
@@ -109,6 +110,8 @@ def _drive(
         cluster.run(lambda: injector.stopped, cluster.now + setup.fault_seconds + 1.0)
     limit = setup.limit_seconds or convergence_seconds(cluster)
     _expect(cluster, lambda: _all_ended(cluster), limit, "the jobs do not end")
+    cluster.ageing.close()
+    _expect(cluster, lambda: not cluster.ageing.unsettled(), _LEFTOVER_SECONDS, "the past differs")
     _expect(cluster, lambda: _quiet(cluster), _LEFTOVER_SECONDS, "children or differences are left")
     cluster.checkers.ended()
     for job in cluster.specs:
@@ -117,7 +120,8 @@ def _drive(
         cluster.say("end", f"{job} {record.state} {record.reason}")
         formed = any(world.job == job for world in cluster.checkers.forms.values())
         may = (
-            cluster.environments.excuses(job, formed)
+            record.forgotten  # and the reason with it
+            or cluster.environments.excuses(job, formed)
             or _was_driven_apart(cluster, record.reason or "")
             or (cluster.shapes[job].by_rank and (record.reason or "").startswith(REASON))
             or too_few_alike(cluster.shapes[job], record.reason or "")

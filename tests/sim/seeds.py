@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from .cluster import JobShape, Setup, Weather
 from .poison import Poison
-from .strikes import KINDS
+from .strikes import AGEING_KINDS, KINDS
 
 _WEATHERS = (
     Weather(),
@@ -22,6 +22,8 @@ _POISON = 0.04
 """The share of runs in which a step kills who computes it."""
 _STRICT = 0.2
 """The share of clusters of which one side at most may train."""
+_AGED = 0.1
+"""The share of clusters that have lived before."""
 _BY_RANK = 0.04
 """The share of scripts that keep otherwise on each rank what is to be the same."""
 
@@ -80,9 +82,10 @@ def _poison(seed: int, nodes: int, steps: int) -> Poison | None:
 def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) -> Setup:
     """A varied run: 1 to 5 nodes, one or two jobs, some or all kinds of faults.
 
-    With ``kinds`` only faults of those kinds, and none of messages; with ``nodes`` so many.
+    With ``kinds`` only faults of those kinds, none of messages, and nodes without a past; with
+    ``nodes`` so many.
     """
-    chance = random.Random(f"setup {seed}")
+    chance, given = random.Random(f"setup {seed}"), kinds is not None
     drawn = chance.choice((1, 2, 2, 3, 3, 3, 4, 5))
     nodes = nodes or drawn
     shape = JobShape(
@@ -110,6 +113,10 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
     kinds = KINDS if kinds is None else kinds
     if chance.random() < 0.5:
         kinds = tuple(chance.sample(kinds, min(len(kinds), chance.randint(1, 4))))
+    aged = random.Random(f"aged {seed}")
+    past = aged.choice((20, 60, 300)) if aged.random() < _AGED and not given else 0
+    if past:
+        kinds = (*kinds, *AGEING_KINDS)
     slow = chance.random() < 0.2
     return Setup(
         seed=seed,
@@ -129,5 +136,6 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
         addresses=chance.choice((1, 1, 2)),
         bad=bad,
         poison=poison,
+        past_jobs=past,
         partition="strict" if chance.random() < _STRICT else "available",
     )

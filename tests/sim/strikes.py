@@ -28,6 +28,8 @@ DISK_KINDS = ("disk_full", "disk_slow", "rot", "journal_lost", "journal_damaged"
 CLOCK_KINDS = ("clock_step", "clock_drift")
 ENVIRONMENT_KINDS = ("unmounted", "other")
 OPERATOR_KINDS = ("submit", "cancel", "pause", "drain", "retry")
+AGEING_KINDS = ("keep", "forget", "dismiss")
+"""Of clusters that have lived before: what removes what is left of that."""
 KINDS = (
     *CHILD_KINDS, *NODE_KINDS, *LINK_KINDS, *DISK_KINDS, *CLOCK_KINDS, *ENVIRONMENT_KINDS,
     *OPERATOR_KINDS,

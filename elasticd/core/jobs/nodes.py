@@ -60,8 +60,12 @@ class NodeTable:
 
     def away(self, nodes: Iterable[NodeId]) -> frozenset[NodeId]:
         """Which of these are not in the view and may come back."""
-        gone = {n for n, record in self.records.items() if record.forgotten}
-        return frozenset({*nodes} - {*self.members()} - gone)
+        return frozenset({*nodes} - {*self.members()} - self.gone)
+
+    @property
+    def gone(self) -> frozenset[NodeId]:
+        """Nodes that were taken off the list and are not back."""
+        return frozenset(n for n, record in self.records.items() if record.forgotten)
 
     def draining(self, node: NodeId) -> bool:
         record = self.records.get(node)

@@ -138,8 +138,8 @@ class Queries:
     def _node_names(self) -> set[NodeId]:
         node, view = self._node, self._node.views.view
         names = set(node.liveness.living()) | set(view.members if view is not None else ())
-        gone = {n for n, record in node.tables.nodes.records.items() if record.forgotten}
-        return names | (set(self._infos) - gone)
+        # This daemon may have been started after a node that it knows of was heard last.
+        return names | (set(self._infos) - node.tables.nodes.gone) | node.tables.nodes.away()
 
     def _links_to(self, name: NodeId) -> list[dict[str, Any]]:
         """How this daemon reaches another at each of its addresses."""

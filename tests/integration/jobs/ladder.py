@@ -103,7 +103,8 @@ def collate(samples: list[Any]) -> Any:
 
 
 model, data = Net(), Data(options.pace_seconds)
-run = elasticd.Run(model=model, data=data, optimizer=optim.AdamW(1e-2), collate=collate)
+rate = optim.cosine_decay(1e-2, 40)  # so that a step too many or too few shows
+run = elasticd.Run(model=model, data=data, optimizer=optim.AdamW(rate), collate=collate)
 loss_and_grad = nn.value_and_grad(model, loss)
 ledger = Ledger(run)
 here = run.output_dir.parts
