@@ -46,10 +46,14 @@ class NodeTable:
         self.departing.add(node)
 
     def follow(self, members: Sequence[NodeId], reborn: Sequence[NodeId]) -> None:
-        """A new view: whose daemon was started again does not depart any more."""
+        """A new view: whose daemon was started again does not depart any more. Its members are
+        remembered, also over a restart of ours."""
         self.departing &= {self.ctx.me, *members} - set(reborn)
         for node in members:
-            if (record := self.records.get(node)) is not None and record.forgotten:
+            record = self.records.get(node)
+            if record is None:
+                self.update(NodeRecord(node))
+            elif record.forgotten:
                 self.update(NodeRecord(node, record.intent + 2))  # it is back, as a new one
 
     def unwanted(self) -> frozenset[NodeId]:
@@ -66,6 +70,12 @@ class NodeTable:
     def gone(self) -> frozenset[NodeId]:
         """Nodes that were taken off the list and are not back."""
         return frozenset(n for n, record in self.records.items() if record.forgotten)
+
+    @property
+    def met(self) -> frozenset[NodeId]:
+        """Every node of the list: all that were ever in a view with this one, or that others told
+        of."""
+        return frozenset(self.records) - self.gone
 
     def draining(self, node: NodeId) -> bool:
         record = self.records.get(node)
@@ -146,6 +156,8 @@ class NodeTable:
         if merged != known:
             self.records[record.node] = merged
             self.ctx.persist("node", merged)
+            if merged == NodeRecord(merged.node):
+                return  # nobody wants anything of it, and new members are told of all nodes
             for node in self.near():
                 if node != self.ctx.me:
                     self.ctx.send(node, Nodes((merged,)))

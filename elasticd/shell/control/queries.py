@@ -139,7 +139,7 @@ class Queries:
         node, view = self._node, self._node.views.view
         names = set(node.liveness.living()) | set(view.members if view is not None else ())
         # This daemon may have been started after a node that it knows of was heard last.
-        return names | (set(self._infos) - node.tables.nodes.gone) | node.tables.nodes.away()
+        return names | (set(self._infos) - node.tables.nodes.gone) | node.tables.nodes.met
 
     def _links_to(self, name: NodeId) -> list[dict[str, Any]]:
         """How this daemon reaches another at each of its addresses."""
