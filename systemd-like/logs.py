@@ -60,21 +60,23 @@ class RotatedLog:
                 return False
         except FileNotFoundError:
             return False
-        for age in range(self._keep - 1, 0, -1):
-            if self._old(age).exists():
-                self._old(age).replace(self._old(age + 1))
-        self._move_content(self._old(1))
-        self._rotation += 1
-        return True
-
-    def _move_content(self, target: Path) -> None:
-        with self.path.open("rb+") as source, target.open("wb") as copy:
+        beside = self.path.with_name(f"{self.path.name}.partial")
+        with self.path.open("rb+") as source, beside.open("wb") as copy:
+            # Readers see the parts as they were, until all is copied.
             shutil.copyfileobj(source, copy, CHUNK_BYTES)
+            for age in range(self._keep - 1, 0, -1):
+                if self._old(age).exists():
+                    self._old(age).replace(self._old(age + 1))
             while more := source.read(CHUNK_BYTES):
                 copy.write(more)
+            copy.flush()
+            if self._keep == 0:
+                beside.unlink()
+            else:
+                beside.replace(self._old(1))
             source.truncate(0)
-        if self._keep == 0:
-            target.unlink()
+        self._rotation += 1
+        return True
 
     def _parts(self) -> list[Path]:
         """Existing parts, oldest first."""
