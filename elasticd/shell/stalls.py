@@ -34,6 +34,7 @@ LONG_SECONDS = 5.0
 """A stall that lasts so long is told of before it ends: it may never end."""
 AWAY_SECONDS = 1.0
 """A process that did not run for so long is told of."""
+STALLED = "the loop was stalled"
 LINES_PER_MINUTE = 10
 SHOWN_FRAMES = 8
 _WAITING = ("selectors", "select")
@@ -165,7 +166,7 @@ class StallWatch:
         if present >= STALL_SECONDS:
             stall = Stall(present, found)
             self.seen.add(stall)
-            self._say("the loop was stalled", stall)
+            self._say(STALLED, stall)
             self.told(stall)
 
     def _wait(self, event: threading.Event, wanted: float) -> tuple[bool, float]:

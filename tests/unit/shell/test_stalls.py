@@ -10,19 +10,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from elasticd.shell.stalls import (
     LINES_PER_MINUTE,
+    STALLED,
     Stall,
     StallCount,
     StallWatch,
     present_seconds,
     where,
 )
+from tests.chaos.stalls import longest
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -60,7 +64,7 @@ def test_a_loop_that_waits_for_the_disk_is_seen_while_it_waits(run: Run) -> None
     with capture_logs() as lines:
         run(main())
     assert "write < test_stalls.py" in caught[0]
-    (line,) = [line for line in lines if line["event"] == "the loop was stalled"]
+    (line,) = [line for line in lines if line["event"] == STALLED]
     assert line["where"] == caught[0] and line["seconds"] > 0
 
 
@@ -118,9 +122,25 @@ def test_many_stalls_cost_few_lines() -> None:
     watch = StallWatch()
     with capture_logs() as lines:
         for number in range(5 * LINES_PER_MINUTE):
-            watch._say("the loop was stalled", Stall(0.2, f"f{number}"))
+            watch._say(STALLED, Stall(0.2, f"f{number}"))
     assert len(lines) == LINES_PER_MINUTE
     assert watch._unsaid == 4 * LINES_PER_MINUTE
+
+
+def test_the_soaks_read_what_daemons_log(tmp_path: Path) -> None:
+    line = structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"])
+    watch = StallWatch()
+    for node, seconds in (("node-0", 0.2), ("node-1", 0.618), ("node-1", 0.3)):
+        with capture_logs() as said:
+            watch._say(STALLED, Stall(seconds, "archives.py:62 keep < queries.py:282 submit"))
+        (event,) = said
+        log = tmp_path / node / "daemon.log"
+        log.parent.mkdir(exist_ok=True)
+        with log.open("a") as file:
+            file.write(str(line(None, "", {"level": event.pop("log_level"), **event})) + "\n")
+    found = longest(tmp_path)
+    assert found.seconds == 0.618
+    assert found.where == "node-1: archives.py:62 keep < queries.py:282 submit"
 
 
 _STOPPED = """
