@@ -11,12 +11,22 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 ROTATE_AT_BYTES = 16 * 1024 * 1024
 KEEP_OLD = 3
 CHUNK_BYTES = 64 * 1024
+
+
+Dropping = Callable[[int], AbstractContextManager[object]]
+"""Given the size in bytes of the oldest part, 0 if none goes; entered while parts move."""
+
+
+def unseen(size_bytes: int) -> AbstractContextManager[object]:
+    """Nobody counts what goes."""
+    return nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,33 +64,32 @@ class RotatedLog:
     def _old(self, age: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{age}")
 
-    def rotate(self, dropping: Callable[[int], object] = lambda size: None) -> bool:
-        """Rotate if the file is over its limit; whether it was.
-
-        ``dropping`` is called with the size in bytes of the oldest part before that goes.
-        """
+    def rotate(self, dropping: Dropping = unseen) -> bool:
+        """Rotate if the file is over its limit; whether it was."""
         try:
             if self.path.stat().st_size <= self._limit:
                 return False
         except FileNotFoundError:
             return False
-        if (oldest := self._old(self._keep) if self._keep else self.path).exists():
-            dropping(oldest.stat().st_size)
-        for age in range(self._keep - 1, 0, -1):
-            if self._old(age).exists():
-                self._old(age).replace(self._old(age + 1))
-        self._move_content(self._old(1))
+        beside = self.path.with_name(f"{self.path.name}.partial")
+        with self.path.open("rb+") as source, beside.open("wb") as copy:
+            # Readers see the parts as they were, until all is copied.
+            shutil.copyfileobj(source, copy, CHUNK_BYTES)
+            oldest = self._old(self._keep) if self._keep else self.path
+            with dropping(oldest.stat().st_size if oldest.exists() else 0):
+                for age in range(self._keep - 1, 0, -1):
+                    if self._old(age).exists():
+                        self._old(age).replace(self._old(age + 1))
+                while more := source.read(CHUNK_BYTES):
+                    copy.write(more)
+                copy.flush()
+                if self._keep == 0:
+                    beside.unlink()
+                else:
+                    beside.replace(self._old(1))
+                source.truncate(0)
         self._rotation += 1
         return True
-
-    def _move_content(self, target: Path) -> None:
-        with self.path.open("rb+") as source, target.open("wb") as copy:
-            shutil.copyfileobj(source, copy, CHUNK_BYTES)
-            while more := source.read(CHUNK_BYTES):
-                copy.write(more)
-            source.truncate(0)
-        if self._keep == 0:
-            target.unlink()
 
     def _parts(self) -> list[Path]:
         """Existing parts, oldest first."""

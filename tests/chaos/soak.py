@@ -40,6 +40,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from elasticd.errors import ElasticdError
 from tests.chaos import schedule, strikes
+from tests.chaos.stalls import Longest, longest
 from tests.integration.cluster import Cluster, compile_kernels
 from tests.integration.netns import NetCluster, why_not
 
@@ -93,6 +94,7 @@ class Tally:
     violations: list[str] = field(default_factory=list)
     seconds: dict[str, list[float]] = field(default_factory=dict)
     """Per rung, how long each recovery took."""
+    stall: Longest = field(default_factory=Longest)
 
     @property
     def faults(self) -> int:
@@ -119,6 +121,7 @@ class Tally:
             shown = ", ".join(f"{count} x {kind}" for kind, count in sorted(counter.items()))
             spared = ", ".join(kind for kind in schedule.EVERYTHING if not counter[kind])
             print(f"{script}, {counter.total()}: {shown}; never: {spared or 'nothing'}")
+        print(self.stall)
         for violation in self.violations:
             print(f"violation: {violation}")
         print(f"faults {self.faults} violations {len(self.violations)}", flush=True)
@@ -185,6 +188,7 @@ class Soak:
         if self.cluster is not None:
             for left in self.cluster.down():
                 self._tally.violate(f"left behind: {left}")
+            self._tally.stall = max(self._tally.stall, longest(self.cluster.home))
             if isinstance(self.cluster, NetCluster):
                 self.cluster.unmount()
             self.cluster = None

@@ -20,6 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from elasticd.core.words.requests import ShowStatus
+from tests.chaos.stalls import longest
 from tests.fuzz.fuzzer import MIB, Fuzzer, Health
 from tests.integration.cluster import Cluster, compile_kernels
 
@@ -118,6 +119,8 @@ def main() -> int:
                 sent += count
                 rate = count / (time.monotonic() - began)
                 print(f"{sent} frames sent, {rate:.0f} a second, {len(wrong)} wrong", flush=True)
+        stall = longest(Path(folder))
+    print(stall)
     for what in wrong:
         print(f"violation: {what}")
     print(f"faults {sent} violations {len(wrong)}")

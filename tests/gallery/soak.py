@@ -26,6 +26,7 @@ from types import FrameType
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from elasticd.errors import ElasticdError
+from tests.chaos.stalls import Longest, longest
 from tests.gallery.alone import Alone, judge_alone, run_alone
 from tests.gallery.blows import draw_all
 from tests.gallery.cards import Card, cards
@@ -45,6 +46,7 @@ class Tally:
     todo: list[str] = field(default_factory=list)
     """What fails, and is known to."""
     violations: list[str] = field(default_factory=list)
+    stall: Longest = field(default_factory=Longest)
 
     def say(self, text: str) -> None:
         print(f"{time.monotonic() - self.began:8.1f}  {text}", flush=True)
@@ -70,6 +72,7 @@ class Tally:
         print(
             f"\n{self.held} held, {len(self.todo)} to do in {time.monotonic() - self.began:.0f} s"
         )
+        print(self.stall)
         for violation in self.violations:
             print(f"violation: {violation}")
         print(f"faults {self.faults} violations {len(self.violations)}", flush=True)
@@ -105,6 +108,7 @@ class Hall:
             # Who was interrupted while nodes were started finds some only now.
             left = cluster.down() and cluster.down()
             self._tally.violations += [f"left behind: {one}" for one in left]
+            self._tally.stall = max(self._tally.stall, longest(cluster.home))
 
     def show(self, card: Card, seed: str, ways: list[str]) -> None:
         """One script, in all ways."""

@@ -23,7 +23,9 @@ from elasticd.errors import DiskError
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.assembly import identity
 from elasticd.shell.assembly.desk import Desk
+from elasticd.shell.assembly.endings import Endings
 from elasticd.shell.assembly.perform import Performers
+from elasticd.shell.assembly.pulse import Pulse
 from elasticd.shell.assembly.shutdown import Shutdown
 from elasticd.shell.assembly.talk import Talk
 from elasticd.shell.chaos.cuts import Cutter
@@ -33,14 +35,15 @@ from elasticd.shell.children.children import Children
 from elasticd.shell.children.server import Child, ChildServer
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control.inventory import Inventory
+from elasticd.shell.control.logdesk import LogDesk
 from elasticd.shell.control.outputdesk import OutputDesk
 from elasticd.shell.control.queries import Queries
 from elasticd.shell.controlplane import ControlPlane
 from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.network.peers import Peers
-from elasticd.shell.storage.durable import unwritable
 from elasticd.shell.storage.eventlog import EventLog
+from elasticd.shell.storage.eventreading import EventReading
 from elasticd.shell.storage.forgetting import Forgetting
 from elasticd.shell.storage.outputkeeper import OutputKeeper
 from elasticd.shell.storage.outputs import LastWorld, Outputs
@@ -49,7 +52,6 @@ from elasticd.shell.storage.scrub import Scrubber
 from elasticd.shell.storage.states import States
 from elasticd.shell.storage.sweeping import Sweeping
 from elasticd.shell.storage.tidying import Tidying
-from elasticd.supervision.notify import Notifier
 from elasticd.types import JobId, NodeId
 
 STOP_SECONDS = 5.0
@@ -57,9 +59,6 @@ DEPART_SECONDS = 3.0
 """A world that does not go on without our rank by then regroups after our end."""
 VOTE_SECONDS = 1.0
 """Who has not asked for our vote by then has to do without."""
-ROTATE_SECONDS = 10.0
-NOTE_LOGS_SECONDS = 1.0
-"""Between two looks at the sizes of the ranks' logs."""
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
 log = structlog.get_logger(__name__)
@@ -71,7 +70,7 @@ class Daemon:
     def __init__(self, home: Path, settings: NodeConfig, insecure: bool) -> None:
         self._home, self._settings = home, settings
         self._ending = Shutdown()
-        self._notifier = Notifier.from_environment()
+        self._pulse = Pulse()
         boot = secrets.token_hex(8)
         me, hosts = NodeId(settings.node_id), _hosts(settings)
 
@@ -81,9 +80,9 @@ class Daemon:
 
         self._records = StableRecords(home)
         remembered = self._records.recover()
-        self._server = ChildServer(
-            home, self._child_said, self._child_exited, grace_seconds=settings.grace_seconds
-        )
+        ended = Endings(home, self._child_is_over, self._broken).add
+        grace = settings.grace_seconds
+        self._server = ChildServer(home, self._child_said, ended, grace_seconds=grace)
         events = EventLog(home / "events", f"{me}/{boot}")
         self._talk = Talk(settings, peers, events, self._serve, self._post, self._broken)
         self._children = Children(home, hosts, self._server, self._record, self._post)
@@ -150,6 +149,7 @@ class Daemon:
             self._talk.peers.paths_of,
             self._post,
             self._ending.ask,
+            self._pulse.stalls.seen,
         )
 
     def _make_desk(self, neighbours: Neighbours, queries: Queries, output_desk: OutputDesk) -> Desk:
@@ -161,7 +161,8 @@ class Daemon:
         )
         cutter = Cutter(self._home, self._talk.peers, self._children.rings, firewall())
         chaos = Chaos(self._node, self._server, self._children.watch, neighbours, cutter)
-        return Desk(self._home, queries, inventory, output_desk, chaos, self._states)
+        log_desk = LogDesk(self._node, self._states, EventReading(self._talk.events), neighbours)
+        return Desk(self._home, queries, inventory, output_desk, log_desk, chaos, self._states)
 
     async def run(self) -> int:
         """Serve until a signal, a ``shutdown`` request or a broken invariant."""
@@ -169,6 +170,7 @@ class Daemon:
         loop.set_exception_handler(self._uncaught)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._ending.ask)
+        self._pulse.stalls.start()
         await self._begin()
         chores = [asyncio.create_task(work) for work in self._chores()]
         log.info(
@@ -180,7 +182,7 @@ class Daemon:
         try:
             await self._ending.asked.wait()
         finally:
-            self._notifier.stopping()
+            self._pulse.notifier.stopping()
             for chore in chores:
                 chore.cancel()
             await self._desk.leave_jobs()
@@ -201,33 +203,16 @@ class Daemon:
         self._scrubber.start()
         self._forgetting.go_on(self._node.records.values())
         self._desk.watch_jobs()
-        self._notifier.ready()
+        self._pulse.notifier.ready()
 
     def _chores(self) -> list[Coroutine[Any, Any, None]]:
         """What is done again and again, beside the work."""
         return [
-            self._feed_watchdog(),
-            self._rotate_logs(),
-            self._note_logs(),
+            self._pulse.beat(),
+            self._children.tend_logs(),
             self._tidying.rounds(),
             self._talk.keep_asking(lambda: self._node.ctx.reach.deaf),
         ]
-
-    async def _feed_watchdog(self) -> None:
-        """Tell systemd that the loop turns, as often as it wants to know."""
-        while (seconds := self._notifier.watchdog_seconds) > 0:
-            self._notifier.watchdog()
-            await asyncio.sleep(seconds / 2)
-
-    async def _rotate_logs(self) -> None:
-        while True:
-            await asyncio.sleep(ROTATE_SECONDS)
-            self._children.rotate_logs()
-
-    async def _note_logs(self) -> None:
-        while True:
-            await asyncio.sleep(NOTE_LOGS_SECONDS)
-            self._children.note_logs()
 
     async def _end(self) -> None:
         if self._ending.failure is None:
@@ -249,6 +234,7 @@ class Daemon:
         await self._talk.peers.close()
         await self._desk.close()
         self._records.close()
+        self._pulse.stalls.close()
         identity.remove(self._home)
 
     # --- what the parts call ------------------------------------------------------------------
@@ -284,10 +270,7 @@ class Daemon:
     def _child_said(self, child: Child, message: dict[str, Any], fds: list[int]) -> None:
         self._children.on_message(child, message, fds)
 
-    def _child_exited(self, child: Child, status: int | None) -> None:
-        if status and (error := unwritable(self._home)) is not None:
-            # Then a script that failed has most likely failed of that, and only here.
-            self._broken(error)
+    def _child_is_over(self, child: Child, status: int | None) -> None:
         self._children.on_exit(child, status)
         self._sweeping.child_ended()
 

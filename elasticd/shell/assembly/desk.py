@@ -25,6 +25,7 @@ from elasticd.shell.chaos.inject import Chaos
 from elasticd.shell.control.diskdesk import DiskDesk
 from elasticd.shell.control.inventory import Inventory
 from elasticd.shell.control.jobsfolder import JobsFolder
+from elasticd.shell.control.logdesk import LogDesk
 from elasticd.shell.control.outputdesk import OutputDesk
 from elasticd.shell.control.queries import Queries
 from elasticd.shell.control.server import ControlServer
@@ -43,6 +44,7 @@ class Desk:
     queries: Queries
     inventory: Inventory
     output_desk: OutputDesk
+    log_desk: LogDesk
     chaos: Chaos
     states: States
     _control: ControlServer = field(init=False)
@@ -53,6 +55,7 @@ class Desk:
             **self.queries.handlers(),
             **self.inventory.handlers(),
             **self.output_desk.handlers(),
+            **self.log_desk.handlers(),
             **self.chaos.handlers(),
             **DiskDesk(self.home, self.states.me).handlers(),
         }

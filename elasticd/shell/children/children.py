@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,9 @@ from elasticd.types import JobId, Role, Tag
 _TAIL_LINES = 100
 _DUMP_SECONDS = 0.3
 """What a hung trainer gets to print the stacks of its threads before it is killed."""
+NOTE_LOGS_SECONDS = 1.0
+"""Between two looks at the sizes of the ranks' logs."""
+NOTES_A_ROTATION = 10
 _REDUCER_START_SECONDS = 60.0
 _UNKNOWN_STATUS = 1
 _FROM: dict[Role, Words[Any]] = {"trainer": FROM_TRAINER, "reducer": FROM_REDUCER}
@@ -82,6 +86,7 @@ class Children:
         """``hosts`` are the IPv4 addresses on which reducers listen, best first."""
         self.files = ChildFiles(home)
         self._log_times = LogTimes()
+        self._tending = asyncio.Lock()
         self._hosts = tuple(hosts)
         self._server = server
         self._job_record = job_record
@@ -214,6 +219,9 @@ class Children:
         self.engines.ordered(one, effect.order)
 
     def _show_log(self, one: RunningChild) -> None:
+        if self._tending.locked():
+            self._do(self._show_log_later(one))  # it may be rotated right now
+            return
         try:
             if (shown := show_log(one.log.path)) is not None:
                 one.log = RotatedLog(shown)
@@ -221,26 +229,48 @@ class Children:
         except OSError as error:
             log.warning("the log of a spare is not shown", child=repr(one.child), reason=str(error))
 
+    async def _show_log_later(self, one: RunningChild) -> None:
+        async with self._tending:
+            pass
+        self._show_log(one)
+
     # --- questions from elsewhere -------------------------------------------------------------
 
-    def rotate_logs(self) -> None:
-        """Rotate the logs of living children that have grown over their limit."""
-        for one in self._running.values():
-            if one.job is None or not is_shown(one.log.path):
-                one.log.rotate()
-            elif one.log.rotate(partial(self.files.dropping, one.job)):
-                self._log_times.rotated(one.log.path, time.time())
+    async def tend_logs(self) -> None:
+        """Rotate and note the logs of living children, for ever; the disk is waited for in a
+        thread."""
+        for turn in itertools.count(1):
+            await asyncio.sleep(NOTE_LOGS_SECONDS)
+            await self.tend_logs_once(rotate=turn % NOTES_A_ROTATION == 0)
+
+    async def tend_logs_once(self, *, rotate: bool) -> None:
+        """Note how long the logs are; before that ``rotate`` those over their limit."""
+        async with self._tending:
+            logs = [one.log for one in self._running.values()]
+            noted = {
+                one.log.path: one.job
+                for one in self._running.values()
+                if one.job is not None and is_shown(one.log.path)
+            }
+            await asyncio.to_thread(self._tend_logs, logs, noted, rotate)
+
+    def _tend_logs(
+        self, logs: Sequence[RotatedLog], noted: Mapping[Path, JobId], rotate: bool
+    ) -> None:
+        self._log_times.keep(log.path for log in logs)
+        for log_ in logs if rotate else ():
+            job = noted.get(log_.path)
+            with contextlib.suppress(OSError):  # it went, or the disk is full: the next time
+                if job is None:
+                    log_.rotate()
+                elif log_.rotate(partial(self.files.dropping, job)):
+                    self._log_times.rotated(log_.path, time.time())
+        for path in noted:
+            self._log_times.note(path, time.time())
 
     def open_logs(self) -> set[Path]:
         """The files to which living children write."""
         return {one.log.path for one in self._running.values()}
-
-    def note_logs(self) -> None:
-        """Note how long the logs of living trainers are now."""
-        self._log_times.keep(one.log.path for one in self._running.values())
-        for one in self._running.values():
-            if one.job is not None and is_shown(one.log.path):
-                self._log_times.note(one.log.path, time.time())
 
     def rings(self) -> list[tuple[int, World, int]]:
         """Per reducer in a ring its pid, the world and its rank."""

@@ -6,6 +6,7 @@ import contextlib
 import re
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +17,8 @@ from elasticd.types import JobId
 _SHOWN_LOG = "-trainer.log"
 _SPARE_LOG = "-spare.log"
 _DROPPED = "dropped"
-_counting = threading.Lock()
-"""Old parts go in the event loop and in threads."""
+_moving = threading.Lock()
+"""Held while parts of logs move or go, and while they are read: offsets hold in between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,39 +90,49 @@ class ChildFiles:
         except (OSError, ValueError):
             return 0
 
-    def dropping(self, job: JobId, size_bytes: int) -> None:
-        """So many more are about to be removed. A disk that refuses costs a follower its place."""
+    @contextlib.contextmanager
+    def dropping(self, job: JobId, size_bytes: int) -> Iterator[None]:
+        """While so many more bytes are removed nobody reads. A disk that refuses to count them
+        costs a follower its place."""
         path = self.logs_folder(job) / _DROPPED
         partial = path.with_name(f"{_DROPPED}.partial")
-        with _counting, contextlib.suppress(OSError):
-            partial.write_bytes(b"%d" % (self.dropped(job) + size_bytes))
-            partial.replace(path)
+        with _moving:
+            with contextlib.suppress(OSError):
+                if size_bytes:
+                    partial.write_bytes(b"%d" % (self.dropped(job) + size_bytes))
+                    partial.replace(path)
+            yield
 
     def printed(self, job: JobId, offset: int, limit: int, counted: bool = False) -> bytes:
         """What the job's ranks printed here from ``offset`` on, at most ``limit`` bytes.
 
         ``counted``: offsets count what was removed, too; there is nothing at one of that.
         """
-        data = b""
-        if counted:
-            offset -= self.dropped(job)
-        if offset < 0:
-            return data
-        for path in self.shown_logs(job):
-            size = path.stat().st_size
-            if offset < size:
-                with path.open("rb") as file:
-                    file.seek(offset)
-                    data += file.read(limit - len(data))
-                if len(data) >= limit:
-                    break
-            offset = max(0, offset - size)
-        return data
+        with _moving:
+            if counted:
+                offset -= self.dropped(job)
+            return _read(self.shown_logs(job), offset, limit) if offset >= 0 else b""
 
     def printed_before(self, job: JobId, time: float, counted: bool = False) -> int:
         """How many bytes of that were printed before ``time`` for sure."""
-        removed = self.dropped(job) if counted else 0
-        return removed + offset_at(self.logs_folder(job), self.shown_logs(job), time)
+        with _moving:
+            removed = self.dropped(job) if counted else 0
+            return removed + offset_at(self.logs_folder(job), self.shown_logs(job), time)
+
+
+def _read(paths: Iterable[Path], offset: int, limit: int) -> bytes:
+    """At most ``limit`` bytes from ``offset`` on, as if the files were one."""
+    data = b""
+    for path in paths:
+        size = path.stat().st_size
+        if offset < size:
+            with path.open("rb") as file:
+                file.seek(offset)
+                data += file.read(limit - len(data))
+            if len(data) >= limit:
+                break
+        offset = max(0, offset - size)
+    return data
 
 
 def made(folder: Path) -> Path:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from elasticd.core.node import Node
-from elasticd.shell.storage.eventlog import EventLog
+from elasticd.shell.storage.eventlog import Event, EventLog
+from elasticd.shell.storage.eventreading import EventReading
 from elasticd.types import JobId
 
 JOBS_AT_ONCE = 64
@@ -20,6 +22,7 @@ class JobListing:
 
     node: Node
     events: EventLog
+    reading: EventReading
 
     def listed(self, ended: int | None) -> list[JobId]:
         """The jobs in their order; of the ended ones only so many, those that ended last."""
@@ -31,18 +34,18 @@ class JobListing:
         last = set(over[len(over) - ended :])
         return [record.id for record in shown if not record.ended or record.id in last]
 
-    def some_at_a_time(self, jobs: Sequence[JobId]) -> Iterator[list[dict[str, Any]]]:
+    async def some_at_a_time(self, jobs: Sequence[JobId]) -> AsyncIterator[list[dict[str, Any]]]:
         """What is said of each; of one that was forgotten meanwhile nothing."""
         records = self.node.records
         for start in range(0, len(jobs), JOBS_AT_ONCE):
             some = jobs[start : start + JOBS_AT_ONCE]
-            yield [self._described(job) for job in some if not records[job].forgotten]
+            notable = {job: await self.reading.notable(job) for job in some}
+            yield [self._described(j, notable[j]) for j in some if not records[j].forgotten]
+            await asyncio.sleep(0)
 
-    def _described(self, job: JobId) -> dict[str, Any]:
+    def _described(self, job: JobId, notable: list[Event]) -> dict[str, Any]:
+        """``notable``: the newest faults and decisions, each with its sentence."""
         ended = self.events.ended(job) if self.node.records[job].ended else None
-        return {**self.node.job_status(job), "ended": ended, "recent": self._recent(job)}
-
-    def _recent(self, job: JobId) -> list[dict[str, Any]]:
-        """The newest faults and decisions, each with its sentence."""
         shown = ("time", "kind", "node", "reason")
-        return [{key: event.get(key) for key in shown} for event in self.events.notable(job)]
+        recent = [{key: event.get(key) for key in shown} for event in notable]
+        return {**self.node.job_status(job), "ended": ended, "recent": recent}

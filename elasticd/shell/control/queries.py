@@ -3,40 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
-import os
 import secrets
 import string
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from elasticd.archive import MAX_ARCHIVE_BYTES
-from elasticd.archive import digest as archive_digest
 from elasticd.core.jobs.status import jobs_without
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
 from elasticd.core.words import requests as r
-from elasticd.core.words.bulk import WantLog, WantLogStart
 from elasticd.core.words.codec import from_plain, to_plain
 from elasticd.core.words.connections import NodeInfo
 from elasticd.core.words.limits import PART_BYTES, most_bytes
 from elasticd.core.words.records import JobRecord, Path
-from elasticd.errors import ElasticdError, OperationError, ProtocolError, UsageError
+from elasticd.errors import OperationError, ProtocolError, UsageError
 from elasticd.settings.job import JobSpec
 from elasticd.shell.control.listing import JobListing
-from elasticd.shell.control.logtail import Tail
 from elasticd.shell.control.names import Names
 from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.network.neighbours import Neighbours
+from elasticd.shell.stalls import StallCount
 from elasticd.shell.storage.eventlog import LAST_EVENTS, EventLog
-from elasticd.shell.storage.namelessfile import nameless_file
+from elasticd.shell.storage.eventreading import EventReading
 from elasticd.shell.storage.states import States
 from elasticd.types import JobId, NodeId
 
-_FOLLOW_SECONDS = 0.3
 MAX_SPEC_BYTES = 256 * 1024
 """Of a job's settings, which every node keeps and tells."""
-_LOG_READ_BYTES = 256 * 1024
 _ID_LETTERS = string.ascii_lowercase + string.digits
 
 
@@ -54,17 +48,19 @@ class Queries:
         paths_of: Callable[[NodeId], Sequence[Path]],
         post: Callable[[e.Event], None],
         shut_down: Callable[[], None],
+        stalls: StallCount,
     ) -> None:
         self._node = node
         self._cluster = cluster
         self._states = states
-        self._listing = JobListing(node, events)
-        self._events = events
+        self._events = EventReading(events)
+        self._listing = JobListing(node, events, self._events)
         self._neighbours = neighbours
         self._infos = infos
         self._paths_of = paths_of
         self._post = post
         self._shut_down = shut_down
+        self._stalls = stalls
         self._requests = 0
         self._waiting: dict[int, asyncio.Future[r.Outcome]] = {}
 
@@ -80,7 +76,6 @@ class Queries:
             **on(r.DrainNode, self.drain),
             **on(r.UndrainNode, self.undrain),
             **on(r.ForgetNode, self.forget_node),
-            **on(r.ReadLogs, self.logs),
             **on(r.ReadEvents, self.events),
             **on(r.ShutDown, self.shutdown),
         }
@@ -99,8 +94,7 @@ class Queries:
         if request.job is not None:
             listed = [self._known(request.job)]
         jobs: list[dict[str, Any]] = []
-        for more in self._listing.some_at_a_time(listed):
-            await asyncio.sleep(0)
+        async for more in self._listing.some_at_a_time(listed):
             if request.parts and jobs and most_bytes([*jobs, *more]) > PART_BYTES:
                 await stream.send({"jobs": jobs, "more": True})
                 jobs = []
@@ -124,6 +118,7 @@ class Queries:
                 for name in sorted(self._node_names())
             ],
             "jobs": jobs,
+            "loop": {"node": node.me, **self._stalls.plain()},
         }
 
     def names(self) -> Names:
@@ -156,101 +151,11 @@ class Queries:
 
     async def events(self, request: r.ReadEvents, stream: Stream) -> None:
         job = self._known(request.job) if request.job is not None else None
-        async for event in (
-            self._events.follow(job) if request.follow else _each(self._events.history(job))
-        ):
+        events = self._events.follow(job) if request.follow else self._events.so_far(job)
+        async for event in events:
             await stream.send(event)
             if request.follow and job is not None and event["kind"] in LAST_EVENTS:
                 return
-
-    async def logs(self, request: r.ReadLogs, stream: Stream) -> None:
-        job = self._known(request.job)
-        offsets: dict[NodeId, int] = {}
-        decoders: dict[NodeId, codecs.IncrementalDecoder] = {}
-        tails: dict[NodeId, Tail] | None = None if request.tail is None else {}
-
-        async def send(node: NodeId, data: bytes) -> None:
-            rank = self._rank_of(job, node)
-            fresh = codecs.getincrementaldecoder("utf-8")("replace")
-            decoder = decoders.setdefault(node, fresh)
-            for start in range(0, len(data), _LOG_READ_BYTES):
-                part = data[start : start + _LOG_READ_BYTES]
-                said = r.LogText(rank, node, "" if request.raw else decoder.decode(part))
-                await stream.send(r.LogBytes(rank, node, part) if request.raw else said)
-
-        while True:
-            ended = self._node.records[job].ended
-            moved = False
-            for node in self._nodes_by_rank(job, request.rank):
-                try:
-                    if node not in offsets:
-                        offsets[node] = await self._log_start(node, job, request.since or 0.0)
-                    data = await self._log_bytes(node, job, offsets[node])
-                    if not data and offsets[node] < (start := await self._log_start(node, job)):
-                        # Parts were removed faster than they were read.
-                        offsets[node], moved = start, True
-                except ElasticdError:
-                    continue
-                if not data:
-                    continue
-                moved = True
-                offsets[node] += len(data)
-                if tails is not None:
-                    tails.setdefault(node, Tail(request.tail or 0)).add(data)
-                else:
-                    await send(node, data)
-            if not moved and tails is not None:
-                for node, tail in tails.items():
-                    await send(node, tail.take())
-                tails = None
-            if not moved and (ended or not request.follow):
-                return
-            if not moved:
-                await asyncio.sleep(_FOLLOW_SECONDS)
-
-    async def _log_start(self, node: NodeId, job: JobId, since: float = 0.0) -> int:
-        if node == self._node.me:
-            return self._states.log_start(job, since, counted=True)
-        if not self._neighbours.reaches(node):
-            raise OperationError(f"{node} can't be reached")
-        fd = nameless_file()
-        try:
-            await self._neighbours.fetch(node, WantLogStart(job, since, counted=True), fd)
-            return int(os.pread(fd, 20, 0))
-        except (ElasticdError, ValueError):
-            return 0  # an older daemon doesn't know; rather too much than too little
-        finally:
-            os.close(fd)
-
-    async def _log_bytes(self, node: NodeId, job: JobId, offset: int) -> bytes:
-        if node == self._node.me:
-            return self._states.log_bytes(job, offset, _LOG_READ_BYTES, counted=True)
-        if not self._neighbours.reaches(node):
-            return b""
-        fd = nameless_file()
-        try:
-            await self._neighbours.fetch(node, WantLog(job, offset, counted=True), fd)
-            return os.pread(fd, _LOG_READ_BYTES, 0)
-        finally:
-            os.close(fd)
-
-    def _nodes_by_rank(self, job: JobId, rank: int | None) -> list[NodeId]:
-        ranks = self._last_ranks(job)
-        if rank is not None:
-            if rank not in ranks.values():
-                raise OperationError(f"job {job} has no rank {rank} now")
-            return [node for node, own in ranks.items() if own == rank]
-        return [self._node.me, *(n for n in self._node.liveness.living() if n != self._node.me)]
-
-    def _rank_of(self, job: JobId, node: NodeId) -> int | None:
-        return self._last_ranks(job).get(node)
-
-    def _last_ranks(self, job: JobId) -> dict[NodeId, int]:
-        members: list[str] = []
-        for event in self._events.history(job):
-            if event["kind"] == "world_formed":
-                members = event["members"]
-        return {NodeId(node): rank for rank, node in enumerate(members)}
 
     # --- changing -----------------------------------------------------------------------------
 
@@ -269,14 +174,20 @@ class Queries:
 
     async def submit_archive(self, spec: JobSpec, data: bytes, digest: str) -> r.Submitted:
         """Queue a job whose folder is the archive ``data``; answers when it is replicated."""
-        if archive_digest(data) != digest:
-            raise UsageError("the archive arrived damaged; submit again")
         if (size := most_bytes(spec.to_dict())) > MAX_SPEC_BYTES:
             raise UsageError(
                 f"the job's settings have {size} bytes, more than {MAX_SPEC_BYTES}: put what is"
                 " long into a file of its folder"
             )
-        self._states.archives.keep(data, digest)
+        archives = self._states.archives
+        with archives.held(digest):
+            try:
+                await archives.keep(data, digest)
+            except ProtocolError:
+                raise UsageError("the archive arrived damaged; submit again") from None
+            return await self._queue(spec, digest)
+
+    async def _queue(self, spec: JobSpec, digest: str) -> r.Submitted:
         number = 1 + max((record.number for record in self._node.records.values()), default=0)
         nonce = "".join(secrets.choice(_ID_LETTERS) for _ in range(4))
         job = JobId(f"{spec.job.name}-{number}-{nonce}")
@@ -355,8 +266,3 @@ def _part(frame: dict[str, Any]) -> bytes:
     except ProtocolError as error:
         raise UsageError(f"bad submission: {error}") from None
     return part.data
-
-
-async def _each(items: Any) -> AsyncIterator[dict[str, Any]]:
-    for item in items:
-        yield item

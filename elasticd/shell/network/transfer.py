@@ -31,8 +31,7 @@ from elasticd.core.words.connections import (
 )
 from elasticd.errors import ElasticdError, OperationError, ProtocolError
 from elasticd.ipc.frames import Decoder, encode
-from elasticd.settings.config import split_address
-from elasticd.shell.network import stream
+from elasticd.shell.network import lookups, stream
 
 CONNECT_SECONDS = 3.0
 IDLE_SECONDS = 30.0
@@ -65,9 +64,8 @@ async def connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWri
             :data:`CONNECT_SECONDS`).
         ValueError: not an address.
     """
-    host, port = split_address(address)
     async with asyncio.timeout(CONNECT_SECONDS):
-        reader, writer = await asyncio.open_connection(host, port)
+        reader, writer = await asyncio.open_connection(sock=await lookups.connection(address))
     tune(writer.transport)
     return reader, writer
 
@@ -181,9 +179,9 @@ async def _asked(
     loop = asyncio.get_running_loop()
     head = _AnswerHead(limit_bytes, loop, waits)
     try:
-        host, port = split_address(address)
         async with asyncio.timeout(CONNECT_SECONDS):
-            transport, _ = await loop.create_connection(lambda: head, host, port)
+            opened = await lookups.connection(address)
+            transport, _ = await loop.create_connection(lambda: head, sock=opened)
         try:
             tune(transport)
             transport.write(encode({**FETCH.encode(OpenFetch()), **request}))

@@ -12,16 +12,17 @@ not synced: what a power cut takes from one node comes back from another. Of eac
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import structlog
 
 from elasticd.checkpoints.sequential import write_all
-from elasticd.errors import OperationError, naming
+from elasticd.errors import naming
 from elasticd.shell.storage import eventshelf
 from elasticd.shell.storage.durable import PARTIAL_SUFFIX, write_whole
 from elasticd.shell.storage.eventshelf import ShelvedEvents
@@ -167,7 +168,7 @@ class EventLog:
             ValueError, KeyError, TypeError: it is none.
             OSError: the disk is full; the event is not kept.
         """
-        origin, number = _key(event)
+        origin, number = key_of(event)
         if event.get("kind") == _FLOOR:
             return self._take_floor(origin, number)
         if self._progress.seen(origin, number):
@@ -175,7 +176,7 @@ class EventLog:
         name, data = _file_name(event), frame([event])
         if len(data) > MAX_EVENT_BYTES:
             raise ValueError(f"an event of {len(data)} bytes is longer than {MAX_EVENT_BYTES}")
-        _order(event)
+        order_of(event)
         self._unshelve(event.get("job"))
         self._append(name, data)
         kept = self._keep(event)
@@ -235,42 +236,40 @@ class EventLog:
                 for first, last in ranges:
                     yield origin, first, last, job
 
-    def history(self, job: JobId | None) -> list[Event]:
-        """What happened to a job, or (None) everything, in the order of time."""
-        chosen = self._all() if job is None else self._of(job).values()
-        return [_public(event) for event in sorted(chosen, key=_order)]
+    def runs(self, job: JobId | None) -> list[list[Event] | Path]:
+        """What there is, of a job or (None) of all: events in memory, or the file with them."""
+        jobs = [*self._jobs, *self._shelves] if job is None else [job]
+        return [
+            self._folder / f"{each}{_SUFFIX}"
+            if each is not None and each in self._shelves
+            else list(self._jobs.get(each, {}).values())
+            for each in jobs
+        ]
 
     def of_kind(self, job: JobId, kind: str) -> list[Event]:
         """A job's events of one kind, in any order."""
         found = self._of(job).values()
-        return [_public(event) for event in found if event.get("kind") == kind]
+        return [public(event) for event in found if event.get("kind") == kind]
 
-    def notable(self, job: JobId) -> list[Event]:
-        """The newest faults and decisions of a job, in the order of time."""
+    def notable(self, job: JobId) -> list[Event] | None:
+        """The newest faults and decisions of a job, in the order of time. None: it has ended, and
+        they lie on the disk."""
         if job in self._shelves:
-            found = [each for each in self._of(job).values() if each.get("kind") in NOTABLE]
-            return [_public(event) for event in sorted(found, key=_order)[-NOTABLE_EVENTS:]]
-        return [_public(event) for event in self._notable.get(job, ())]
+            return None
+        return [public(event) for event in self._notable.get(job, ())]
 
     def ended(self, job: JobId) -> float | None:
         """When the job ended; None: nothing is known of that."""
         return self._ended.get(job)
 
-    async def follow(self, job: JobId | None) -> AsyncIterator[Event]:
-        """The history, then what comes, for ever.
-
-        Raises:
-            OperationError: the reader is :data:`MAX_WAITING_EVENTS` behind.
-        """
+    @contextlib.contextmanager
+    def followed(self) -> Iterator[asyncio.Queue[Event | None]]:
+        """What is kept from now on; None ends it: the reader is :data:`MAX_WAITING_EVENTS`
+        behind."""
         queue: asyncio.Queue[Event | None] = asyncio.Queue(MAX_WAITING_EVENTS + 1)
         self._followers.add(queue)
         try:
-            for event in self.history(job):
-                yield event
-            while (event_or_end := await queue.get()) is not None:
-                if job is None or event_or_end.get("job") == job:
-                    yield _public(event_or_end)
-            raise OperationError(f"fell {MAX_WAITING_EVENTS} events behind")
+            yield queue
         finally:
             self._followers.discard(queue)
 
@@ -281,19 +280,15 @@ class EventLog:
             follower.put_nowait(None)
             self._followers.discard(follower)
 
-    def _all(self) -> Iterable[Event]:
-        jobs = [*self._jobs, *self._shelves]
-        return [event for job in jobs for event in self._of(job).values()]
-
     def _keep(self, event: Event) -> dict[tuple[str, int], Event]:
         kept = self._jobs.setdefault(event.get("job"), {})
-        kept[_key(event)] = event
+        kept[key_of(event)] = event
         if (job := event.get("job")) is not None and event.get("kind") in NOTABLE:
             known = [*self._notable.get(job, ()), event]
-            self._notable[job] = sorted(known, key=_order)[-NOTABLE_EVENTS:]
+            self._notable[job] = sorted(known, key=order_of)[-NOTABLE_EVENTS:]
         if job is not None and event.get("kind") in LAST_EVENTS:
             self._ended[job] = max(event["time"], self._ended.get(job, 0.0))
-        self._progress.note(*_key(event))
+        self._progress.note(*key_of(event))
         return kept
 
     # --- the shelf --------------------------------------------------------------------------------
@@ -302,11 +297,7 @@ class EventLog:
         """The events of a job, wherever they are."""
         if job is None or job not in self._shelves:
             return self._jobs.get(job, {})
-        try:
-            data = (self._folder / (job + _SUFFIX)).read_bytes()
-        except OSError:
-            return {}
-        return {_key(event): event for event in salvage(data) if _is_sound(event)}
+        return {key_of(event): event for event in read_sound(self._folder / (job + _SUFFIX))}
 
     def _shelve(self, shelves: dict[str, ShelvedEvents]) -> None:
         self._shelves = shelves
@@ -338,13 +329,13 @@ class EventLog:
 
     def _drop_oldest(self, job: str | None) -> None:
         """Keep the newest events of a job; remember of whom something was dropped."""
-        events = sorted(self._jobs[job].values(), key=_order)
+        events = sorted(self._jobs[job].values(), key=order_of)
         dropped, kept = events[:-KEPT_EVENTS], events[-KEPT_EVENTS:]
         for event in dropped:
             origin = event["origin"]
             self._floors[origin] = self._progress.upto(origin)
         self._write_floors()
-        self._jobs[job] = {_key(event): event for event in kept}
+        self._jobs[job] = {key_of(event): event for event in kept}
         self._replace(_file_name(kept[0]), _frames(kept))
 
     def _take_floor(self, origin: str, number: int) -> bool:
@@ -390,6 +381,14 @@ class EventLog:
             self._replace(path.name.removesuffix(_SUFFIX), _frames(events))
 
 
+def read_sound(path: Path) -> list[Event]:
+    """The events in a file; none if it can't be read."""
+    try:
+        return [event for event in salvage(path.read_bytes()) if _is_sound(event)]
+    except OSError:
+        return []
+
+
 def _frames(events: Iterable[Event]) -> bytes:
     return b"".join(frame([event]) for event in events)
 
@@ -397,21 +396,21 @@ def _frames(events: Iterable[Event]) -> bytes:
 def _is_sound(event: Any) -> bool:
     try:
         _file_name(event)
-        _order(event)
+        order_of(event)
     except (AttributeError, LookupError, TypeError, ValueError):
         return False
     return True
 
 
-def _key(event: Event) -> tuple[str, int]:
+def key_of(event: Event) -> tuple[str, int]:
     origin, number = event["origin"], event["number"]
     if not isinstance(origin, str) or type(number) is not int or number < 1:
         raise ValueError("an event's origin is a text and its number a positive integer")
     return origin, number
 
 
-def _order(event: Event) -> tuple[float, str, int]:
-    return (float(event["time"]), *_key(event))
+def order_of(event: Event) -> tuple[float, str, int]:
+    return (float(event["time"]), *key_of(event))
 
 
 def _upto(vector: Mapping[str, int], event: Event) -> int:
@@ -440,5 +439,5 @@ def _clipped(value: Any) -> Any:
             return value
 
 
-def _public(event: Event) -> Event:
+def public(event: Event) -> Event:
     return {key: value for key, value in event.items() if key not in ("origin", "number")}

@@ -202,15 +202,18 @@ class States:
             fds: list[int] = []
             try:
                 for shard in found.shards:
-                    with self.store.open_shard(
-                        found.job, found.step, found.stamp, shard.index, found.count
-                    ) as file:
-                        fds.append(os.dup(file.fileno()))
+                    name = (found.job, found.step, found.stamp, shard.index, found.count)
+                    fds.append(await asyncio.to_thread(self._descriptor, *name))
             except BaseException:
                 for fd in fds:
                     os.close(fd)
                 raise
         return fds, tuple(shard.digest for shard in found.shards)
+
+    def _descriptor(self, job: JobId, step: int, stamp: Stamp, index: int, count: int) -> int:
+        """Of a shard that is here, the caller's to close. Blocks."""
+        with self.store.open_shard(job, step, stamp, index, count) as file:
+            return os.dup(file.fileno())
 
     async def _bring_shards(self, effect: e.FetchShards) -> None:
         rotten: tuple[tuple[int, NodeId], ...] = ()
@@ -290,19 +293,19 @@ class States:
                 case WantState(job):
                     return await self._children.export(job, wanted)
                 case WantShard(job, step, stamp, index, count):
-                    with self.store.open_shard(job, step, stamp, index, count) as file:
-                        return os.dup(file.fileno())
+                    shard = (job, step, stamp, index, count)
+                    return await asyncio.to_thread(self._descriptor, *shard)
                 case DoubtShard(job, step, stamp, index, count):
                     self.doubted(self.store.final_path(job, step, stamp, index, count))
                     return file_of(b"")
                 case WantLog(job, offset, counted):
                     self._record_of(job)  # a name that came from elsewhere
-                    return file_of(self.log_bytes(job, offset, _LOG_BYTES, counted))
+                    return file_of(await self.log_bytes(job, offset, _LOG_BYTES, counted))
                 case WantLogStart(job, since, counted):
                     self._record_of(job)
-                    return file_of(b"%d" % self.log_start(job, since, counted))
+                    return file_of(b"%d" % await self.log_start(job, since, counted))
                 case WantArchive(digest):
-                    return self.archives.open(digest)
+                    return await asyncio.to_thread(self.archives.open, digest)
                 case _:
                     assert_never(wanted)
         except OSError as error:
@@ -317,13 +320,14 @@ class States:
             await self.changed(question.job)
         return answer
 
-    def log_bytes(self, job: JobId, offset: int, limit: int, counted: bool) -> bytes:
+    async def log_bytes(self, job: JobId, offset: int, limit: int, counted: bool) -> bytes:
         """What the job's ranks printed on this node from ``offset`` on, at most ``limit`` bytes."""
-        return self._children.files.printed(job, offset, limit, counted)
+        printed = self._children.files.printed
+        return await asyncio.to_thread(printed, job, offset, limit, counted)
 
-    def log_start(self, job: JobId, since: float, counted: bool) -> int:
+    async def log_start(self, job: JobId, since: float, counted: bool) -> int:
         """The offset of the first byte that may have been printed here after ``since``."""
-        return self._children.files.printed_before(job, since, counted)
+        return await asyncio.to_thread(self._children.files.printed_before, job, since, counted)
 
     def _run(self, work: Any) -> None:
         task = asyncio.create_task(work)

@@ -106,6 +106,6 @@ class Tidying:
             paths = {path.name: path for path in self._children.files.shown_logs(job)}
             parts = [LogPart(n, size_bytes(p), p in in_use) for n, p in paths.items()]
             for name in surplus_logs(parts, self._rules.log_bytes):
-                self._children.files.dropping(job, size_bytes(paths[name]))
-                paths[name].unlink(missing_ok=True)
+                with self._children.files.dropping(job, size_bytes(paths[name])):
+                    paths[name].unlink(missing_ok=True)
                 log.info("an old part of a log removed", job=job, file=name)

@@ -15,8 +15,10 @@ from elasticd.core.words import effects as e
 from elasticd.core.words.bulk import WantArchive
 from elasticd.core.words.records import JobRecord
 from elasticd.shell.network.neighbours import Neighbours
-from elasticd.shell.storage.archives import Archives
+from elasticd.shell.storage.archives import Archives, Write
+from elasticd.shell.storage.durable import write_durable
 from elasticd.types import JobId, NodeId
+from tests.unit.shell.hungdisk import HungDisk
 
 JOB = JobId("job-1")
 
@@ -49,16 +51,17 @@ class Home:
         self.work = folder / "work" / JOB
         self.peer = Peer(packed.data)
         self.folder = folder
-        self._start().keep(packed.data, packed.digest)
+        asyncio.run(self.start().keep(packed.data, packed.digest))
 
-    def _start(self) -> Archives:
+    def start(self, write: Write = write_durable) -> Archives:
         peer = cast(Neighbours, self.peer)
         self.told: list[Any] = []
-        return Archives(self.folder / "archives", peer, lambda _: self.work, self.told.append)
+        folder = self.folder / "archives"
+        return Archives(folder, peer, lambda _: self.work, self.told.append, write)
 
     def ensure(self) -> None:
         """A daemon starts and is told that the job runs here."""
-        asyncio.run(self._start().ensure(self.record))
+        asyncio.run(self.start().ensure(self.record))
         assert self.told == [e.ArchiveReady(JOB, True, "")]
         assert (self.work / "train.py").read_text() == "import lib.model\n"
         assert (self.work / "lib" / "model.py").read_text() == "x = 1\n"
@@ -105,3 +108,54 @@ def test_a_damaged_archive_is_fetched_from_another_node(tmp_path: Path, content:
     home.tar.write_bytes(content)
     home.ensure()
     assert home.peer.asked == 1 and home.tar.read_bytes() == home.peer.data
+
+
+def test_the_loop_turns_while_an_archive_is_written(tmp_path: Path) -> None:
+    home, disk = Home(tmp_path), HungDisk()
+    data = home.tar.read_bytes()
+    digest = archive.digest(data)
+    home.tar.unlink()
+    archives = home.start(write=disk.slow(write_durable))
+    asyncio.run(disk.turned(archives.keep(data, digest)))
+    assert home.tar.read_bytes() == data
+
+
+def test_the_loop_turns_while_an_archive_from_a_peer_is_written(tmp_path: Path) -> None:
+    home, disk = Home(tmp_path), HungDisk()
+    home.tar.unlink()
+    archives = home.start(write=disk.slow(write_durable))
+    asyncio.run(disk.turned(archives.ensure(home.record)))
+    assert home.told == [e.ArchiveReady(JOB, True, "")]
+    assert archive.digest(home.tar.read_bytes()) == home.record.archive
+
+
+def test_an_archive_that_is_being_submitted_stays(tmp_path: Path) -> None:
+    """It is there before its job is known."""
+    home = Home(tmp_path)
+    archives = home.start()
+    with archives.held(home.record.archive):
+        archives.remove(home.record.archive)
+        assert home.tar.exists()
+    archives.remove(home.record.archive)
+    assert not home.tar.exists()
+
+
+def test_the_same_archive_twice_at_a_time_is_whole(tmp_path: Path) -> None:
+    home, disk = Home(tmp_path), HungDisk()
+    data = home.tar.read_bytes()
+    digest = archive.digest(data)
+    archives = home.start(write=disk.slow(write_durable))
+
+    async def twice() -> None:
+        first = asyncio.create_task(archives.keep(data, digest))
+        while not disk.came.is_set():  # noqa: ASYNC110  a heartbeat each
+            await asyncio.sleep(0)
+        first.cancel()  # its client hung up
+        second = asyncio.create_task(archives.keep(data, digest))
+        await asyncio.sleep(0)
+        disk.go.set()
+        await second
+
+    asyncio.run(twice())
+    assert home.tar.read_bytes() == data
+    assert [path.name for path in home.tar.parent.iterdir()] == [home.tar.name]

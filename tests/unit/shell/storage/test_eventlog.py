@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from elasticd.errors import OperationError
 from elasticd.shell.storage import eventlog as module
 from elasticd.shell.storage.eventlog import EventLog, SeenNumbers
+from elasticd.shell.storage.eventreading import EventReading, merged
 from elasticd.types import JobId
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -23,8 +24,16 @@ def event(number: int, job: str | None = JOB, **fields: Any) -> dict[str, Any]:
     return {"time": float(number), "job": job, "kind": "test", "n": number, **fields}
 
 
+def history(log: EventLog, job: JobId | None) -> list[dict[str, Any]]:
+    return [module.public(each) for each in merged(log.runs(job))]
+
+
+def notable(log: EventLog) -> list[dict[str, Any]]:
+    return asyncio.run(EventReading(log).notable(JOB))
+
+
 def numbers(log: EventLog, job: JobId | None = JOB) -> list[int]:
-    return [found["n"] for found in log.history(job)]
+    return [found["n"] for found in history(log, job)]
 
 
 def bring(source: EventLog, target: EventLog) -> None:
@@ -40,9 +49,9 @@ def test_own_events_are_numbered_and_shown_without_their_numbers(tmp_path: Path)
     assert log.write(event(1))["number"] == 1
     assert log.write(event(2, None))["number"] == 2
     assert log.vector() == {"a/1": 2}
-    assert log.history(JOB) == [event(1)]
-    assert log.history(None) == [event(1), event(2, None)]
-    assert log.history(JobId("other")) == []
+    assert history(log, JOB) == [event(1)]
+    assert history(log, None) == [event(1), event(2, None)]
+    assert history(log, JobId("other")) == []
 
 
 def test_history_survives_a_restart_in_the_order_of_time(tmp_path: Path) -> None:
@@ -62,7 +71,7 @@ def test_the_newest_faults_and_decisions_are_at_hand(tmp_path: Path) -> None:
         log.write(event(number, kind="checkpoint_committed"))
     log.add({**event(-1, kind="oom"), "origin": "b/1", "number": 1})
     for known in (log, EventLog(tmp_path, "a/2")):
-        assert [found["n"] for found in known.notable(JOB)] == [3, 4, 5, 6, 7]
+        assert [found["n"] for found in notable(known)] == [3, 4, 5, 6, 7]
     assert log.notable(JobId("other")) == []
 
 
@@ -121,7 +130,7 @@ def test_what_is_no_event_is_refused_and_not_kept(tmp_path: Path) -> None:
         log.add({})
     with pytest.raises(TypeError):
         list(log.missing([1]))  # type: ignore[arg-type]
-    assert log.history(None) == [] and list(tmp_path.iterdir()) == []
+    assert history(log, None) == [] and list(tmp_path.iterdir()) == []
     assert log.add(good)
 
 
@@ -129,7 +138,7 @@ def test_too_long_an_event_of_our_own_is_clipped(tmp_path: Path) -> None:
     log = EventLog(tmp_path, "a/1")
     text = "begin" + "x" * module.MAX_EVENT_BYTES + "end"
     log.write(event(1, evidence=[text], more={"reason": text}, small="kept"))
-    (found,) = log.history(JOB)
+    (found,) = history(log, JOB)
     assert found["evidence"][0].startswith("…x") and found["evidence"][0].endswith("xend")
     assert len(found["more"]["reason"]) == module.CLIPPED_LETTERS + 1
     assert found["small"] == "kept"
@@ -201,8 +210,8 @@ def test_a_follower_sees_the_history_and_then_the_news(tmp_path: Path, run: Run)
                 if len(seen) == count:
                     return
 
-        task = asyncio.create_task(read(log.follow(JOB), 5))
-        everything = log.follow(None)
+        task = asyncio.create_task(read(EventReading(log).follow(JOB), 5))
+        everything = EventReading(log).follow(None)
         assert (await anext(everything))["n"] == 1
         for number in (3, 4, 5):
             await asyncio.sleep(0)
@@ -224,7 +233,7 @@ def test_a_follower_that_does_not_read_is_let_go(
     async def main() -> None:
         log = EventLog(tmp_path, "a/1")
         log.write(event(0))
-        follower = log.follow(JOB)
+        follower = EventReading(log).follow(JOB)
         await anext(follower)
         for number in range(1, 30):
             log.write(event(number))
@@ -272,16 +281,16 @@ def test_events_of_ended_jobs_are_read_when_somebody_asks(tmp_path: Path) -> Non
     for number in range(1, 600):
         log.write(event(number, kind="job_finished" if number == 599 else "fault_detected"))
     log.write(event(600, "live-2-aaaa"))
-    told = log.history(JOB), log.notable(JOB), log.of_kind(JOB, "job_finished"), log.ended(JOB)
+    told = history(log, JOB), notable(log), log.of_kind(JOB, "job_finished"), log.ended(JOB)
     for origin in ("a/2", "a/3"):
         log = EventLog(tmp_path / "a", origin)
-        again = log.history(JOB), log.notable(JOB), log.of_kind(JOB, "job_finished")
+        again = history(log, JOB), notable(log), log.of_kind(JOB, "job_finished")
         assert (*again, log.ended(JOB)) == told
         assert list(log._jobs) == ["live-2-aaaa"], "nothing else is in memory"
         assert log.vector() == {"a/1": 600}
     other = EventLog(tmp_path / "b", "b/1")
     bring(log, other)
-    assert other.history(None) == log.history(None)
+    assert history(other, None) == history(log, None)
 
 
 def test_an_event_that_comes_after_the_end_is_kept(tmp_path: Path) -> None:

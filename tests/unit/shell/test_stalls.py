@@ -1,0 +1,182 @@
+"""The loop is seen while it is held up; a process that did not run is no such loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from elasticd.shell.stalls import (
+    LINES_PER_MINUTE,
+    STALLED,
+    Stall,
+    StallCount,
+    StallWatch,
+    present_seconds,
+    where,
+)
+from tests.chaos.stalls import longest
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+class Disk:
+    """A disk on which a write hangs until it is let go."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+
+    def write(self) -> None:
+        assert self.go.wait(60)
+
+
+def test_a_loop_that_waits_for_the_disk_is_seen_while_it_waits(run: Run) -> None:
+    disk, caught = Disk(), []
+
+    async def main() -> None:
+        over = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def see(found: str) -> None:
+            caught.append(found)
+            disk.go.set()
+
+        told = lambda stall: loop.call_soon_threadsafe(over.set)  # noqa: E731
+        watch = StallWatch(caught=see, told=told)
+        watch.start()
+        disk.write()
+        await over.wait()
+        watch.close()
+        assert watch.seen.count == 1 and watch.seen.longest is not None
+        assert watch.seen.longest.where == caught[0]
+
+    with capture_logs() as lines:
+        run(main())
+    assert "write < test_stalls.py" in caught[0]
+    (line,) = [line for line in lines if line["event"] == STALLED]
+    assert line["where"] == caught[0] and line["seconds"] > 0
+
+
+def test_a_loop_that_turns_is_no_stall(run: Run) -> None:
+    async def main() -> None:
+        watch = StallWatch()
+        watch.start()
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+        watch.close()
+        assert watch.seen == StallCount()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("waited", "processor", "present"),
+    [
+        (0.05, 0.0, 0.05),
+        (0.08, 0.0, 0.08),  # a thread wakes when it can
+        (3600.0, 0.01, 0.05),  # the lid was closed
+        (0.6, 0.6, 0.6),  # one call kept the interpreter to itself
+        (0.6, 0.1, 0.05),  # others had the processors
+    ],
+)
+def test_time_in_which_the_process_did_not_run_is_not_counted(
+    waited: float, processor: float, present: float
+) -> None:
+    assert present_seconds(waited, 0.05, processor) == present
+
+
+def test_a_loop_that_waits_for_work_is_nowhere() -> None:
+    ready, stop = threading.Event(), threading.Event()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        over = asyncio.Event()
+        threading.Thread(target=lambda: (stop.wait(), loop.call_soon_threadsafe(over.set))).start()
+        ready.set()
+        await over.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(main(),))
+    thread.start()
+    ready.wait()
+    found = "?"
+    while found:  # it is on its way there
+        frame = sys._current_frames().get(thread.ident or 0)
+        found = where(frame) if frame is not None else "?"
+    stop.set()
+    thread.join()
+    assert where(None) == ""
+
+
+def test_many_stalls_cost_few_lines() -> None:
+    watch = StallWatch()
+    with capture_logs() as lines:
+        for number in range(5 * LINES_PER_MINUTE):
+            watch._say(STALLED, Stall(0.2, f"f{number}"))
+    assert len(lines) == LINES_PER_MINUTE
+    assert watch._unsaid == 4 * LINES_PER_MINUTE
+
+
+def test_the_soaks_read_what_daemons_log(tmp_path: Path) -> None:
+    line = structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"])
+    watch = StallWatch()
+    for node, seconds in (("node-0", 0.2), ("node-1", 0.618), ("node-1", 0.3)):
+        with capture_logs() as said:
+            watch._say(STALLED, Stall(seconds, "archives.py:62 keep < queries.py:282 submit"))
+        (event,) = said
+        log = tmp_path / node / "daemon.log"
+        log.parent.mkdir(exist_ok=True)
+        with log.open("a") as file:
+            file.write(str(line(None, "", {"level": event.pop("log_level"), **event})) + "\n")
+    found = longest(tmp_path)
+    assert found.seconds == 0.618
+    assert found.where == "node-1: archives.py:62 keep < queries.py:282 submit"
+
+
+_STOPPED = """
+import asyncio, sys
+from elasticd.shell.stalls import StallWatch
+
+async def main():
+    watch = StallWatch(told=lambda stall: print("stall", stall, flush=True))
+    watch.start()
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    watch.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.process
+def test_a_process_that_was_stopped_has_not_stalled() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _STOPPED],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdin is not None
+        try:
+            assert child.stdout.readline() == "ready\n"
+            os.kill(child.pid, signal.SIGSTOP)
+            os.waitpid(child.pid, os.WUNTRACED)
+            time.sleep(1.5)  # what is tried: it stays stopped for so long
+            os.kill(child.pid, signal.SIGCONT)
+            line = child.stdout.readline()
+            child.stdin.close()
+            assert "this process did not run" in line
+            assert child.stdout.read() == ""
+        finally:
+            child.kill()
