@@ -193,6 +193,8 @@ class Cluster:
         """What operators asked for."""
         self.answers: dict[int, dict[str, Any]] = {}
         self.environments = Environments(self)
+        self.missing_archives: set[JobId] = set()
+        """Jobs whose files are on none of the nodes that are there."""
         self.network: Network
         self.checkers: Checkers
         self.world_hooks: list[Callable[[NodeId, World], None]] = []
