@@ -14,6 +14,7 @@ from .cluster import Cluster, JobShape, Setup
 from .faults import Injector
 from .operators import Operator
 from .run import simulate
+from .seeds import setup_of
 from .test_sim import passes
 
 FIRST, SECOND, THIRD = (JobId(f"job{n}-{n}-abcd") for n in (1, 2, 3))
@@ -175,3 +176,14 @@ def test_a_queued_job_says_behind_whom() -> None:
 
     passes(simulate(Setup(seed=1, jobs=(JobShape(steps=20),)), script=script))
     assert seen == [f"behind {FIRST}", f"behind {FIRST} and 1 more"]
+
+
+@pytest.mark.parametrize("first", range(0, 24, 4))
+def test_under_faults(first: int) -> None:
+    """One job can never run, one needs all nodes: what can run ends, whatever breaks."""
+    kinds = ("submit", "cancel", "pause", "drain", "node", "daemon", "partition", "crash", "flap")
+    for seed in range(first, first + 4):
+        setup = setup_of(seed, kinds)
+        never = replace(SHORT, world_min=setup.nodes + 1)
+        most = replace(SHORT, world_min=setup.nodes)
+        passes(simulate(replace(setup, jobs=(never, most, *setup.jobs))))

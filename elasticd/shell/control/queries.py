@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import os
+import re
 import secrets
 import string
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -38,6 +39,8 @@ MAX_SPEC_BYTES = 256 * 1024
 """Of a job's settings, which every node keeps and tells."""
 _LOG_READ_BYTES = 256 * 1024
 _ID_LETTERS = string.ascii_lowercase + string.digits
+_ID = re.compile(r"-(?P<number>[1-9]\d{0,8})-[a-z0-9]{4}")
+"""What follows a job's name."""
 
 
 class Queries:
@@ -71,6 +74,7 @@ class Queries:
     def handlers(self) -> Handlers:
         return {
             **on(r.ShowStatus, self.status),
+            **on(r.NameJob, self.name_job),
             **on(r.SubmitJob, self.submit),
             **on(r.CancelJob, self.cancel),
             **on(r.ForgetJob, self.forget),
@@ -264,10 +268,25 @@ class Queries:
         data = bytearray()
         while len(data) < size:
             data += _part(await stream.receive())
-        return await self.submit_archive(spec, bytes(data), request.archive_digest)
+        return await self.submit_archive(spec, bytes(data), request.archive_digest, request.id)
 
-    async def submit_archive(self, spec: JobSpec, data: bytes, digest: str) -> r.Submitted:
-        """Queue a job whose folder is the archive ``data``; answers when it is replicated."""
+    async def name_job(self, request: r.NameJob, stream: Stream) -> r.JobNamed:
+        return r.JobNamed(self._new_id(request.name))
+
+    def _new_id(self, name: str) -> JobId:
+        number = 1 + max((record.number for record in self._node.records.values()), default=0)
+        nonce = "".join(secrets.choice(_ID_LETTERS) for _ in range(4))
+        return JobId(f"{name}-{number}-{nonce}")
+
+    async def submit_archive(
+        self, spec: JobSpec, data: bytes, digest: str, given: JobId | None = None
+    ) -> r.Submitted:
+        """Queue a job whose folder is the archive ``data``; answers when it is replicated.
+        ``given``: the client's id for it."""
+        job = given or self._new_id(spec.job.name)
+        found = _ID.fullmatch(job.removeprefix(spec.job.name))
+        if found is None or not job.startswith(spec.job.name):
+            raise UsageError(f"{job!r} is no id for a job named {spec.job.name}")
         if archive_digest(data) != digest:
             raise UsageError("the archive arrived damaged; submit again")
         if (size := most_bytes(spec.to_dict())) > MAX_SPEC_BYTES:
@@ -276,12 +295,14 @@ class Queries:
                 " long into a file of its folder"
             )
         self._states.archives.keep(data, digest)
-        number = 1 + max((record.number for record in self._node.records.values()), default=0)
-        nonce = "".join(secrets.choice(_ID_LETTERS) for _ in range(4))
-        job = JobId(f"{spec.job.name}-{number}-{nonce}")
-        record = JobRecord(job, number, spec.to_dict(), digest, "queued")
+        known = self._node.records.get(job)
+        if known is not None and known.archive != digest:
+            raise OperationError(f"{job} is another job already")
+        record = JobRecord(job, int(found["number"]), spec.to_dict(), digest, "queued")
         await self._ask(lambda request: e.Submit(request, record))
-        return r.Submitted(job)
+        view = self._node.views.view
+        members = view.members if view is not None else ()
+        return r.Submitted(job, self._node.drivers.obstacle(record, members))
 
     async def cancel(self, request: r.CancelJob, stream: Stream) -> r.Outcome:
         job = self._known(request.job)
