@@ -13,7 +13,7 @@ from elasticd.core.context import Context
 from elasticd.core.jobs.table import ACCOUNT, JobTable
 from elasticd.core.leading.leader import Driver
 from elasticd.core.leading.phases.moves import Outcome, Rest
-from elasticd.core.leading.turns import Nodes, Turns, obstacle, waits_for
+from elasticd.core.leading.turns import NodesThere, Turns, obstacle, waits_for
 from elasticd.core.words.records import JobRecord, JobState, View, World
 from elasticd.core.words.worlds import Report, ToLeader
 from elasticd.types import JobId, NodeId
@@ -36,7 +36,7 @@ class Drivers:
 
     def schedule(self, view: View) -> None:
         """Run the first job of the queue that can run, if none does."""
-        nodes, waiting = Nodes(view.members, self.unwanted()), self.jobs.runnable()
+        nodes, waiting = NodesThere(view.members, self.unwanted()), self.jobs.runnable()
         running = [record for record in self.jobs.queue() if record.state == "running"]
         for other in running[1:]:  # two sides of a cut had come to different turns
             self._put_back(other, f"it yielded its turn to {running[0].id}")
@@ -59,11 +59,11 @@ class Drivers:
         """Behind whom a queued job waits, and for which nodes."""
         if record.state != "queued":
             return ""
-        return waits_for(record, self.jobs.queue(), Nodes(members, self.unwanted()))
+        return waits_for(record, self.jobs.queue(), NodesThere(members, self.unwanted()))
 
     def obstacle(self, record: JobRecord, members: Sequence[NodeId]) -> str:
         """Why a job can't run on these nodes, or nothing."""
-        return obstacle(record, Nodes(members, self.unwanted()))
+        return obstacle(record, NodesThere(members, self.unwanted()))
 
     def _put_back(self, record: JobRecord, why: str) -> None:
         """Its trainers end; it goes on from its newest checkpoint when its turn comes again."""

@@ -26,7 +26,7 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True)
-class Nodes:
+class NodesThere:
     """Those that are there, and those of them that no job is to run on."""
 
     members: Sequence[NodeId]
@@ -42,7 +42,7 @@ def least_of(record: JobRecord) -> int:
     return max(1, int(record.spec["world"]["min"]))
 
 
-def obstacle(record: JobRecord, nodes: Nodes) -> str:
+def obstacle(record: JobRecord, nodes: NodesThere) -> str:
     """Why the job can't run on these, or nothing."""
     there, least = nodes.usable(record), least_of(record)
     if len(there) >= least:
@@ -55,7 +55,7 @@ def obstacle(record: JobRecord, nodes: Nodes) -> str:
     return text
 
 
-def waits_for(record: JobRecord, queue: Sequence[JobRecord], nodes: Nodes) -> str:
+def waits_for(record: JobRecord, queue: Sequence[JobRecord], nodes: NodesThere) -> str:
     """Behind whom a queued job waits, and for which nodes; nothing if its turn comes next."""
     running = [other.id for other in queue if other.state == "running"]
     place = [other.id for other in queue].index(record.id)
@@ -89,7 +89,7 @@ class Turns:
         """Something has ended, or others lead: all get another chance."""
         self.vain.clear()
 
-    def able(self, waiting: Iterable[JobRecord], nodes: Nodes) -> list[JobRecord]:
+    def able(self, waiting: Iterable[JobRecord], nodes: NodesThere) -> list[JobRecord]:
         """Those that can run as far as is known, in the same order."""
         return [
             record
@@ -97,12 +97,12 @@ class Turns:
             if not obstacle(record, nodes) and self.vain.get(record.id) != nodes.usable(record)
         ]
 
-    def first(self, waiting: Sequence[JobRecord], nodes: Nodes) -> JobRecord | None:
+    def first(self, waiting: Sequence[JobRecord], nodes: NodesThere) -> JobRecord | None:
         """Whose turn it is if nothing runs. If none can run, the first waits for its nodes."""
         return next(iter(self.able(waiting, nodes) or waiting), None)
 
     def yields(
-        self, now: float, stall: Stall | None, waiting: Sequence[JobRecord], nodes: Nodes
+        self, now: float, stall: Stall | None, waiting: Sequence[JobRecord], nodes: NodesThere
     ) -> str:
         """Why a job that has its turn gives it to one of those that wait, or nothing."""
         if stall is None:
@@ -112,7 +112,7 @@ class Turns:
             return ""
         return f"it yielded its turn to {able[0].id}: {stall.why}"
 
-    def yielded(self, record: JobRecord, nodes: Nodes) -> None:
+    def yielded(self, record: JobRecord, nodes: NodesThere) -> None:
         """It has."""
         self.vain[record.id] = nodes.usable(record)
 

@@ -5,29 +5,24 @@ from __future__ import annotations
 import asyncio
 import codecs
 import os
-import re
-import secrets
-import string
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
-from elasticd.archive import MAX_ARCHIVE_BYTES
-from elasticd.archive import digest as archive_digest
 from elasticd.core.jobs.status import jobs_without
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
 from elasticd.core.words import requests as r
 from elasticd.core.words.bulk import WantLog, WantLogStart
-from elasticd.core.words.codec import from_plain, to_plain
+from elasticd.core.words.codec import to_plain
 from elasticd.core.words.connections import NodeInfo
 from elasticd.core.words.limits import PART_BYTES, most_bytes
-from elasticd.core.words.records import JobRecord, Path
-from elasticd.errors import ElasticdError, OperationError, ProtocolError, UsageError
-from elasticd.settings.job import JobSpec
+from elasticd.core.words.records import Path
+from elasticd.errors import ElasticdError, OperationError
 from elasticd.shell.control.listing import JobListing
 from elasticd.shell.control.logtail import Tail
 from elasticd.shell.control.names import Names
 from elasticd.shell.control.server import Handlers, Stream, on
+from elasticd.shell.control.submissions import Submissions
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.storage.eventlog import LAST_EVENTS, EventLog
 from elasticd.shell.storage.namelessfile import nameless_file
@@ -35,12 +30,7 @@ from elasticd.shell.storage.states import States
 from elasticd.types import JobId, NodeId
 
 _FOLLOW_SECONDS = 0.3
-MAX_SPEC_BYTES = 256 * 1024
-"""Of a job's settings, which every node keeps and tells."""
 _LOG_READ_BYTES = 256 * 1024
-_ID_LETTERS = string.ascii_lowercase + string.digits
-_ID = re.compile(r"-(?P<number>[1-9]\d{0,8})-[a-z0-9]{4}")
-"""What follows a job's name."""
 
 
 class Queries:
@@ -70,12 +60,11 @@ class Queries:
         self._shut_down = shut_down
         self._requests = 0
         self._waiting: dict[int, asyncio.Future[r.Outcome]] = {}
+        self.submissions = Submissions(node, states, self._ask)
 
     def handlers(self) -> Handlers:
         return {
             **on(r.ShowStatus, self.status),
-            **on(r.NameJob, self.name_job),
-            **on(r.SubmitJob, self.submit),
             **on(r.CancelJob, self.cancel),
             **on(r.ForgetJob, self.forget),
             **on(r.PauseJob, self.pause),
@@ -257,53 +246,6 @@ class Queries:
 
     # --- changing -----------------------------------------------------------------------------
 
-    async def submit(self, request: r.SubmitJob, stream: Stream) -> r.Outcome:
-        try:
-            spec = JobSpec.from_dict(request.spec)
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"bad submission: {error}") from None
-        size = request.archive_bytes
-        if size > MAX_ARCHIVE_BYTES:
-            raise UsageError(f"the archive is larger than {MAX_ARCHIVE_BYTES >> 20} MiB")
-        data = bytearray()
-        while len(data) < size:
-            data += _part(await stream.receive())
-        return await self.submit_archive(spec, bytes(data), request.archive_digest, request.id)
-
-    async def name_job(self, request: r.NameJob, stream: Stream) -> r.JobNamed:
-        return r.JobNamed(self._new_id(request.name))
-
-    def _new_id(self, name: str) -> JobId:
-        number = 1 + max((record.number for record in self._node.records.values()), default=0)
-        nonce = "".join(secrets.choice(_ID_LETTERS) for _ in range(4))
-        return JobId(f"{name}-{number}-{nonce}")
-
-    async def submit_archive(
-        self, spec: JobSpec, data: bytes, digest: str, given: JobId | None = None
-    ) -> r.Submitted:
-        """Queue a job whose folder is the archive ``data``; answers when it is replicated.
-        ``given``: the client's id for it."""
-        job = given or self._new_id(spec.job.name)
-        found = _ID.fullmatch(job.removeprefix(spec.job.name))
-        if found is None or not job.startswith(spec.job.name):
-            raise UsageError(f"{job!r} is no id for a job named {spec.job.name}")
-        if archive_digest(data) != digest:
-            raise UsageError("the archive arrived damaged; submit again")
-        if (size := most_bytes(spec.to_dict())) > MAX_SPEC_BYTES:
-            raise UsageError(
-                f"the job's settings have {size} bytes, more than {MAX_SPEC_BYTES}: put what is"
-                " long into a file of its folder"
-            )
-        self._states.archives.keep(data, digest)
-        known = self._node.records.get(job)
-        if known is not None and known.archive != digest:
-            raise OperationError(f"{job} is another job already")
-        record = JobRecord(job, int(found["number"]), spec.to_dict(), digest, "queued")
-        await self._ask(lambda request: e.Submit(request, record))
-        view = self._node.views.view
-        members = view.members if view is not None else ()
-        return r.Submitted(job, self._node.drivers.obstacle(record, members))
-
     async def cancel(self, request: r.CancelJob, stream: Stream) -> r.Outcome:
         job = self._known(request.job)
         return await self._ask(lambda number: e.Cancel(number, job))
@@ -367,14 +309,6 @@ def _what_it_is(info: NodeInfo | None) -> dict[str, Any]:
         return {"address": None, "pid": None, "chip": None, "memory_bytes": 0}
     shown: dict[str, Any] = to_plain(info)
     return shown
-
-
-def _part(frame: dict[str, Any]) -> bytes:
-    try:
-        part: r.ArchivePart = from_plain(r.ArchivePart, frame)
-    except ProtocolError as error:
-        raise UsageError(f"bad submission: {error}") from None
-    return part.data
 
 
 async def _each(items: Any) -> AsyncIterator[dict[str, Any]]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from elasticd.core.leading.turns import Nodes, Stall, Turns, obstacle, waits_for
+from elasticd.core.leading.turns import NodesThere, Stall, Turns, obstacle, waits_for
 from elasticd.core.words.records import JobRecord
 from elasticd.recovery.fitness import Unfit
 from elasticd.types import JobId, NodeId
 
 A, B, C = (NodeId(name) for name in "abc")
-ALL = Nodes((A, B, C))
+ALL = NodesThere((A, B, C))
 
 
 def job(number: int, least: int = 1, state: str = "queued") -> JobRecord:
@@ -30,7 +30,7 @@ def stall(since: float = 100.0, unstored: bool = False) -> Stall:
 def test_what_a_job_lacks() -> None:
     assert obstacle(job(1, 3), ALL) == ""
     assert obstacle(job(1, 4), ALL) == "it needs 4 nodes and may run on 3"
-    drained = Nodes((A, B, C), frozenset({B, C}))
+    drained = NodesThere((A, B, C), frozenset({B, C}))
     assert obstacle(job(1, 2), drained) == "it needs 2 nodes and may run on 1; drained: b, c"
     unfit = replace(job(1, 3), unfit=(Unfit(C, 1, "no dataset"),))
     assert obstacle(unfit, ALL) == "it needs 3 nodes and may run on 2; left out: c"
@@ -40,7 +40,7 @@ def test_the_first_that_can_run_has_its_turn() -> None:
     big, small, other = job(1, 4), job(2), job(3)
     assert turns().first([big, small, other], ALL) == small
     assert turns().first([big], ALL) == big  # it waits for its nodes
-    assert turns().first([big, small], Nodes((A, B, C, NodeId("d")))) == big
+    assert turns().first([big, small], NodesThere((A, B, C, NodeId("d")))) == big
     assert turns().first([], ALL) is None
 
 
@@ -63,7 +63,7 @@ def test_who_came_to_nothing_is_tried_again_with_other_nodes_or_after_another_jo
     assert known.first([lost, fine], ALL) == fine
     assert known.yields(999.0, stall(), [lost], ALL) == ""
     assert known.first([lost], ALL) == lost
-    assert known.first([lost, fine], Nodes((A, B))) == lost
+    assert known.first([lost, fine], NodesThere((A, B))) == lost
     known.forget()
     assert known.first([lost, fine], ALL) == lost
 
