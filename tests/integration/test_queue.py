@@ -27,8 +27,12 @@ def test_a_job_for_more_nodes_than_there_are_keeps_nobody_waiting(cluster: Clust
     last = cluster.submit("high.py", train__steps=3)
     for job in (first, last):
         finishes(cluster, job)
-    found = cluster.status(big)
-    assert "it needs 9 nodes" in found["reason"], found
+
+    def waits_for_nodes() -> bool:
+        found = cluster.status(big)
+        return found["state"] == "parked" and "of at least 9 members" in found["reason"]
+
+    cluster.wait_for("it to have its turn and no nodes", waits_for_nodes)
     cluster.command("cancel", big)
 
 
