@@ -26,7 +26,7 @@ from elasticd.cli import local as cluster
 from elasticd.cli.checkpoints import app as stored_states
 from elasticd.cli.keeper import keeper_of
 from elasticd.cli.options import Follow, Home, Job, Json, MaybeJob, Node, common
-from elasticd.cli.screen import print_json, say
+from elasticd.cli.screen import print_json, say, warn
 from elasticd.core.words.codec import to_plain
 from elasticd.core.words.requests import (
     CancelJob,
@@ -205,7 +205,10 @@ def submit_job(
     """
     options = common(context, home, json)
     spec, archive = submit.prepare(job, assignments or [])
-    name = options.client.submit(spec, archive)
+    submitted = options.client.queue(spec, archive)
+    name = submitted.id
+    if submitted.warning:
+        warn(f"{name} can't run now: {submitted.warning}; it waits, and others go ahead of it")
     if options.json:
         print_json({"id": name})
     else:

@@ -18,7 +18,9 @@ from elasticd.core.words.requests import (
     ChangeOfJob,
     ChangeOfNode,
     JobChanged,
+    JobNamed,
     JobRetried,
+    NameJob,
     NodeChanged,
     ReadEvents,
     ReadLogs,
@@ -28,11 +30,13 @@ from elasticd.core.words.requests import (
     SubmitJob,
     Submitted,
 )
-from elasticd.errors import NoDaemonError, ProtocolError
+from elasticd.errors import NoDaemonError, ProtocolError, UsageError
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId
 
 ARCHIVE_FRAME_BYTES = 1 << 20
+SUBMIT_TRIES = 3
+"""So many daemons may die while they take a job."""
 
 
 class Client:
@@ -85,8 +89,35 @@ class Client:
                 yield frame
 
     def submit(self, spec: JobSpec, archive: Archive) -> JobId:
-        """Ship and queue a job; returns its id. Raises as :meth:`request`."""
+        """The id of the job that is queued, as by :meth:`queue`."""
+        return self.queue(spec, archive).id
+
+    def queue(self, spec: JobSpec, archive: Archive) -> Submitted:
+        """Ship and queue a job. If the daemon dies meanwhile the next one is asked, for the same
+        job: however often it is said, there is one.
+
+        Raises:
+            NoDaemonError: no daemon is left; the error names the job's id, if one may have it.
+            OperationError, UsageError, ProtocolError: as :meth:`request`.
+        """
         request = SubmitJob(spec.to_dict(), len(archive.data), archive.digest)
+        try:
+            named: JobNamed = from_plain(JobNamed, self.request(NameJob(spec.job.name)))
+        except UsageError:
+            return self._submit(request, archive)  # an older daemon makes the id itself
+        request = replace(request, id=named.id)
+        for _ in range(SUBMIT_TRIES - 1):
+            with contextlib.suppress(NoDaemonError):
+                return self._submit(request, archive)
+        try:
+            return self._submit(request, archive)
+        except NoDaemonError as error:
+            raise NoDaemonError(
+                f"{error}; it may have taken the job: once a daemon answers,"
+                f" 'elasticctl status {named.id}' says"
+            ) from None
+
+    def _submit(self, request: SubmitJob, archive: Archive) -> Submitted:
         with self.open(request) as connection:
             # A daemon that refuses hangs up before it has read all; its answer says why.
             with contextlib.suppress(NoDaemonError):
@@ -98,7 +129,7 @@ class Client:
             submitted: Submitted = from_plain(Submitted, answer)
         except ProtocolError:
             raise ProtocolError("the daemon's answer to submit has no id") from None
-        return submitted.id
+        return submitted
 
     def open(self, request: Request) -> Connection:
         """A connection on which ``request`` has been sent.

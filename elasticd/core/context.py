@@ -47,6 +47,8 @@ class Timing:
     """A first world waits this long for trainers that still start."""
     restore_seconds: float = 20.0
     """A restore waits this long for nodes that may hold something newer."""
+    yield_seconds: float = 600.0
+    """A job with too few members keeps its turn for so long if steps would be lost with it."""
     bench_seconds: float = 10.0
     """A newcomer that could not take the state is not let in for this long."""
     retry_seconds: float = 1.0

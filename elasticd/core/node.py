@@ -369,4 +369,6 @@ class Node:
         record = self.tables.jobs.records[job]
         runnable = [each.id for each in self.tables.jobs.runnable()]
         position = runnable.index(job) + 1 if job in runnable else None
-        return job_status(record, self.tables.summaries.get(job, {}), position, self.views.parked)
+        waits = self.drivers.waits_for(record, self._view_members())
+        told = self.tables.summaries.get(job, {})
+        return job_status(record, told, position, self.views.parked, waits)

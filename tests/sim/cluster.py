@@ -201,6 +201,8 @@ class Cluster:
         self.environments = Environments(self)
         self.poisons = Poisons(self)
         self.ageing = Ageing(self)
+        self.missing_archives: set[JobId] = set()
+        """Jobs whose files are on none of the nodes that are there."""
         self.network: Network
         self.checkers: Checkers
         self.world_hooks: list[Callable[[NodeId, World], None]] = []

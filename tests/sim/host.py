@@ -281,7 +281,9 @@ class Host:
                 self.replies[request] = to_plain(body)
                 self.cluster.answers.setdefault(request, to_plain(body))
             case e.EnsureArchive(record):
-                self._soon((0.001, 0.05), e.ArchiveReady(record.id, True, ""))
+                there = record.id not in self.cluster.missing_archives
+                why = "" if there else "no peer has it"
+                self._soon((0.001, 0.05), e.ArchiveReady(record.id, there, why))
             case e.CommitManifest():
                 self.stores.commit(effect)
             case e.PruneStore():

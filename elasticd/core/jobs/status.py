@@ -18,8 +18,10 @@ def job_status(
     summary: Mapping[str, Any],
     queue_position: int | None = None,
     parked: str = "",
+    waits: str = "",
 ) -> dict[str, Any]:
-    """One entry of ``status --json``'s jobs. ``parked``: why nothing trains on this side."""
+    """One entry of ``status --json``'s jobs. ``parked``: why nothing trains on this side.
+    ``waits``: what a queued job waits for."""
     spec = JobSpec.from_dict(record.spec)
     fields: dict[str, Any] = {
         "generation": 0,
@@ -46,6 +48,8 @@ def job_status(
     elif record.state != "running":
         fields |= {"state": record.state, "reason": record.reason, "ranks": []}
         fields |= {"steps_per_second": 0.0}
+    if record.state == "queued":
+        fields["reason"] = "; ".join(text for text in (waits, record.reason) if text) or None
     if record.paused and not record.ended:
         fields |= _paused(record)
     if record.ended:

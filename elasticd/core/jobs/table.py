@@ -65,9 +65,11 @@ class JobTable:
     # --- operators --------------------------------------------------------------------------------
 
     def submit(self, request: int, record: JobRecord) -> None:
-        self.update(record)
-        name = record.spec["job"]["name"]
-        self.ctx.emit("job_submitted", f"{record.id} was submitted", record.id, name=name)
+        """Take a job; one that is known was submitted before, and its answer may have been lost."""
+        if record.id not in self.records:
+            self.update(record)
+            name = record.spec["job"]["name"]
+            self.ctx.emit("job_submitted", f"{record.id} was submitted", record.id, name=name)
         self._answer_when_kept(request, record.id, Submitted(record.id))
 
     def cancel(self, request: int, job: JobId, summary: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ On a node that does not lead there are none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -13,7 +13,8 @@ from elasticd.core.context import Context
 from elasticd.core.jobs.table import ACCOUNT, JobTable
 from elasticd.core.leading.leader import Driver
 from elasticd.core.leading.phases.moves import Outcome, Rest
-from elasticd.core.words.records import JobState, View, World
+from elasticd.core.leading.turns import NodesThere, Turns, obstacle, waits_for
+from elasticd.core.words.records import JobRecord, JobState, View, World
 from elasticd.core.words.worlds import Report, ToLeader
 from elasticd.types import JobId, NodeId
 
@@ -27,12 +28,27 @@ class Drivers:
     away: Callable[[Iterable[NodeId]], frozenset[NodeId]]
     """Which nodes of these are not in the view and may come back."""
     by_job: dict[JobId, Driver] = field(default_factory=dict)
+    turns: Turns = field(init=False)
+
+    def __post_init__(self) -> None:
+        timing = self.ctx.timing
+        self.turns = Turns(timing.restore_seconds, timing.yield_seconds)
 
     def schedule(self, view: View) -> None:
-        """Run the first job of the queue that may run, if none does."""
-        first = next((r for r in self.jobs.queue() if r.state == "running"), None)
-        if first is None and (waiting := self.jobs.runnable()):
-            first = replace(waiting[0], state="running", turn=waiting[0].turn + 1)
+        """Run the first job of the queue that can run, if none does."""
+        nodes, waiting = NodesThere(view.members, self.unwanted()), self.jobs.runnable()
+        running = [record for record in self.jobs.queue() if record.state == "running"]
+        for other in running[1:]:  # two sides of a cut had come to different turns
+            self._put_back(other, f"it yielded its turn to {running[0].id}")
+        first = running[0] if running else None
+        driver = self.by_job.get(first.id) if first is not None else None
+        stall = driver.stall if driver is not None else None
+        if first is not None and (why := self.turns.yields(self.ctx.now, stall, waiting, nodes)):
+            self.turns.yielded(first, nodes)
+            self._put_back(first, why)
+            first = None
+        if first is None and (chosen := self.turns.first(waiting, nodes)) is not None:
+            first = replace(chosen, state="running", turn=chosen.turn + 1, reason=None)
             self.jobs.update(first)
         if first is not None and first.id not in self.by_job:
             self.by_job[first.id] = Driver.of(self.ctx, first, view)
@@ -40,9 +56,27 @@ class Drivers:
             for node in view.members:
                 self.ctx.send(node, Report(first.id))
 
+    def waits_for(self, record: JobRecord, members: Sequence[NodeId]) -> str:
+        """Behind whom a queued job waits, and for which nodes."""
+        if record.state != "queued":
+            return ""
+        return waits_for(record, self.jobs.queue(), NodesThere(members, self.unwanted()))
+
+    def obstacle(self, record: JobRecord, members: Sequence[NodeId]) -> str:
+        """Why a job can't run on these nodes, or nothing."""
+        return obstacle(record, NodesThere(members, self.unwanted()))
+
+    def _put_back(self, record: JobRecord, why: str) -> None:
+        """Its trainers end; it goes on from its newest checkpoint when its turn comes again."""
+        if (driver := self.by_job.pop(record.id, None)) is not None:
+            driver.summarise(at_once=True)
+        self.jobs.update(replace(record, state="queued", turn=record.turn + 1, reason=why))
+        self.ctx.emit("job_yielded", why, record.id)
+
     def drop(self) -> None:
         """We lead no more."""
         self.by_job.clear()
+        self.turns.forget()
 
     def on_view(self, view: View, reborn: tuple[NodeId, ...], missed: tuple[NodeId, ...]) -> None:
         """We lead this view, too."""
@@ -56,7 +90,9 @@ class Drivers:
         return [(w, driver.cut_of(w).grains) for driver, w in worlds if w is not None]
 
     def deadlines(self) -> list[float]:
-        return [time for driver in self.by_job.values() for time in driver.deadlines()]
+        drivers = self.by_job.values()
+        times = [time for driver in drivers for time in self.turns.deadlines(driver.stall)]
+        return [*times, *(time for driver in drivers for time in driver.deadlines())]
 
     def tick(self) -> None:
         for job, driver in self.by_job.items():
@@ -85,6 +121,7 @@ class Drivers:
             if self.jobs.records[job].state != "running":
                 driver.summarise(at_once=True)
                 del self.by_job[job]
+                self.turns.forget()
 
     def _end(self, job: JobId, driver: Driver) -> None:
         """What has become of the job, if it runs no more."""

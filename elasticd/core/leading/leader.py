@@ -21,8 +21,11 @@ from elasticd.core.leading.phases.freezing import Freezing
 from elasticd.core.leading.phases.moves import Blame, Outcome, Rest
 from elasticd.core.leading.phases.orienting import Orienting
 from elasticd.core.leading.phases.running import Running
+from elasticd.core.leading.phases.waiting import Waiting
 from elasticd.core.leading.phases.whole import Whole
+from elasticd.core.leading.roster import HOLDING
 from elasticd.core.leading.stage import Stage
+from elasticd.core.leading.turns import Stall
 from elasticd.core.words.records import JobRecord, View, World
 from elasticd.core.words.shards import Digest, ManifestStored, ShardsFailed, ShardsWritten
 from elasticd.core.words.tables import Summary
@@ -52,6 +55,8 @@ class Driver:
     stage: Stage
     recalled: JobRecord | None = None
     """The record of which we know all."""
+    stall: Stall | None = None
+    """Too few members are there for a world, and it waits for them."""
 
     @classmethod
     def of(cls, ctx: Context, record: JobRecord, view: View) -> Driver:
@@ -271,6 +276,17 @@ class Driver:
         self.office.fitness.tick()
         self.stage.follow(self.stage.phase.tick())
         self.stage.go_on()
+        self.stall = self._stalled()
+
+    def _stalled(self) -> Stall | None:
+        office, phase = self.office, self.stage.phase
+        if not isinstance(phase, Waiting) or not office.is_short(phase.since):
+            return None
+        stored = office.newest.step if office.newest is not None else 0
+        unstored = any(office.reached(n) > stored for n in office.roster.trainers(*HOLDING))
+        elsewhere = len(office.wishes.away) >= office.least
+        since = office.ctx.now if self.stall is None else self.stall.since
+        return Stall(since, unstored or elsewhere, phase.why)
 
     def deadlines(self) -> list[float]:
         """When to call :meth:`tick` though nothing was heard."""
@@ -288,6 +304,8 @@ class Driver:
     def summarise(self, at_once: bool = False) -> None:
         """Tell the members of the view, if something has changed."""
         bulletin, office = self.stage.bulletin, self.office
+        if self.stage.waits:
+            bulletin.compare(self.stage.state(), self.stage.phase.why)
         if at_once:
             bulletin.at_once()
         if not bulletin.may_tell(office):

@@ -18,6 +18,14 @@ class Bulletin:
     told_at: float = 0.0
     parked: bool = False
     """It was told that too few members are there."""
+    said: tuple[str, str] = ("", "")
+    """The state and its reason that were told last."""
+
+    def compare(self, state: str, why: str) -> None:
+        """Time alone may have changed them."""
+        if (state, why) != self.said:
+            self.said = state, why
+            self.changed()
 
     def changed(self) -> None:
         """There is something new to tell."""

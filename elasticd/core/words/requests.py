@@ -79,6 +79,14 @@ class ShowDisk:
 
 
 @dataclass(frozen=True, slots=True)
+class NameJob:
+    """An id for a job that is about to be submitted. It promises nothing."""
+
+    kind: ClassVar = "name_job"
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class SubmitJob:
     """Its folder follows as :class:`ArchivePart`."""
 
@@ -86,6 +94,8 @@ class SubmitJob:
     spec: dict[str, Any]
     archive_bytes: int
     archive_digest: str
+    id: JobId | None = None
+    """The client's id for it: said again, on any node, it is the same job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +240,7 @@ Request = (
     | ReadLogs
     | ReadEvents
     | OpenOutputs
+    | NameJob
     | SubmitJob
     | ChangeOfJob
     | RetryJob
@@ -247,8 +258,15 @@ Request = (
 
 
 @dataclass(frozen=True, slots=True)
+class JobNamed:
+    id: JobId
+
+
+@dataclass(frozen=True, slots=True)
 class Submitted:
     id: JobId
+    warning: str = ""
+    """Why it can't run now, if it can't."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +345,6 @@ class LinksCut:
 Outcome = Submitted | JobChanged | JobRetried | NodeChanged | Failed
 """What the control plane says to a request that changes something."""
 
-Answer = Outcome | StreamEnded | LogText | LogBytes | RankStruck | LinksCut
+Answer = Outcome | JobNamed | StreamEnded | LogText | LogBytes | RankStruck | LinksCut
 
 REQUESTS: Words[Request] = Words(Request, key="do", terse=True)

@@ -53,6 +53,7 @@ class Desk:
     def __post_init__(self) -> None:
         handlers = {
             **self.queries.handlers(),
+            **self.queries.submissions.handlers(),
             **self.inventory.handlers(),
             **self.output_desk.handlers(),
             **self.log_desk.handlers(),
@@ -111,5 +112,5 @@ class Desk:
         # One that lies there itself is not to ship everybody's jobs.
         bare = path.parent == self.home.absolute() / "jobs"
         spec, packed = await asyncio.to_thread(archive.of_job, path, bare=bare)
-        answer = await self.queries.submit_archive(spec, packed.data, packed.digest)
+        answer = await self.queries.submissions.take(spec, packed.data, packed.digest)
         return answer.id

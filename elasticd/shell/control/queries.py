@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from elasticd.archive import MAX_ARCHIVE_BYTES
 from elasticd.core.jobs.status import jobs_without
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
 from elasticd.core.words import requests as r
-from elasticd.core.words.codec import from_plain, to_plain
+from elasticd.core.words.codec import to_plain
 from elasticd.core.words.connections import NodeInfo
 from elasticd.core.words.limits import PART_BYTES, most_bytes
-from elasticd.core.words.records import JobRecord, Path
-from elasticd.errors import OperationError, ProtocolError, UsageError
-from elasticd.settings.job import JobSpec
+from elasticd.core.words.records import Path
+from elasticd.errors import OperationError
 from elasticd.shell.control.listing import JobListing
 from elasticd.shell.control.names import Names
 from elasticd.shell.control.server import Handlers, Stream, on
+from elasticd.shell.control.submissions import Submissions
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.stalls import StallCount
 from elasticd.shell.storage.eventlog import LAST_EVENTS, EventLog
 from elasticd.shell.storage.eventreading import EventReading
 from elasticd.shell.storage.states import States
 from elasticd.types import JobId, NodeId
-
-MAX_SPEC_BYTES = 256 * 1024
-"""Of a job's settings, which every node keeps and tells."""
-_ID_LETTERS = string.ascii_lowercase + string.digits
 
 
 class Queries:
@@ -63,11 +56,11 @@ class Queries:
         self._stalls = stalls
         self._requests = 0
         self._waiting: dict[int, asyncio.Future[r.Outcome]] = {}
+        self.submissions = Submissions(node, states, self._ask)
 
     def handlers(self) -> Handlers:
         return {
             **on(r.ShowStatus, self.status),
-            **on(r.SubmitJob, self.submit),
             **on(r.CancelJob, self.cancel),
             **on(r.ForgetJob, self.forget),
             **on(r.PauseJob, self.pause),
@@ -159,42 +152,6 @@ class Queries:
 
     # --- changing -----------------------------------------------------------------------------
 
-    async def submit(self, request: r.SubmitJob, stream: Stream) -> r.Outcome:
-        try:
-            spec = JobSpec.from_dict(request.spec)
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"bad submission: {error}") from None
-        size = request.archive_bytes
-        if size > MAX_ARCHIVE_BYTES:
-            raise UsageError(f"the archive is larger than {MAX_ARCHIVE_BYTES >> 20} MiB")
-        data = bytearray()
-        while len(data) < size:
-            data += _part(await stream.receive())
-        return await self.submit_archive(spec, bytes(data), request.archive_digest)
-
-    async def submit_archive(self, spec: JobSpec, data: bytes, digest: str) -> r.Submitted:
-        """Queue a job whose folder is the archive ``data``; answers when it is replicated."""
-        if (size := most_bytes(spec.to_dict())) > MAX_SPEC_BYTES:
-            raise UsageError(
-                f"the job's settings have {size} bytes, more than {MAX_SPEC_BYTES}: put what is"
-                " long into a file of its folder"
-            )
-        archives = self._states.archives
-        with archives.held(digest):
-            try:
-                await archives.keep(data, digest)
-            except ProtocolError:
-                raise UsageError("the archive arrived damaged; submit again") from None
-            return await self._queue(spec, digest)
-
-    async def _queue(self, spec: JobSpec, digest: str) -> r.Submitted:
-        number = 1 + max((record.number for record in self._node.records.values()), default=0)
-        nonce = "".join(secrets.choice(_ID_LETTERS) for _ in range(4))
-        job = JobId(f"{spec.job.name}-{number}-{nonce}")
-        record = JobRecord(job, number, spec.to_dict(), digest, "queued")
-        await self._ask(lambda request: e.Submit(request, record))
-        return r.Submitted(job)
-
     async def cancel(self, request: r.CancelJob, stream: Stream) -> r.Outcome:
         job = self._known(request.job)
         return await self._ask(lambda number: e.Cancel(number, job))
@@ -258,11 +215,3 @@ def _what_it_is(info: NodeInfo | None) -> dict[str, Any]:
         return {"address": None, "pid": None, "chip": None, "memory_bytes": 0, "version": None}
     shown: dict[str, Any] = to_plain(info)
     return shown
-
-
-def _part(frame: dict[str, Any]) -> bytes:
-    try:
-        part: r.ArchivePart = from_plain(r.ArchivePart, frame)
-    except ProtocolError as error:
-        raise UsageError(f"bad submission: {error}") from None
-    return part.data

@@ -77,6 +77,9 @@ class FakeDaemon:
             if received is None:
                 return
             request = received[0]
+            if request["do"] == "name_job" and "name_job" not in self.answers:
+                frames.send({"id": f"{request['name']}-1-k3f9"})
+                return
             self.requests.append(request)
             if request["do"] == "submit" and "submit" in self.answers:
                 self._receive_archive(frames, request["archive_bytes"])

@@ -36,6 +36,8 @@ class Waiting:
             if not holding and office.ctx.now - self.since >= office.ctx.timing.restore_seconds:
                 try_unlike_again(office)
             self.why = f"{len(able)} of at least {least} members are ready"
+            if drained := sorted(office.wishes.unwanted & {*office.view.members}):
+                self.why += f"; drained: {', '.join(drained)}"
             self.why += office.roster.troubles()
             away = may_run_elsewhere(office, office.view.members)
             if away:

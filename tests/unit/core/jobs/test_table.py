@@ -40,7 +40,7 @@ def test_an_answer_waits_until_all_members_have_it_on_disk() -> None:
     assert replies(jobs) == []
     jobs.on_kept(OTHER, [JOB])
     jobs.answer()
-    assert replies(jobs) == [{"id": JOB}]
+    assert replies(jobs) == [{"id": JOB, "warning": ""}]
 
 
 def test_a_request_that_changes_nothing_is_answered_too() -> None:
@@ -140,3 +140,16 @@ def test_a_job_is_offered_to_all_that_were_ever_in_a_view_with_it() -> None:
 def test_both_sides_know_afterwards_to_whom_a_job_was_offered() -> None:
     here, there = (replace(record(), offered=(node,)) for node in (OTHER, ME))
     assert here.merged(there).offered == there.merged(here).offered == (ME, OTHER)
+
+
+def test_a_job_that_is_submitted_again_is_the_same_job() -> None:
+    jobs = table()
+    jobs.submit(1, record())
+    jobs.update(replace(record(), state="running", turn=1))
+    before = len(jobs.ctx.effects)
+    jobs.submit(2, record())
+    jobs.on_kept(OTHER, [JOB])
+    jobs.answer()
+    assert jobs.records[JOB].state == "running"
+    assert not [each for each in jobs.ctx.effects[before:] if isinstance(each, e.Emit)]
+    assert replies(jobs) == [{"id": JOB, "warning": ""}] * 2

@@ -24,6 +24,7 @@ from elasticd.shell.control.logdesk import LogDesk
 from elasticd.shell.control.outputdesk import OutputDesk
 from elasticd.shell.control.queries import Queries
 from elasticd.shell.control.server import ControlServer, Handler, Stream, lock_home
+from elasticd.shell.control.submissions import Submissions
 from elasticd.shell.unixsocket import bind_unix
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -182,7 +183,7 @@ def test_no_kind_of_request_is_forgotten(tmp_path: Path) -> None:
 
 def test_every_request_of_the_control_socket_has_its_handler() -> None:
     """Else no daemon would start, and no quick test would tell."""
-    desks: list[Any] = [Queries, Inventory, OutputDesk, LogDesk, DiskDesk, Chaos]
+    desks: list[Any] = [Queries, Submissions, Inventory, OutputDesk, LogDesk, DiskDesk, Chaos]
     answered = [kind for desk in desks for kind in desk.handlers(object.__new__(desk))]
     assert sorted(map(repr, answered)) == sorted(map(repr, REQUESTS.kinds))
 
