@@ -68,10 +68,11 @@ def judge(office: Office) -> Outcome | None:
 
 def may_run_elsewhere(office: Office, bad: Iterable[NodeId]) -> tuple[NodeId, ...]:
     """Who is away and may train, so that this side doesn't end the job for the ``bad`` nodes that
-    it has: as many at least. None of these if they are fewer."""
+    it has: as many at least. None of these if they are fewer, or too few for a world."""
     here = {*office.view.members}
     away = _known(office) - here - {*bad}
-    return tuple(sorted(away)) if len(away) >= len(here & {*bad}) else ()
+    enough = max(office.least, len(here & {*bad}))
+    return tuple(sorted(away)) if len(away) >= enough else ()
 
 
 def leave_out_odd(office: Office, members: Iterable[NodeId], trained: Iterable[NodeId]) -> None:
