@@ -157,7 +157,7 @@ class Daemon:
             self._states,
             lambda: [neighbours.me, *neighbours.connected()],
             self._shown,
-            self._talk.events.of_kind,
+            EventReading(self._talk.events).of_kinds,
         )
         cutter = Cutter(self._home, self._talk.peers, self._children.rings, firewall())
         chaos = Chaos(self._node, self._server, self._children.watch, neighbours, cutter)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,10 +89,10 @@ class Inventory:
         states: States,
         nodes: Callable[[], Sequence[NodeId]],
         record_of: Callable[[JobId], JobRecord | None],
-        told: Callable[[JobId, str], list[dict[str, Any]]],
+        told: Callable[..., Awaitable[list[dict[str, Any]]]],
     ) -> None:
         """``nodes`` are all that answer now, this one included; ``told``: the events of a job that
-        are of one kind."""
+        are of the named kinds."""
         self._states, self._nodes, self._record_of = states, nodes, record_of
         self._told = told
         self._threads = ThreadPoolExecutor(_THREADS, "checkpoints")
@@ -121,7 +129,7 @@ class Inventory:
         job = request.job
         known = await self._gather(job)
         chosen = _chosen(known.rows, request.step)
-        begun = self._never_completed(job, known)
+        begun = await self._never_completed(job, known)
         rows = [row for row in chosen if row not in begun]
         policies = self._policies(job, {})
         total = sum(len(nodes) for row in rows for nodes in row.present)
@@ -196,7 +204,7 @@ class Inventory:
         consistent = [row.manifest for row in known.rows if row.consistent]
         points = {m.point for m in prunable(consistent, policies)}
         gone = [r for r in superseded(known.rows) if r.consistent and r.manifest.point in points]
-        lost = useless(known.rows, known.stored) + self._never_completed(job, known)
+        lost = useless(known.rows, known.stored) + await self._never_completed(job, known)
         gone += [row for row in known.rows if not known.silent and row in lost and row not in gone]
         failures: list[str] = []
         if not request.dry_run:
@@ -312,12 +320,13 @@ class Inventory:
         await self._states.copies.pull_to(path, m, index, row.present[index])
         return path
 
-    def _never_completed(self, job: JobId, known: Known) -> list[Row]:
+    async def _never_completed(self, job: JobId, known: Known) -> list[Row]:
         """As far as the job's history is known from its beginning."""
         announced = None
-        if self._told(job, "job_submitted"):
-            events = self._told(job, "checkpoint_committed")
-            announced = {(event["generation"], event["step"]) for event in events}
+        events = await self._told(job, "job_submitted", "checkpoint_committed")
+        if any(event["kind"] == "job_submitted" for event in events):
+            stored = (event for event in events if event["kind"] == "checkpoint_committed")
+            announced = {(event["generation"], event["step"]) for event in stored}
         return summary.never_completed(known.rows, announced)
 
     def _policies(self, job: JobId, given: Mapping[str, float]) -> list[Policy]:

@@ -69,14 +69,18 @@ class EventReading:
 
     async def last_members(self, job: JobId) -> list[str]:
         """Of the job's newest world that was told of."""
-        found = await asyncio.to_thread(_of_kinds, self.log.runs(job), frozenset(("world_formed",)))
+        found = await self.of_kinds(job, "world_formed")
         return list(found[-1].get("members", ())) if found else []
+
+    async def of_kinds(self, job: JobId, *kinds: str) -> list[Event]:
+        """All events of a job that are of one of these kinds, in the order of time."""
+        return await asyncio.to_thread(_of_kinds, self.log.runs(job), frozenset(kinds))
 
     async def notable(self, job: JobId) -> list[Event]:
         """The newest faults and decisions of a job, in the order of time."""
         if (known := self.log.notable(job)) is not None:
             return known
-        found = await asyncio.to_thread(_of_kinds, self.log.runs(job), NOTABLE)
+        found = await self.of_kinds(job, *NOTABLE)
         return [public(event) for event in found[-NOTABLE_EVENTS:]]
 
 

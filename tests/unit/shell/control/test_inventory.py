@@ -74,9 +74,10 @@ def verify(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, boo
 
         known = cast(JobRecord, SimpleNamespace(spec=SPEC))
 
-        def told(job: JobId, kind: str) -> list[dict[str, Any]]:
-            steps = announced if kind == "checkpoint_committed" else announced[:1]
-            return [{"generation": 0, "step": step} for step in steps]
+        async def told(job: JobId, *kinds: str) -> list[dict[str, Any]]:
+            begun = [{"kind": "job_submitted"}] if announced else []
+            fields = {"kind": "checkpoint_committed", "generation": 0}
+            return [*begun, *({**fields, "step": step} for step in announced)]
 
         asked = Inventory(cast(States, FakeStates()), lambda: [ONE, TWO], lambda job: known, told)
         said = Said()
