@@ -101,7 +101,7 @@ class Poisons:
         if (
             lasts
             and record.state == "finished"
-            and self.cluster.shapes[record.id].steps >= poison.step
+            and record.step >= poison.step  # its script may have stopped before
         ):
             return f"{record.id} has finished, though nobody outlives step {poison.step}"
         return ""

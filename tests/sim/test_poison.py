@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from elasticd.types import JobId
+from elasticd.types import JobId, NodeId
 
 from .cluster import Cluster, JobShape, Setup
 from .faults import Injector
 from .poison import Poison
 from .run import Result, simulate
-from .scripts import at_step
+from .scripts import at_step, newest
 from .test_sim import job_events, passes
 
 JOB = JobId("job1-1-abcd")
@@ -95,3 +95,18 @@ def test_eight_kills_at_one_step_of_several_kinds_are_accidents() -> None:
         )
 
     passes(simulate(Setup(seed=1, jobs=(SHAPE,)), script=script))
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_node_that_comes_back_lives_through_what_kills_on_the_other(how: str) -> None:
+    """Only at the end of a step it could join, and that step never ends without it."""
+    poison = replace(ALL, how=how, nodes=(0,))
+
+    def script(cluster: Cluster, injector: Injector) -> None:
+        other = cluster.hosts[NodeId("n1")]
+        cluster.when(lambda: newest(cluster) >= STEP - 2, other.crash)
+        cluster.when(lambda: cluster.faults["poison"] >= 6, other.start)
+
+    setup = Setup(seed=1, nodes=2, jobs=(SHAPE,), poison=poison, limit_seconds=1500.0)
+    result = passes(simulate(setup, script=script))
+    assert ending(result)[0] == "finished"

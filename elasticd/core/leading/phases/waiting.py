@@ -47,6 +47,9 @@ class Waiting:
         if not holding and unsettled and office.ctx.now - self.since < self._patience():
             self.why = f"trainers are starting on {', '.join(unsettled)}"
             return None
+        if office.trust.ladder.rung() == "alone":
+            # Nobody joins at the end of a step that kills: another node is to be tried now.
+            return ToFreezing(tuple(n for n in able if office.trust.fit(n)) or tuple(able))
         fit = [n for n in holding if office.trust.fit(n)]
         enough = (s for s in (fit, holding) if routing.most_in_a_ring(office.roster, s) >= least)
         return ToFreezing(tuple(next(enough, able)))
