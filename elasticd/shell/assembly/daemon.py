@@ -123,6 +123,7 @@ class Daemon:
             lambda: (r for r in self._node.records.values() if not r.forgotten),
             events.ended,
             self._children,
+            self._states.archives,
             lambda job: self._post(e.Forget(0, job)),
         )
         perform = Performers(

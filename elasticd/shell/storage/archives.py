@@ -92,11 +92,20 @@ class Archives:
             raise ProtocolError("bad digest")
         return os.open(self._folder / name, os.O_RDONLY)
 
-    def remove(self, digest: str) -> None:
-        """No job needs it any more. Blocks."""
+    async def remove(self, digest: str, used: Callable[[], bool]) -> None:
+        """Unless a job needs it (``used``), or one that is about to be known. None is stored
+        meanwhile.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        async with self._storing:
+            if not self._held[digest] and not used():
+                await asyncio.to_thread(self._remove, digest)
+
+    def _remove(self, digest: str) -> None:
         with self._changing:
-            if not self._held[digest]:
-                (self._folder / f"{digest}.tar").unlink(missing_ok=True)
+            (self._folder / f"{digest}.tar").unlink(missing_ok=True)
 
     async def ensure(self, record: JobRecord) -> None:
         """Have a job's archive here, and its working folder."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import structlog
 
@@ -55,6 +56,9 @@ class Forgetting:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    def _used(self, record: JobRecord) -> bool:
+        return any(other.archive == record.archive for other in self._others())
+
     async def _forget(self, record: JobRecord) -> None:
         job, pause, told = record.id, _LOOK_SECONDS, False
         lock = self._keeper.forget(job)
@@ -63,8 +67,7 @@ class Forgetting:
         while True:
             async with lock:
                 found, why = await asyncio.to_thread(self._remove, job)
-                if not any(other.archive == record.archive for other in self._others()):
-                    await asyncio.to_thread(self._states.archives.remove, record.archive)
+                await self._states.archives.remove(record.archive, partial(self._used, record))
             if found:
                 await self._states.changed(job)
             if not why:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 import structlog
@@ -14,6 +14,7 @@ from elasticd.core.words.records import JobRecord
 from elasticd.settings.keep import KeepRules
 from elasticd.shell.children.children import Children
 from elasticd.shell.clock import unix_seconds
+from elasticd.shell.storage.archives import Archives
 from elasticd.shell.storage.usage import OF_JOBS, RECREATED, of_job, size_bytes
 from elasticd.types import JobId
 
@@ -34,12 +35,13 @@ class Tidying:
         records: Callable[[], Iterable[JobRecord]],
         ended: Callable[[JobId], float | None],
         children: Children,
+        archives: Archives,
         forget: Callable[[JobId], None],
     ) -> None:
         """``records``: of all jobs that are not forgotten; ``ended``: when one did; ``forget``: has
         the cluster forget a job."""
         self._home, self._rules = home, rules
-        self._children = children
+        self._children, self._archives = children, archives
         self._records, self._ended = records, ended
         self._forget = forget
 
@@ -62,9 +64,9 @@ class Tidying:
             sizes = {job.id: job.size_bytes for job in jobs}
             removals = [each for each in removals if sizes[each.job]]
             gone = {each.job for each in removals}
-            used = {record.archive for record in records if record.id not in gone}
-            archives = {r.id: r.archive for r in over if r.id in gone and r.archive not in used}
-            await asyncio.to_thread(self._remove, removals, archives)
+            await asyncio.to_thread(self._remove, removals)
+            for digest in {record.archive for record in over if record.id in gone}:
+                await self._remove_archive(digest, gone)
         else:
             for each in removals:
                 log.info("a job is forgotten", job=each.job, reason=each.reason)
@@ -87,15 +89,22 @@ class Tidying:
             for record in over
         ]
 
-    def _remove(self, removals: Sequence[Removal], archives: dict[JobId, str]) -> None:
+    async def _remove_archive(self, digest: str, gone: Collection[JobId]) -> None:
+        def used() -> bool:
+            return any(r.archive == digest and r.id not in gone for r in self._records())
+
+        try:
+            await self._archives.remove(digest, used)
+        except OSError as error:
+            log.warning("an archive stays", archive=digest, reason=str(error))
+
+    def _remove(self, removals: Sequence[Removal]) -> None:
         for each in removals:
             try:
                 for kind in RECREATED:
                     folder = self._home / OF_JOBS[kind] / each.job
                     if folder.exists():
                         shutil.rmtree(folder)
-                if (archive := archives.get(each.job)) is not None:
-                    (self._home / "archives" / f"{archive}.tar").unlink(missing_ok=True)
             except OSError as error:
                 log.warning("files of an ended job stay", job=each.job, reason=str(error))
             else:

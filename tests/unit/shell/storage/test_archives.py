@@ -133,10 +133,16 @@ def test_an_archive_that_is_being_submitted_stays(tmp_path: Path) -> None:
     """It is there before its job is known."""
     home = Home(tmp_path)
     archives = home.start()
+
+    def remove(used: bool) -> None:
+        asyncio.run(archives.remove(home.record.archive, lambda: used))
+
     with archives.held(home.record.archive):
-        archives.remove(home.record.archive)
+        remove(used=False)
         assert home.tar.exists()
-    archives.remove(home.record.archive)
+    remove(used=True)
+    assert home.tar.exists(), "its job is known by now"
+    remove(used=False)
     assert not home.tar.exists()
 
 

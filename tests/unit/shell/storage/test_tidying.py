@@ -6,12 +6,14 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 from elasticd.core.words.records import JobRecord, JobState
 from elasticd.settings.keep import KeepRules
 from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control.diskdesk import summed
+from elasticd.shell.storage.archives import Archives
 from elasticd.shell.storage.tidying import Tidying
 from elasticd.shell.storage.usage import OF_JOBS, RECREATED, measure
 from elasticd.types import JobId
@@ -31,6 +33,8 @@ class Home:
         self.home = home
         self.forgotten: list[JobId] = []
         self.open: set[Path] = set()
+        self.meanwhile: list[JobRecord] = []
+        """Submitted while files are removed."""
         for number, job in enumerate(STATES):
             for folder in OF_JOBS.values():
                 (home / folder / job).mkdir(parents=True)
@@ -39,7 +43,7 @@ class Home:
             (home / "archives" / f"digest-{number}.tar").write_bytes(b"x" * 5000)
 
     def tidy(self, rules: KeepRules) -> None:
-        records = [
+        known = [
             JobRecord(job, n, {"job": {"name": "job"}}, f"digest-{n}", STATES[job])
             for n, job in enumerate(STATES)
         ]
@@ -50,8 +54,16 @@ class Home:
             runs=lambda job: job == ENDING,
             open_logs=lambda: self.open,
         )
+        none = cast(Any, None)
+        archives = Archives(self.home / "archives", none, none, none)
+
+        def records() -> list[JobRecord]:
+            removed = not (self.home / OF_JOBS[RECREATED[0]] / OLD).exists()
+            return [*known, *(self.meanwhile if removed else [])]
+
         tidying = Tidying(
-            self.home, rules, lambda: records, ended.get, children, self.forgotten.append  # type: ignore[arg-type]
+            self.home, rules, records, ended.get, cast(Any, children), archives,
+            self.forgotten.append,
         )  # fmt: skip
         asyncio.run(tidying.tidy())
 
@@ -67,6 +79,15 @@ def test_by_default_results_stay(tmp_path: Path) -> None:
         assert home.has(job) == set(OF_JOBS), job
     archives = sorted(path.name for path in (tmp_path / "archives").iterdir())
     assert archives == ["digest-1.tar", "digest-2.tar", "digest-3.tar"]
+
+
+def test_the_archive_of_a_job_that_is_submitted_again_meanwhile_stays(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    again = JobRecord(JobId("again"), 9, {"job": {"name": "job"}}, "digest-0", "queued")
+    home.meanwhile = [again]
+    home.tidy(KeepRules())
+    assert home.has(OLD) == set(OF_JOBS) - set(RECREATED)
+    assert (tmp_path / "archives" / "digest-0.tar").exists()
 
 
 def test_without_results_the_cluster_forgets_the_job(tmp_path: Path) -> None:
