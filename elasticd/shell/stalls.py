@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Stall:
+class LoopStall:
     """``where``: the innermost calls, the last one first; empty: none of the loop's code ran, it
     waited for the interpreter or a processor."""
 
@@ -66,9 +66,9 @@ class StallCount:
     """
 
     count: int = 0
-    longest: Stall | None = None
+    longest: LoopStall | None = None
 
-    def add(self, stall: Stall) -> None:
+    def add(self, stall: LoopStall) -> None:
         self.count += 1
         if self.longest is None or stall.seconds > self.longest.seconds:
             self.longest = stall
@@ -116,7 +116,7 @@ class StallWatch:
 
     seen: StallCount = field(default_factory=StallCount)
     caught: Callable[[str], object] = lambda where: None
-    told: Callable[[Stall], object] = lambda stall: None
+    told: Callable[[LoopStall], object] = lambda stall: None
     _lines: list[float] = field(default_factory=list)
     _unsaid: int = 0
     _over: threading.Event = field(default_factory=threading.Event)
@@ -162,9 +162,9 @@ class StallWatch:
                 self.caught(found)
             if present >= LONG_SECONDS and not long:
                 long = True
-                self._say("the loop is stalled, and still is", Stall(present, found))
+                self._say("the loop is stalled, and still is", LoopStall(present, found))
         if present >= STALL_SECONDS:
-            stall = Stall(present, found)
+            stall = LoopStall(present, found)
             self.seen.add(stall)
             self._say(STALLED, stall)
             self.told(stall)
@@ -182,7 +182,7 @@ class StallWatch:
             )
         return came, present
 
-    def _say(self, text: str, stall: Stall) -> None:
+    def _say(self, text: str, stall: LoopStall) -> None:
         now = monotonic_seconds()
         self._lines = [at for at in self._lines if now - at < 60.0]
         if len(self._lines) >= LINES_PER_MINUTE:

@@ -25,7 +25,7 @@ from elasticd.shell.assembly import identity
 from elasticd.shell.assembly.desk import Desk
 from elasticd.shell.assembly.endings import Endings
 from elasticd.shell.assembly.perform import Performers
-from elasticd.shell.assembly.pulse import Pulse
+from elasticd.shell.assembly.pulse import LoopPulse
 from elasticd.shell.assembly.shutdown import Shutdown
 from elasticd.shell.assembly.talk import Talk
 from elasticd.shell.chaos.cuts import Cutter
@@ -70,7 +70,7 @@ class Daemon:
     def __init__(self, home: Path, settings: NodeConfig, insecure: bool) -> None:
         self._home, self._settings = home, settings
         self._ending = Shutdown()
-        self._pulse = Pulse()
+        self._pulse = LoopPulse()
         boot = secrets.token_hex(8)
         me, hosts = NodeId(settings.node_id), _hosts(settings)
 

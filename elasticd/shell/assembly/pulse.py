@@ -10,7 +10,7 @@ from elasticd.supervision.notify import Notifier
 
 
 @dataclass(slots=True)
-class Pulse:
+class LoopPulse:
     """One daemon's."""
 
     notifier: Notifier = field(default_factory=Notifier.from_environment)

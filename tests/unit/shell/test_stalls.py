@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 from elasticd.shell.stalls import (
     LINES_PER_MINUTE,
     STALLED,
-    Stall,
+    LoopStall,
     StallCount,
     StallWatch,
     present_seconds,
@@ -122,7 +122,7 @@ def test_many_stalls_cost_few_lines() -> None:
     watch = StallWatch()
     with capture_logs() as lines:
         for number in range(5 * LINES_PER_MINUTE):
-            watch._say(STALLED, Stall(0.2, f"f{number}"))
+            watch._say(STALLED, LoopStall(0.2, f"f{number}"))
     assert len(lines) == LINES_PER_MINUTE
     assert watch._unsaid == 4 * LINES_PER_MINUTE
 
@@ -132,7 +132,7 @@ def test_the_soaks_read_what_daemons_log(tmp_path: Path) -> None:
     watch = StallWatch()
     for node, seconds in (("node-0", 0.2), ("node-1", 0.618), ("node-1", 0.3)):
         with capture_logs() as said:
-            watch._say(STALLED, Stall(seconds, "archives.py:62 keep < queries.py:282 submit"))
+            watch._say(STALLED, LoopStall(seconds, "archives.py:62 keep < queries.py:282 submit"))
         (event,) = said
         log = tmp_path / node / "daemon.log"
         log.parent.mkdir(exist_ok=True)
