@@ -163,7 +163,7 @@ class Ladder:
         step, tries = self.worst
         if len(tries) >= ALONE:
             return "alone"
-        if len(tries) == OLDER and step not in self.gone_back:
+        if len(tries) == OLDER and step not in self.gone_back and _by_the_state(tries):
             return "older"
         return "relief" if len(tries) == RETRIES else "retry"
 
@@ -203,6 +203,12 @@ def _least_seconds(signature: str) -> float:
     """For so long it has to go on before the step is to blame."""
     own = {f"signal {number}" for number in FATAL_SIGNALS}
     return _HANG_SECONDS if signature == HANG else 0.0 if signature in own else _OUTSIDE_SECONDS
+
+
+def _by_the_state(tries: Sequence[Try]) -> bool:
+    """Whether an older state may help: not where memory is short, or a file server away."""
+    spared = any(not short for t in tries for short in t.died.values())
+    return spared and tries[0].signature not in (HANG, MEMORY)
 
 
 def _suspects(tries: Sequence[Try]) -> list[int]:

@@ -14,11 +14,13 @@ from .cluster import Cluster, JobShape, Setup
 from .faults import Injector
 from .operators import Operator
 from .run import simulate
+from .scripts import cut_off
 from .seeds import setup_of
-from .test_sim import passes
+from .test_sim import job_events, passes
 
 FIRST, SECOND, THIRD = (JobId(f"job{n}-{n}-abcd") for n in (1, 2, 3))
 SHORT = JobShape(steps=6)
+THREE = JobShape(steps=40, world_min=3)
 
 
 def when(cluster: Cluster, ready: Callable[[], bool], action: Callable[[], object]) -> None:
@@ -130,13 +132,10 @@ def test_a_job_without_its_files_keeps_nobody_waiting(seed: int) -> None:
     assert "the job's files could not be brought here: no peer has it" in str((first, second))
 
 
-@pytest.mark.parametrize(
-    ("least", "stored", "soon"), [(3, True, True), (3, False, False), (2, True, False)]
-)
-def test_one_that_lost_its_nodes_keeps_its_turn_for_longer_if_steps_may_be_lost(
-    least: int, stored: bool, soon: bool
+@pytest.mark.parametrize("stored", [True, False])
+def test_one_that_lost_its_nodes_keeps_its_turn_for_longer_if_steps_are_not_stored(
+    stored: bool,
 ) -> None:
-    """Those that it holds itself, or those of nodes that are away and enough for a world."""
     times: list[float] = []
 
     def script(cluster: Cluster, injector: Injector) -> None:
@@ -156,14 +155,52 @@ def test_one_that_lost_its_nodes_keeps_its_turn_for_longer_if_steps_may_be_lost(
         when(cluster, lambda: status(cluster, FIRST)["step"] == 7, lose)
         when(cluster, lambda: done(cluster, SECOND), back)
 
-    first = JobShape(steps=60, world_min=least, every=1 if stored else 50, replicas=3)
+    first = JobShape(steps=60, world_min=3, every=1 if stored else 50, replicas=3)
     setup = Setup(
         seed=1, jobs=(first,), grain_seconds=(0.2, 0.2), timing=Timing(yield_seconds=60.0)
     )
     result = passes(simulate(setup, script=script))
     assert done(result.cluster, FIRST)
     lost, back = times
-    assert (back - lost < 50.0) == soon, times
+    assert (back - lost < 50.0) == stored, times
+
+
+def test_a_side_of_a_cut_that_is_too_small_takes_no_turn_from_the_other() -> None:
+    """Of three nodes two train on; the third, alone, has another job that could run there."""
+
+    def script(cluster: Cluster, injector: Injector) -> None:
+        behind(cluster, SHORT)
+        alone = NodeId("n2")
+
+        def strike() -> None:
+            cluster.after(150.0, cut_off(cluster, injector, alone, close=True))
+
+        when(cluster, lambda: int(str(status(cluster, FIRST)["step"])) >= 7, strike)
+
+    first = JobShape(steps=1200, world_min=2, every=5000, replicas=2)
+    setup = Setup(
+        seed=1, jobs=(first,), grain_seconds=(0.05, 0.05), timing=Timing(yield_seconds=60.0)
+    )
+    result = passes(simulate(setup, script=script))
+    assert done(result.cluster, FIRST) and not job_events(result, "job_yielded")
+    starts = [world.step for world in result.cluster.checkers.forms.values() if world.job == FIRST]
+    assert sorted(starts)[1] >= 7, "nothing was lost"
+
+
+def test_one_whose_nodes_come_back_late_has_its_turn_still() -> None:
+    def script(cluster: Cluster, injector: Injector) -> None:
+        behind(cluster, THREE)
+        away = cluster.hosts[NodeId("n2")]
+
+        def lose() -> None:
+            away.crash(power=False)
+            cluster.after(40.0, away.start)
+
+        when(cluster, lambda: int(str(status(cluster, FIRST)["step"])) >= 7, lose)
+
+    result = passes(simulate(Setup(seed=1, jobs=(THREE,)), script=script))
+    assert not job_events(result, "job_yielded")
+    assert done(result.cluster, FIRST) and done(result.cluster, SECOND)
 
 
 def test_a_queued_job_says_behind_whom() -> None:

@@ -44,10 +44,10 @@ class Drivers:
         driver = self.by_job.get(first.id) if first is not None else None
         stall = driver.stall if driver is not None else None
         if first is not None and (why := self.turns.yields(self.ctx.now, stall, waiting, nodes)):
-            self.turns.yielded(first, nodes)
+            self.turns.yielded(self.ctx.now, first, nodes)
             self._put_back(first, why)
             first = None
-        if first is None and (chosen := self.turns.first(waiting, nodes)) is not None:
+        if first is None and (chosen := self.turns.first(self.ctx.now, waiting, nodes)) is not None:
             first = replace(chosen, state="running", turn=chosen.turn + 1, reason=None)
             self.jobs.update(first)
         if first is not None and first.id not in self.by_job:
@@ -102,7 +102,7 @@ class Drivers:
 
     def _want(self, job: JobId) -> None:
         record = self.jobs.records[job]
-        self.by_job[job].want(record, self.unwanted(), self.away(record.offered))
+        self.by_job[job].want(record, self.unwanted(), self.away({*record.offered, *record.served}))
 
     def keep_records(self) -> None:
         """What the drivers decided goes into the jobs' records."""

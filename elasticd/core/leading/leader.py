@@ -268,6 +268,7 @@ class Driver:
         void = office.ctx.strict or not set(members).isdisjoint((*lost, *reborn, *missed))
         stage.follow(stage.phase.on_view(void))
         stage.go_on()
+        self.stall = None  # whoever is there now has not spoken yet
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -285,6 +286,8 @@ class Driver:
         stored = office.newest.step if office.newest is not None else 0
         unstored = any(office.reached(n) > stored for n in office.roster.trainers(*HOLDING))
         elsewhere = len(office.wishes.away) >= office.least
+        if elsewhere and office.fitness.served:
+            return None  # they may train it: what they did since would be lost
         since = office.ctx.now if self.stall is None else self.stall.since
         return Stall(since, unstored or elsewhere, phase.why)
 

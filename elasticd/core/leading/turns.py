@@ -83,24 +83,28 @@ class Turns:
     """How long a job keeps its turn though too few members are there: they may be back soon."""
     costly_seconds: float
     """The same where steps may be lost by it."""
-    vain: dict[JobId, frozenset[NodeId]] = field(default_factory=dict)
-    """Jobs that yielded their turn, and the nodes with which they had come to nothing."""
+    vain: dict[JobId, tuple[frozenset[NodeId], float]] = field(default_factory=dict)
+    """Jobs that yielded their turn: the nodes with which they had come to nothing, and until when
+    that counts."""
 
     def forget(self) -> None:
         """Something has ended, or others lead: all get another chance."""
         self.vain.clear()
 
-    def able(self, waiting: Iterable[JobRecord], nodes: NodesThere) -> list[JobRecord]:
+    def able(self, now: float, waiting: Iterable[JobRecord], nodes: NodesThere) -> list[JobRecord]:
         """Those that can run as far as is known, in the same order."""
-        return [
-            record
-            for record in waiting
-            if not obstacle(record, nodes) and self.vain.get(record.id) != nodes.usable(record)
-        ]
 
-    def first(self, waiting: Sequence[JobRecord], nodes: NodesThere) -> JobRecord | None:
+        def in_vain(record: JobRecord) -> bool:
+            known, until = self.vain.get(record.id, (None, 0.0))
+            return now < until and known == nodes.usable(record)
+
+        return [r for r in waiting if not obstacle(r, nodes) and not in_vain(r)]
+
+    def first(
+        self, now: float, waiting: Sequence[JobRecord], nodes: NodesThere
+    ) -> JobRecord | None:
         """Whose turn it is if nothing runs. If none can run, the first waits for its nodes."""
-        return next(iter(self.able(waiting, nodes) or waiting), None)
+        return next(iter(self.able(now, waiting, nodes) or waiting), None)
 
     def yields(
         self, now: float, stall: Stall | None, waiting: Sequence[JobRecord], nodes: NodesThere
@@ -109,16 +113,17 @@ class Turns:
         if stall is None:
             return ""
         patience = self.costly_seconds if stall.costly else self.patience_seconds
-        if now - stall.since < patience or not (able := self.able(waiting, nodes)):
+        if now - stall.since < patience or not (able := self.able(now, waiting, nodes)):
             return ""
         return f"it yielded its turn to {able[0].id}: {stall.why}"
 
-    def yielded(self, record: JobRecord, nodes: NodesThere) -> None:
+    def yielded(self, now: float, record: JobRecord, nodes: NodesThere) -> None:
         """It has."""
-        self.vain[record.id] = nodes.usable(record)
+        self.vain[record.id] = nodes.usable(record), now + self.costly_seconds
 
     def deadlines(self, stall: Stall | None) -> list[float]:
         """When a turn may end from time alone."""
         if stall is None:
             return []
-        return [stall.since + self.patience_seconds, stall.since + self.costly_seconds]
+        again = [until for _, until in self.vain.values()]
+        return [stall.since + self.patience_seconds, stall.since + self.costly_seconds, *again]

@@ -79,7 +79,7 @@ class Running(Whole):
 
     def _balance(self) -> ToFreezing | None:
         office, world = self.office, self.world
-        if not self._moves_on():
+        if not self._moves_on() or office.trust.ladder.dealt.apart:
             return None
         warm = office.roster.warm(world.members)
         grains = office.relief.cut(world.relief).grains

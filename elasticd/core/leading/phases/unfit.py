@@ -55,9 +55,7 @@ def judge(office: Office) -> Outcome | None:
             waits = True
             if not _too_few(office, bad) and _may_yet_work(office, node):
                 continue
-        if ends:
-            if may_run_elsewhere(office, bad):
-                continue
+        if ends and not may_run_elsewhere(office, bad):
             return Outcome("failed", found.reason)
         if (end := leave_out(office, node, found.reason, looping=found.looping)) is not None:
             return end

@@ -48,7 +48,12 @@ class Waiting:
             self.why = f"trainers are starting on {', '.join(unsettled)}"
             return None
         if office.trust.ladder.rung() == "alone":
-            # Nobody joins at the end of a step that kills: another node is to be tried now.
+            # Nobody joins at the end of a step that kills: another node is to be tried now, and the
+            # last one that has the state is not, while others are about to be there.
+            starting = office.wishes.without_left_out(office.roster.unsettled())
+            if len(able) == 1 and starting and office.ctx.now - self.since < self._patience():
+                self.why = f"trainers are starting on {', '.join(starting)}"
+                return None
             return ToFreezing(tuple(n for n in able if office.trust.fit(n)) or tuple(able))
         fit = [n for n in holding if office.trust.fit(n)]
         enough = (s for s in (fit, holding) if routing.most_in_a_ring(office.roster, s) >= least)

@@ -38,10 +38,10 @@ def test_what_a_job_lacks() -> None:
 
 def test_the_first_that_can_run_has_its_turn() -> None:
     big, small, other = job(1, 4), job(2), job(3)
-    assert turns().first([big, small, other], ALL) == small
-    assert turns().first([big], ALL) == big  # it waits for its nodes
-    assert turns().first([big, small], NodesThere((A, B, C, NodeId("d")))) == big
-    assert turns().first([], ALL) is None
+    assert turns().first(0.0, [big, small, other], ALL) == small
+    assert turns().first(0.0, [big], ALL) == big  # it waits for its nodes
+    assert turns().first(0.0, [big, small], NodesThere((A, B, C, NodeId("d")))) == big
+    assert turns().first(0.0, [], ALL) is None
 
 
 def test_a_turn_is_yielded_after_a_while_and_only_to_one_that_can_run() -> None:
@@ -59,13 +59,14 @@ def test_steps_that_are_not_stored_keep_it_longer() -> None:
 
 def test_who_came_to_nothing_is_tried_again_with_other_nodes_or_after_another_job() -> None:
     known, lost, fine = turns(), job(1), job(2)
-    known.yielded(lost, ALL)
-    assert known.first([lost, fine], ALL) == fine
-    assert known.yields(999.0, stall(), [lost], ALL) == ""
-    assert known.first([lost], ALL) == lost
-    assert known.first([lost, fine], NodesThere((A, B))) == lost
+    known.yielded(100.0, lost, ALL)
+    assert known.first(200.0, [lost, fine], ALL) == fine
+    assert known.yields(699.0, stall(), [lost], ALL) == ""
+    assert known.first(200.0, [lost], ALL) == lost
+    assert known.first(200.0, [lost, fine], NodesThere((A, B))) == lost
+    assert known.first(700.0, [lost, fine], ALL) == lost, "its files may be back"
     known.forget()
-    assert known.first([lost, fine], ALL) == lost
+    assert known.first(200.0, [lost, fine], ALL) == lost
 
 
 def test_behind_whom() -> None:
