@@ -72,6 +72,14 @@ class RotatedLog:
         except FileNotFoundError:
             return False
         beside = self.path.with_name(f"{self.path.name}.partial")
+        try:
+            self._move(beside, dropping)
+        finally:
+            beside.unlink(missing_ok=True)  # of a full disk it would take the last bytes
+        self._rotation += 1
+        return True
+
+    def _move(self, beside: Path, dropping: Dropping) -> None:
         with self.path.open("rb+") as source, beside.open("wb") as copy:
             # Readers see the parts as they were, until all is copied.
             shutil.copyfileobj(source, copy, CHUNK_BYTES)
@@ -83,13 +91,9 @@ class RotatedLog:
                 while more := source.read(CHUNK_BYTES):
                     copy.write(more)
                 copy.flush()
-                if self._keep == 0:
-                    beside.unlink()
-                else:
+                if self._keep > 0:
                     beside.replace(self._old(1))
                 source.truncate(0)
-        self._rotation += 1
-        return True
 
     def _parts(self) -> list[Path]:
         """Existing parts, oldest first."""

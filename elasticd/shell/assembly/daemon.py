@@ -6,7 +6,7 @@ import asyncio
 import errno
 import secrets
 import signal
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -115,12 +115,12 @@ class Daemon:
             self._children,
             self._states,
             self._keeper,
-            lambda: (r for r in self._node.records.values() if not r.forgotten),
+            self._remembered,
         )
         self._tidying = Tidying(
             home,
             settings.keep,
-            lambda: (r for r in self._node.records.values() if not r.forgotten),
+            self._remembered,
             events.ended,
             self._children,
             self._states.archives,
@@ -152,6 +152,10 @@ class Daemon:
             self._ending.ask,
             self._pulse.stalls.seen,
         )
+
+    def _remembered(self) -> Iterator[JobRecord]:
+        """The jobs that are not forgotten."""
+        return (record for record in self._node.records.values() if not record.forgotten)
 
     def _make_desk(self, neighbours: Neighbours, queries: Queries, output_desk: OutputDesk) -> Desk:
         inventory = Inventory(

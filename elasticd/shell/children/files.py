@@ -6,7 +6,7 @@ import contextlib
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,14 +94,29 @@ class ChildFiles:
     def dropping(self, job: JobId, size_bytes: int) -> Iterator[None]:
         """While so many more bytes are removed nobody reads. A disk that refuses to count them
         costs a follower its place."""
+        with _moving:
+            self._count(job, size_bytes)
+            yield
+
+    def trim(self, job: JobId, choose: Callable[[list[Path]], Iterable[Path]]) -> list[Path]:
+        """Remove the old parts that ``choose`` takes of all; none moves meanwhile.
+
+        Returns: those.
+        """
+        with _moving:
+            chosen = list(choose(self.shown_logs(job)))
+            for path in chosen:
+                self._count(job, path.stat().st_size)
+                path.unlink()
+        return chosen
+
+    def _count(self, job: JobId, size_bytes: int) -> None:
         path = self.logs_folder(job) / _DROPPED
         partial = path.with_name(f"{_DROPPED}.partial")
-        with _moving:
-            with contextlib.suppress(OSError):
-                if size_bytes:
-                    partial.write_bytes(b"%d" % (self.dropped(job) + size_bytes))
-                    partial.replace(path)
-            yield
+        with contextlib.suppress(OSError):
+            if size_bytes:
+                partial.write_bytes(b"%d" % (self.dropped(job) + size_bytes))
+                partial.replace(path)
 
     def printed(self, job: JobId, offset: int, limit: int, counted: bool = False) -> bytes:
         """What the job's ranks printed here from ``offset`` on, at most ``limit`` bytes.

@@ -204,7 +204,10 @@ class Inventory:
         consistent = [row.manifest for row in known.rows if row.consistent]
         points = {m.point for m in prunable(consistent, policies)}
         gone = [r for r in superseded(known.rows) if r.consistent and r.manifest.point in points]
-        lost = useless(known.rows, known.stored) + await self._never_completed(job, known)
+        never = await self._never_completed(job, known)
+        # A node that is away may know that it was announced.
+        lost = [row for row in never if set(row.absent) <= known.stored.keys()]
+        lost += useless(known.rows, known.stored)
         gone += [row for row in known.rows if not known.silent and row in lost and row not in gone]
         failures: list[str] = []
         if not request.dry_run:

@@ -16,6 +16,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +177,7 @@ class EventLog:
         name, data = _file_name(event), frame([event])
         if len(data) > MAX_EVENT_BYTES:
             raise ValueError(f"an event of {len(data)} bytes is longer than {MAX_EVENT_BYTES}")
-        order_of(event)
+        _check(event)
         self._unshelve(event.get("job"))
         self._append(name, data)
         kept = self._keep(event)
@@ -395,11 +396,25 @@ def _frames(events: Iterable[Event]) -> bytes:
 
 def _is_sound(event: Any) -> bool:
     try:
-        _file_name(event)
-        order_of(event)
+        _check(event)
     except (AttributeError, LookupError, TypeError, ValueError):
         return False
     return True
+
+
+def _check(event: Event) -> None:
+    """That it is one, wherever it comes from.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError: it is none.
+    """
+    _file_name(event)
+    key_of(event)
+    time = event["time"]
+    if type(time) not in (int, float) or not isfinite(time):
+        raise ValueError("an event's time is a number")
+    if not isinstance(event.get("kind", ""), str):
+        raise ValueError("an event's kind is a text")
 
 
 def key_of(event: Event) -> tuple[str, int]:

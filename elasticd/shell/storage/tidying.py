@@ -111,10 +111,11 @@ class Tidying:
                 log.info("files of an ended job removed", job=each.job, reason=each.reason)
 
     def _trim_logs(self, jobs: Iterable[JobId], in_use: set[Path]) -> None:
+        def surplus(paths: list[Path]) -> list[Path]:
+            parts = [LogPart(path.name, size_bytes(path), path in in_use) for path in paths]
+            names = set(surplus_logs(parts, self._rules.log_bytes))
+            return [path for path in paths if path.name in names]
+
         for job in jobs:
-            paths = {path.name: path for path in self._children.files.shown_logs(job)}
-            parts = [LogPart(n, size_bytes(p), p in in_use) for n, p in paths.items()]
-            for name in surplus_logs(parts, self._rules.log_bytes):
-                with self._children.files.dropping(job, size_bytes(paths[name])):
-                    paths[name].unlink(missing_ok=True)
-                log.info("an old part of a log removed", job=job, file=name)
+            for path in self._children.files.trim(job, surplus):
+                log.info("an old part of a log removed", job=job, file=path.name)

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager
 from pathlib import Path
+
+import pytest
 
 from elasticd.supervision.logs import RotatedLog
 
@@ -103,3 +106,17 @@ def test_a_log_that_somebody_else_truncated_is_read_from_its_start(tmp_path: Pat
     _, position = log.read_from(position)
     write(log, "new\n")
     assert log.read_from(position)[0] == b"new\n"
+
+
+def test_a_rotation_that_fails_leaves_nothing_beside(tmp_path: Path) -> None:
+    """On a full disk it would take what the journal needs."""
+    log = RotatedLog(tmp_path / "0.log", limit_bytes=3)
+    write(log, "all of it\n")
+
+    def full(size_bytes: int) -> AbstractContextManager[object]:
+        raise OSError("no space left")
+
+    with pytest.raises(OSError):
+        log.rotate(full)
+    assert [path.name for path in tmp_path.iterdir()] == ["0.log"]
+    assert log.path.read_text() == "all of it\n"

@@ -14,6 +14,7 @@ from elasticd.errors import OperationError
 from elasticd.shell.storage import eventlog as module
 from elasticd.shell.storage.eventlog import EventLog, SeenNumbers
 from elasticd.shell.storage.eventreading import EventReading, merged
+from elasticd.shell.storage.journal import frame
 from elasticd.types import JobId
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -320,3 +321,26 @@ def test_a_damaged_index_costs_nothing_but_time(tmp_path: Path) -> None:
     for data in (b"", b"x", b"\x80", b"\x83\xa7version\x01\xa7origins\x90\xa4jobs\x81\xa1j\x90"):
         (tmp_path / "_shelf").write_bytes(data)
         assert numbers(EventLog(tmp_path, "a/3")) == [1]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"kind": []}, {"kind": "job_finished", "time": "5"}, {"time": float("nan")}, {"time": True}],
+)
+def test_nonsense_of_a_peer_is_refused_before_it_is_on_the_disk(
+    tmp_path: Path, wrong: dict[str, Any]
+) -> None:
+    log = EventLog(tmp_path, "me/1")
+    for _ in range(2):
+        with pytest.raises(ValueError):
+            log.add({**event(1), "origin": "peer/1", "number": 1, **wrong})
+    assert history(EventLog(tmp_path, "me/2"), JOB) == []
+
+
+def test_nonsense_on_the_disk_keeps_no_daemon_from_starting(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "me/1")
+    log.write(event(1))
+    (path,) = tmp_path.glob(f"{JOB}*")
+    with path.open("ab") as file:
+        file.write(frame([{**event(2), "origin": "peer/1", "number": 1, "kind": []}]))
+    assert history(EventLog(tmp_path, "me/2"), JOB) == [event(1)]

@@ -117,6 +117,18 @@ def test_a_running_jobs_log_loses_its_oldest_parts(tmp_path: Path) -> None:
     assert home.has(NEW) == set(OF_JOBS)
 
 
+def test_what_goes_of_a_log_is_counted_in_bytes(tmp_path: Path) -> None:
+    """Blocks of the disk are more, and who follows would see lines twice."""
+    home = Home(tmp_path)
+    logs, files = tmp_path / "logs" / LIVE, ChildFiles(tmp_path)
+    for number, size in ((1, 40), (2, 20)):
+        (logs / f"000000000000{number}-trainer.log").write_bytes(b"x" * size)
+    home.open = {logs / "0000000000002-trainer.log"}
+    home.tidy(replace(ALL, log_bytes=1))
+    assert files.dropped(LIVE) == 40
+    assert files.printed(LIVE, 45, 100, counted=True) == b"x" * 15
+
+
 def test_what_takes_the_space_is_told_by_kind_and_by_job(tmp_path: Path) -> None:
     Home(tmp_path)
     (tmp_path / "checkpoints" / NEW / "big").write_bytes(b"x" * 100_000)
