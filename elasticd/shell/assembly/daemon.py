@@ -111,12 +111,7 @@ class Daemon:
         stored = self._sweeping.begin()
         self._node = Node(_who(settings, boot), Found(remembered, stored, leftovers))
         queries = self._make_queries(neighbours, events)
-        self._forgetting = Forgetting(
-            self._children,
-            self._states,
-            self._keeper,
-            self._remembered,
-        )
+        self._forgetting = Forgetting(self._children, self._states, self._keeper, self._remembered)
         self._tidying = Tidying(
             home,
             settings.keep,
