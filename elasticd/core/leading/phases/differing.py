@@ -63,6 +63,12 @@ def _leave(office: Office, world: World, found: Divergence, step: int) -> Blames
         before = agreed or Point(world.lineage, step - 1, world.stamp)
         office.trust.distrust(world)
         office.checkpoints.spoil(before)
+        if agreed is None and (newest := office.newest) is not None and not newest.agreed:
+            # Nobody can say that all had it alike: who differs now may have differed then.
+            office.exactness.lose(
+                f"{found.reason}; all go back to step {newest.step}, of which it isn't known that"
+                " all had the same"
+            )
     elif agreed is not None and _may_go_back(office, agreed):
         text = f"{found.reason}; all go back to what they agreed on after step {agreed.step}"
         found = replace(found, reason=text)
