@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import asyncio
+import contextlib
 import os
 import socket
 from collections import deque
@@ -114,8 +115,11 @@ class Channel:
             return
         except OSError:
             # The other end has gone. What it sent before is still to be read, so the reader, who
-            # meets the end in its turn, closes.
+            # meets the end in its turn, closes. Or the kernel refused a part of a frame: the other
+            # end would read nonsense behind that, and is to meet the end, too.
             self._drop_queue()
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_WR)
         if self._writing:
             self._writing = False
             self._loop.remove_writer(self._socket.fileno())
