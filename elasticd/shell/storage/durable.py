@@ -7,6 +7,7 @@ On macOS ``fsync`` only hands the bytes to the drive, which may keep them in its
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import sys
@@ -77,11 +78,12 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def unwritable(folder: Path) -> OSError | None:
-    """What goes wrong when a few bytes are written in ``folder``; None: nothing."""
+    """What goes wrong when a few bytes are written in ``folder``; None: nothing that is the disk's
+    doing."""
     probe = folder / f".probe{PARTIAL_SUFFIX}"
     try:
         write_durable(probe, b"x" * _PROBE_BYTES)
         probe.unlink()
     except OSError as error:
-        return error
+        return None if error.errno in (errno.EMFILE, errno.ENFILE) else error
     return None

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from elasticd.shell.storage.durable import PARTIAL_SUFFIX, write_durable, write_whole
+from elasticd.shell.storage.durable import PARTIAL_SUFFIX, unwritable, write_durable, write_whole
 
 
 def test_replaces_the_whole_content_and_leaves_nothing_beside(tmp_path: Path) -> None:
@@ -41,3 +43,18 @@ def test_a_full_disk_is_named(tmp_path: Path, write: Callable[[Path, bytes], Non
     path.with_name(path.name + PARTIAL_SUFFIX).symlink_to("/dev/full")
     with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
         write(path, b"new")
+
+
+def test_a_folder_that_refuses_is_told_from_descriptors_that_have_run_out(tmp_path: Path) -> None:
+    """The daemon ends where its disk refuses, and goes on where a restore has taken all it has."""
+    assert unwritable(tmp_path) is None
+    assert unwritable(tmp_path / "none") is not None
+    code = (
+        "import resource, sys; from pathlib import Path;"
+        "from elasticd.shell.storage.durable import unwritable;"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3));"
+        "found = unwritable(Path(sys.argv[1]));"
+        "sys.exit(7 if found is None else 1)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    assert done.returncode == 7
