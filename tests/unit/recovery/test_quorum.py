@@ -298,6 +298,8 @@ class Model:
     def lose(self, node: NodeId) -> None:
         """Its journal is lost, and it knows that."""
         self.disks[node] = Disk(lost=True)
+        if all(disk.lost for disk in self.disks.values()):
+            self.log.clear()  # nobody knows of a view, or a number, that is to be followed
 
     def form(self, ballot: Ballot, node: NodeId) -> None:
         made = PrimaryView(ballot.epoch, ballot.members)
