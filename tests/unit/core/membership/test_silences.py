@@ -46,13 +46,13 @@ def test_nobody_looks_before_anybody_can_be_over() -> None:
     assert silences.due
 
 
-def test_a_connection_that_closes_is_minded_at_once() -> None:
-    """It may have to be back before anybody else can be silent for too long."""
-    hearer = Hearer()
-    hearer.wait(1.0, A, B, C)
-    hearer.part(C)
-    hearer.wait(1.75, A, B)
-    hearer.ctx.now += 0.25
+def test_who_is_met_by_a_lonely_node_is_minded_from_then_on() -> None:
+    hearer = Hearer(None)
+    hearer.liveness.tick()
+    hearer.meet(A)
+    hearer.ctx.now += hearer.ctx.timing.silent_floor_seconds - 0.1
+    assert not hearer.liveness.silences.due
+    hearer.ctx.now += 0.1
     assert hearer.liveness.silences.due
 
 
