@@ -61,6 +61,16 @@ def test_a_folder_comes_back_as_it_was(folder: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "job"]
 
 
+def test_who_writes_a_file_anew_shows_by_its_time(folder: Path, tmp_path: Path) -> None:
+    """At once, at the same size, and on a disk that tells every other second: clones go by it."""
+    archive.unpack(archive.pack(folder).data, tmp_path / "copy")
+    path = tmp_path / "copy" / "train.py"
+    sent = path.stat()
+    path.write_bytes(b"x" * sent.st_size)
+    assert sent.st_mtime_ns // 10**9 // 2 < path.stat().st_mtime_ns // 10**9 // 2
+    assert sent.st_mtime_ns % (2 * 10**9) == 0
+
+
 def test_times_owners_and_order_do_not_count(folder: Path, tmp_path: Path) -> None:
     packed = archive.pack(folder)
     other = tmp_path / "other"

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 import msgpack
@@ -20,7 +20,10 @@ import msgpack
 from elasticd.disknames import DiskNames
 from elasticd.errors import UsageError
 from elasticd.outputs import OWN_FOLDER, index_of, older_index_of
-from elasticd.train.outputs.stepfile import BASE, Extent, StepFile, merged
+from elasticd.train.outputs.records import merged
+from elasticd.train.outputs.stepfile import Since, StepFile
+from elasticd.train.outputs.stepindex import BASE, StepIndex
+from elasticd.train.outputs.telling import Dialect, OfEarlier, OfToday, Told
 from elasticd.train.outputs.textfile import RunFile, checked_name
 from elasticd.train.steps.gathering import Gathering
 from elasticd.train.steps.standing import Standing
@@ -34,30 +37,10 @@ MOST_HELD_BYTES = 8 << 20
 """Of a file, while the disk refuses it."""
 _LOGS = 2 * MOST_FILES
 """More than there are files."""
-_NOTHING = Extent(0, 0, "")
+_OF_TODAY = _LOGS - 1
+"""Who has files says so, and an earlier version says how many."""
 _EVERY_STEPS = 10
 """Where the interval of checkpoints isn't given."""
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a rank has of one file."""
-
-    whole: Extent
-    marked: Extent
-    runs: Sequence[Sequence[int]] = ()
-    """Of steps: the first and the last of each."""
-
-    def lacks(self, other: Told) -> bool:
-        """Whether ``other`` has steps that this has not."""
-        return not all(
-            any(start <= first and last <= end for start, end in self.runs)
-            for first, last in other.runs
-        )
-
-    def since(self, source: Told) -> Extent:
-        """What it needn't be told by ``source``."""
-        return self.marked if self.marked == source.marked else _NOTHING
 
 
 @dataclass
@@ -90,8 +73,10 @@ class RunLogs:
         self._lock = threading.Lock()
         """A script may write in any thread; the rest is the training thread's."""
         self._behind = False
-        self._compared: tuple[Tag, bool] | None = None
-        """A world, and whether anybody in it had a file when it began."""
+        self._compared: Tag | None = None
+        """A world."""
+        self._dialect: Dialect | None = None
+        """How its members tell of files; None: nobody had one when it began."""
         every = self._seat.spec.checkpoint.every_steps
         self._every = every if isinstance(every, int) else _EVERY_STEPS
 
@@ -204,81 +189,90 @@ class RunLogs:
             return [beside]
         others: list[int] = []
         gathering = Gathering(self._seat, world, self._standing.step)
-        if self._compared is None or self._compared[0] != world.generation:
-            told = gathering.numbers(beside * _LOGS + len(self._logs))
+        if self._compared != world.generation:
+            told = gathering.numbers(beside * _LOGS + (_OF_TODAY if self._logs else 0))
             others = [number // _LOGS for number in told]
-            anybody = any(number % _LOGS for number in told)
-            self._compared = world.generation, anybody
-            due = anybody
+            words = [number % _LOGS for number in told]
+            self._compared = world.generation
+            today = all(word == _OF_TODAY for word in words)
+            self._dialect = (OfToday() if today else OfEarlier()) if any(words) else None
+            due = True
         else:
             last = world.ends_at(self._seat.spec.train.steps)
-            due = self._compared[1] and (self._step % self._every == 0 or self._step >= last)
-        if due:
-            self._compare(gathering, world)
+            due = self._step % self._every == 0 or self._step >= last
+        if due and self._dialect is not None:
+            self._compare(_Exchange(gathering, world, self._dialect))
         return others
 
-    def _compare(self, gathering: Gathering, world: TrainerWorld) -> None:
-        told = [_unpacked(message) for message in gathering.messages(self._packed())]
+    def _compare(self, exchange: _Exchange) -> None:
+        world, files = exchange.world, {name: log.file for name, log in self._logs.items()}
+        told = exchange.tell(files)
         for name in sorted({name for each in told for name in each}):
-            ranks = [each.get(name, Told(_NOTHING, _NOTHING)) for each in told]
+            ranks = [each.get(name, Told()) for each in told]
             source = max(range(world.size), key=lambda rank: (ranks[rank].whole.records, -rank))
             best = ranks[source]
             if others := [rank for rank, each in enumerate(ranks) if best.lacks(each)]:
-                self._merge(gathering, world, name, ranks, [source, *others])
+                self._settle(name, exchange.merge(files.get(name), ranks, [source, *others]))
                 continue
-            differing = [each.since(best) for each in ranks if each.whole != best.whole]
-            since = min(differing, key=lambda extent: extent.records, default=None)
-            content = b""
-            if since is not None:
-                length = _length(since, best.whole)
-                own = self._read(name, since, length) if world.rank == source else b""
-                content = gathering.told(source, own, length)
-            lacks = ranks[world.rank].whole != best.whole
-            self._settle(name, since if lacks else None, content)
+            differing = [each.since(best) for each in ranks if each.differs(best)]
+            change: _Change | None = None
+            if differing:
+                since = Since(*(min(pair) for pair in zip(*map(astuple, differing), strict=True)))
+                change = exchange.give(files.get(name), best, source, since)
+            self._settle(name, change if ranks[world.rank].differs(best) else None)
 
-    def _merge(
-        self,
-        gathering: Gathering,
-        world: TrainerWorld,
-        name: str,
-        ranks: Sequence[Told],
-        sources: Sequence[int],
-    ) -> None:
-        """None has all that there is: make one file of several ranks' whole ones."""
-        contents = []
-        for rank in sources:
-            length = _length(_NOTHING, ranks[rank].whole)
-            own = self._read(name, _NOTHING, length) if world.rank == rank else b""
-            contents.append(gathering.told(rank, own, length))
-        self._settle(name, _NOTHING, merged(contents))
-
-    def _packed(self) -> bytes:
-        told = {}
-        for name, log in self._logs.items():
-            extents = log.file.told(), log.file.marked
-            rows = [[e.records, e.bytes, e.digest] for e in extents]
-            told[name] = [*rows, log.file.runs()]
-        packed: bytes = msgpack.packb(told)
-        return packed
-
-    def _read(self, name: str, since: Extent, length: int) -> bytes:
-        content = self._logs[name].file.read(since)
-        return content.ljust(length, b"\0")  # somebody has cut the file behind our back
-
-    def _settle(self, name: str, since: Extent | None, content: bytes) -> None:
-        """Have the content that all have behind ``since``; None: it is here."""
+    def _settle(self, name: str, change: _Change | None) -> None:
+        """Have the content that all have; None: it is here."""
         try:
             if name not in self._logs:
                 if self._clash(name) is not None:
                     return  # another rank's script calls it so; here it would be another file
                 self._logs[name] = _Log(self._file(name))
             log = self._logs[name]
-            if since is not None:
-                log.file.replace(since, content)
+            if change is not None:
+                change(log.file)
             log.file.mark()
         except OSError as error:
             if name in self._logs:
                 self._complain(name, self._logs[name], error)
+
+
+_Change = Callable[[StepFile], None]
+"""Makes a file like the others'."""
+
+
+@dataclass(frozen=True)
+class _Exchange:
+    """Between the members of a world, in one step. All call the same, in the same order."""
+
+    gathering: Gathering
+    world: TrainerWorld
+    dialect: Dialect
+
+    def tell(self, files: Mapping[str, StepFile]) -> list[dict[str, Told]]:
+        """What each rank has."""
+        mine = msgpack.packb({name: self.dialect.row(file) for name, file in files.items()})
+        rows = map(msgpack.unpackb, self.gathering.messages(mine))
+        return [{name: self.dialect.told(row) for name, row in each.items()} for each in rows]
+
+    def give(self, own: StepFile | None, told: Told, source: int, since: Since) -> _Change:
+        """Let all have what is behind ``since`` at ``source``."""
+        content = self._content(own, told, source, since)
+        return lambda file: self.dialect.replace(file, since, content, told)
+
+    def merge(self, own: StepFile | None, ranks: Sequence[Told], sources: Sequence[int]) -> _Change:
+        """None has all that there is: make one file of several ranks' whole ones."""
+        contents = {rank: self._content(own, ranks[rank], rank, Since()) for rank in sources}
+        files = [self.dialect.apart(content, ranks[rank]) for rank, content in contents.items()]
+        records, text = merged(files)
+        return lambda file: file.have(StepIndex.of(records), 0, text)
+
+    def _content(self, own: StepFile | None, told: Told, source: int, since: Since) -> bytes:
+        length, content = told.length(since), b""
+        if self.world.rank == source and own is not None:
+            content = self.dialect.read(own, since)
+            content = content.ljust(length, b"\0")  # somebody has cut the file behind our back
+        return self.gathering.told(source, content, length)
 
 
 def _check_room(name: str, count: int) -> None:
@@ -304,15 +298,3 @@ def _index(own: Path, name: str) -> Path:
     else:
         older.rename(index)
     return index
-
-
-def _unpacked(message: bytes) -> dict[str, Told]:
-    return {
-        name: Told(Extent(*whole), Extent(*marked), runs)
-        for name, (whole, marked, runs) in msgpack.unpackb(message).items()
-    }
-
-
-def _length(since: Extent, whole: Extent) -> int:
-    """Of what is told of a file."""
-    return StepFile.record_bytes * (whole.records - since.records) + whole.bytes - since.bytes
