@@ -132,8 +132,9 @@ class Ageing:
         nodes = [host.node for host in self.cluster.living() if host.node is not None]
         first = nodes[0].records
         for node in nodes:
-            if node.records != first:
-                differs = [j for j in first if node.records.get(j) != first[j]]
+            same = self.cluster.mixture.same
+            differs = [j for j in first if not same((node.records.get(j), first[j]))]
+            if differs or node.records.keys() != first.keys():
                 return f"{node.me} and {nodes[0].me} differ in {differs[:3]}"
             shown = [r for r in node.records.values() if not r.forgotten]
             if len(shown) > LEAST_KEPT + len(self.cluster.specs):

@@ -204,7 +204,9 @@ class Checkers:
                         self.taints.told.add(job)
                 case e.Send(to, message):
                     if not isinstance(message, Heartbeat):
-                        self.order.sent(host.boot, host.session_boot(to), message)
+                        boot = host.session_boot(to)
+                        heard = self.cluster.mixture.heard(host, boot, to, message)
+                        self.order.sent(host.boot, boot, heard)
                     if isinstance(message, Form):
                         self._formed(host, message.world)
                     elif isinstance(message, MemberStatus):
@@ -363,7 +365,7 @@ class Checkers:
                 for host in self.cluster.living()
                 if host.node is not None
             ]
-            if any(record != records[0] for record in records):
+            if not self.cluster.mixture.same(records):
                 self.broken(f"the nodes' records of {job} differ: {records}")
             record = records[0]
             if record is not None and record.state == "finished":
@@ -385,7 +387,7 @@ class Checkers:
                 h.node.tables.nodes.records for h in self.cluster.living() if h.node is not None
             ]
             name = NodeId(str(job))
-            if any(table.get(name) != tables[0].get(name) for table in tables):
+            if not self.cluster.mixture.same([table.get(name) for table in tables]):
                 self.broken(f"{asked} was answered {answer}, and the nodes' records differ")
             return
         if record is None:

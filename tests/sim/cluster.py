@@ -21,6 +21,7 @@ from .addresses import Addresses
 from .ageing import Ageing
 from .chance import Chances
 from .environments import Environments
+from .mixture import Mixture
 from .poison import Poison, Poisons
 
 if TYPE_CHECKING:
@@ -154,6 +155,8 @@ class Setup:
     poison: Poison | None = None
     past_jobs: int = 0
     """Jobs that each home holds the records and files of, since before the story."""
+    releases: tuple[str, ...] = ()
+    """What each node runs at first, by name of the build; none: all the present one, for good."""
     partition: str = "available"
     on_the_wire: bool = False
     """Encode and decode every message, as the daemons do."""
@@ -201,6 +204,7 @@ class Cluster:
         self.environments = Environments(self)
         self.poisons = Poisons(self)
         self.ageing = Ageing(self)
+        self.mixture = Mixture(self)
         self.missing_archives: set[JobId] = set()
         """Jobs whose files are on none of the nodes that are there."""
         self.network: Network
@@ -208,6 +212,8 @@ class Cluster:
         self.world_hooks: list[Callable[[NodeId, World], None]] = []
         self.faults: Counter[str] = Counter()
         """What was done to the nodes, by kind."""
+        self.seen: Counter[str] = Counter()
+        """What else befell them, so that a soak can say that it did."""
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
 

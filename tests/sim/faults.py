@@ -21,8 +21,9 @@ from .host import Host
 from .operators import Operator
 from .process import Process
 from .ring import Reducer
-from .strikes import ENVIRONMENT_KINDS, plan
+from .strikes import ENVIRONMENT_KINDS, VERSION_KINDS, plan
 from .trainer import Trainer
+from .upgrades import Upgrades
 
 _CHILD_KILLS_WITHOUT_PROGRESS = 6
 """More than this without a committed step between is what fails a job on purpose."""
@@ -35,10 +36,11 @@ class Injector:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.operator = Operator(cluster)
+        self.upgrades = Upgrades(self)
         self.struck: list[Strike] = []
         """Those of the plan that found something to hit."""
         self.stopped = False
-        self._chance = random.Random(f"strikes {cluster.setup.seed}")
+        self.chance = random.Random(f"strikes {cluster.setup.seed}")
         self._undo: list[Callable[[], None]] = []
         self._kills = 0
         self._seen = -1
@@ -64,7 +66,7 @@ class Injector:
             host.start()
 
     def _strike(self, strike: Strike) -> None:
-        self._chance = random.Random(f"{self.cluster.setup.seed} {strike.number}")
+        self.chance = random.Random(f"{self.cluster.setup.seed} {strike.number}")
         if self.inject(strike.kind):
             self.struck.append(strike)
 
@@ -73,8 +75,9 @@ class Injector:
         hosts = self.cluster.living()
         if not hosts:
             return False
-        host = self._chance.choice(hosts)
-        hit: bool = getattr(self, f"_{kind}")(host)
+        host = self.chance.choice(hosts)
+        owner = self.upgrades if kind in VERSION_KINDS else self
+        hit: bool = getattr(owner, f"_{kind}")(host)
         self.cluster.faults[kind] += hit
         return hit
 
@@ -94,7 +97,7 @@ class Injector:
     def _kill(self, host: Host, victims: list[Process]) -> bool:
         if not victims or not self._may_kill():
             return False
-        victim = self._chance.choice(victims)
+        victim = self.chance.choice(victims)
         self.cluster.say("faults", f"kill {type(victim).__name__} {victim.child} on {host.name}")
         victim.kill()
         return True
@@ -143,10 +146,10 @@ class Injector:
     def _stop(self, host: Host, victims: list[Process]) -> bool:
         if not victims or not self._may_kill():
             return False
-        victim = self._chance.choice(victims)
+        victim = self.chance.choice(victims)
         self.cluster.say("faults", f"stop {type(victim).__name__} {victim.child} on {host.name}")
         victim.stop()
-        self._later(self._chance.uniform(0.1, 12.0), victim.go_on)
+        self.later(self.chance.uniform(0.1, 12.0), victim.go_on)
         return True
 
     def _hang(self, host: Host) -> bool:
@@ -190,38 +193,38 @@ class Injector:
     def _node(self, host: Host) -> bool:
         """Power fails on one node."""
         host.crash()
-        self._later(self._chance.choice((0.3, 1.0, 4.0, 15.0)), host.start)
+        self.later(self.chance.choice((0.3, 1.0, 4.0, 15.0)), host.start)
         return True
 
     def _processes(self, host: Host) -> bool:
         """All processes are killed; the machine and its disk go on."""
         host.crash(power=False)
-        self._later(self._chance.choice((0.1, 1.0, 5.0)), host.start)
+        self.later(self.chance.choice((0.1, 1.0, 5.0)), host.start)
         return True
 
     def _daemon(self, host: Host) -> bool:
         """The daemon alone dies: its children train on."""
         host.kill_daemon()
-        self._later(self._chance.choice((0.2, 0.7, 1.5, 4.0, 12.0)), host.start)
+        self.later(self.chance.choice((0.2, 0.7, 1.5, 4.0, 12.0)), host.start)
         return True
 
     def _daemons(self, host: Host) -> bool:
         for each in self.cluster.living():
             each.kill_daemon()
-            self._later(self._chance.uniform(0.2, 4.0), each.start)
+            self.later(self.chance.uniform(0.2, 4.0), each.start)
         return True
 
     def _crash(self, host: Host) -> bool:
         """Power fails between two effects of one step, or within a write."""
-        host.crash_in = self._chance.randrange(12)
-        self._later(self._chance.choice((1.0, 5.0)), host.start)
+        host.crash_in = self.chance.randrange(12)
+        self.later(self.chance.choice((1.0, 5.0)), host.start)
         return True
 
     def _power_cut(self, host: Host) -> bool:
         self.cluster.say("faults", "power fails everywhere")
         for each in self.cluster.hosts.values():
             each.crash()
-            self._later(self._chance.uniform(0.5, 6.0), each.start)
+            self.later(self.chance.uniform(0.5, 6.0), each.start)
         return True
 
     def _world(self, host: Host) -> bool:
@@ -231,7 +234,7 @@ class Injector:
         others = [h for h in self.cluster.living() if world and h.name not in world.members]
         if world is None or not others:
             return False
-        away = {name: self._chance.choice((0.3, 1.0, 4.0, 15.0)) for name in world.members}
+        away = {name: self.chance.choice((0.3, 1.0, 4.0, 15.0)) for name in world.members}
         boots = {name: self.cluster.hosts[name].boot for name in away}
 
         def fails() -> None:
@@ -240,9 +243,9 @@ class Injector:
                 each = self.cluster.hosts[name]
                 if each.boot == boots[name] and not self.stopped:
                     each.crash()
-                    self._later(seconds, each.start)
+                    self.later(seconds, each.start)
 
-        latest = self.cluster.now + self._chance.uniform(0.0, 3.0)
+        latest = self.cluster.now + self.chance.uniform(0.0, 3.0)
         self.cluster.when(
             lambda: self.cluster.now >= latest or any(self._serving(h, Trainer) for h in others),
             fails,
@@ -250,29 +253,30 @@ class Injector:
         return True
 
     def _leave(self, host: Host) -> bool:
-        """The daemon is stopped in order and started again: an upgrade."""
-        return self._upgrade(host, self._chance.uniform(0.01, 0.2), self._chance.uniform(0.5, 4.0))
+        """The daemon is stopped in order and started again."""
+        return self.restart(host, self.chance.uniform(0.01, 0.2), self.chance.uniform(0.5, 4.0))
 
     def _rolling(self, host: Host) -> bool:
-        """Every daemon is upgraded, one after the other."""
+        """Every daemon is restarted, one after the other."""
         at = 0.0
         for name in sorted(self.cluster.hosts):
-            wait, away = self._chance.uniform(0.01, 0.2), self._chance.uniform(0.3, 1.5)
+            wait, away = self.chance.uniform(0.01, 0.2), self.chance.uniform(0.3, 1.5)
 
             def upgrade(
                 each: Host = self.cluster.hosts[name], wait: float = wait, away: float = away
             ) -> None:
                 if not self.stopped:
-                    self._upgrade(each, wait, away)
+                    self.restart(each, wait, away)
 
             self.cluster.after(at, upgrade)
-            at += away + self._chance.uniform(0.2, 3.0)
+            at += away + self.chance.uniform(0.2, 3.0)
         return True
 
-    def _upgrade(self, host: Host, wait: float, away: float) -> bool:
+    def restart(self, host: Host, wait: float, away: float) -> bool:
+        """Its daemon says that it goes, is gone after ``wait``, and back after ``away``."""
         if host.paused or host.node is None:
             return False
-        self.cluster.say("faults", f"{host.name} is upgraded")
+        self.cluster.say("faults", f"{host.name} is restarted")
         host.post(e.Leave("its daemon is being stopped"))
         boot, cluster = host.boot, self.cluster
         latest = cluster.now + 1.0
@@ -288,18 +292,18 @@ class Injector:
                     self.cluster.after(0.5, host.start)
 
         self.cluster.after(wait, stop)
-        self._later(away, host.start)
+        self.later(away, host.start)
         return True
 
     def _stop_node(self, host: Host) -> bool:
-        return self._freeze(host, self._chance.uniform(0.1, 6.0), children=True)
+        return self._freeze(host, self.chance.uniform(0.1, 6.0), children=True)
 
     def _stop_daemon(self, host: Host) -> bool:
-        return self._freeze(host, self._chance.uniform(0.1, 6.0), children=False)
+        return self._freeze(host, self.chance.uniform(0.1, 6.0), children=False)
 
     def _sleep(self, host: Host) -> bool:
         """The lid is closed for a while."""
-        return self._freeze(host, self._chance.uniform(3.0, 40.0), children=True)
+        return self._freeze(host, self.chance.uniform(3.0, 40.0), children=True)
 
     def _freeze(self, host: Host, seconds: float, children: bool) -> bool:
         if host.paused:
@@ -317,7 +321,7 @@ class Injector:
             if host.boot == boot:
                 host.resume()
 
-        self._later(seconds, resume)
+        self.later(seconds, resume)
         return True
 
     # --- links ------------------------------------------------------------------------------------
@@ -326,7 +330,7 @@ class Injector:
         others = [h for h in self.cluster.living() if h is not host]
         if not others:
             return False
-        other = self._chance.choice(others)
+        other = self.chance.choice(others)
         self.cluster.say("faults", f"link {host.name} - {other.name} flaps")
         self.cluster.network.flap(host.name, other.name)
         return True
@@ -342,15 +346,15 @@ class Injector:
         names = sorted(self.cluster.hosts)
         if len(names) < 2:
             return False
-        side = self._chance.sample(names, self._chance.randrange(1, len(names)))
+        side = self.chance.sample(names, self.chance.randrange(1, len(names)))
         rest = [name for name in names if name not in side]
         pairs = list(product(side, rest))
-        if self._chance.random() < 0.25:
-            pairs = self._chance.sample(pairs, self._chance.randrange(1, len(pairs) + 1))
+        if self.chance.random() < 0.25:
+            pairs = self.chance.sample(pairs, self.chance.randrange(1, len(pairs) + 1))
         ways = [*pairs, *((b, a) for a, b in pairs)]
         told = ", ".join(f"{a}-{b}" for a, b in sorted(pairs))
         self.cluster.say("faults", f"cut {told}{', closed' if close else ''}")
-        self._later(self._chance.uniform(0.2, 8.0), self.cluster.network.cut(ways, close))
+        self.later(self.chance.uniform(0.2, 8.0), self.cluster.network.cut(ways, close))
         self._break_rings(pairs, close)
         return True
 
@@ -359,10 +363,10 @@ class Injector:
         others = [name for name in sorted(self.cluster.hosts) if name != host.name]
         if not others:
             return False
-        deaf = self._chance.sample(others, self._chance.randrange(1, len(others) + 1))
+        deaf = self.chance.sample(others, self.chance.randrange(1, len(others) + 1))
         pairs = [(host.name, name) for name in sorted(deaf)]
         self.cluster.say("faults", f"{host.name} is not heard by {', '.join(sorted(deaf))}")
-        self._later(self._chance.uniform(0.2, 8.0), self.cluster.network.cut(pairs, close=False))
+        self.later(self.chance.uniform(0.2, 8.0), self.cluster.network.cut(pairs, close=False))
         self._break_rings(pairs, close=False)
         return True
 
@@ -370,10 +374,10 @@ class Injector:
         others = [name for name in sorted(self.cluster.hosts) if name != host.name]
         if not others:
             return False
-        way = (host.name, self._chance.choice(others))
-        seconds = self._chance.choice((0.1, 0.5, 2.5))
+        way = (host.name, self.chance.choice(others))
+        seconds = self.chance.choice((0.1, 0.5, 2.5))
         self.cluster.say("faults", f"{way[0]} to {way[1]} is clogged, up to {seconds} s")
-        self._later(self._chance.uniform(0.5, 8.0), self.cluster.network.clog(way, seconds))
+        self.later(self.chance.uniform(0.5, 8.0), self.cluster.network.clog(way, seconds))
         return True
 
     def _address(self, host: Host) -> bool:
@@ -381,11 +385,11 @@ class Injector:
         alive = self.cluster.addresses.of(host.name)
         if len(alive) < 2 or any(a in self.cluster.addresses.dead for a in alive):
             return False
-        address = self._chance.choice(alive)
+        address = self.chance.choice(alive)
         self.cluster.say("faults", f"{address} is dead")
-        self._later(self._chance.uniform(0.5, 8.0), self.cluster.addresses.lose(address))
+        self.later(self.chance.uniform(0.5, 8.0), self.cluster.addresses.lose(address))
         for name in sorted(self.cluster.hosts):
-            if name != host.name and self._chance.random() < 0.5:
+            if name != host.name and self.chance.random() < 0.5:
                 self.cluster.network.flap(host.name, name)
         return True
 
@@ -413,24 +417,24 @@ class Injector:
         def freed() -> None:
             disk.full = False
 
-        self._later(self._chance.uniform(0.1, 6.0), freed)
+        self.later(self.chance.uniform(0.1, 6.0), freed)
         return True
 
     def _disk_slow(self, host: Host) -> bool:
         disk = host.disk
-        disk.sync_seconds = self._chance.choice((0.05, 0.3, 1.5))
+        disk.sync_seconds = self.chance.choice((0.05, 0.3, 1.5))
         self.cluster.say("faults", f"the disk of {host.name} takes up to {disk.sync_seconds} s")
 
         def fast() -> None:
             disk.sync_seconds = 0.0
 
-        self._later(self._chance.uniform(0.5, 8.0), fast)
+        self.later(self.chance.uniform(0.5, 8.0), fast)
         return True
 
     def _rot(self, host: Host) -> bool:
         """A shard rots, of which another node has a sound copy."""
         others = [h.disk for h in self.cluster.hosts.values() if h is not host]
-        if not host.disk.rot(self._chance, others):
+        if not host.disk.rot(self.chance, others):
             return False
         self.cluster.say("faults", f"a shard on {host.name} rots")
         return True
@@ -441,7 +445,7 @@ class Injector:
 
     def _journal_damaged(self, host: Host) -> bool:
         """A node's journal is damaged somewhere; the operator keeps what is readable of jobs."""
-        return self._lose_journal(host, self._chance.randrange(1 + len(host.disk.journal)))
+        return self._lose_journal(host, self.chance.randrange(1 + len(host.disk.journal)))
 
     def _lose_journal(self, host: Host, left: int) -> bool:
         """If the others can do without: with the last copy of a record a job would be lost."""
@@ -450,7 +454,8 @@ class Injector:
         host.crash()
         self.cluster.say("faults", f"{host.name} has {left} records of its journal left")
         host.disk.lose_journal(left)
-        self._later(self._chance.choice((0.3, 1.0, 4.0, 15.0)), host.start)
+        self.cluster.mixture.lost_journal(host)
+        self.later(self.chance.choice((0.3, 1.0, 4.0, 15.0)), host.start)
         return True
 
     def _can_spare(self, node: Node) -> bool:
@@ -470,16 +475,16 @@ class Injector:
 
     def _clock_step(self, host: Host) -> bool:
         """Somebody, or NTP, sets the wall clock."""
-        seconds = self._chance.choice((-86400.0, -3.0, 3.0, 86400.0))
+        seconds = self.chance.choice((-86400.0, -3.0, 3.0, 86400.0))
         self.cluster.say("faults", f"the wall clock of {host.name} jumps by {seconds} s")
         host.clock.step_seconds += seconds
         return True
 
     def _clock_drift(self, host: Host) -> bool:
-        rate = self._chance.uniform(0.95, 1.05)
+        rate = self.chance.uniform(0.95, 1.05)
         self.cluster.say("faults", f"the clock of {host.name} runs {rate:.3f} times as fast")
         host.clock.drift(rate)
-        self._later(self._chance.uniform(2.0, 10.0), lambda: host.clock.drift(host.usual_rate))
+        self.later(self.chance.uniform(2.0, 10.0), lambda: host.clock.drift(host.usual_rate))
         return True
 
     # --- environments -----------------------------------------------------------------------------
@@ -497,11 +502,11 @@ class Injector:
             return False
         self.cluster.say("faults", f"the environment of {host.name} is bad: {how}")
         setattr(host.environment, how, True)
-        self._mend_later(host, how, self._chance.choice((0.1, 1.0, 5.0, 100.0)))
+        self._mend_later(host, how, self.chance.choice((0.1, 1.0, 5.0, 100.0)))
         return True
 
     def _mend_later(self, host: Host, how: str, seconds: float) -> None:
-        self._later(seconds, lambda: setattr(host.environment, how, False))
+        self.later(seconds, lambda: setattr(host.environment, how, False))
 
     # --- operators --------------------------------------------------------------------------------
 
@@ -509,54 +514,54 @@ class Injector:
         jobs = sorted(self.cluster.specs)
         if not jobs:
             return False
-        self.operator.retry(self._chance.choice(jobs), host)
+        self.operator.retry(self.chance.choice(jobs), host)
         return True
 
     def _submit(self, host: Host) -> bool:
         if len(self.cluster.specs) >= _MAX_JOBS:
             return False
-        self.operator.submit(JobShape(steps=self._chance.choice((3, 6)), every=3), host)
+        self.operator.submit(JobShape(steps=self.chance.choice((3, 6)), every=3), host)
         return True
 
     def _cancel(self, host: Host) -> bool:
         jobs = sorted(self.cluster.specs)
         if not jobs:
             return False
-        self.operator.cancel(self._chance.choice(jobs), host)
+        self.operator.cancel(self.chance.choice(jobs), host)
         return True
 
     def _pause(self, host: Host) -> bool:
         jobs = sorted(self.cluster.specs)
         if not jobs:
             return False
-        job, seconds = self._chance.choice(jobs), self._chance.uniform(0.0, 5.0)
-        self.operator.pause_for(job, seconds, host, rests=self._chance.random() < 0.4)
+        job, seconds = self.chance.choice(jobs), self.chance.uniform(0.0, 5.0)
+        self.operator.pause_for(job, seconds, host, rests=self.chance.random() < 0.4)
         return True
 
     def _drain(self, host: Host) -> bool:
-        node = self._chance.choice(sorted(self.cluster.hosts))
-        self.operator.drain_for(node, self._chance.uniform(0.0, 5.0), host)
+        node = self.chance.choice(sorted(self.cluster.hosts))
+        self.operator.drain_for(node, self.chance.uniform(0.0, 5.0), host)
         return True
 
     # --- what is left of the past -----------------------------------------------------------------
 
     def _keep(self, host: Host) -> bool:
         """``[keep] jobs`` of this node is smaller than what there is."""
-        return self.cluster.ageing.prune(host, self._chance.choice((LEAST_KEPT, 40, 200)))
+        return self.cluster.ageing.prune(host, self.chance.choice((LEAST_KEPT, 40, 200)))
 
     def _forget(self, host: Host) -> bool:
         """An operator forgets a job that has ended, or tries to with one that has not."""
         ageing, records = self.cluster.ageing, host.node.records if host.node is not None else {}
         live = [job for job in sorted(self.cluster.specs) if job in records]
-        if live and self._chance.random() < 0.4:
-            job = self._chance.choice(live)
+        if live and self.chance.random() < 0.4:
+            job = self.chance.choice(live)
             if records[job].ended:
                 return False
             host.post(e.Forget(0, job))
             return True
         if not ageing.old:
             return False
-        self.operator.forget(self._chance.choice(sorted(ageing.old)), host)
+        self.operator.forget(self.chance.choice(sorted(ageing.old)), host)
         return True
 
     def _dismiss(self, host: Host) -> bool:
@@ -566,11 +571,11 @@ class Injector:
         bad = setup.bad or any(kind in ENVIRONMENT_KINDS for kind in setup.fault_kinds)
         waits = bad or any(shape.outside for shape in self.cluster.shapes.values())
         hosts = self.cluster.living() if waits else self.cluster.hosts.values()
-        gone = self.cluster.ageing.gone if self._chance.random() < 0.3 else ()
-        self.operator.dismiss(self._chance.choice(gone or [each.name for each in hosts]), host)
+        gone = self.cluster.ageing.gone if self.chance.random() < 0.3 else ()
+        self.operator.dismiss(self.chance.choice(gone or [each.name for each in hosts]), host)
         return True
 
-    def _later(self, seconds: float, undo: Callable[[], None]) -> None:
+    def later(self, seconds: float, undo: Callable[[], None]) -> None:
         done = False
 
         def once() -> None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, assert_never
 
 from elasticd.core.endpoint import Endpoint
+from elasticd.core.membership.sessions import Session
 from elasticd.core.node import Node, Who
 from elasticd.core.words import effects as e
 from elasticd.core.words import ring
 from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER, FromChild
 from elasticd.core.words.codec import Words, to_plain
+from elasticd.core.words.frames import Frame
+from elasticd.core.words.hearers import Hearers
+from elasticd.core.words.messages import Message
 from elasticd.core.words.records import World
 from elasticd.core.words.stable import Found
 from elasticd.types import JobId, NodeId, Role
@@ -22,6 +27,7 @@ from .cluster import Cluster, Violation
 from .disk import Disk, DiskFull
 from .environments import Environment
 from .process import Process
+from .releases import PRESENT, Release
 from .ring import Reducer
 from .stores import Stores
 from .trainer import Trainer
@@ -48,6 +54,12 @@ class Watched(Endpoint):
         self.host.cluster.checkers.stepped(self.host, event, effects)
         return effects
 
+    def _take(
+        self, now: float, node: NodeId, session: Session, frame: Frame, effects: list[e.Outward]
+    ) -> Sequence[Message]:
+        """Of whatever way it came: it is read as the build here reads it."""
+        return super()._take(now, node, session, self.host.release.read(frame), effects)
+
 
 class Host:
     """Performs effects in order and posts their results, as the asyncio shell does."""
@@ -56,6 +68,10 @@ class Host:
         self.cluster, self.name, self.peers = cluster, name, peers
         self.disk = Disk()
         self.environment = Environment()
+        self.release: Release = PRESENT
+        self.next_release: Release = PRESENT
+        """What is installed: the next daemon is of that."""
+        self.hearers = Hearers()
         self.stores = Stores(self)
         self.node: Node | None = None
         self.endpoint: Endpoint | None = None
@@ -103,9 +119,10 @@ class Host:
             strict=self.cluster.setup.partition == "strict",
             hosts=self.cluster.addresses.of(self.name),
         )
+        node_type = self.cluster.mixture.node_type(self)
         stored = {job: self.disk.stored(job) for job in jobs}
         found = Found(self.disk.stable(), stored, self._leftovers())
-        self.node = self.cluster.setup.node_type(who, found)
+        self.node = node_type(who, found)
         self.endpoint = Watched(self, self.node)
         self.cluster.say(self.name, "starts")
         self.cluster.network.appeared(self.name)
@@ -223,7 +240,8 @@ class Host:
         self.crash_in -= 1
         if self.crash_in < 0:
             if isinstance(effect, e.Persist):
-                self.disk.tear(effect.kind, effect.record, self.chance("torn writes"))
+                record = self.release.cut(effect.record)
+                self.disk.tear(effect.kind, record, self.chance("torn writes"))
             raise Crash
 
     def _fail(self, reason: str) -> None:
@@ -266,7 +284,9 @@ class Host:
                 self.cluster.network.send(self.name, to, frame)
             case e.Persist(kind, record):
                 self.cluster.checkers.persists(self, kind, record)
+                record = self.release.cut(record)
                 self.disk.append(kind, record)
+                self.cluster.mixture.persisted(self, record)
                 self.cluster.ageing.persisted(self, record)
                 if self.disk.sync_seconds:
                     self._wait_for_disk(self.chance("syncs").uniform(0.0, self.disk.sync_seconds))

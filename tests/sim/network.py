@@ -77,7 +77,10 @@ class Network:
         if session is None or not session.pipes[sender].up:
             return
         self.messages += 1
-        if self.cluster.setup.on_the_wire:
+        hosts, mixture = self.cluster.hosts, self.cluster.mixture
+        if mixture.mixed:
+            frame = mixture.passed(hosts[sender], hosts[to], frame)
+        elif self.cluster.setup.on_the_wire:
             frame = decode_frame(encode_frame(frame))
         event = e.Arrived(sender, frame)
 
@@ -177,6 +180,8 @@ class Network:
         a, b = (self.cluster.hosts[node] for node in pair)
         cut = self._cut[pair] or self._cut[pair[1], pair[0]]
         if pair in self._sessions or cut or a.node is None or b.node is None:
+            return
+        if not self.cluster.mixture.agree(a, b):
             return
         self._numbers += 1
         boots = {host.name: host.boot for host in (a, b)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from elasticd.core.leading.trust import SPLITS
 from elasticd.errors import ElasticdError
@@ -15,6 +16,7 @@ from .checkers import Checkers
 from .cluster import Cluster, Mishap, Setup, Strike, Violation
 from .faults import Injector
 from .host import Host
+from .mixture import story_of
 from .network import Network
 from .poison import SECONDS
 from .proving import too_few_alike
@@ -55,6 +57,7 @@ def build(setup: Setup, verbose: bool = False) -> Cluster:
         cluster.hosts[name] = Host(cluster, name, setup.nodes - 1)
     for number, how, _ in setup.bad:
         setattr(cluster.hosts[NodeId(f"n{number}")].environment, how, True)
+    cluster.mixture.begin()
     cluster.ageing.begin()
     starts = cluster.chances.of("starts")
     for host in cluster.hosts.values():
@@ -75,7 +78,8 @@ def simulate(
     injector = Injector(cluster)
     problem = ""
     try:
-        _drive(cluster, injector, script)
+        with story_of(setup):
+            _drive(cluster, injector, script)
     except (Violation, ElasticdError, ValueError, AssertionError, KeyError) as error:
         problem = f"{type(error).__name__}: {error}"
         if verbose and not isinstance(error, Violation):
@@ -117,6 +121,8 @@ def _drive(
     cluster.ageing.close()
     _expect(cluster, lambda: not cluster.ageing.unsettled(), _LEFTOVER_SECONDS, "the past differs")
     _expect(cluster, lambda: _quiet(cluster), _LEFTOVER_SECONDS, "children or differences are left")
+    if lost := cluster.mixture.missing():
+        raise Violation(lost)
     cluster.checkers.ended()
     for job in cluster.specs:
         record = cluster.record_of(job)
@@ -185,10 +191,10 @@ def _quiet(cluster: Cluster) -> bool:
     ):
         return False
     tables = [host.node.tables.nodes.records for host in cluster.living() if host.node is not None]
-    if any(table != tables[0] for table in tables):
+    if any(not cluster.mixture.same([t.get(n) for t in tables]) for n in {*chain(*tables)}):
         return False
     for job in cluster.specs:
         records = [host.node.records[job] for host in cluster.living() if host.node is not None]
-        if any(record != records[0] for record in records):
+        if not cluster.mixture.same(records):
             return False
     return True

@@ -30,10 +30,13 @@ ENVIRONMENT_KINDS = ("unmounted", "other")
 OPERATOR_KINDS = ("submit", "cancel", "pause", "drain", "retry")
 AGEING_KINDS = ("keep", "forget", "dismiss")
 """Of clusters that have lived before: what removes what is left of that."""
+VERSION_KINDS = ("upgrade", "downgrade", "upgrade_all", "ancient", "later_words")
+"""Of clusters whose nodes are of several versions."""
 KINDS = (
     *CHILD_KINDS, *NODE_KINDS, *LINK_KINDS, *DISK_KINDS, *CLOCK_KINDS, *ENVIRONMENT_KINDS,
     *OPERATOR_KINDS,
 )  # fmt: skip
+EVERY_KIND = (*KINDS, *AGEING_KINDS)
 HEAVY_KINDS = frozenset((*NODE_KINDS, *LINK_KINDS, *DISK_KINDS))
 """Crashes, partitions and disk faults."""
 

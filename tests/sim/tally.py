@@ -7,13 +7,13 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
 from .run import Result, simulate
 from .seeds import setup_of
-from .strikes import HEAVY_KINDS
+from .strikes import EVERY_KIND, HEAVY_KINDS
 
 _BATCH_SECONDS = 1.0
 """A worker tells of its seeds about this often."""
@@ -25,6 +25,8 @@ class Tally:
 
     seeds: int = 0
     faults: Counter[str] = field(default_factory=Counter)
+    seen: Counter[str] = field(default_factory=Counter)
+    """What is no fault, and has to happen too."""
     events: int = 0
     messages: int = 0
     simulated_seconds: float = 0.0
@@ -34,6 +36,7 @@ class Tally:
     def add(self, result: Result, cpu_seconds: float) -> None:
         self.seeds += 1
         self.faults += result.faults
+        self.seen += result.cluster.seen
         self.events += result.cluster.events
         self.messages += result.cluster.network.messages
         self.simulated_seconds += result.seconds
@@ -44,6 +47,7 @@ class Tally:
     def merge(self, other: Tally) -> None:
         self.seeds += other.seeds
         self.faults += other.faults
+        self.seen += other.seen
         self.events += other.events
         self.messages += other.messages
         self.simulated_seconds += other.simulated_seconds
@@ -72,11 +76,13 @@ class Tally:
         )
 
     def report(self) -> str:
-        rows = [f"  {kind:20} {count:>10}" for kind, count in sorted(self.faults.items())]
+        every = {kind: self.faults[kind] for kind in EVERY_KIND} | self.faults
         return "\n".join(
             [
                 "faults by kind:",
-                *rows,
+                *_rows(every),
+                "what else there was:",
+                *_rows(self.seen),
                 f"simulated hours   {self.simulated_seconds / 3600:.2f}",
                 f"messages          {self.messages}",
                 f"events            {self.events}",
@@ -85,6 +91,10 @@ class Tally:
                 self.line(),
             ]
         )
+
+
+def _rows(counts: Mapping[str, int]) -> list[str]:
+    return [f"  {kind:20} {count:>10}" for kind, count in sorted(counts.items())]
 
 
 def tally(seeds: Iterator[int], seconds: float, kinds: tuple[str, ...] | None, nodes: int) -> Tally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, assert_never
 
 import structlog
@@ -13,10 +12,7 @@ import structlog
 from elasticd.core.words import effects as e
 from elasticd.core.words.connections import ASIDE, Aside, HaveEvents, NodeInfo, TakeEvents
 from elasticd.core.words.frames import decode_frame, encode_frame, is_frame
-from elasticd.core.words.messages import Message, since
-from elasticd.core.words.tables import Jobs
-from elasticd.core.words.versions import NEWEST
-from elasticd.core.words.views import Carry
+from elasticd.core.words.hearers import Hearers, unsaid
 from elasticd.ipc.frames import LongFrame
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.assembly import identity
@@ -32,8 +28,6 @@ ASK_SECONDS = 1.0
 
 BATCHES_AT_ONCE = 3
 """Of events; the receiver asks for more when it has taken them in."""
-UNSAID = Jobs((), ())
-"""What says nothing, to daemons of before too."""
 
 log = structlog.get_logger(__name__)
 
@@ -62,8 +56,7 @@ class Talk:
         self._post = post
         self._failed = failed
         self.infos = {self._me: identity.in_lists(settings)}
-        self._protocols: dict[NodeId, int] = {}
-        """Of each node that was ever connected, the version that both ends spoke."""
+        self._hearers = Hearers()
         self.peers = peers(
             Callbacks(
                 self._up,
@@ -78,15 +71,12 @@ class Talk:
     def transmit(self, effect: e.Transmit) -> None:
         """Send a frame. Of a message that is too long, or newer than the version that both speak,
         only its place is sent, so that those behind it go on."""
-        unsaid = replace(effect.frame, message=UNSAID)
-        if not self._is_known_to(effect.to, effect.frame.message):
-            self.peers.send(effect.to, encode_frame(unsaid))
-            return
+        frame = self._hearers.fitting(effect.to, effect.frame)
         try:
-            self.peers.send(effect.to, encode_frame(effect.frame))
+            self.peers.send(effect.to, encode_frame(frame))
         except LongFrame as error:
-            self._refused(effect.to, type(effect.frame.message).__name__, error)
-            self.peers.send(effect.to, encode_frame(unsaid))
+            self._refused(effect.to, type(frame.message).__name__, error)
+            self.peers.send(effect.to, encode_frame(unsaid(frame)))
 
     def emit(self, effect: e.Emit) -> None:
         """Keep an event and tell the others of it."""
@@ -114,14 +104,8 @@ class Talk:
             if silent and near:
                 self._compare_events(near[turn % len(near)])
 
-    def _is_known_to(self, node: NodeId, message: Message | None) -> bool:
-        if message is None:
-            return True
-        hearer = message.target if isinstance(message, Carry) else node
-        return since(message) <= self._protocols.get(hearer, NEWEST)
-
     def _up(self, node: NodeId, boot: str, address: str) -> None:
-        self._protocols[node] = self.peers.protocol_of(node)
+        self._hearers.met(node, self.peers.protocol_of(node))
         self._tell(node, self.infos[self._me])
         self._compare_events(node)
         self._post(e.PeerUp(node, boot, address))

@@ -10,12 +10,13 @@ import pytest
 
 from elasticd.core.words import effects as e
 from elasticd.core.words.frames import Frame, decode_frame
+from elasticd.core.words.hearers import UNSAID
 from elasticd.core.words.records import JobRecord
 from elasticd.core.words.tables import Jobs
 from elasticd.core.words.versions import NEWEST
 from elasticd.ipc.frames import MAX_FRAME_BYTES, Decoder, encode
 from elasticd.settings.config import NodeConfig
-from elasticd.shell.assembly.talk import UNSAID, Talk
+from elasticd.shell.assembly.talk import Talk
 from elasticd.shell.complaints import Complaints
 from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.storage.eventlog import EventLog

@@ -1,0 +1,156 @@
+"""Builds of other versions, as far as they differ on the wire and on disk.
+
+All of them run the present core. What an earlier build lacks is cut from what it says and writes,
+and what it is told of that goes where its codec would put it: records keep it, messages pass it
+over. A later build says and writes more than the present one can read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from functools import cache
+from typing import Any
+
+from elasticd.core.words.codec import Plain, to_plain
+from elasticd.core.words.frames import Frame, decode_frame, encode_frame
+from elasticd.core.words.messages import Message
+from elasticd.core.words.records import JobRecord, NodeRecord, TrainerStatus
+from elasticd.core.words.tables import Departing, Jobs, Summary
+from elasticd.core.words.versions import NEWEST, OLDEST, SPOKEN, Spoken
+from elasticd.core.words.views import Carry
+from elasticd.errors import ProtocolError
+from elasticd.recovery.fitness import Unfit
+from elasticd.recovery.unknown import Unknown
+from elasticd.types import NodeId
+
+LATER = NEWEST + 1
+"""The protocol of the version to come."""
+LATER_KINDS = (Summary, Departing)
+"""In the story these messages came with it. A cluster can do without either."""
+MARK = "later_"
+"""How the fields begin that only the version to come knows."""
+
+_KEEPERS = (JobRecord, NodeRecord, Unfit)
+_SINCE_LITTLE: Mapping[type, tuple[str, ...]] = {
+    JobRecord: ("offered", "served"),
+    Jobs: ("digests", "wanted", "asked"),
+    TrainerStatus: ("came",),
+}
+"""What builds of this protocol have not known from its beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One build."""
+
+    name: str
+    spoken: Spoken = SPOKEN
+    lacks: Mapping[type, tuple[str, ...]] = field(default_factory=dict)
+    """Fields that it doesn't know, by dataclass."""
+
+    @property
+    def is_later(self) -> bool:
+        return self.spoken.newest >= LATER
+
+    def knows(self, message: Message | None) -> bool:
+        return self.is_later or not isinstance(message, LATER_KINDS)
+
+    def says(self, frame: Frame, me: NodeId) -> dict[str, Plain]:
+        """A frame as this build encodes it on the node ``me``."""
+        message = frame.message
+        if isinstance(message, Carry) and message.source == me:
+            frame = _inside(frame, self.cut)
+        plain = encode_frame(self.cut(frame))
+        said = plain["message"]
+        if self.is_later and said is not None:
+            said[f"{MARK}more"] = {"how": "at leisure", "levels": [1, 2.5, None]}
+        return plain
+
+    def hears(self, frame: Frame, me: NodeId) -> None:
+        """A frame comes to the node ``me``.
+
+        Raises:
+            ProtocolError: it is of a kind that this build doesn't know, or carries such a one here.
+        """
+        message = frame.message
+        if isinstance(message, Carry) and message.target == me:
+            self.hears(decode_frame(message.frame), me)
+        if not self.knows(message):
+            raise ProtocolError(f"unknown message {type(message).__name__!r}")
+
+    def cut(self, value: Any) -> Any:
+        """``value`` without what this build doesn't know; what a record keeps stays."""
+        return self._changed(value, _without) if self.lacks else value
+
+    def read(self, value: Any) -> Any:
+        """``value`` as this build reads it: what it doesn't know is kept or passed over."""
+        return self._changed(value, _kept_aside) if self.lacks else value
+
+    def _changed(self, value: Any, change: Callable[[Any, tuple[str, ...]], Any]) -> Any:
+        if isinstance(value, tuple):
+            found = [self._changed(each, change) for each in value]
+            same = all(new is old for new, old in zip(found, value, strict=True))
+            return value if same else tuple(found)
+        if not is_dataclass(value) or isinstance(value, type):
+            return value
+        news = {}
+        for name in _names(type(value)):
+            old = getattr(value, name)
+            if isinstance(old, tuple) or is_dataclass(old):
+                new = self._changed(old, change)
+                if new is not old:
+                    news[name] = new
+        value = replace(value, **news) if news else value
+        lacks = self.lacks.get(type(value), ())
+        return change(value, lacks) if lacks else value
+
+
+def _inside(frame: Frame, change: Callable[[Frame], Frame]) -> Frame:
+    """A frame with the one changed that it carries."""
+    assert isinstance(frame.message, Carry)
+    inner = encode_frame(change(decode_frame(frame.message.frame)))
+    return replace(frame, message=replace(frame.message, frame=inner))
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind))
+
+
+@cache
+def _defaults(kind: Any) -> dict[str, Any]:
+    found = {}
+    for each in fields(kind):
+        if each.default_factory is not MISSING:
+            found[each.name] = each.default_factory()
+        elif each.default is not MISSING:
+            found[each.name] = each.default
+    return found
+
+
+def _without(value: Any, lacks: tuple[str, ...]) -> Any:
+    kind: Any = type(value)
+    usual = _defaults(kind)
+    return replace(value, **{name: usual[name] for name in lacks})
+
+
+def _kept_aside(value: Any, lacks: tuple[str, ...]) -> Any:
+    if not isinstance(value, _KEEPERS):
+        return _without(value, lacks)
+    kind: Any = type(value)
+    usual = _defaults(kind)
+    said = {name: getattr(value, name) for name in lacks}
+    aside = {name: to_plain(held) for name, held in said.items() if held != usual[name]}
+    unknown = Unknown.of({**aside, **dict(value.unknown.fields)})
+    return replace(_without(value, lacks), unknown=unknown)
+
+
+BEFORE = Release("before", lacks=_SINCE_LITTLE)
+PRESENT = Release("present")
+NEXT = Release("next", Spoken(OLDEST, LATER))
+ANCIENT = Release("ancient", Spoken(OLDEST - 2, OLDEST - 1), _SINCE_LITTLE)
+"""Too old to speak with any other."""
+LADDER = (BEFORE, PRESENT, NEXT)
+"""These work with one another."""
+RELEASES = {each.name: each for each in (*LADDER, ANCIENT)}
