@@ -3,6 +3,8 @@
 
 VENV := .venv
 PYTHON := $(VENV)/bin/python
+# What is compiled is kept even where Python is told not to: each process would do it again.
+TESTS := env -u PYTHONDONTWRITEBYTECODE $(PYTHON) -m pytest
 INSTALLED := $(VENV)/.installed
 PIP := $(PYTHON) -m pip --disable-pip-version-check --quiet
 
@@ -30,19 +32,20 @@ demo: $(INSTALLED) ## train on a local cluster of three daemons, break it, show 
 # Whole clusters are many processes each: two at a time, and those about speed one by one.
 test: $(INSTALLED) ## the test suite; PYTEST_ARGS="-k name" for a part of it
 ifeq ($(PYTEST_ARGS),)
-	@$(PYTHON) -m pytest $(PARALLEL) -m "not deep and not slow" --ignore tests/integration
-	@$(PYTHON) -m pytest -n 2 -m "not deep and not alone" tests/integration
-	@$(PYTHON) -m pytest -m "alone and not deep" tests/integration
+	@$(TESTS) $(PARALLEL) -m "not deep and not slow" --ignore tests/integration
+	@$(TESTS) -n 2 -m "not deep and not alone" tests/integration
+	@$(TESTS) -m "alone and not deep" tests/integration
 else
-	@$(PYTHON) -m pytest -m "not deep" $(PYTEST_ARGS)
+	@$(TESTS) -m "not deep" $(PYTEST_ARGS)
 endif
 
 deep: $(INSTALLED) ## the tests that take longer: more nodes, networks, kills
 ifeq ($(PYTEST_ARGS),)
-	@$(PYTHON) -m pytest $(PARALLEL) -m slow
-	@$(PYTHON) -m pytest -m deep
+	@$(TESTS) $(PARALLEL) -m slow
+	@$(TESTS) -n 2 -m "deep and not alone"
+	@$(TESTS) -m "deep and alone"
 else
-	@$(PYTHON) -m pytest -m "deep or slow" $(PYTEST_ARGS)
+	@$(TESTS) -m "deep or slow" $(PYTEST_ARGS)
 endif
 
 check: $(INSTALLED) ## format, lint, types, import directions and quick tests that start no process
@@ -64,9 +67,8 @@ imports:
 	@$(VENV)/bin/lint-imports
 
 # The last of make check, so that it fills what the others leave of the machine. Fewer examples.
-# What is compiled is kept even where Python is told not to: each worker would do it again.
 quick:
-	@MAKEFLAGS= env -u PYTHONDONTWRITEBYTECODE $(PYTHON) -m pytest -q $(PARALLEL) \
+	@MAKEFLAGS= $(TESTS) -q $(PARALLEL) \
 		--hypothesis-profile quick -m "not process and not deep and not slow" \
 		$(addprefix --ignore=,$(WHOLE_RUNS)) $(QUICK_TESTS)
 

@@ -6,10 +6,15 @@ gone). Hence every collective carries a tag before and behind its data, checked 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
+import stat
+import struct
+import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import mlx.core as mx
 import numpy as np
@@ -22,6 +27,48 @@ SEAL_FLOATS = SEAL_BYTES // 4
 LANES = SEAL_BYTES // 2
 MAX_SIZE = 256
 """Ranks whose lanes (16 bits each) still add up exactly in a float32."""
+
+ONE_WAY_BYTES = 512 << 10
+"""A collective with less per rank goes around one way: no thread both sends and receives."""
+_NAP_SECONDS = 0.02
+
+
+class Naps:
+    """Lets MLX's threads sleep in the kernel while the ring waits for a rank.
+
+    They try to receive again and again, so one that waits takes a whole core, from the very
+    trainers that are waited for, too. A socket that blocks, for a moment each time, takes none.
+    A thread that has to send and to receive might sleep in the one while it could do the other:
+    so this is for collectives that go one way.
+    """
+
+    def __init__(self) -> None:
+        """To be made when the ring is up: a reducer has no other connections."""
+        self._connections = list(_bounded_connections())
+        self._allowed = False
+
+    def allow(self, allowed: bool) -> None:
+        """Whether threads may sleep from now on."""
+        if allowed is not self._allowed:
+            for fd in self._connections:
+                os.set_blocking(fd, allowed)
+            self._allowed = allowed
+
+
+def _bounded_connections() -> Iterator[int]:
+    """This process's connections, which have been told how long they may block at most."""
+    if sys.platform != "linux":
+        return  # it has not been tried there
+    moment = struct.pack("@ll", 0, int(_NAP_SECONDS * 1e6))
+    for fd in map(int, os.listdir("/dev/fd")):
+        with contextlib.suppress(OSError):  # it was the folder's
+            if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(fd)) as copy:
+                if copy.family == socket.AF_INET:
+                    copy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, moment)
+                    copy.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, moment)
+                    yield fd
 
 
 def join_ring(rank: int, hosts: Sequence[str]) -> mx.distributed.Group:

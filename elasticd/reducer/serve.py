@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -14,7 +15,15 @@ from elasticd.errors import ProtocolError
 from elasticd.ipc.memory import SharedMemory
 from elasticd.ipc.plan import EXACT, VectorLayout
 from elasticd.ipc.records import MAX_PLAN_BYTES, NO_PLAN, RECORD_BYTES, Kind, Record
-from elasticd.reducer.ring import LANES, SEAL_FLOATS, check_lanes, check_seals, lanes_of
+from elasticd.reducer.ring import (
+    LANES,
+    ONE_WAY_BYTES,
+    SEAL_FLOATS,
+    Naps,
+    check_lanes,
+    check_seals,
+    lanes_of,
+)
 
 # One collective is under way while the one before is finished: more only costs memory.
 _LOOKAHEAD = 2
@@ -42,6 +51,7 @@ class Server:
     ) -> None:
         self._group = group
         self._rank, self._size = group.rank(), group.size()
+        self._naps = Naps()
         self._generation = generation
         self._reduction = reduction
         self._memory = memory
@@ -56,6 +66,7 @@ class Server:
             ProtocolError, RuntimeError: it is not, or the ring does not work.
         """
         record = Record(Kind.FORM, 0, 0, 0, 0, self._generation)
+        self._naps.allow(True)
         self._finish(_Flight(record, None, self._gather_seal(record)))
 
     def run(self) -> None:
@@ -71,7 +82,8 @@ class Server:
             if record is not None and record.kind is Kind.PLAN:
                 self._layout = VectorLayout.decode(self._read(record.extent), self._reduction)
             elif record is not None:
-                flights.append(self._start(record))
+                flights.append(self._flight(record))
+                self._start(flights)
             if flights and (record is None or len(flights) == _LOOKAHEAD):
                 flight = flights.popleft()
                 self._finish(flight)
@@ -101,16 +113,19 @@ class Server:
             data += more
         return data
 
-    def _start(self, record: Record) -> _Flight:
+    def _flight(self, record: Record) -> _Flight:
         if record.kind is Kind.BARRIER:
-            flight = _Flight(record, None, self._gather_seal(record))
-        elif record.kind is Kind.CHUNK and self._layout is not None:
+            return _Flight(record, None, self._gather_seal(record))
+        if record.kind is Kind.CHUNK and self._layout is not None:
             send = self._gather_chunk if self._reduction == EXACT else self._sum_chunk
-            flight = _Flight(record, self._layout, send(record, self._layout))
-        else:
-            raise ProtocolError(f"a record that cannot be served: {record}")
-        mx.async_eval(flight.result)  # type: ignore[no-untyped-call]
-        return flight
+            return _Flight(record, self._layout, send(record, self._layout))
+        raise ProtocolError(f"a record that cannot be served: {record}")
+
+    def _start(self, flights: Sequence[_Flight]) -> None:
+        """The last of them; those before it are under way."""
+        bytes_per_rank = max(flight.result.nbytes for flight in flights) // self._size
+        self._naps.allow(bytes_per_rank < ONE_WAY_BYTES)
+        mx.async_eval(flights[-1].result)  # type: ignore[no-untyped-call]
 
     def _gather_seal(self, record: Record) -> mx.array:
         seal = np.frombuffer(record.seal(NO_PLAN, 0, self._rank), np.float32)

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,6 +21,7 @@ from time import monotonic
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from numpy.typing import NDArray
 
@@ -33,6 +35,7 @@ from elasticd.types import NodeId, Range, Tag
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
 PATIENCE_SECONDS = 30.0
+LATE_SECONDS = 0.8
 GENERATION = Tag(7, NodeId("node-0"), "c0ffee")
 Vector = NDArray[np.float32]
 
@@ -302,6 +305,33 @@ def test_another_plan_ends_the_generation(start: Callable[[int, str], World]) ->
         results = world.everywhere(lambda rank: plans[rank].reduce(world, 1, rank))
     assert all(isinstance(result, GenerationLost) for result in results)
     assert evidence.result()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it is so on Linux alone")
+@pytest.mark.parametrize("reduction", ["exact", "fast"])
+def test_reducers_that_wait_for_a_rank_leave_it_the_processors(
+    start: Callable[[int, str], World], reduction: str
+) -> None:
+    """For its barrier, and for its part of a small vector."""
+    world = start(3, reduction)
+    batch = Batch(12, 1000, [[(0, 1)], [(1, 2)], [(2, 3)]])
+    waiting = [psutil.Process(world.reducers[rank].pid) for rank in (0, 1)]
+
+    def used() -> float:
+        return sum(sum(process.cpu_times()[:2]) for process in waiting)
+
+    def work(rank: int) -> float:
+        before = used()
+        if rank == 2:
+            time.sleep(LATE_SECONDS)
+        batch.reduce(world, 1, rank)
+        after = used()
+        if rank == 2:
+            time.sleep(LATE_SECONDS)
+        world.links[rank].barrier(1, world.interrupt_fd(rank))
+        return max(after - before, used() - after)
+
+    assert max(world.everywhere(work)) < LATE_SECONDS / 4
 
 
 def test_a_killed_reducer_is_seen_by_its_own_trainer_at_once(

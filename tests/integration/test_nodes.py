@@ -52,6 +52,7 @@ def test_a_daemon_that_is_stopped_for_a_while(cluster: Cluster, undisturbed: Und
 
 
 @pytest.mark.deep
+@pytest.mark.alone
 def test_ten_nodes_on_one_machine(
     make_cluster: MakeCluster, tmp_path: Path, undisturbed: Undisturbed
 ) -> None:
