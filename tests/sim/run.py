@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from elasticd.core.leading.trust import SPLITS
+from elasticd.core.leading.comparing import SPLITS
 from elasticd.errors import ElasticdError
 from elasticd.types import JobId, NodeId
 

@@ -21,6 +21,7 @@ from elasticd.core.leading.council import (
     decide,
 )
 from elasticd.core.leading.office import Office
+from elasticd.core.leading.phases import differing
 from elasticd.core.leading.phases.moves import Blame, Blames, Outcome, ToForming, ToWaiting
 from elasticd.core.leading.phases.unfit import leave_out
 from elasticd.core.leading.planning import Situation
@@ -56,10 +57,15 @@ class Freezing:
         self.holdings[node] = holding
         return True
 
-    def go_on(self) -> ToForming | ToWaiting | Outcome | None:
+    def go_on(self) -> ToForming | ToWaiting | Blames | Outcome | None:
         """Plan the next world once all have answered."""
         if not self.asked <= self.holdings.keys():
             return None
+        # What they told of their states they have told before.
+        world = self.office.world
+        differ = None if world is None else differing.compared(self.office, world, over=True)
+        if differ is not None:
+            return differ
         council = self._council()
         found = decide(council)
         self.office.growth.compare(council.at.holdings)
