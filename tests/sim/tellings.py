@@ -8,7 +8,7 @@ from itertools import combinations
 
 from elasticd.core.words.records import World
 from elasticd.core.words.shards import Digest
-from elasticd.types import JobId, NodeId, Stamp
+from elasticd.types import NO_TAG, JobId, NodeId, Stamp, Tag
 
 Told = dict[tuple[int, Stamp], str]
 
@@ -19,6 +19,8 @@ class Tellings:
 
     told: dict[tuple[NodeId, JobId], Told] = field(default_factory=dict)
     """Of the state that its trainer has had ever since; the check by step and stamp."""
+    since: dict[tuple[NodeId, JobId], Tag] = field(default_factory=dict)
+    """The world in which each took the state that it has. It may tell again of shards before."""
     boots: dict[NodeId, str] = field(default_factory=dict)
     """The run of each daemon that has told this: the next one may know nothing of it."""
     answered: dict[tuple[NodeId, JobId], Told] = field(default_factory=dict)
@@ -30,7 +32,7 @@ class Tellings:
             self.boots[node] = boot
             for key in [key for key in self.told if key[0] == node]:
                 del self.told[key]
-        if told is not None:
+        if told is not None and told.generation >= self.since.get((node, told.job), NO_TAG):
             self.told.setdefault((node, told.job), {})[told.step, told.stamp] = told.digest
 
     def answers(self, node: NodeId, job: JobId) -> None:
@@ -40,6 +42,7 @@ class Tellings:
     def enters(self, node: NodeId, world: World) -> None:
         """Whoever takes another's state has told nothing of that."""
         if node in world.takers:
+            self.since[node, world.job] = world.generation
             self.told.pop((node, world.job), None)
             self.answered.pop((node, world.job), None)
 
