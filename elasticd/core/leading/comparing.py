@@ -35,15 +35,15 @@ class ToldOfStates:
         if world is not None and told.generation < world.generation:
             return
         same = self.digests.setdefault(told.stamp, {})
-        if node not in same or same[node].generation < told.generation:
-            same[node] = told  # what it copies from another says nothing of its own
+        if node not in same or same[node].generation <= told.generation:
+            same[node] = told  # it may have found another than before
         if len(self.digests) > _STATES:
             # Slow disks tell of old states after new ones: those must not drive these out.
             del self.digests[min(self.digests, key=self._step_of)]
 
     def compare(self, world: World, *, over: bool = False) -> tuple[int, Divergence] | None:
         """After which step states differ, and whom that speaks against: of a state that all have
-        told of who have had it in this world, or the one that they have come from. ``over``: the
+        told of who have had it in this world, or who have kept it since an older one. ``over``: the
         world is left, and nobody else is waited for."""
         if world.generation <= self.compared:
             return None
@@ -53,7 +53,7 @@ class ToldOfStates:
                 n: d for n, d in self.digests[stamp].items() if d.generation == world.generation
             }
             step = self._step_of(stamp)
-            waited = set(own if own and step <= world.step else world.members)
+            waited = set(own if own and step < world.step else world.members)
             if not told or not (over or waited <= told.keys()):
                 continue
             parts = {n: dict(d.parts) for n, d in told.items()}

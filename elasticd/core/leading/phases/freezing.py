@@ -61,10 +61,7 @@ class Freezing:
         """Plan the next world once all have answered."""
         if not self.asked <= self.holdings.keys():
             return None
-        # What they told of their states they have told before.
-        world = self.office.world
-        differ = None if world is None else differing.compared(self.office, world, over=True)
-        if differ is not None:
+        if (differ := self._told_to_differ()) is not None:
             return differ
         council = self._council()
         found = decide(council)
@@ -93,6 +90,14 @@ class Freezing:
                 return Outcome("failed", reason)
             case _:
                 assert_never(found)
+
+    def _told_to_differ(self) -> Blames | Outcome | None:
+        """What they told of their states they have told before they answered, in whichever world:
+        two sides of a cut may meet here."""
+        office = self.office
+        worlds = sorted(office.roster.worlds(office.world), key=lambda w: w.generation)
+        found = (differing.compared(office, world, over=True) for world in worlds)
+        return next((each for each in found if each is not None), None)
 
     def _council(self) -> Council:
         office, ctx = self.office, self.office.ctx

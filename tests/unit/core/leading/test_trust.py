@@ -72,6 +72,15 @@ def test_after_a_rollback_a_newcomer_keeps_what_a_later_world_gave_it() -> None:
     assert trust.trusted(C, brought).point == point_of(9)
 
 
+def test_the_last_word_of_a_state_counts() -> None:
+    """A world that starts from it writes it again, and tells first what was told before."""
+    states, world = ToldOfStates(), world_of(A, B, C)
+    for node, check in ((A, "11"), (C, "11"), (C, "22"), (B, "11")):
+        states.hear(node, Digest(JOB, GENERATION, 10, STAMP, check), world)
+    found = states.compare(world)
+    assert found is not None and found[1].odd == (C,)
+
+
 def test_what_was_told_before_the_world_was_known_counts() -> None:
     """Members tell a new leader again of states of which no disk has to be finished."""
     bench = Bench()
