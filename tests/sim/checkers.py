@@ -13,8 +13,9 @@ from elasticd.core.taking_part.elastic import Elastic
 from elasticd.core.words import effects as e
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import World
+from elasticd.core.words.shards import Digest, ShardsWritten
 from elasticd.core.words.views import Heartbeat
-from elasticd.core.words.worlds import Form, MemberStatus
+from elasticd.core.words.worlds import Form, Holding, MemberStatus
 from elasticd.recovery import fitness
 from elasticd.recovery.relief import cut
 from elasticd.types import JobId, NodeId, Point, Tag, next_stamp
@@ -26,6 +27,7 @@ from .disk import is_spoilt
 from .histories import Commits, Ledger, OneSide
 from .proving import counts, unlike
 from .taints import Taints
+from .tellings import Tellings
 
 if TYPE_CHECKING:
     from .host import Host
@@ -80,6 +82,7 @@ class Checkers:
         self.written: dict[tuple[Tag, int], dict[Trainer, bool]] = {}
         """By world and step, who writes a checkpoint, and whether its state is spoilt."""
         self.chain, self.taints, self.by_rank = OneSide(), Taints(), ByRank()
+        self.tellings = Tellings()
 
     def broken(self, text: str) -> NoReturn:
         self.cluster.say("checker", text)
@@ -212,10 +215,24 @@ class Checkers:
                     elif isinstance(message, MemberStatus):
                         problem = forgotten(message, host.disk)
                         self._require(problem and f"{host.name} {problem}")
+                    self._tells(host, message)
                 case e.EnterWorld(world=world):
+                    self.tellings.enters(host.name, world)
                     self._formed(host, world)
                 case e.Persist("primary_formed", view):
                     self._require(self.chain.formed(view))
+
+    def _tells(self, host: Host, message: Message) -> None:
+        match message:
+            case Digest():
+                self.tellings.tells(host.name, host.boot, message)
+            case ShardsWritten():
+                self.tellings.tells(host.name, host.boot, message.own())
+            case Holding(job=job):
+                self.tellings.tells(host.name, host.boot, None)
+                self.tellings.answers(host.name, job)
+            case _:
+                pass
 
     def _doubted(self, host: Host, emit: e.Emit, text: str) -> None:
         """A leader has found a member's state to differ, be it beside a fault that is nearer. Where
@@ -263,6 +280,7 @@ class Checkers:
         if problem := self.taints.trusted(driver, world.job, world.stamp):
             self.broken(f"{world.generation} starts from step {world.step}, which {problem}")
         sources = dict(zip(world.members, world.sources, strict=True))
+        self._require(self.tellings.formed(world, sources))
         # A restore must not overlook anybody; a regroup none of those that it takes along.
         asked = world.members if "keep" in world.sources else node.views.view.members
         out = fitness.left_out(node.records[world.job].unfit)  # what these hold counts for nothing

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from elasticd.core.leading.trust import SPLITS
+from elasticd.core.leading.comparing import SPLITS
 from elasticd.errors import ElasticdError
 from elasticd.types import JobId, NodeId
 

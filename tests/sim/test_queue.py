@@ -163,6 +163,9 @@ def test_one_that_lost_its_nodes_keeps_its_turn_for_longer_if_steps_are_not_stor
     assert done(result.cluster, FIRST)
     lost, back = times
     assert (back - lost < 50.0) == stored, times
+    told = [e.reason or "" for _, _, e in result.cluster.checkers.events]
+    assert not [why for why in told if "was started again" in why], "it has yielded its turn"
+    assert status(result.cluster, FIRST)["lost_steps"] == (0 if stored else 7)
 
 
 def test_a_side_of_a_cut_that_is_too_small_takes_no_turn_from_the_other() -> None:

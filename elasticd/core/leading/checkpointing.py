@@ -10,7 +10,7 @@ began. Only checkpoints of the line that is trained now count.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import InitVar, dataclass, field
 
 from elasticd.checkpoints.manifest import Manifest
@@ -26,7 +26,6 @@ from elasticd.core.saving.survey import Survey
 from elasticd.core.words.records import View, World
 from elasticd.core.words.shards import (
     Consistent,
-    Digest,
     ManifestStored,
     ShardsFailed,
     ShardsWritten,
@@ -233,13 +232,6 @@ class Checkpoints:
                 checkpoint.stored(node)
             else:
                 self.errands.not_stored(checkpoint, node, stored)
-
-    def models(self) -> Iterator[tuple[NodeId, Digest]]:
-        """What writers have told of their models, at checkpoints that are not consistent yet."""
-        for checkpoint in list(self.open.values()):
-            state = (self.job, checkpoint.generation, checkpoint.step, checkpoint.stamp)
-            for node, check in sorted(checkpoint.said.models.items()):
-                yield node, Digest(*state, check, checkpoint.said.words[node].parts)
 
     # --- what is to be done -----------------------------------------------------------------------
 

@@ -70,6 +70,9 @@ class Drivers:
         """Its trainers end; it goes on from its newest checkpoint when its turn comes again."""
         if (driver := self.by_job.pop(record.id, None)) is not None:
             driver.summarise(at_once=True)
+            if (world := driver.world) is not None:
+                # That its trainers are not there when it comes back is nobody's fault.
+                record = replace(record, step=driver.committed, rested=str(world.generation))
         self.jobs.update(replace(record, state="queued", turn=record.turn + 1, reason=why))
         self.ctx.emit("job_yielded", why, record.id)
 

@@ -71,7 +71,10 @@ class Stage:
         if is_over(self.office, self.phase.since):
             self.end = Outcome("finished")
             return
-        self.follow(self.phase.go_on())
+        found = self.phase.go_on()
+        self.follow(found)
+        if isinstance(found, Blames) and isinstance(self.phase, Freezing):
+            self.go_on()  # what is held counts for less now
 
     def fail(self, reason: str) -> None:
         """The job can't go on."""
@@ -130,7 +133,7 @@ class Stage:
                 assert office.world is not None
                 self.phase = Running(office, now, office.world)
                 poison.begin(office, office.world)
-                self._compare_models()
+                self._compare()
                 if isinstance(before, Forming):
                     self.go_on()
             case _:
@@ -146,18 +149,17 @@ class Stage:
         if found.otherwise is not None and isinstance(self.phase, Running):
             self.blame([found.otherwise])
 
-    def _compare_models(self) -> None:
-        """By what members have told of checkpoints before their world counted as running."""
-        for node, told in list(self.office.checkpoints.models()):
-            self.compare(node, told)
-
     def compare(self, node: NodeId, told: Digest) -> None:
-        """What a member's parameters are like while its world runs."""
-        if isinstance(self.phase, Whole):
-            found = self.phase.on_digest(node, told)
-            if found is not None:
-                self.follow(found)
-                self.go_on()
+        """What a member's parameters are like."""
+        self.office.trust.states.hear(node, told, self.office.world)
+        self._compare()
+
+    def _compare(self) -> None:
+        """By what members have told, perhaps before their world counted as running."""
+        found = self.phase.compare() if isinstance(self.phase, Whole) else None
+        if found is not None:
+            self.follow(found)
+            self.go_on()
 
     def blame(self, blames: Iterable[Blame]) -> None:
         """Take in evidence, and leave a world that it breaks."""

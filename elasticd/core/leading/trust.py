@@ -7,19 +7,15 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from elasticd.core.context import Context
+from elasticd.core.leading.comparing import ToldOfStates
 from elasticd.core.words.records import World
-from elasticd.core.words.shards import Digest
 from elasticd.core.words.worlds import Fault, Holding, Prepared, Rechecked
-from elasticd.recovery import divergence, recheck
+from elasticd.recovery import recheck
 from elasticd.recovery.poison import Ladder
 from elasticd.recovery.recheck import Check, Finding
-from elasticd.types import NO_TAG, JobId, NodeId, Point, Stamp, Tag
+from elasticd.types import NO_TAG, JobId, NodeId, Tag
 
 _DIVERGENCES = 2
-SPLITS = 3
-"""Without a majority, behind one restore after the other: it will always be so."""
-_STATES = 4
-"""Of so many states digests are waited for at a time."""
 
 
 def without_unproven(holdings: Mapping[NodeId, Holding]) -> dict[NodeId, Holding]:
@@ -49,8 +45,7 @@ class Trust:
     job: JobId
     ladder: Ladder = field(default_factory=Ladder)
     """Of steps that kill; see poison.py."""
-    digests: dict[Stamp, dict[NodeId, Digest]] = field(default_factory=dict)
-    """What members told of the newest states."""
+    states: ToldOfStates = field(default_factory=ToldOfStates)
     rechecking: tuple[int, int] = (-1, -1)
     """The newest step and grain that was computed by several."""
     rechecks: dict[NodeId, str] = field(default_factory=dict)
@@ -63,10 +58,6 @@ class Trust:
     """Newcomers that were brought a state, and the world that it is of."""
     diverged: dict[NodeId, int] = field(default_factory=dict)
     """How often each node was the odd one out."""
-    agreed: Point | None = None
-    """The newest state that all members of a world have told of alike."""
-    splits: list[int] = field(default_factory=list)
-    """The steps after which states differed without a majority, since all agreed further on."""
     rollback: Tag = NO_TAG
     """The last world of which no state can be trusted: the next one starts from a checkpoint."""
     not_finite: dict[int, set[Tag]] = field(default_factory=dict)
@@ -100,41 +91,6 @@ class Trust:
             if len(seen) > 1:
                 return f"{fault.evidence}, again after a restore: the same data does it"
         return ""
-
-    def compare(self, node: NodeId, told: Digest, world: World) -> divergence.Divergence | None:
-        """Whom the states speak against, once all members have told of the same step."""
-        same = self.digests.setdefault(told.stamp, {})
-        if node in same:
-            return None  # what it copies from another says nothing of its own
-        same[node] = told
-        if len(self.digests) > _STATES:
-            # Slow disks tell of old states after new ones: those must not drive these out.
-            del self.digests[min(self.digests, key=self._step_of)]
-        if same.keys() != set(world.members):
-            return None
-        parts = {n: dict(d.parts) for n, d in same.items()}
-        found = divergence.compare({n: d.digest for n, d in same.items()}, told.step, parts)
-        if found is not None:
-            self.taint(found.odd, world)
-        else:
-            self._agree(Point(world.lineage, told.step, told.stamp))
-        return found
-
-    def _agree(self, point: Point) -> None:
-        known = self.agreed
-        if known is None or known.lineage != point.lineage or known.step < point.step:
-            self.agreed = point
-
-    def split(self, step: int) -> bool:
-        """States differ after ``step``, and nobody has a majority. Whether that has returned behind
-        each restore, so that it always will."""
-        if self.splits and self.agreed is not None and self.agreed.step >= self.splits[0]:
-            self.splits.clear()
-        self.splits.append(step)
-        return len(self.splits) >= SPLITS
-
-    def _step_of(self, stamp: Stamp) -> int:
-        return next(iter(self.digests[stamp].values())).step
 
     def recheck(self, node: NodeId, told: Rechecked, world: World, check: Check) -> Finding | None:
         """What is found once all who computed one grain have told of it."""
@@ -200,5 +156,5 @@ class Trust:
 
     def settled(self) -> None:
         """The next world has others' digests."""
-        self.digests.clear()
+        self.states.clear()
         self.rechecks.clear()

@@ -115,6 +115,8 @@ def _says(us: Listener, trainer: Trainer, word: FromChild) -> None:
             us.reports.report()
         case TrainerWrote():
             us.reports.wrote(shards_for_leader(job, word))
+        case TrainerDigest(generation, step, stamp, digest, parts):
+            us.reports.shows(Digest(job, generation, step, stamp, digest, parts))
         case TrainerSkipped():
             text = f"step {word.step} was not written here: {word.reason}"
             counter = word.generation.counter
@@ -123,7 +125,7 @@ def _says(us: Listener, trainer: Trainer, word: FromChild) -> None:
         case (
             TrainerCame() | TrainerLoaded() | TrainerLends() | TrainerSpoilt() | TrainerUnloaded()
             | TrainerProgress() | TrainerLostReducer() | TrainerOutOfMemory()
-            | TrainerNotFinite() | TrainerDigest() | TrainerRechecked() | TrainerSampled()
+            | TrainerNotFinite() | TrainerRechecked() | TrainerSampled()
             | TrainerProves() | TrainerStops() | TrainerReturned() | TrainerCounts()
             | TrainerFinished()
         ):  # fmt: skip
@@ -171,8 +173,6 @@ def _says_of_world(us: Listener, trainer: Trainer, word: OfWorld, world: World) 
         case TrainerNotFinite():
             if trainer.phase == "active":
                 _not_finite(us, word, world)
-        case TrainerDigest(_, step, stamp, digest, parts):
-            us.reports.tell(Digest(job, generation, step, stamp, digest, parts))
         case TrainerRechecked(_, step, grain, digest):
             us.reports.tell(Rechecked(job, generation, step, grain, digest))
         case TrainerSampled(_, step, position, digest):

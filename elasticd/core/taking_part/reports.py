@@ -8,12 +8,12 @@ from math import inf
 
 from elasticd.checkpoints.manifest import Stored
 from elasticd.core.context import Context
-from elasticd.core.taking_part.told import ToldShards
+from elasticd.core.taking_part.told import ToldByMember
 from elasticd.core.taking_part.trainers import Ending
 from elasticd.core.words.effects import Reached
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import World, committed_before
-from elasticd.core.words.shards import ShardsFailed, ShardsWritten
+from elasticd.core.words.shards import Digest, ShardsFailed, ShardsWritten
 from elasticd.core.words.worlds import Failing, Fault, MemberStatus, Progress
 from elasticd.recovery.faults import RING_FAULTS
 from elasticd.types import JobId, NodeId, Sign, Tag
@@ -37,7 +37,7 @@ class Reports:
     """When that world's ring broke."""
     committed: int = 0
     progress: Progress | None = None
-    shards: ToldShards = field(default_factory=ToldShards)
+    told: ToldByMember = field(default_factory=ToldByMember)
     stored: tuple[Stored, ...] = ()
     ways_at: float = inf
     """When the leader is to be told of links that changed."""
@@ -51,7 +51,7 @@ class Reports:
         is further has given its results."""
         self.leader, self.epoch = epoch.leader, epoch
         self.report()
-        for told in (*self.shards.again(), *calls):
+        for told in (*self.told.again(), *calls):
             self.tell(told)
         if trains and self.progress is not None:
             # A leader that has never heard of a phase can't see that it lasts too long.
@@ -114,7 +114,8 @@ class Reports:
     def enter(self, world: World) -> None:
         """The member is in a newer world, in which nothing speaks against it yet."""
         self.world, self.faults, self.broken_at = world, [], -inf
-        self.shards.enter_world()
+        for told in self.told.enter(self.ctx.me, world):
+            self.tell(told)
         self.progress = None
         known = committed_before(world)
         self.committed = known if world.goes_back else max(self.committed, known)
@@ -129,6 +130,8 @@ class Reports:
         """Take in what a daemon before this one has left on the disk: the job's checkpoints, its
         newest world, and what was seen committed there."""
         self.stored, self.world = stored, world
+        if world is not None:
+            self.told.states.recall(world)
         for each in reached:
             if world is not None and (each.job, each.generation) == (self.job, world.generation):
                 self.committed = each.step
@@ -146,16 +149,21 @@ class Reports:
 
     def wrote(self, written: ShardsWritten) -> None:
         """Shards are durable here; of the same ones nothing else is any more."""
-        self.shards.wrote(written)
-        self.tell(written)
+        for told in self.told.wrote(written, self.world):
+            self.tell(told)
+
+    def shows(self, own: Digest) -> None:
+        """What a state of the trainer is like."""
+        if (told := self.told.states.hear(own, self.world)) is not None:
+            self.tell(told)
 
     def skips(self, skipped: ShardsFailed) -> None:
         """Shards of a checkpoint are not written here."""
-        self.shards.skips(skipped)
+        self.told.shards.skips(skipped)
         self.tell(skipped)
 
     def on_stored(self, stored: tuple[Stored, ...]) -> None:
         """What is on this node's disk has changed."""
         self.stored = stored
-        self.shards.finished(stored)
+        self.told.shards.finished(stored)
         self.report()

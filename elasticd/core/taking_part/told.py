@@ -1,14 +1,15 @@
-"""What a member has told of the shards that it wrote, or did not: told again to a new leader, which
-may have to finish the work. Pure."""
+"""What a member has told of its shards and of its trainer's states: told again to a new leader. It
+may have to finish the work, or to find whose state differs. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from elasticd.checkpoints.manifest import Stored
-from elasticd.core.words.shards import ShardsFailed, ShardsWritten
-from elasticd.types import Lineage, Stamp
+from elasticd.core.words.records import World
+from elasticd.core.words.shards import Digest, ShardsFailed, ShardsWritten
+from elasticd.types import NO_TAG, Lineage, NodeId, Stamp, Tag
 
 _KEPT = 4
 """Of so many states."""
@@ -47,6 +48,65 @@ class ToldShards:
         for manifest in (item.manifest for item in stored):
             newest[manifest.lineage] = max(newest.get(manifest.lineage, -1), manifest.step)
         self.written = [w for w in self.written if w.step > newest.get(w.lineage, -1)]
+
+
+@dataclass(slots=True)
+class ToldStates:
+    """What the trainer's states were like, of the newest that were compared. What it had before it
+    took another's state says nothing of the one that it has."""
+
+    since: Tag = NO_TAG
+    """The world in which it took that."""
+    told: list[Digest] = field(default_factory=list)
+    """As of the present world: leaders compare who is in it."""
+
+    def recall(self, world: World) -> None:
+        """A daemon goes on after another: what the trainer tells again of older worlds may be of a
+        state that it has no more."""
+        self.since = world.generation
+
+    def enter(self, me: NodeId, world: World) -> None:
+        """The trainer goes on in a newer world, perhaps with another's state."""
+        source = world.sources[world.members.index(me)]
+        if source == "keep" or source.startswith("updates:"):
+            self.told = [replace(told, generation=world.generation) for told in self.told]
+        else:
+            self.since, self.told = world.generation, []
+
+    def hear(self, told: Digest, world: World | None) -> Digest | None:
+        """What is to be told of it now; it may come behind the end of its world."""
+        if told.generation < self.since:
+            return None
+        if world is not None:
+            told = replace(told, generation=max(told.generation, world.generation))
+        others = [old for old in self.told if old.stamp != told.stamp]
+        self.told = [*others[1 - _KEPT :], told]
+        return told
+
+
+@dataclass(slots=True)
+class ToldByMember:
+    """Both."""
+
+    shards: ToldShards = field(default_factory=ToldShards)
+    states: ToldStates = field(default_factory=ToldStates)
+
+    def again(self) -> list[ShardsFailed | ShardsWritten | Digest]:
+        """All that a leader has to know which has heard nothing yet."""
+        return [*self.shards.again(), *self.states.told]
+
+    def enter(self, me: NodeId, world: World) -> list[Digest]:
+        """A newer world; what its leader is to know: others tell only now of what they had then."""
+        self.shards.enter_world()
+        self.states.enter(me, world)
+        return list(self.states.told)
+
+    def wrote(self, written: ShardsWritten, world: World | None) -> list[ShardsWritten | Digest]:
+        """Shards are durable here. What is to be told of it."""
+        self.shards.wrote(written)
+        own = written.own()
+        told = None if own is None else self.states.hear(own, world)
+        return [written] if told in (None, own) else [written, told]
 
 
 def _state(said: ShardsWritten | ShardsFailed) -> tuple[Lineage, int, Stamp, int]:

@@ -429,7 +429,6 @@ OfWorld = (
     | TrainerLostReducer
     | TrainerOutOfMemory
     | TrainerNotFinite
-    | TrainerDigest
     | TrainerRechecked
     | TrainerProves
     | TrainerSampled

@@ -11,15 +11,19 @@ from dataclasses import replace
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases.moves import Blame, Blames, Outcome
 from elasticd.core.words.records import World
-from elasticd.core.words.shards import Digest
 from elasticd.recovery.divergence import Divergence, Unlike
 from elasticd.types import NodeId, Point
 
 
-def compared(office: Office, world: World, node: NodeId, told: Digest) -> Blames | Outcome | None:
-    """A member tells of its parameters; once all have told of the same step they are compared."""
-    found = office.trust.compare(node, told, world)
-    return None if found is None else _leave(office, world, found, told.step)
+def compared(office: Office, world: World, *, over: bool = False) -> Blames | Outcome | None:
+    """Members have told of their parameters; once all have told of the same step they are compared.
+    ``over``: the world is left, and what some have told is all that there will be."""
+    found = office.trust.states.compare(world, over=over)
+    if found is None:
+        return None
+    step, divergence = found
+    office.trust.taint(divergence.odd, world)
+    return _leave(office, world, divergence, step)
 
 
 def contested(office: Office, world: World, step: int) -> Blames | Outcome | None:
@@ -52,12 +56,13 @@ def disputed(office: Office, world: World) -> Blames | None:
 def _leave(office: Office, world: World, found: Divergence, step: int) -> Blames | Outcome:
     """Go back to what all agreed on, or on with the majority's state. Neither helps where the
     script itself makes them differ."""
+    office.trust.states.judged(world)
     if found.unlike is not None:
         return refused(office, world, found.unlike, step)
-    agreed = office.checkpoints.survey.agreed(office.trust.agreed, step)
+    agreed = office.checkpoints.survey.agreed(office.trust.states.agreed, step)
     if office.exactness.apart:
         agreed = None
-    if not found.majority and not office.exactness.apart and office.trust.split(step):
+    if not found.majority and not office.exactness.apart and office.trust.states.split(step):
         return Outcome("failed", _why_always(office, world, found))
     if not found.majority:
         before = agreed or Point(world.lineage, step - 1, world.stamp)

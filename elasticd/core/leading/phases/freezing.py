@@ -21,6 +21,7 @@ from elasticd.core.leading.council import (
     decide,
 )
 from elasticd.core.leading.office import Office
+from elasticd.core.leading.phases import differing
 from elasticd.core.leading.phases.moves import Blame, Blames, Outcome, ToForming, ToWaiting
 from elasticd.core.leading.phases.unfit import leave_out
 from elasticd.core.leading.planning import Situation
@@ -56,10 +57,12 @@ class Freezing:
         self.holdings[node] = holding
         return True
 
-    def go_on(self) -> ToForming | ToWaiting | Outcome | None:
+    def go_on(self) -> ToForming | ToWaiting | Blames | Outcome | None:
         """Plan the next world once all have answered."""
         if not self.asked <= self.holdings.keys():
             return None
+        if (differ := self._told_to_differ()) is not None:
+            return differ
         council = self._council()
         found = decide(council)
         self.office.growth.compare(council.at.holdings)
@@ -87,6 +90,14 @@ class Freezing:
                 return Outcome("failed", reason)
             case _:
                 assert_never(found)
+
+    def _told_to_differ(self) -> Blames | Outcome | None:
+        """What they told of their states they have told before they answered, in whichever world:
+        two sides of a cut may meet here."""
+        office = self.office
+        worlds = sorted(office.roster.worlds(office.world), key=lambda w: w.generation)
+        found = (differing.compared(office, world, over=True) for world in worlds)
+        return next((each for each in found if each is not None), None)
 
     def _council(self) -> Council:
         office, ctx = self.office, self.office.ctx

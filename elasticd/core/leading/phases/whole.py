@@ -13,7 +13,6 @@ from elasticd.core.leading.phases import differing, evidence
 from elasticd.core.leading.phases.moves import Blame, Blames, Outcome, Rest, ToFreezing, ToWaiting
 from elasticd.core.leading.phases.unfit import leave_out
 from elasticd.core.words.records import StopAsked, World
-from elasticd.core.words.shards import Digest
 from elasticd.core.words.worlds import Hung, MemberStatus, Rechecked
 from elasticd.recovery import recheck
 from elasticd.recovery.divergence import Unlike
@@ -35,11 +34,9 @@ class Whole:
             return None
         return Blames(tuple(evidence.against(node, status, self.world)))
 
-    def on_digest(self, node: NodeId, told: Digest) -> Blames | Outcome | None:
-        """Compare the members' parameters once all have told of the same step."""
-        if told.generation != self.world.generation:
-            return None
-        return differing.compared(self.office, self.world, node, told)
+    def compare(self) -> Blames | Outcome | None:
+        """The members' parameters, once all have told of the same step."""
+        return differing.compared(self.office, self.world)
 
     def on_rechecked(self, node: NodeId, told: Rechecked) -> ToFreezing | None:
         """A grain that several have computed. The step goes on: its bits are everybody's by now."""

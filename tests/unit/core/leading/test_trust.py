@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elasticd.core.context import Context
+from elasticd.core.leading.comparing import ToldOfStates
 from elasticd.core.leading.trust import Trust
 from elasticd.core.words import effects as e
 from elasticd.core.words.shards import Digest, PullShards, ShardsWritten
@@ -27,18 +28,19 @@ from tests.unit.core.taking_part.test_member_faults import desk
 
 
 def test_late_words_of_old_states_do_not_hide_what_is_wrong_with_the_newest() -> None:
-    trust, world = Trust(Context(A, lambda: "0000"), JOB), world_of(A, B, C)
+    states, world = ToldOfStates(), world_of(A, B, C)
 
     def tell(node: NodeId, step: int, digest: str) -> bool:
         told = Digest(JOB, GENERATION, step, Stamp(f"{step:032x}"), digest)
-        return trust.compare(node, told, world) is not None
+        states.hear(node, told, world)
+        found = states.compare(world)
+        return found is not None and found[1].odd == (A,)
 
     assert not tell(A, 40, "odd")
     assert not tell(B, 40, "even")
     for step in (20, 25, 30, 35):
         assert not tell(C, step, "even")
     assert tell(C, 40, "even")
-    assert set(trust.tainted) == {A}
 
 
 def test_a_node_that_copies_shards_says_nothing_of_its_own_parameters() -> None:
@@ -68,3 +70,21 @@ def test_after_a_rollback_a_newcomer_keeps_what_a_later_world_gave_it() -> None:
     assert trust.trusted(C, brought).point is None
     trust.lend(C, Prepared(JOB, Tag(world.generation.counter + 1, A, "n"), point_of(9)))
     assert trust.trusted(C, brought).point == point_of(9)
+
+
+def test_the_last_word_of_a_state_counts() -> None:
+    """A world that starts from it writes it again, and tells first what was told before."""
+    states, world = ToldOfStates(), world_of(A, B, C)
+    for node, check in ((A, "11"), (C, "11"), (C, "22"), (B, "11")):
+        states.hear(node, Digest(JOB, GENERATION, 10, STAMP, check), world)
+    found = states.compare(world)
+    assert found is not None and found[1].odd == (C,)
+
+
+def test_what_was_told_before_the_world_was_known_counts() -> None:
+    """Members tell a new leader again of states of which no disk has to be finished."""
+    bench = Bench()
+    for node, check in ((A, "11"), (B, "11"), (C, "22")):
+        bench.driver.hear(node, Digest(JOB, GENERATION, 10, STAMP, check))
+    bench.adopt()
+    assert set(bench.office.trust.tainted) == {C} and bench.phase == "freezing"

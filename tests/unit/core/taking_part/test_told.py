@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elasticd.checkpoints.manifest import Stored
-from elasticd.core.taking_part.told import ToldShards
-from elasticd.core.words.shards import ShardsFailed, ShardsWritten
+from elasticd.core.taking_part.told import ToldShards, ToldStates
+from elasticd.core.words.shards import Digest, ShardsFailed, ShardsWritten
 from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag
+from tests.unit.core.leading.bench import world_of
 from tests.unit.core.saving.desk import LINE, A, B, Desk
 
 ODD = ShardsWritten(
@@ -81,3 +82,33 @@ def test_the_oldest_are_forgotten() -> None:
         made.skips(replace(FULL, step=written.step + 100))
     assert made.written == told[-4:]
     assert [each.step for each in made.skipped] == [105, 106, 107, 108]
+
+
+def _of(step: int, generation: Tag) -> Digest:
+    return Digest(ODD.job, generation, step, Stamp(f"{step}"), "c" * 64)
+
+
+def test_what_a_state_was_like_is_told_as_of_the_world_that_goes_on_with_it() -> None:
+    """It may be told late, by a disk that is slow."""
+    first = world_of(A, B)
+    later = replace(first, generation=Tag(3, A, "y"))
+    made = ToldStates()
+    made.hear(_of(5, first.generation), first)
+    made.enter(A, later)
+    assert made.told == [_of(5, later.generation)]
+    assert made.hear(_of(6, first.generation), later) == _of(6, later.generation)
+    for step in range(7, 12):
+        made.hear(_of(step, later.generation), later)
+    assert [told.step for told in made.told] == [8, 9, 10, 11]
+
+
+def test_nothing_is_told_of_a_state_that_was_given_up_for_another() -> None:
+    first = world_of(A, B)
+    later = replace(first, generation=Tag(3, A, "y"), sources=("peer:b", "keep"))
+    made = ToldStates()
+    made.hear(_of(5, first.generation), first)
+    made.enter(A, later)
+    assert made.told == [] and made.hear(_of(6, first.generation), later) is None
+    after_a_restart = ToldStates()
+    after_a_restart.recall(later)
+    assert after_a_restart.hear(_of(5, first.generation), later) is None
