@@ -82,7 +82,9 @@ class Daemon:
         remembered = self._records.recover()
         ended = Endings(home, self._child_is_over, self._broken).add
         grace = settings.grace_seconds
-        self._server = ChildServer(home, self._child_said, ended, grace_seconds=grace)
+        self._server = ChildServer(
+            home, self._child_said, ended, grace_seconds=grace, mute=lambda: self._plane.stuck()
+        )
         events = EventLog(home / "events", f"{me}/{boot}")
         self._talk = Talk(settings, peers, events, self._serve, self._post, self._broken)
         self._children = Children(home, hosts, self._server, self._record, self._post)
@@ -223,6 +225,7 @@ class Daemon:
         self._post(e.Leave("its daemon is being stopped"))
         await self._plane.until(self._node.may_end, VOTE_SECONDS)
         self._plane.stop()
+        written = await self._plane.flushed(STOP_SECONDS)
         self._children.close()
         await self._scrubber.close()
         self._states.close()
@@ -233,7 +236,8 @@ class Daemon:
         await self._server.close()
         await self._talk.peers.close()
         await self._desk.close()
-        self._records.close()
+        if written:  # a disk that hangs may still write
+            self._records.close()
         self._pulse.stalls.close()
         identity.remove(self._home)
 
