@@ -52,6 +52,7 @@ from elasticd.shell.storage.scrub import Scrubber
 from elasticd.shell.storage.states import States
 from elasticd.shell.storage.sweeping import Sweeping
 from elasticd.shell.storage.tidying import Tidying
+from elasticd.shell.storage.verifying import ReplicaReader
 from elasticd.types import JobId, NodeId
 
 STOP_SECONDS = 5.0
@@ -160,6 +161,7 @@ class Daemon:
             lambda: [neighbours.me, *neighbours.connected()],
             self._shown,
             EventReading(self._talk.events).of_kinds,
+            ReplicaReader(neighbours.me, self._states.verifying.answer, neighbours.fetch).verify,
         )
         cutter = Cutter(self._home, self._talk.peers, self._children.rings, firewall())
         chaos = Chaos(self._node, self._server, self._children.watch, neighbours, cutter)
