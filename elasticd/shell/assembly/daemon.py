@@ -43,7 +43,7 @@ from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.network.peers import Peers
 from elasticd.shell.storage.eventlog import EventLog
-from elasticd.shell.storage.eventreading import EventReading
+from elasticd.shell.storage.eventreading import EventReading, in_thread
 from elasticd.shell.storage.forgetting import Forgetting
 from elasticd.shell.storage.outputkeeper import OutputKeeper
 from elasticd.shell.storage.outputs import LastWorld, Outputs
@@ -86,7 +86,7 @@ class Daemon:
         self._server = ChildServer(
             home, self._child_said, ended, grace_seconds=grace, mute=lambda: self._plane.stuck()
         )
-        events = EventLog(home / "events", f"{me}/{boot}")
+        events = EventLog(home / "events", f"{me}/{boot}", in_thread)
         self._talk = Talk(settings, peers, events, self._serve, self._post, self._broken)
         self._children = Children(home, hosts, self._server, self._record, self._post)
         neighbours = Neighbours(
@@ -236,7 +236,7 @@ class Daemon:
         await self._desk.stop_work()
         await self._server.stop_all(STOP_SECONDS)
         await self._server.close()
-        await self._talk.peers.close()
+        await self._talk.close()
         await self._desk.close()
         if written:  # a disk that hangs may still write
             self._records.close()
@@ -255,11 +255,11 @@ class Daemon:
         record = self._node.records.get(job_id)
         return None if record is None or record.forgotten else record
 
-    def _last_world(self, job: JobId) -> LastWorld | None:
+    async def _last_world(self, job: JobId) -> LastWorld | None:
         """From what members remember, and what everybody was told: the events."""
         known: list[LastWorld] = [
             (event["generation"], tuple(event["members"]))
-            for event in self._talk.events.of_kind(job, "world_formed")
+            for event in await EventReading(self._talk.events).of_kinds(job, "world_formed")
             if isinstance(event.get("generation"), int) and event.get("members")
         ]
         own = self._node.members.worlds.get(job)

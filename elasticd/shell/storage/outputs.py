@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import assert_never
@@ -42,7 +42,7 @@ class Outputs:
         files: ChildFiles,
         neighbours: Neighbours,
         record_of: Callable[[JobId], JobRecord],
-        last_world: Callable[[JobId], LastWorld | None],
+        last_world: Callable[[JobId], Awaitable[LastWorld | None]],
         tell: Tell,
     ) -> None:
         self._files, self._neighbours, self._record_of = files, neighbours, record_of
@@ -125,7 +125,7 @@ class Outputs:
                 raise OperationError(f"{self.me} has no copy of the output of {job}")
             return found.made
         listing = await asyncio.to_thread(list_files, self._files.output_folder(job))
-        world = self.last_world(job)
+        world = await self.last_world(job)
         return OutputSet(self.me, world[0] if world else 0, unix_seconds(), listing)
 
     def own_folder(self, job: JobId, copy: bool) -> Path:
