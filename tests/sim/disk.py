@@ -94,6 +94,8 @@ class Disk:
     """It has room for the journal and manifests, not for shards."""
     sync_seconds: float = 0.0
     """What a sync of the journal takes, besides what always is: a slow disk."""
+    hangs: bool = False
+    """A sync of the journal does not end."""
     lies: bool = False
     """Says that it has synced shards and has not; for a planted bug."""
     _worlds: dict[JobId, World] = field(default_factory=dict)

@@ -31,6 +31,8 @@ _RESTART_SECONDS = 2.0
 _GRACE_SECONDS = 30.0
 SYNC_SECONDS = (0.0005, 0.02)
 """What a sync of the journal takes, least and most, where the disk is not slow."""
+_LOOK_SECONDS = 0.05
+"""Between two looks whether a disk that hangs has come back."""
 BEAT_SECONDS = 0.25
 """As in shell/controlplane.py."""
 
@@ -201,7 +203,7 @@ class Host:
         self._drain()
 
     def _drain(self) -> None:
-        if self._busy or self.paused:
+        if self._busy or self.paused or self._flush is not None:
             return
         self._busy = True
         try:
@@ -237,7 +239,11 @@ class Host:
             seconds += self.chance("syncs").uniform(0.0, self.disk.sync_seconds)
 
         def over() -> None:
-            if self._flush is flush:
+            if self._flush is not flush:
+                return
+            if self.disk.hangs:
+                self.cluster.after(_LOOK_SECONDS, over)
+            else:
                 self._written(flush)
 
         self.cluster.after(seconds, over)
@@ -273,10 +279,11 @@ class Host:
                 self.post(e.Tick())
 
         def beat() -> None:
-            if self._timer == timer and self.endpoint is endpoint and not self.paused:
-                for effect in duties.beats(self.now()):
-                    self._perform(effect)
-                self._arm()
+            if self._timer != timer or self.endpoint is not endpoint:
+                return
+            for effect in () if self.paused else duties.beats(self.now()):
+                self._perform(effect)
+            self._arm()
 
         if duties.flushing:
             self.cluster.after(self.clock.true_seconds(BEAT_SECONDS), beat)

@@ -60,6 +60,7 @@ from .disk import Disk
 from .run import Result, simulate
 from .scripts import (
     crash_before_it_is_formed,
+    crash_on_slow_disks,
     kill_who_has_answered,
     leader_leaves,
     lose_two_journals,
@@ -565,7 +566,14 @@ BUGS = (
     Bug("open no lineage at a restore", lineage_kept_at_restore, _TWICE, ("power_cut",), 60),
     Bug("send before durable", send_before_durable, ("disk does not have",), bound=2),
     Bug("don't wait for the journal", unflushed, ("disk does not have",), bound=2),
-    Bug("let a heartbeat overtake a record", heartbeat_ahead, ("disk does not have",), bound=10),
+    Bug(
+        "let a heartbeat overtake a record",
+        heartbeat_ahead,
+        ("disk does not have",),
+        setup=lambda seed: Setup(seed=seed, nodes=3, jobs=(JobShape(steps=60),)),
+        bound=10,
+        script=crash_on_slow_disks,
+    ),
     Bug("resume by step, not stamp", step_without_stamp, ("is to keep", "mixes"), _HALVES, 200),
     Bug("reuse a generation", generation_reused, ("names two worlds",), ("trainer",), 10),
     Bug("compute a grain twice", grain_twice, ("uses grains",), bound=5),
