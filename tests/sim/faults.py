@@ -281,7 +281,7 @@ class Injector:
         def stop() -> None:
             if host.boot != boot or host.node is None:
                 return
-            if not host.node.may_end() and cluster.now < latest:
+            if not (host.node.may_end() and host.done) and cluster.now < latest:
                 cluster.after(0.01, stop)
             else:
                 host.crash(power=False)

@@ -185,6 +185,11 @@ class Host:
         self.paused = False
         self._drain()
 
+    @property
+    def done(self) -> bool:
+        """Nothing waits to be performed, not even for the disk."""
+        return self._duties is None or self._duties.done
+
     def now(self) -> float:
         """This node's own monotonic clock."""
         return self.clock.monotonic()

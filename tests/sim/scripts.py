@@ -110,7 +110,7 @@ def leave(cluster: Cluster, host: Host) -> None:
     node = host.node
     assert node is not None
     host.post(e.Leave("its daemon is being stopped"))
-    cluster.when(node.may_end, lambda: host.crash(power=False))
+    cluster.when(lambda: node.may_end() and host.done, lambda: host.crash(power=False))
 
 
 def leader_leaves(cluster: Cluster, injector: Injector) -> None:

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from elasticd.shell.storage import eventshelf
 from elasticd.shell.storage.durable import PARTIAL_SUFFIX, write_whole
 from elasticd.shell.storage.eventshelf import ShelvedEvents
 from elasticd.shell.storage.journal import frame, salvage, scan
+from elasticd.shell.storage.rewriting import Aside, Rewriting, at_once
 from elasticd.types import JobId
 
 NOTABLE = frozenset(
@@ -60,19 +61,6 @@ _FLOOR = "_floor"
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 Event = dict[str, Any]
-Aside = Callable[[Callable[[], object], Callable[[OSError | None], None]], None]
-"""Does the first, and has the second called in the loop with its error."""
-
-
-def at_once(work: Callable[[], object], then: Callable[[OSError | None], None]) -> None:
-    """An :data:`Aside` for who has no loop."""
-    try:
-        work()
-    except OSError as error:
-        then(error)
-    else:
-        then(None)
-
 
 log = structlog.get_logger(__name__)
 
@@ -139,9 +127,7 @@ class EventLog:
         self._ended: dict[str, float] = {}
         self._shelves: dict[str, ShelvedEvents] = {}
         """Of jobs whose events lie on the disk only; those have ended."""
-        self._aside = aside
-        self._rewritten: dict[str, bytes] = {}
-        """Files that are being written anew, and what was appended to each meanwhile."""
+        self._rewriting = Rewriting(aside)
         self._followers: set[asyncio.Queue[Event | None]] = set()
         folder.mkdir(parents=True, exist_ok=True)
         for leftover in folder.glob(f"*{PARTIAL_SUFFIX}"):
@@ -356,27 +342,8 @@ class EventLog:
             self._floors[origin] = self._progress.upto(origin)
         self._write_floors()
         self._jobs[job] = {key_of(event): event for event in kept}
-        name = _file_name(kept[0])
-        partial = self._folder / (name + _SUFFIX + PARTIAL_SUFFIX)
-        if name not in self._rewritten:  # else its turn comes again
-            self._rewritten[name] = b""
-            self._aside(
-                lambda: partial.write_bytes(_frames(kept)),
-                lambda error: self._rewrite_ends(name, partial, error),
-            )
-
-    def _rewrite_ends(self, name: str, partial: Path, error: OSError | None) -> None:
-        """The shorter file takes the place of the old one, which has had everything until now."""
-        meanwhile = self._rewritten.pop(name)
-        try:
-            if error is not None:
-                raise error
-            with partial.open("ab") as file:
-                file.write(meanwhile)
-            partial.replace(self._folder / (name + _SUFFIX))
-        except OSError as error:
-            partial.unlink(missing_ok=True)
-            log.warning("old events stay on the disk", file=name, reason=str(error))
+        path = self._folder / (_file_name(kept[0]) + _SUFFIX)
+        self._rewriting.begin(path, lambda: _frames(kept))
 
     def _take_floor(self, origin: str, number: int) -> bool:
         if number <= self._progress.upto(origin):
@@ -392,8 +359,6 @@ class EventLog:
     # --- disk -------------------------------------------------------------------------------------
 
     def _append(self, name: str, data: bytes) -> None:
-        if name in self._rewritten:
-            self._rewritten[name] += data
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         path = self._folder / (name + _SUFFIX)
         fd = os.open(path, flags, 0o600)
@@ -402,6 +367,7 @@ class EventLog:
                 write_all(fd, data)
         finally:
             os.close(fd)
+        self._rewriting.appended(path, data)
 
     def _replace(self, name: str, data: bytes) -> None:
         write_whole(self._folder / (name + _SUFFIX), data)

@@ -18,12 +18,12 @@ from elasticd.shell.storage.eventlog import (
     NOTABLE_EVENTS,
     Event,
     EventLog,
-    at_once,
     key_of,
     order_of,
     public,
     read_sound,
 )
+from elasticd.shell.storage.rewriting import at_once
 from elasticd.types import JobId
 
 EVENTS_AT_ONCE = 64
@@ -107,7 +107,7 @@ def _taken_out(queue: asyncio.Queue[Event | None]) -> dict[tuple[str, int], Even
 
 
 def in_thread(work: Callable[[], object], then: Callable[[OSError | None], None]) -> None:
-    """An :data:`elasticd.shell.storage.eventlog.Aside`, to be called in a loop."""
+    """An :data:`elasticd.shell.storage.rewriting.Aside`, to be called in a loop."""
     loop = asyncio.get_running_loop()
 
     def told(error: OSError | None) -> None:
