@@ -70,28 +70,20 @@ class PeerStore:
     def verify(
         self, job: JobId, step: int, stamp: Stamp, index: int | None = None
     ) -> list[Problem]:
-        # An answer to somebody who has given up must not be taken for this one's.
-        question = VerifyStored(job, step, stamp, index, secrets.token_hex(8))
-        while (said := self._ask(question)) == RUNNING:
+        question = verification(job, step, stamp, index)
+        while (found := problems_of(self._node, self._answer_to(question))) is None:
             pass  # Each answer takes seconds.
-        return [
-            Problem(Path(str(path)), shard, str(reason)) for path, shard, reason in said["problems"]
-        ]
+        return found
 
     def remove(self, job: JobId, step: int, stamp: Stamp) -> None:
         self._ask(RemoveStored(job, step, stamp))
 
     def _ask(self, question: Question) -> dict[str, Any]:
+        return _said(self._node, question.kind, self._answer_to(question))
+
+    def _answer_to(self, question: Question) -> bytes:
         with self._fetch(question) as file:
-            try:
-                said = msgpack.unpackb(file.read(), raw=False)
-            except (ValueError, msgpack.UnpackException) as error:
-                raise ProtocolError(f"{self._node} sent no answer: {error}") from None
-        if not isinstance(said, dict):
-            raise ProtocolError(f"{self._node} sent no answer to {question.kind}")
-        if "refused" in said:
-            raise StateError(f"{self._node}: {said['refused']}")
-        return said
+            return file.read()
 
     def _fetch(self, wanted: Question | WantShard) -> BinaryIO:
         with refusing(Path(tempfile.gettempdir())):
@@ -103,6 +95,39 @@ class PeerStore:
                 file.close()
                 raise
         return file
+
+
+def verification(job: JobId, step: int, stamp: Stamp, index: int | None = None) -> VerifyStored:
+    """A question of which no other has the name: an answer to somebody who has given up must not be
+    taken for this one's."""
+    return VerifyStored(job, step, stamp, index, secrets.token_hex(8))
+
+
+def problems_of(node: NodeId, said: bytes) -> list[Problem] | None:
+    """What a node has answered to :func:`verification`. None: it still reads, ask again.
+
+    Raises:
+        ProtocolError: that is no answer.
+        StateError: it refuses.
+    """
+    found = _said(node, VerifyStored.kind, said)
+    if found == RUNNING:
+        return None
+    return [
+        Problem(Path(str(path)), shard, str(reason)) for path, shard, reason in found["problems"]
+    ]
+
+
+def _said(node: NodeId, kind: str, data: bytes) -> dict[str, Any]:
+    try:
+        said = msgpack.unpackb(data, raw=False)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise ProtocolError(f"{node} sent no answer: {error}") from None
+    if not isinstance(said, dict):
+        raise ProtocolError(f"{node} sent no answer to {kind}")
+    if "refused" in said:
+        raise StateError(f"{node}: {said['refused']}")
+    return said
 
 
 def answer(store: Store, question: Question) -> bytes:

@@ -23,7 +23,7 @@ from elasticd.core.node import Node
 from elasticd.core.words import effects as e
 from elasticd.core.words.frames import Frame, decode_frame, encode_frame
 from elasticd.core.words.messages import Message
-from elasticd.core.words.views import Carry, OfLinks, Probe, Vouch
+from elasticd.core.words.views import Carry, Heartbeat, OfLinks, Probe, Vouch
 from elasticd.errors import ProtocolError
 from elasticd.types import NodeId
 
@@ -82,6 +82,15 @@ class Endpoint:
             self._vigil.refresh()
         self._due = min(self._due, self._vigil.due)
         return self._due
+
+    def repeat(
+        self, now: float, node: NodeId, boots: tuple[str, str], beat: Heartbeat
+    ) -> list[e.Outward]:
+        """Say again what was said to that run of a peer's daemon; the node inside takes no part."""
+        session = self.sessions.get(node)
+        if session is None or boots != (session.mine, session.boot):
+            return []
+        return self._frames(now, node, session.send(now, beat))
 
     # --- connections ------------------------------------------------------------------------------
 

@@ -1,28 +1,31 @@
-"""Drives the control plane: one event at a time in, effects performed in order, one timer."""
+"""Drives the control plane: one event at a time in, effects performed in order, one timer.
+
+Records go to the journal in another thread. Effects behind them wait for the disk, and so do events
+(core/duties.py); the loop goes on with everything else.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import Callable, Sequence
-from itertools import groupby
-from typing import cast
+from collections.abc import Awaitable, Callable, Sequence
 
+from elasticd.core.duties import Duties, Flush
 from elasticd.core.endpoint import Endpoint
 from elasticd.core.words.effects import Inward, Outward, Persist, Tick, Transmit
 from elasticd.shell.clock import monotonic_seconds
 from elasticd.types import NodeId
 
-MAX_QUEUED_EVENTS = 100_000
+BEAT_SECONDS = 0.25
+"""Between two heartbeats while the journal is written."""
 _SHORTEST_SLEEP_SECONDS = 0.001
 
 
 class ControlPlane:
-    """Runs in the event loop's thread. ``perform`` must not block for longer than a disk sync.
+    """Runs in the event loop's thread. ``perform`` must not block.
 
-    ``failed`` is called once with the exception that stopped it: a control plane that broke an
-    invariant must not go on.
+    ``persist`` returns when the records are durable, all or none. ``failed`` is called once with
+    the exception that stopped it: a control plane that broke an invariant must not go on.
     """
 
     def __init__(
@@ -30,29 +33,34 @@ class ControlPlane:
         endpoint: Endpoint,
         perform: Callable[[Outward], None],
         failed: Callable[[BaseException], None],
-        persist: Callable[[Sequence[Persist]], None] | None = None,
+        persist: Callable[[Sequence[Persist]], Awaitable[None]],
     ) -> None:
-        """``persist``: performs what is to be journalled together; None: ``perform`` does, one by
-        one."""
         self._endpoint = endpoint
         self._perform = perform
         self._persist = persist
         self._failed = failed
-        self._events: deque[Inward] = deque()
+        self._duties = Duties(endpoint)
         self._busy = False
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
+        self._flush: asyncio.Task[None] | None = None
         self._awaited: tuple[Callable[[], bool], asyncio.Event] | None = None
 
     def start(self) -> None:
         self.post(Tick())
 
     def stop(self) -> None:
-        """Take no more events. Idempotent."""
+        """Take no more events. Idempotent. A write that has begun goes on: :meth:`flushed`."""
         self._stopped = True
-        self._events.clear()
+        self._duties.clear()
         if self._timer is not None:
             self._timer.cancel()
+
+    async def flushed(self, seconds: float) -> bool:
+        """Wait for the write that has begun, but not for longer; whether none goes on."""
+        if self._flush is not None:
+            await asyncio.wait([self._flush], timeout=seconds)
+        return self._flush is None or self._flush.done()
 
     def last_words(self, event: Inward) -> None:
         """Let one that has failed tell the other nodes something; nothing is journalled."""
@@ -61,41 +69,57 @@ class ControlPlane:
                 if isinstance(effect, Transmit):
                     self._perform(effect)
 
+    def stuck(self) -> bool:
+        """Whether the disk holds the control plane up for so long that the others should do
+        without this node."""
+        return self._duties.stuck(monotonic_seconds())
+
     def post(self, event: Inward) -> None:
         """Take an event in. Events that effects cause wait until all effects are performed."""
         if self._stopped:
             return
-        if len(self._events) >= MAX_QUEUED_EVENTS:
-            self._fail(RuntimeError(f"{MAX_QUEUED_EVENTS} events wait"))
+        try:
+            self._duties.post(event)
+        except Exception as error:
+            self._fail(error)
             return
-        self._events.append(event)
-        if self._busy:
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._busy or self._duties.flushing:
             return
         self._busy = True
         try:
-            while self._events:
-                event = self._events.popleft()
-                self._perform_all(self._endpoint.step(monotonic_seconds(), event))
+            while (todo := self._duties.next(monotonic_seconds())) is not None:
+                if isinstance(todo, Flush):
+                    self._begin(todo)
+                else:
+                    self._perform(todo)
+                    self._tell_who_waits()
+            self._tell_who_waits()
         except Exception as error:
             self._fail(error)
         finally:
             self._busy = False
         self._arm()
 
-    def _perform_all(self, effects: Sequence[Outward]) -> None:
-        """In order; neighbours that are to be journalled wait for the disk once."""
-        for kind, found in groupby(effects, type):
-            if kind is Persist and self._persist is not None:
-                self._persist(cast(list[Persist], list(found)))
-                self._tell_who_waits()
-                continue
-            for effect in found:
-                self._perform(effect)
-                self._tell_who_waits()
+    def _begin(self, flush: Flush) -> None:
+        self._flush = asyncio.ensure_future(self._write(flush))
+
+    async def _write(self, flush: Flush) -> None:
+        try:
+            await self._persist(flush.records)
+        except Exception as error:
+            self._fail(error)
+            return
+        self._duties.flushed()
+        if not self._stopped:
+            self._go_on()
 
     async def until(self, ready: Callable[[], bool], seconds: float) -> None:
-        """Wait until effects have made ``ready`` true, but not for longer. One at a time."""
-        if ready():
+        """Wait until ``ready`` is true and its effects are performed, but not for longer. One at a
+        time."""
+        if self._is(ready):
             return
         event = asyncio.Event()
         self._awaited = ready, event
@@ -110,16 +134,29 @@ class ControlPlane:
     def _tell_who_waits(self) -> None:
         if self._awaited is not None:
             ready, event = self._awaited
-            if ready():
+            if self._is(ready):
                 event.set()
+
+    def _is(self, ready: Callable[[], bool]) -> bool:
+        return ready() and self._duties.done
 
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         if self._stopped:
             return
+        loop = asyncio.get_running_loop()
+        if self._duties.flushing:
+            self._timer = loop.call_later(BEAT_SECONDS, self._beat)
+            return
         delay = max(_SHORTEST_SLEEP_SECONDS, self._endpoint.next_deadline() - monotonic_seconds())
-        self._timer = asyncio.get_running_loop().call_later(delay, self.post, Tick())
+        self._timer = loop.call_later(delay, self.post, Tick())
+
+    def _beat(self) -> None:
+        """The disk takes its time; the others need to know that this node lives."""
+        for effect in self._duties.beats(monotonic_seconds()):
+            self._perform(effect)
+        self._arm()
 
     def _fail(self, error: BaseException) -> None:
         self.stop()

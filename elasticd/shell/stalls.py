@@ -15,7 +15,6 @@ import asyncio
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,11 +96,18 @@ def present_seconds(waited: float, wanted: float, processor: float) -> float:
 
 
 def where(frame: FrameType | None) -> str:
-    """The innermost calls of a stack, in one line; empty if it is a loop that waits."""
+    """The innermost calls of a stack, in one line; empty if it is a loop that waits.
+
+    Names and numbers of lines alone: the lines themselves are on a disk that may hang.
+    """
     if frame is None or (frame.f_globals.get("__name__"), frame.f_code.co_name) == _WAITING:
         return ""
-    calls = reversed(traceback.extract_stack(frame, limit=SHOWN_FRAMES))
-    return " < ".join(f"{Path(c.filename).name}:{c.lineno} {c.name}" for c in calls)
+    calls: list[str] = []
+    while frame is not None and len(calls) < SHOWN_FRAMES:
+        code = frame.f_code
+        calls.append(f"{Path(code.co_filename).name}:{frame.f_lineno} {code.co_name}")
+        frame = frame.f_back
+    return " < ".join(calls)
 
 
 @dataclass(slots=True)

@@ -28,12 +28,13 @@ from elasticd.cli.submit import prepare
 from elasticd.client.client import Client
 from elasticd.client.homes import node_homes
 from elasticd.core.words.requests import ReadEvents, ShowStatus
-from elasticd.errors import NoDaemonError, OperationError, ProtocolError
+from elasticd.errors import ElasticdError, NoDaemonError, OperationError, ProtocolError
 from elasticd.settings import config
 from elasticd.supervision.birth import is_same
 from elasticd.supervision.roster import kill_group
 from elasticd.train.steps.sampling import indices
 from elasticd.types import JobId
+from tests.integration.nameless import never_given_back
 
 T = TypeVar("T")
 
@@ -41,6 +42,8 @@ JOBS = Path(__file__).parent / "jobs"
 ELASTICCTL = Path(sys.executable).with_name("elasticctl")
 WAIT_SECONDS = 120.0
 """Generous, because machines that run tests are busy; nothing is asserted about it."""
+GIVE_BACK_SECONDS = 20.0
+"""After so long what a job that has ended took is given back."""
 POLL_SECONDS = 0.05
 ENDED = ("finished", "failed", "cancelled")
 GLOBAL, SAMPLES, SEED, STEPS = 16, 96, 11, 40
@@ -105,7 +108,6 @@ class Cluster:
         """What :meth:`restart_daemon` starts."""
         self.seen: set[Seen] = set()
         self.client = Client(self.home)
-        self._shared_before = _shared_memory()
         self._starting = False
         self._daemons: list[subprocess.Popen[bytes]] = []
 
@@ -177,18 +179,30 @@ class Cluster:
     def down(self) -> list[str]:
         """End everything; returns what is left of it, in words."""
         self.note()
+        kept = self.kept_memory()
         ended = self.run("local", "down")
         for daemon in self._daemons:
             daemon.wait(WAIT_SECONDS)
         left = [f"local down: {ended.stderr}"] if ended.returncode else []
-        return left + self.leftovers()
+        return left + kept + self.leftovers()
+
+    def kept_memory(self) -> list[str]:
+        """Shared memory that processes hold although every job has ended. What a job that has not
+        ended holds is its own, and goes with its processes."""
+        try:
+            jobs = self.client.request(ShowStatus())["jobs"]
+        except ElasticdError:
+            return []
+        if any(job["state"] not in ENDED for job in jobs):
+            return []
+        living = [one.pid for one in sorted(self.note(), key=_pid) if one.alive]
+        return never_given_back(living, GIVE_BACK_SECONDS)
 
     def leftovers(self) -> list[str]:
-        """Processes, ports, shared memory and temporary files of ours that exist now."""
+        """Processes, ports and temporary files of ours that exist now."""
         left = [f"{one.role} {one.pid}" for one in sorted(self.seen, key=_pid) if one.alive]
         left += [f"process {pid}: {what}" for pid, what in _processes_of(self.home)]
         left += [f"port {name}" for name in self.addresses if _accepts(name)]
-        left += [f"shared memory {name}" for name in sorted(_shared_memory() - self._shared_before)]
         left += [f"temporary file {path}" for path in sorted(self.temporary.rglob("*"))]
         return left
 
@@ -468,8 +482,3 @@ def _accepts(address: str) -> bool:
     with contextlib.closing(socket.socket()) as probe:
         probe.settimeout(1.0)
         return probe.connect_ex(config.split_address(address)) == 0
-
-
-def _shared_memory() -> set[str]:
-    folder = Path("/dev/shm")
-    return {p.name for p in folder.glob("elasticd*")} if folder.is_dir() else set()

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import View, World
 from elasticd.core.words.tables import JobsKept
-from elasticd.core.words.views import ViewAck
+from elasticd.core.words.views import Heartbeat, ViewAck
 from elasticd.core.words.worlds import MemberStatus, Ready
-from elasticd.types import NodeId, Tag
+from elasticd.types import NO_TAG, NodeId, Tag
 
 from .disk import Disk
 
@@ -111,4 +111,6 @@ def durable_before(message: Message, disk: Disk) -> str:
             return f"the job {missing[0]}" if missing else ""
         case Ready(_, generation) if generation not in disk.entered:
             return f"its place in {generation}"
+        case Heartbeat(epoch) if epoch != NO_TAG and epoch not in disk.followed:
+            return f"the view {epoch}"
     return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.checkpoints.retention import KeepLast, prunable
 from elasticd.core.recall import Recall, without_promises
 from elasticd.core.words.codec import to_plain
-from elasticd.core.words.effects import Reached
+from elasticd.core.words.effects import Persist, Reached
 from elasticd.core.words.records import JobRecord, View, World
 from elasticd.core.words.stable import Stable
 from elasticd.shell.storage.journal import frame, scan
@@ -66,6 +66,8 @@ class Disk:
     """Epochs of views that the journal has as attempted."""
     attempted: set[Tag] = field(default_factory=set)
     """Of those that may train."""
+    followed: set[Tag] = field(default_factory=set)
+    """Of those that the journal has as formed."""
     newest_promise: Tag | None = None
     entered: set[Tag] = field(default_factory=set)
     """Generations of worlds that the journal has."""
@@ -92,6 +94,8 @@ class Disk:
     """It has room for the journal and manifests, not for shards."""
     sync_seconds: float = 0.0
     """What a sync of the journal takes, besides what always is: a slow disk."""
+    hangs: bool = False
+    """A sync of the journal does not end."""
     lies: bool = False
     """Says that it has synced shards and has not; for a planted bug."""
     _worlds: dict[JobId, World] = field(default_factory=dict)
@@ -118,6 +122,8 @@ class Disk:
                 self.newest_promise = epoch
             case View(epoch=epoch) if kind == "primary_attempt":
                 self.attempted.add(epoch)
+            case View(epoch=epoch) if kind in ("view_formed", "primary_formed"):
+                self.followed.add(epoch)
             case JobRecord(id=job):
                 self.jobs.add(job)
             case World(job=job, generation=generation):
@@ -128,20 +134,22 @@ class Disk:
         """The last world of a job that the journal has."""
         return self._worlds.get(job)
 
-    def tear(self, kind: str, record: Any, chance: random.Random) -> None:
-        """Power fails within an append: the frame is there in part, or as a whole, unacknowledged.
+    def tear(self, records: Sequence[Persist], chance: random.Random) -> None:
+        """A daemon ends while a frame is written: it is there in part, as a whole or not at all,
+        and nobody was told of it.
 
         What a restart makes of it is what the daemon's own reader makes of those bytes.
         """
         before = frame([[name, to_plain(kept)] for name, kept in self.journal[-1:]])
-        torn = frame([[kind, to_plain(record)]])
+        torn = frame([[each.kind, to_plain(each.record)] for each in records])
         # A fraction, so that it doesn't matter how a record is encoded; often enough all of it.
         cut = min(len(torn), int(chance.uniform(0.0, 1.1) * len(torn)))
         found = scan(before + torn[:cut])
         if found.rotten_at is not None:
             raise AssertionError(f"a torn frame reads as rot: {cut} of {len(torn)} bytes")
         if len(found.records) > len(self.journal[-1:]):
-            self._append(kind, record)
+            for each in records:
+                self._append(each.kind, each.record)
 
     def lose_journal(self, left: int) -> None:
         """Only the first ``left`` records are readable; an operator resets the node."""

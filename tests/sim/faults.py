@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 from itertools import product
+from math import inf
 
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
@@ -284,7 +285,7 @@ class Injector:
         def stop() -> None:
             if host.boot != boot or host.node is None:
                 return
-            if not host.node.may_end() and cluster.now < latest:
+            if not (host.node.may_end() and host.done) and cluster.now < latest:
                 cluster.after(0.01, stop)
             else:
                 host.crash(power=False)
@@ -422,11 +423,13 @@ class Injector:
 
     def _disk_slow(self, host: Host) -> bool:
         disk = host.disk
-        disk.sync_seconds = self.chance.choice((0.05, 0.3, 1.5))
+        disk.sync_seconds = self.chance.choice((0.05, 0.3, 1.5, inf))
         self.cluster.say("faults", f"the disk of {host.name} takes up to {disk.sync_seconds} s")
+        if disk.sync_seconds == inf:
+            disk.sync_seconds, disk.hangs = 0.0, True
 
         def fast() -> None:
-            disk.sync_seconds = 0.0
+            disk.sync_seconds, disk.hangs = 0.0, False
 
         self.later(self.chance.uniform(0.5, 8.0), fast)
         return True

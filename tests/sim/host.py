@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, assert_never
 
+from elasticd.core.duties import Duties, Flush
 from elasticd.core.endpoint import Endpoint
 from elasticd.core.membership.sessions import Session
 from elasticd.core.node import Node, Who
@@ -24,7 +25,7 @@ from elasticd.types import JobId, NodeId, Role
 
 from .clock import Clock
 from .cluster import Cluster, Violation
-from .disk import Disk, DiskFull
+from .disk import Disk
 from .environments import Environment
 from .process import Process
 from .releases import PRESENT, Release
@@ -35,6 +36,12 @@ from .trainer import Trainer
 _RESTART_SECONDS = 2.0
 """After so long the service manager starts a daemon again that has failed."""
 _GRACE_SECONDS = 30.0
+SYNC_SECONDS = (0.0005, 0.02)
+"""What a sync of the journal takes, least and most, where the disk is not slow."""
+_LOOK_SECONDS = 0.05
+"""Between two looks whether a disk that hangs has come back."""
+BEAT_SECONDS = 0.25
+"""As in shell/controlplane.py."""
 
 
 class Crash(Exception):
@@ -87,11 +94,9 @@ class Host:
         self.usual_rate = clock.uniform(1 - drift, 1 + drift)
         """Of its clock."""
         self.clock = Clock(cluster, clock.uniform(0, 1000), self.usual_rate)
-        self._events: deque[e.Inward] = deque()
-        self._effects: deque[e.Outward] = deque()
-        """What is still to be performed before the next event."""
-        self._blocked = False
-        """Waiting for the disk."""
+        self._duties: Duties | None = None
+        self._flush: Flush | None = None
+        """What is on its way to the disk."""
         self._busy = False
         self._timer = 0
 
@@ -124,6 +129,7 @@ class Host:
         found = Found(self.disk.stable(), stored, self._leftovers())
         self.node = node_type(who, found)
         self.endpoint = Watched(self, self.node)
+        self._duties = Duties(self.endpoint)
         self.cluster.say(self.name, "starts")
         self.cluster.network.appeared(self.name)
         self.cluster.ageing.started(self)
@@ -169,9 +175,14 @@ class Host:
 
     def _forget(self) -> None:
         self.node, self.boot, self.crash_in, self.paused = None, "", None, False
-        self.endpoint, self._blocked = None, False
-        self._events.clear()
-        self._effects.clear()
+        self.endpoint = self._duties = None
+        if self._flush is not None:
+            # Its write may have been made, in part or as a whole; nobody was told of it.
+            flush, self._flush = self._flush, None
+            records = [
+                replace(each, record=self.release.cut(each.record)) for each in flush.records
+            ]
+            self.disk.tear(records, self.chance("torn writes"))
         for number in [n for n, child in self.children.items() if not child.alive]:
             del self.children[number]
         self.cluster.network.crashed(self.name)
@@ -195,6 +206,11 @@ class Host:
         self.paused = False
         self._drain()
 
+    @property
+    def done(self) -> bool:
+        """Nothing waits to be performed, not even for the disk."""
+        return self._duties is None or self._duties.done
+
     def now(self) -> float:
         """This node's own monotonic clock."""
         return self.clock.monotonic()
@@ -207,42 +223,72 @@ class Host:
     # --- events -----------------------------------------------------------------------------------
 
     def post(self, event: e.Inward) -> None:
-        if self.node is None:
+        if self._duties is None:
             return
-        self._events.append(event)
+        self._duties.post(event)
         self._drain()
 
     def _drain(self) -> None:
-        if self._busy or self.paused or self._blocked:
+        if self._busy or self.paused or self._flush is not None:
             return
         self._busy = True
         try:
-            while self.endpoint is not None and not self._blocked:
-                if self._effects:
-                    self._maybe_crash(self._effects[0])
-                    self._perform(self._effects.popleft())
-                elif self._events:
-                    event = self._events.popleft()
-                    self._effects.extend(self.endpoint.step(self.now(), event))
-                else:
+            while (duties := self._duties) is not None:
+                if (todo := duties.next(self.now())) is None:
                     break
+                if isinstance(todo, Flush):
+                    self._begin(todo)
+                    continue
+                self._maybe_crash(todo)
+                self._perform(todo)
         except Crash:
             self.crash()
-        except DiskFull as error:
-            self._fail(str(error))
         finally:
             self._busy = False
         self._arm()
 
-    def _maybe_crash(self, effect: e.Outward) -> None:
-        if self.crash_in is None or isinstance(effect, e.Reached):
+    def _maybe_crash(self, todo: e.Outward | None = None) -> None:
+        if self.crash_in is None or isinstance(todo, e.Reached):
             return
         self.crash_in -= 1
         if self.crash_in < 0:
-            if isinstance(effect, e.Persist):
-                record = self.release.cut(effect.record)
-                self.disk.tear(effect.kind, record, self.chance("torn writes"))
             raise Crash
+
+    # --- the journal ------------------------------------------------------------------------------
+
+    def _begin(self, flush: Flush) -> None:
+        """Another thread writes; the loop goes on."""
+        self._flush = flush
+        self._maybe_crash()
+        seconds = self.chance("syncs").uniform(*SYNC_SECONDS)
+        if self.disk.sync_seconds:
+            seconds += self.chance("syncs").uniform(0.0, self.disk.sync_seconds)
+
+        def over() -> None:
+            if self._flush is not flush:
+                return
+            if self.disk.hangs:
+                self.cluster.after(_LOOK_SECONDS, over)
+            else:
+                self._written(flush)
+
+        self.cluster.after(seconds, over)
+
+    def _written(self, flush: Flush) -> None:
+        if self.disk.full:
+            self._flush = None
+            self._fail("no space left on device")
+            return
+        for persist in flush.records:
+            self.cluster.checkers.persists(self, persist.kind, persist.record)
+            record = self.release.cut(persist.record)
+            self.disk.append(persist.kind, record)
+            self.cluster.mixture.persisted(self, record)
+            self.cluster.ageing.persisted(self, record)
+        self._flush = None
+        assert self._duties is not None
+        self._duties.flushed()
+        self._drain()
 
     def _fail(self, reason: str) -> None:
         """A daemon that can't write its journal ends, and is started again."""
@@ -250,27 +296,26 @@ class Host:
         self.crash(power=False)
         self.cluster.after(_RESTART_SECONDS, self.start)
 
-    def _wait_for_disk(self, seconds: float) -> None:
-        """The event loop stands still while the journal is synced."""
-        boot, self._blocked = self.boot, True
-
-        def synced() -> None:
-            if self.boot == boot:
-                self._blocked = False
-                self._drain()
-
-        self.cluster.after(seconds, synced)
-
     def _arm(self) -> None:
         self._timer += 1
-        endpoint, timer = self.endpoint, self._timer
-        if endpoint is None:
+        endpoint, timer, duties = self.endpoint, self._timer, self._duties
+        if endpoint is None or duties is None:
             return
 
         def fire() -> None:
             if self._timer == timer and self.endpoint is endpoint:
                 self.post(e.Tick())
 
+        def beat() -> None:
+            if self._timer != timer or self.endpoint is not endpoint:
+                return
+            for effect in () if self.paused else duties.beats(self.now()):
+                self._perform(effect)
+            self._arm()
+
+        if duties.flushing:
+            self.cluster.after(self.clock.true_seconds(BEAT_SECONDS), beat)
+            return
         wait = self.clock.true_seconds(endpoint.next_deadline() - self.now())
         self.cluster.after(max(0.001, wait), fire)
 
@@ -282,14 +327,8 @@ class Host:
                 if frame.message is not None:
                     self.cluster.checkers.speaks(self, frame.message)
                 self.cluster.network.send(self.name, to, frame)
-            case e.Persist(kind, record):
-                self.cluster.checkers.persists(self, kind, record)
-                record = self.release.cut(record)
-                self.disk.append(kind, record)
-                self.cluster.mixture.persisted(self, record)
-                self.cluster.ageing.persisted(self, record)
-                if self.disk.sync_seconds:
-                    self._wait_for_disk(self.chance("syncs").uniform(0.0, self.disk.sync_seconds))
+            case e.Persist():
+                raise Violation(f"{self.name} performs a record unwritten")
             case e.Reached(job):
                 self.disk.reached[job] = effect
             case e.Emit():

@@ -22,6 +22,8 @@ if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parents[1])
     __package__ = "sim"
 
+from elasticd.core.duties import Duties, Flush
+from elasticd.core.endpoint import Endpoint
 from elasticd.core.jobs import ended
 from elasticd.core.jobs.ended import EndedJobs
 from elasticd.core.jobs.nodes import NodeTable
@@ -58,6 +60,7 @@ from .disk import Disk
 from .run import Result, simulate
 from .scripts import (
     crash_before_it_is_formed,
+    crash_on_slow_disks,
     kill_who_has_answered,
     leader_leaves,
     lose_two_journals,
@@ -190,6 +193,25 @@ def send_before_durable(switches: Switches) -> None:
 
     real = Node.step
     switches.set(Node, "step", step)
+
+
+def unflushed(switches: Switches) -> None:
+    def handed_out(self: Duties, now: float) -> e.Outward | Flush | None:
+        todo = real(self, now)
+        if isinstance(todo, Flush):
+            self.flushed()
+        return todo
+
+    real = Duties.next
+    switches.set(Duties, "next", handed_out)
+
+
+def heartbeat_ahead(switches: Switches) -> None:
+    def repeat(self: Endpoint, now: float, node: NodeId, boots: Any, beat: Any) -> Any:
+        return real(self, now, node, boots, self.node.liveness._heartbeat())
+
+    real = Endpoint.repeat
+    switches.set(Endpoint, "repeat", repeat)
 
 
 def step_without_stamp(switches: Switches) -> None:
@@ -543,6 +565,15 @@ BUGS = (
     Bug("forget the lineage on restart", lineage_forgotten, ("its disk has",), _CRASHES, 60),
     Bug("open no lineage at a restore", lineage_kept_at_restore, _TWICE, ("power_cut",), 60),
     Bug("send before durable", send_before_durable, ("disk does not have",), bound=2),
+    Bug("don't wait for the journal", unflushed, ("disk does not have",), bound=2),
+    Bug(
+        "let a heartbeat overtake a record",
+        heartbeat_ahead,
+        ("disk does not have",),
+        setup=lambda seed: Setup(seed=seed, nodes=3, jobs=(JobShape(steps=60),)),
+        bound=10,
+        script=crash_on_slow_disks,
+    ),
     Bug("resume by step, not stamp", step_without_stamp, ("is to keep", "mixes"), _HALVES, 200),
     Bug("reuse a generation", generation_reused, ("names two worlds",), ("trainer",), 10),
     Bug("compute a grain twice", grain_twice, ("uses grains",), bound=5),

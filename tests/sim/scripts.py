@@ -8,7 +8,7 @@ from elasticd.core.taking_part.elastic import Elastic
 from elasticd.core.words import effects as e
 from elasticd.types import NodeId
 
-from .cluster import Cluster
+from .cluster import Cluster, JobShape
 from .faults import Injector
 from .host import Host
 from .trainer import Trainer
@@ -53,6 +53,43 @@ def kill_who_has_answered(cluster: Cluster, injector: Injector) -> None:
     cluster.when(lambda: newest(cluster) >= 10, strike)
 
 
+def crash_on_slow_disks(cluster: Cluster, injector: Injector) -> None:
+    """Each journal takes long to sync, so that heartbeats go out meanwhile; then a node crashes."""
+    for host in cluster.hosts.values():
+        host.disk.sync_seconds = 1.0
+
+    def fast() -> None:
+        for host in cluster.hosts.values():
+            host.disk.sync_seconds = 0.0
+
+    cluster.after(30.0, fast)
+
+    def crash() -> None:
+        host = led(cluster)
+        host.crash()
+        cluster.after(5.0, host.start)
+
+    cluster.when(lambda: newest(cluster) >= 3, crash)
+
+
+def hang_a_journal(cluster: Cluster, injector: Injector) -> None:
+    """A disk hangs in the middle of a sync, for longer than the others wait for its node."""
+
+    def hang() -> None:
+        victim = next(host for host in cluster.living() if host is not led(cluster))
+        victim.disk.hangs = True
+        cluster.say("script", f"the disk of {victim.name} hangs")
+        injector.operator.submit(JobShape(steps=5), led(cluster))  # all are to journal it
+
+        def let_go() -> None:
+            victim.disk.hangs = False
+            cluster.say("script", f"the disk of {victim.name} goes on")
+
+        cluster.after(12.0, let_go)
+
+    cluster.when(lambda: newest(cluster) >= 3, hang)
+
+
 def led(cluster: Cluster) -> Host:
     """The host whose daemon leads."""
     for host in cluster.living():
@@ -73,7 +110,7 @@ def leave(cluster: Cluster, host: Host) -> None:
     node = host.node
     assert node is not None
     host.post(e.Leave("its daemon is being stopped"))
-    cluster.when(node.may_end, lambda: host.crash(power=False))
+    cluster.when(lambda: node.may_end() and host.done, lambda: host.crash(power=False))
 
 
 def leader_leaves(cluster: Cluster, injector: Injector) -> None:

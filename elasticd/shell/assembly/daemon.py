@@ -43,7 +43,7 @@ from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.network.peers import Peers
 from elasticd.shell.storage.eventlog import EventLog
-from elasticd.shell.storage.eventreading import EventReading
+from elasticd.shell.storage.eventreading import EventReading, in_thread
 from elasticd.shell.storage.forgetting import Forgetting
 from elasticd.shell.storage.outputkeeper import OutputKeeper
 from elasticd.shell.storage.outputs import LastWorld, Outputs
@@ -52,6 +52,7 @@ from elasticd.shell.storage.scrub import Scrubber
 from elasticd.shell.storage.states import States
 from elasticd.shell.storage.sweeping import Sweeping
 from elasticd.shell.storage.tidying import Tidying
+from elasticd.shell.storage.verifying import ReplicaReader
 from elasticd.types import JobId, NodeId
 
 STOP_SECONDS = 5.0
@@ -82,8 +83,10 @@ class Daemon:
         remembered = self._records.recover()
         ended = Endings(home, self._child_is_over, self._broken).add
         grace = settings.grace_seconds
-        self._server = ChildServer(home, self._child_said, ended, grace_seconds=grace)
-        events = EventLog(home / "events", f"{me}/{boot}")
+        self._server = ChildServer(
+            home, self._child_said, ended, grace_seconds=grace, mute=lambda: self._plane.stuck()
+        )
+        events = EventLog(home / "events", f"{me}/{boot}", in_thread)
         self._talk = Talk(settings, peers, events, self._serve, self._post, self._broken)
         self._children = Children(home, hosts, self._server, self._record, self._post)
         neighbours = Neighbours(
@@ -158,6 +161,7 @@ class Daemon:
             lambda: [neighbours.me, *neighbours.connected()],
             self._shown,
             EventReading(self._talk.events).of_kinds,
+            ReplicaReader(neighbours.me, self._states.verifying.answer, neighbours.fetch).verify,
         )
         cutter = Cutter(self._home, self._talk.peers, self._children.rings, firewall())
         chaos = Chaos(self._node, self._server, self._children.watch, neighbours, cutter)
@@ -223,6 +227,7 @@ class Daemon:
         self._post(e.Leave("its daemon is being stopped"))
         await self._plane.until(self._node.may_end, VOTE_SECONDS)
         self._plane.stop()
+        written = await self._plane.flushed(STOP_SECONDS)
         self._children.close()
         await self._scrubber.close()
         self._states.close()
@@ -231,9 +236,10 @@ class Daemon:
         await self._desk.stop_work()
         await self._server.stop_all(STOP_SECONDS)
         await self._server.close()
-        await self._talk.peers.close()
+        await self._talk.close()
         await self._desk.close()
-        self._records.close()
+        if written:  # a disk that hangs may still write
+            self._records.close()
         self._pulse.stalls.close()
         identity.remove(self._home)
 
@@ -249,11 +255,11 @@ class Daemon:
         record = self._node.records.get(job_id)
         return None if record is None or record.forgotten else record
 
-    def _last_world(self, job: JobId) -> LastWorld | None:
+    async def _last_world(self, job: JobId) -> LastWorld | None:
         """From what members remember, and what everybody was told: the events."""
         known: list[LastWorld] = [
             (event["generation"], tuple(event["members"]))
-            for event in self._talk.events.of_kind(job, "world_formed")
+            for event in await EventReading(self._talk.events).of_kinds(job, "world_formed")
             if isinstance(event.get("generation"), int) and event.get("members")
         ]
         own = self._node.members.worlds.get(job)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import assert_never
 
 import structlog
 
+from elasticd.core.node import InvariantError
 from elasticd.core.words import effects as e
 from elasticd.core.words.engines import EngineEffect
 from elasticd.core.words.records import JobRecord
 from elasticd.shell.assembly.talk import Talk
 from elasticd.shell.children.children import Children
 from elasticd.shell.control.queries import Queries
+from elasticd.shell.network.stream import aside
 from elasticd.shell.storage.forgetting import Forgetting
 from elasticd.shell.storage.outputkeeper import OutputKeeper
 from elasticd.shell.storage.records import StableRecords
@@ -43,7 +46,7 @@ class Performers:
             case e.Transmit():
                 self.talk.transmit(effect)
             case e.Persist():
-                self.persist([effect])
+                raise InvariantError("what is to be journalled was to be performed unwritten")
             case e.Reached():
                 self.records.mark(effect)
             case e.Emit():
@@ -80,10 +83,15 @@ class Performers:
             case _:
                 assert_never(effect)
 
-    def persist(self, effects: Sequence[e.Persist]) -> None:
-        """Durable when it returns, all at once."""
-        self.records.persist_all([(effect.kind, effect.record) for effect in effects])
-        for record in (effect.record for effect in effects):
+    async def persist(self, effects: Sequence[e.Persist]) -> None:
+        """Durable when it returns, all or none. The loop goes on meanwhile.
+
+        Raises:
+            DiskError, OperationError: as :meth:`Journal.append` and :meth:`Journal.compact`.
+        """
+        records = [(effect.kind, effect.record) for effect in effects]
+        await aside(partial(self.records.persist_all, records))
+        for _, record in records:
             if isinstance(record, JobRecord) and record.forgotten:
                 self.forgetting.forget(record)
             elif isinstance(record, JobRecord) and record.ended:

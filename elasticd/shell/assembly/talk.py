@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any, assert_never
 
 import structlog
@@ -19,6 +19,7 @@ from elasticd.shell.assembly import identity
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.peers import Peers
+from elasticd.shell.network.tasks import Tasks
 from elasticd.shell.network.transfer import Serve
 from elasticd.shell.storage.eventlog import BATCH_EVENTS, Event, EventLog
 from elasticd.types import NodeId
@@ -52,6 +53,7 @@ class Talk:
     ) -> None:
         """``failed`` is told when the disk takes no event."""
         self._me = NodeId(settings.node_id)
+        self._tasks = Tasks()
         self.events = events
         self._post = post
         self._failed = failed
@@ -95,6 +97,11 @@ class Talk:
         for node in self.peers.connected():
             self._tell(node, TakeEvents((written,)))
 
+    async def close(self) -> None:
+        """End the connections, and what is being sent."""
+        await self._tasks.cancel()
+        await self.peers.close()
+
     async def keep_asking(self, deaf: Callable[[], Collection[NodeId]]) -> None:
         """While a link is dead, what its other end tells comes from those that both reach."""
         for turn in itertools.count():
@@ -121,7 +128,8 @@ class Talk:
             case NodeInfo() as info:
                 self.infos[node] = info
             case HaveEvents(vector, after):
-                self._send_events(node, self.events.missing(vector, after))
+                batches = self.events.missing(vector, after)
+                self._tasks.start(self._send_events(node, batches))
             case TakeEvents(items, more):
                 self._add_events(items)
                 if more and items:
@@ -134,9 +142,11 @@ class Talk:
         """Say which events are here, to be sent those that are not."""
         self._tell(node, HaveEvents(self.events.vector()))
 
-    def _send_events(self, node: NodeId, batches: Iterator[list[Event]]) -> None:
+    async def _send_events(self, node: NodeId, batches: AsyncIterator[list[Event]]) -> None:
         """Some at once: who has slept through a year would be sent more than may wait for it."""
-        for count, batch in enumerate(batches, start=1):
+        count = 0
+        async for batch in batches:
+            count += 1
             more = count == BATCHES_AT_ONCE and len(batch) == BATCH_EVENTS
             self._tell(node, TakeEvents(tuple(batch), more))
             if more:

@@ -199,12 +199,15 @@ class ChildServer:
         *,
         alive_seconds: float | None = None,
         grace_seconds: float = GRACE_SECONDS,
+        mute: Callable[[], bool] = lambda: False,
     ) -> None:
+        """``mute``: whether children are to take this daemon for one that stands still."""
         self._home = home.absolute()
         self._on_message = on_message
         self._on_exit = on_exit
         self._alive_seconds = alive_seconds or grace_seconds / ALIVE_A_GRACE
         self._grace_seconds = grace_seconds
+        self._mute = mute
         self._roster = ChildRoster(self._home / ROSTER_NAME)
         self._children: dict[str, Child] = {}
         self._watches: dict[str, Callable[[], None]] = {}
@@ -366,7 +369,7 @@ class ChildServer:
             child._exited.set()
 
     def _send_alive(self) -> None:
-        for child in self.children:
+        for child in () if self._mute() else self.children:
             # A child that has not taken the frames before gains nothing from one more.
             if child._channel is not None and child._channel.queued_bytes == 0:
                 child.send(TO_ANY_CHILD.encode(Alive()))

@@ -9,7 +9,6 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Iterable,
     Iterator,
     Mapping,
     Sequence,
@@ -42,7 +41,7 @@ from elasticd.errors import ElasticdError, OperationError, UsageError
 from elasticd.settings.job import JobSpec
 from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.storage.states import States
-from elasticd.types import JobId, NodeId
+from elasticd.types import JobId, NodeId, Stamp
 
 _THREADS = 8
 """Nodes that are asked at once; not the threads that answer such questions."""
@@ -90,11 +89,12 @@ class Inventory:
         nodes: Callable[[], Sequence[NodeId]],
         record_of: Callable[[JobId], JobRecord | None],
         told: Callable[..., Awaitable[list[dict[str, Any]]]],
+        read: Callable[[NodeId, JobId, int, Stamp, int], Awaitable[list[Problem]]],
     ) -> None:
         """``nodes`` are all that answer now, this one included; ``told``: the events of a job that
-        are of the named kinds."""
+        are of the named kinds; ``read``: has a node read a shard that it holds."""
         self._states, self._nodes, self._record_of = states, nodes, record_of
-        self._told = told
+        self._told, self._read = told, read
         self._threads = ThreadPoolExecutor(_THREADS, "checkpoints")
 
     def close(self) -> None:
@@ -256,9 +256,7 @@ class Inventory:
         m = row.manifest
         reason = ""
         try:
-            problems: Iterable[Problem] = await self._in_thread(
-                self._store(node).verify, m.job, m.step, m.stamp, index
-            )
+            problems = await self._read(node, m.job, m.step, m.stamp, index)
             reason = "; ".join(problem.reason for problem in problems)
         except ElasticdError as error:
             reason = str(error)

@@ -68,7 +68,7 @@ class OutputDesk:
         """Main's own folder if it can be had, else the newest copy, else what another rank has."""
         outputs = self.outputs
         outputs.known(job)
-        world = outputs.last_world(job)
+        world = await outputs.last_world(job)
         if world is None:
             raise OperationError(f"{job} has no output yet: it has not trained")
         main, *others = world[1]

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from elasticd.shell.storage import eventshelf
 from elasticd.shell.storage.durable import PARTIAL_SUFFIX, write_whole
 from elasticd.shell.storage.eventshelf import ShelvedEvents
 from elasticd.shell.storage.journal import frame, salvage, scan
+from elasticd.shell.storage.rewriting import Aside, Rewriting, at_once
 from elasticd.types import JobId
 
 NOTABLE = frozenset(
@@ -110,8 +111,9 @@ class SeenNumbers:
 class EventLog:
     """All events that this node knows. Runs in the event loop's thread."""
 
-    def __init__(self, folder: Path, origin: str) -> None:
+    def __init__(self, folder: Path, origin: str, aside: Aside = at_once) -> None:
         """Read what is in ``folder``, which is made if need be; damaged parts are left out.
+        ``aside`` does long work beside the loop.
 
         Raises:
             OSError: the folder can't be read or written.
@@ -125,6 +127,7 @@ class EventLog:
         self._ended: dict[str, float] = {}
         self._shelves: dict[str, ShelvedEvents] = {}
         """Of jobs whose events lie on the disk only; those have ended."""
+        self._rewriting = Rewriting(aside)
         self._followers: set[asyncio.Queue[Event | None]] = set()
         folder.mkdir(parents=True, exist_ok=True)
         for leftover in folder.glob(f"*{PARTIAL_SUFFIX}"):
@@ -193,18 +196,25 @@ class EventLog:
 
     def missing(
         self, vector: Mapping[str, int], after: tuple[str, int] = ("", 0)
-    ) -> Iterator[list[Event]]:
+    ) -> AsyncIterator[list[Event]]:
         """Batches of what a node with that vector lacks, to be given to its :meth:`add` in order.
-        ``after``: the origin and number of the last one that it has been sent.
+        ``after``: the origin and number of the last one that it has been sent. Files are read in a
+        thread.
 
         Raises:
             TypeError: it is no vector.
         """
         if not isinstance(vector, Mapping):
             raise TypeError("a vector is a map")
+        return self._missing(vector, after)
+
+    async def _missing(
+        self, vector: Mapping[str, int], after: tuple[str, int]
+    ) -> AsyncIterator[list[Event]]:
         batch: list[Event] = []
         read: dict[str | None, dict[tuple[str, int], Event]] = {}
-        for origin, first, last, job in sorted(self._segments(), key=lambda each: each[:3]):
+        lacking = (each for each in self._segments() if each[2] > vector.get(each[0], 0))
+        for origin, first, last, job in sorted(lacking, key=lambda each: each[:3]):
             first = max(first, vector.get(origin, 0) + 1)
             for number in range(first, last + 1):
                 if (origin, number) <= after:
@@ -212,7 +222,7 @@ class EventLog:
                 if job not in read:
                     if len(read) >= _READ_AT_ONCE:
                         read.clear()
-                    read[job] = self._of(job)
+                    read[job] = await self._read_of(job)
                 if (event := read[job].get((origin, number))) is not None:
                     batch.append(event)
                 if len(batch) == BATCH_EVENTS:
@@ -246,11 +256,6 @@ class EventLog:
             else list(self._jobs.get(each, {}).values())
             for each in jobs
         ]
-
-    def of_kind(self, job: JobId, kind: str) -> list[Event]:
-        """A job's events of one kind, in any order."""
-        found = self._of(job).values()
-        return [public(event) for event in found if event.get("kind") == kind]
 
     def notable(self, job: JobId) -> list[Event] | None:
         """The newest faults and decisions of a job, in the order of time. None: it has ended, and
@@ -294,11 +299,11 @@ class EventLog:
 
     # --- the shelf --------------------------------------------------------------------------------
 
-    def _of(self, job: str | None) -> dict[tuple[str, int], Event]:
+    async def _read_of(self, job: str | None) -> dict[tuple[str, int], Event]:
         """The events of a job, wherever they are."""
         if job is None or job not in self._shelves:
             return self._jobs.get(job, {})
-        return {key_of(event): event for event in read_sound(self._folder / (job + _SUFFIX))}
+        return await asyncio.to_thread(_by_key, self._folder / (job + _SUFFIX))
 
     def _shelve(self, shelves: dict[str, ShelvedEvents]) -> None:
         self._shelves = shelves
@@ -313,7 +318,7 @@ class EventLog:
     def _unshelve(self, job: str | None) -> None:
         """Something new is told of the job."""
         if job is not None and job in self._shelves:
-            events = self._of(job)
+            events = _by_key(self._folder / (job + _SUFFIX))
             del self._shelves[job]
             for event in events.values():
                 self._keep(event)
@@ -337,7 +342,8 @@ class EventLog:
             self._floors[origin] = self._progress.upto(origin)
         self._write_floors()
         self._jobs[job] = {key_of(event): event for event in kept}
-        self._replace(_file_name(kept[0]), _frames(kept))
+        path = self._folder / (_file_name(kept[0]) + _SUFFIX)
+        self._rewriting.begin(path, lambda: _frames(kept))
 
     def _take_floor(self, origin: str, number: int) -> bool:
         if number <= self._progress.upto(origin):
@@ -361,6 +367,7 @@ class EventLog:
                 write_all(fd, data)
         finally:
             os.close(fd)
+        self._rewriting.appended(path, data)
 
     def _replace(self, name: str, data: bytes) -> None:
         write_whole(self._folder / (name + _SUFFIX), data)
@@ -388,6 +395,10 @@ def read_sound(path: Path) -> list[Event]:
         return [event for event in salvage(path.read_bytes()) if _is_sound(event)]
     except OSError:
         return []
+
+
+def _by_key(path: Path) -> dict[tuple[str, int], Event]:
+    return {key_of(event): event for event in read_sound(path)}
 
 
 def _frames(events: Iterable[Event]) -> bytes:

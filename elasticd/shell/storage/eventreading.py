@@ -1,4 +1,4 @@
-"""Reads many events beside other work.
+"""Reads and writes many events beside other work.
 
 The loop only notes where they are. Files are read, and what was read is put in order, in a thread.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from elasticd.shell.storage.eventlog import (
     public,
     read_sound,
 )
+from elasticd.shell.storage.rewriting import at_once
 from elasticd.types import JobId
 
 EVENTS_AT_ONCE = 64
@@ -103,3 +104,14 @@ def _taken_out(queue: asyncio.Queue[Event | None]) -> dict[tuple[str, int], Even
             break
         found[key_of(event)] = event
     return found
+
+
+def in_thread(work: Callable[[], object], then: Callable[[OSError | None], None]) -> None:
+    """An :data:`elasticd.shell.storage.rewriting.Aside`, to be called in a loop."""
+    loop = asyncio.get_running_loop()
+
+    def told(error: OSError | None) -> None:
+        loop.call_soon_threadsafe(then, error)
+
+    # What is no error of the disk is a defect: the loop is to hear of it.
+    loop.run_in_executor(None, at_once, work, told).add_done_callback(lambda done: done.result())

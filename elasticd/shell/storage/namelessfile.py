@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 _SLICE_BYTES = 1 << 20
 
@@ -31,3 +31,14 @@ def slices(fd: int) -> Iterator[bytes]:
     """The rest of a file, a piece at a time."""
     while data := os.read(fd, _SLICE_BYTES):
         yield data
+
+
+async def filled(fill: Callable[[int], Awaitable[object]]) -> bytes:
+    """What somebody writes into the descriptor of a nameless file."""
+    fd = nameless_file()
+    try:
+        await fill(fd)
+        os.lseek(fd, 0, os.SEEK_SET)
+        return b"".join(slices(fd))
+    finally:
+        os.close(fd)

@@ -77,7 +77,7 @@ class OutputKeeper:
     async def _follow(self, job: JobId) -> None:
         async with self._lock(job):
             self._waiting.discard(job)
-            world = self._outputs.last_world(job)
+            world = await self._outputs.last_world(job)
             if world is None or world[1][0] == self._outputs.me or job in self._forgotten:
                 return
             try:
@@ -90,7 +90,7 @@ class OutputKeeper:
     async def prepare(self, job: JobId) -> None:
         """Have the newest copy here, and its files in the job's output folder, before a trainer
         starts that may become main. Raises nothing: a trainer starts all the same."""
-        world = self._outputs.last_world(job)
+        world = await self._outputs.last_world(job)
         if world is None or not self._limit_bytes:
             return
         for what, seconds in ((self._prepare, PREPARE_SECONDS), (self._place_idle, PLACE_SECONDS)):

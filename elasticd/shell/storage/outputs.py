@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import assert_never
 
@@ -18,7 +19,7 @@ from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.storage.copies import Tell
-from elasticd.shell.storage.namelessfile import file_of, nameless_file, slices
+from elasticd.shell.storage.namelessfile import file_of, filled
 from elasticd.shell.storage.outputcopies import OutputCopies, decode_set, encode_set
 from elasticd.types import JobId, NodeId
 
@@ -41,7 +42,7 @@ class Outputs:
         files: ChildFiles,
         neighbours: Neighbours,
         record_of: Callable[[JobId], JobRecord],
-        last_world: Callable[[JobId], LastWorld | None],
+        last_world: Callable[[JobId], Awaitable[LastWorld | None]],
         tell: Tell,
     ) -> None:
         self._files, self._neighbours, self._record_of = files, neighbours, record_of
@@ -72,13 +73,8 @@ class Outputs:
         """
         if node == self.me:
             return await self.own_set(job, copy)
-        fd = nameless_file()
-        try:
-            await self._neighbours.fetch(node, WantOutputList(job, copy, limit_bytes), fd)
-            os.lseek(fd, 0, os.SEEK_SET)
-            return decode_set(b"".join(slices(fd)))
-        finally:
-            os.close(fd)
+        wanted = WantOutputList(job, copy, limit_bytes)
+        return decode_set(await filled(partial(self._neighbours.fetch, node, wanted)))
 
     async def fetch(self, node: NodeId, wanted: WantOutput, file: OutputFile, target: Path) -> bool:
         """Write a node's file to ``target``, as long as it was listed; False: it is shorter now.
@@ -129,7 +125,7 @@ class Outputs:
                 raise OperationError(f"{self.me} has no copy of the output of {job}")
             return found.made
         listing = await asyncio.to_thread(list_files, self._files.output_folder(job))
-        world = self.last_world(job)
+        world = await self.last_world(job)
         return OutputSet(self.me, world[0] if world else 0, unix_seconds(), listing)
 
     def own_folder(self, job: JobId, copy: bool) -> Path:

@@ -73,7 +73,7 @@ class States:
         self.grown: Callable[[], object] = lambda: None
         """Told when one more checkpoint is consistent."""
         self.store = LocalStore(home / "checkpoints", neighbours.me)
-        self._verifying = Verifications(partial(peer.answer, self.store))
+        self.verifying = Verifications(partial(peer.answer, self.store))
         self.copies = Copies(self.store, neighbours, self.pins, tell)
         self.archives = Archives(home / "archives", neighbours, children.files.work_folder, post)
 
@@ -313,7 +313,7 @@ class States:
 
     async def _answer(self, question: Question) -> bytes:
         if isinstance(question, VerifyStored):
-            return await self._verifying.answer(question)
+            return await self.verifying.answer(question)
         store = self.store_of(self._neighbours.me)
         answer = await asyncio.to_thread(peer.answer, store, question)
         if isinstance(question, RemoveStored):

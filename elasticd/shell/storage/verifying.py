@@ -1,13 +1,17 @@
-"""Readings of stored shards that other nodes ask for, and ask for again while they go on."""
+"""Readings of stored shards: a node asks for one, and asks again while it goes on."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from elasticd.checkpoints import peer
+from elasticd.checkpoints.port import Problem
 from elasticd.checkpoints.questions import VerifyStored
+from elasticd.shell.storage.namelessfile import filled
+from elasticd.types import JobId, NodeId, Stamp
 
 ANSWER_SECONDS = 10.0
 """After so long whoever asks is told that it goes on; reading may take longer than a peer waits for
@@ -70,3 +74,34 @@ class Verifications:
             del self._open[question]
         # An error that nobody hears of is none.
         reading.task.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaReader:
+    """Has replicas read where they are. Keeps no thread busy, and stops when it is cancelled."""
+
+    me: NodeId
+    own: Callable[[VerifyStored], Awaitable[bytes]]
+    """Answers of this node (:meth:`Verifications.answer`)."""
+    fetch: Callable[[NodeId, VerifyStored, int], Awaitable[object]]
+    """Has a peer's answer written to a descriptor."""
+
+    async def verify(
+        self, node: NodeId, job: JobId, step: int, stamp: Stamp, index: int
+    ) -> list[Problem]:
+        """What is wrong with a shard on a node.
+
+        Raises:
+            OperationError: it can't be asked.
+            StateError: it refuses.
+            ProtocolError: what it says can't be.
+        """
+        question = peer.verification(job, step, stamp, index)
+        while (found := peer.problems_of(node, await self._ask(node, question))) is None:
+            pass  # Each answer takes seconds.
+        return found
+
+    async def _ask(self, node: NodeId, question: VerifyStored) -> bytes:
+        if node == self.me:
+            return await self.own(question)
+        return await filled(partial(self.fetch, node, question))

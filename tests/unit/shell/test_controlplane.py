@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from elasticd.core.endpoint import Endpoint
 from elasticd.core.words import effects as e
+from elasticd.errors import DiskError
 from elasticd.shell.clock import monotonic_seconds
 from elasticd.shell.controlplane import ControlPlane
+from elasticd.types import NodeId
 
 
 @dataclass
@@ -32,10 +34,17 @@ class FakeNode:
         return monotonic_seconds() + self.wake_in_seconds
 
 
+async def _at_once(records: Sequence[e.Persist]) -> None:
+    """A journal that needs no time."""
+
+
 def _plane(
-    node: FakeNode, perform: Callable[[e.Outward], None], failed: Any = None
+    node: FakeNode,
+    perform: Callable[[e.Outward], None],
+    failed: Any = None,
+    persist: Callable[[Sequence[e.Persist]], Awaitable[None]] = _at_once,
 ) -> ControlPlane:
-    return ControlPlane(cast(Endpoint, node), perform, failed or (lambda error: None))
+    return ControlPlane(cast(Endpoint, node), perform, failed or (lambda error: None), persist)
 
 
 def _log(text: str) -> e.Log:
@@ -110,5 +119,84 @@ def test_whoever_waits_goes_on_with_the_effect_that_it_waits_for_or_when_time_is
         await asyncio.wait_for(waiting, 5)
         await plane.until(lambda: "a" in done, 0.0)
         plane.stop()
+
+    asyncio.run(story())
+
+
+def _up(name: str) -> e.PeerUp:
+    return e.PeerUp(NodeId(name), "boot", "address")
+
+
+@dataclass
+class SlowJournal:
+    """Takes records over, and has them when the test says."""
+
+    begun: list[tuple[Any, ...]] = field(default_factory=list)
+    waits: asyncio.Event = field(default_factory=asyncio.Event)
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    error: Exception | None = None
+
+    async def __call__(self, records: Sequence[e.Persist]) -> None:
+        self.begun.append(tuple(each.record for each in records))
+        self.waits.set()
+        await self.go.wait()
+        if self.error is not None:
+            raise self.error
+
+
+def _records_of(event: e.Inward) -> list[e.Outward]:
+    """A record, and two effects that depend on it."""
+    if not isinstance(event, e.PeerUp):
+        return []
+    return [e.Persist("job", event.node), _log(event.node), _log(f"{event.node} too")]
+
+
+def test_effects_and_events_behind_a_record_wait_for_the_disk_and_the_loop_does_not() -> None:
+    async def story() -> None:
+        journal, done = SlowJournal(), list[str]()
+        node = FakeNode(_records_of)
+        plane = _plane(node, lambda effect: done.append(cast(e.Log, effect).text), None, journal)
+        plane.post(_up("a"))
+        await asyncio.wait_for(journal.waits.wait(), 5)
+        for name in "bcd":
+            plane.post(_up(name))
+        assert journal.begun == [("a",)] and not done and len(node.events) == 1
+        ended = asyncio.create_task(plane.until(lambda: len(node.events) == 4, 10.0))
+        await asyncio.sleep(0)
+        journal.go.set()
+        await asyncio.wait_for(ended, 5)
+        assert journal.begun == [("a",), ("b", "c", "d")], "those that waited share a write"
+        assert done == [text for name in "abcd" for text in (name, f"{name} too")]
+        plane.stop()
+
+    asyncio.run(story())
+
+
+def test_nothing_behind_a_record_happens_that_can_not_be_written() -> None:
+    async def story() -> None:
+        journal, done, failures = SlowJournal(error=DiskError("full")), list[Any](), list[Any]()
+        plane = _plane(FakeNode(_records_of), done.append, failures.append, journal)
+        plane.post(_up("a"))
+        await asyncio.wait_for(journal.waits.wait(), 5)
+        journal.go.set()
+        assert await plane.flushed(5)
+        plane.post(_up("b"))
+        assert not done and [str(error) for error in failures] == ["full"]
+        assert len(journal.begun) == 1
+
+    asyncio.run(story())
+
+
+def test_a_write_that_goes_on_at_the_end_is_waited_for_but_not_for_ever() -> None:
+    async def story() -> None:
+        journal, done = SlowJournal(), list[Any]()
+        plane = _plane(FakeNode(_records_of), done.append, None, journal)
+        plane.post(_up("a"))
+        await asyncio.wait_for(journal.waits.wait(), 5)
+        plane.stop()
+        assert not await plane.flushed(0.01)
+        journal.go.set()
+        assert await plane.flushed(5)
+        assert not done, "it was stopped before"
 
     asyncio.run(story())

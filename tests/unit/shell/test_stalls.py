@@ -68,6 +68,18 @@ def test_a_loop_that_waits_for_the_disk_is_seen_while_it_waits(run: Run) -> None
     assert line["where"] == caught[0] and line["seconds"] > 0
 
 
+def test_the_watch_reads_no_source_from_a_disk_that_hangs(tmp_path: Path) -> None:
+    source = tmp_path / "hangs.py"
+    os.mkfifo(source)  # whoever opens it waits for ever
+    names: dict[str, Any] = {"sys": sys}
+    exec(compile("def stuck():\n    return sys._getframe()\n", str(source), "exec"), names)
+    found: list[str] = []
+    look = threading.Thread(target=lambda: found.append(where(names["stuck"]())), daemon=True)
+    look.start()
+    look.join(10)
+    assert found and found[0].startswith("hangs.py:2 stuck < ")
+
+
 def test_a_loop_that_turns_is_no_stall(run: Run) -> None:
     async def main() -> None:
         watch = StallWatch()

@@ -49,7 +49,7 @@ class FakeStore:
     def stored(self, job: JobId) -> tuple[Stored, ...]:
         return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
 
-    def verify(self, *_: Any) -> list[Problem]:
+    def read(self) -> list[Problem]:
         return [Problem(Path("shard"), 0, "rotten")] if self.rotten else []
 
 
@@ -79,7 +79,11 @@ def verify(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, boo
             fields = {"kind": "checkpoint_committed", "generation": 0}
             return [*begun, *({**fields, "step": step} for step in announced)]
 
-        asked = Inventory(cast(States, FakeStates()), lambda: [ONE, TWO], lambda job: known, told)
+        async def read(node: NodeId, *_: Any) -> list[Problem]:
+            return stores[node].read()
+
+        states = cast(States, FakeStates())
+        asked = Inventory(states, lambda: [ONE, TWO], lambda job: known, told, read)
         said = Said()
         asyncio.run(asked.verify(VerifyCheckpoints(JOB), cast(Stream, said)))
         asked.close()

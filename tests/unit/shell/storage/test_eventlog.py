@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
+import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,10 @@ from hypothesis import strategies as st
 from elasticd.errors import OperationError
 from elasticd.shell.storage import eventlog as module
 from elasticd.shell.storage.eventlog import EventLog, SeenNumbers
-from elasticd.shell.storage.eventreading import EventReading, merged
+from elasticd.shell.storage.eventreading import EventReading, in_thread, merged
 from elasticd.shell.storage.journal import frame
 from elasticd.types import JobId
+from tests.unit.shell.hungdisk import HungDisk
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 JOB = JobId("byte-lm-1-k3f9")
@@ -33,13 +36,28 @@ def notable(log: EventLog) -> list[dict[str, Any]]:
     return asyncio.run(EventReading(log).notable(JOB))
 
 
+def of_kind(log: EventLog, job: JobId, kind: str) -> list[dict[str, Any]]:
+    return asyncio.run(EventReading(log).of_kinds(job, kind))
+
+
 def numbers(log: EventLog, job: JobId | None = JOB) -> list[int]:
     return [found["n"] for found in history(log, job)]
 
 
+def batches(
+    log: EventLog, vector: dict[str, int], after: tuple[str, int] = ("", 0)
+) -> list[list[dict[str, Any]]]:
+    """All that a node with that vector lacks."""
+
+    async def read() -> list[list[dict[str, Any]]]:
+        return [batch async for batch in log.missing(vector, after)]
+
+    return asyncio.run(read())
+
+
 def bring(source: EventLog, target: EventLog) -> None:
     """What two daemons do when they meet."""
-    for batch in source.missing(target.vector()):
+    for batch in batches(source, target.vector()):
         assert len(batch) <= module.BATCH_EVENTS
         for item in batch:
             target.add(item)
@@ -81,8 +99,8 @@ def test_events_of_one_kind_are_found(tmp_path: Path) -> None:
     for number, kind in enumerate(("world_formed", "other", "world_formed")):
         log.write({**event(number), "kind": kind})
     log.write({**event(9, "other"), "kind": "world_formed"})
-    assert sorted(found["n"] for found in log.of_kind(JOB, "world_formed")) == [0, 2]
-    assert log.of_kind(JobId("none"), "world_formed") == []
+    assert [found["n"] for found in of_kind(log, JOB, "world_formed")] == [0, 2]
+    assert of_kind(log, JobId("none"), "world_formed") == []
 
 
 def test_two_nodes_tell_one_another_what_is_missing(tmp_path: Path) -> None:
@@ -94,7 +112,7 @@ def test_two_nodes_tell_one_another_what_is_missing(tmp_path: Path) -> None:
     bring(b, a)
     assert numbers(a) == numbers(b) == list(range(1000))
     assert a.vector() == b.vector()
-    assert list(a.missing(b.vector())) == []
+    assert batches(a, b.vector()) == []
     c = EventLog(tmp_path / "c", "c/1")  # from the one, though the other has died since
     bring(b, c)
     assert numbers(c) == list(range(1000))
@@ -130,7 +148,7 @@ def test_what_is_no_event_is_refused_and_not_kept(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         log.add({})
     with pytest.raises(TypeError):
-        list(log.missing([1]))  # type: ignore[arg-type]
+        batches(log, [1])  # type: ignore[arg-type]
     assert history(log, None) == [] and list(tmp_path.iterdir()) == []
     assert log.add(good)
 
@@ -192,8 +210,8 @@ def test_only_the_last_events_are_kept_and_never_asked_for_again(
     assert numbers(again) == numbers(a) and again.vector() == {"a/1": 500}
     bring(again, b)
     assert numbers(b) == numbers(a) and numbers(b, JobId("other")) == [0]
-    assert b.vector() == again.vector() and list(again.missing(b.vector())) == []
-    assert list(b.missing(again.vector())) == []
+    assert b.vector() == again.vector() and batches(again, b.vector()) == []
+    assert batches(b, again.vector()) == []
     assert EventLog(tmp_path / "b", "b/2").vector() == b.vector()
     assert (tmp_path / "a" / f"{JOB}.events").stat().st_size < 110 * 200
 
@@ -282,10 +300,10 @@ def test_events_of_ended_jobs_are_read_when_somebody_asks(tmp_path: Path) -> Non
     for number in range(1, 600):
         log.write(event(number, kind="job_finished" if number == 599 else "fault_detected"))
     log.write(event(600, "live-2-aaaa"))
-    told = history(log, JOB), notable(log), log.of_kind(JOB, "job_finished"), log.ended(JOB)
+    told = history(log, JOB), notable(log), of_kind(log, JOB, "job_finished"), log.ended(JOB)
     for origin in ("a/2", "a/3"):
         log = EventLog(tmp_path / "a", origin)
-        again = history(log, JOB), notable(log), log.of_kind(JOB, "job_finished")
+        again = history(log, JOB), notable(log), of_kind(log, JOB, "job_finished")
         assert (*again, log.ended(JOB)) == told
         assert list(log._jobs) == ["live-2-aaaa"], "nothing else is in memory"
         assert log.vector() == {"a/1": 600}
@@ -309,8 +327,8 @@ def test_what_is_lacking_can_be_asked_for_from_a_place_on(tmp_path: Path) -> Non
     log = EventLog(tmp_path, "a/1")
     for number in range(1, 501):
         log.write(event(number))
-    first, *_ = log.missing({})
-    rest = [each for batch in log.missing({}, ("a/1", 200)) for each in batch]
+    first, *_ = batches(log, {})
+    rest = [each for batch in batches(log, {}, ("a/1", 200)) for each in batch]
     assert [each["number"] for each in [*first, *rest]] == list(range(1, 501))
 
 
@@ -344,3 +362,73 @@ def test_nonsense_on_the_disk_keeps_no_daemon_from_starting(tmp_path: Path) -> N
     with path.open("ab") as file:
         file.write(frame([{**event(2), "origin": "peer/1", "number": 1, "kind": []}]))
     assert history(EventLog(tmp_path, "me/2"), JOB) == [event(1)]
+
+
+def test_what_a_node_lacks_is_read_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = EventLog(tmp_path, "a/1")
+    log.write(event(1, kind="job_finished"))
+    log = EventLog(tmp_path, "a/2")  # its events lie on the disk only
+
+    async def story() -> None:
+        disk = HungDisk()
+        monkeypatch.setattr(module, "read_sound", disk.slow(module.read_sound))
+
+        async def all_of_them() -> list[int]:
+            return [each["n"] async for batch in log.missing({}) for each in batch]
+
+        assert await disk.turned(all_of_them()) == [1]
+
+    asyncio.run(story())
+
+
+def test_the_oldest_are_dropped_beside_the_loop_and_nothing_that_comes_meanwhile_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEPT_EVENTS", 10)
+
+    async def story() -> None:
+        disk, over = HungDisk(), asyncio.Event()
+
+        def aside(work: Callable[[], object], then: Callable[[OSError | None], None]) -> None:
+            def and_tell(error: OSError | None) -> None:
+                then(error)
+                over.set()
+
+            in_thread(disk.slow(work), and_tell)
+
+        log = EventLog(tmp_path, "a/1", aside)
+        for number in range(1, 13):
+            log.write(event(number))
+        assert numbers_kept(log) == list(range(3, 13)), "at once in memory"
+        log.write(event(13))
+        log.write(event(14))  # once more too many, while the first writing lasts
+        killed = tmp_path.parent / "killed"
+        shutil.copytree(tmp_path, killed)
+        disk.go.set()
+        await asyncio.wait_for(over.wait(), 10)
+        log.write(event(15))
+
+    asyncio.run(story())
+    assert numbers(EventLog(tmp_path, "a/2"))[-5:] == [11, 12, 13, 14, 15]
+    assert numbers(EventLog(tmp_path.parent / "killed", "a/2"))[-2:] == [13, 14]
+
+
+def numbers_kept(log: EventLog) -> list[int]:
+    return [each["n"] for run in log.runs(JOB) if isinstance(run, list) for each in run]
+
+
+def test_events_stay_that_can_not_be_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEPT_EVENTS", 10)
+
+    def full(work: Callable[[], object], then: Callable[[OSError | None], None]) -> None:
+        then(OSError(errno.ENOSPC, "full"))
+
+    log = EventLog(tmp_path, "a/1", full)
+    for number in range(1, 15):
+        log.write(event(number))
+    assert numbers(EventLog(tmp_path, "a/2"))[-3:] == [12, 13, 14]
+    assert sorted(path.name for path in tmp_path.iterdir() if "partial" in path.name) == []

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections.abc import Iterator
+
+import msgpack
 
 from elasticd.checkpoints.peer import RUNNING_ANSWER, PeerStore
 from elasticd.checkpoints.questions import Question, VerifyStored, WantShard
 from elasticd.errors import OperationError
-from elasticd.shell.storage.verifying import Verifications
+from elasticd.shell.storage.verifying import ReplicaReader, Verifications
 from elasticd.types import JobId, NodeId, Stamp
 
 ONE = VerifyStored(JobId("job"), 7, Stamp("ab"), 0, "one")
@@ -76,3 +79,54 @@ def test_each_verification_asks_under_a_name_of_its_own() -> None:
     first, second = asked
     assert isinstance(first, VerifyStored) and isinstance(second, VerifyStored)
     assert first.asked and first != second
+
+
+def test_one_that_is_broken_off_asks_no_more_and_keeps_no_thread() -> None:
+    """Eight of them would otherwise hold up every command about checkpoints."""
+
+    async def story() -> None:
+        asked = asyncio.Event()
+        gone: list[str] = []
+
+        async def hangs(node: NodeId, question: VerifyStored, sink: int) -> int:
+            os.write(sink, b"")
+            asked.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                gone.append(question.asked)
+            return 0
+
+        reader = ReplicaReader(NodeId("a"), _nothing, hangs)
+        threads = threading.active_count()
+        work = asyncio.create_task(reader.verify(NodeId("b"), ONE.job, ONE.step, ONE.stamp, 0))
+        await asyncio.wait_for(asked.wait(), 5)
+        assert threading.active_count() == threads
+        work.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work
+        assert work.cancelled() and len(gone) == 1
+
+    asyncio.run(story())
+
+
+async def _nothing(question: VerifyStored) -> bytes:
+    raise AssertionError("that is another node's")
+
+
+def test_a_peer_that_still_reads_is_asked_again_under_the_same_name() -> None:
+    async def story() -> None:
+        asked: list[VerifyStored] = []
+
+        async def answers(node: NodeId, question: VerifyStored, sink: int) -> int:
+            asked.append(question)
+            found = {"problems": [["shard", 0, "rotten"]]}
+            done: bytes = msgpack.packb(found)
+            return os.write(sink, RUNNING_ANSWER if len(asked) < 3 else done)
+
+        reader = ReplicaReader(NodeId("a"), _nothing, answers)
+        problems = await reader.verify(NodeId("b"), ONE.job, ONE.step, ONE.stamp, 0)
+        assert [problem.reason for problem in problems] == ["rotten"]
+        assert len(asked) == 3 and len(set(asked)) == 1
+
+    asyncio.run(story())
