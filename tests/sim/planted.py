@@ -623,7 +623,7 @@ BUGS = (
         agreed_unheard,
         ("has sums of who diverged",),
         setup=_cramped,
-        bound=60,
+        bound=100,
     ),
     Bug(
         "overlook what a newcomer holds",

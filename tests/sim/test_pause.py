@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from elasticd.core.words import effects as e
+from elasticd.core.words.records import JobRecord
 from elasticd.types import JobId, NodeId
 
 from .cluster import Cluster, JobShape, Setup
@@ -135,10 +136,14 @@ def test_the_queue_goes_by_priority_and_then_by_number() -> None:
             cluster.specs[job], cluster.shapes[job] = cluster.specs[JOB], cluster.shapes[JOB]
             made = replace(record, id=job, number=number, spec=spec, state="queued", turn=0)
             host.post(e.Submit(100 + number, made))
-        order.extend(
-            f"{each.id}:{status(cluster, each.id)['queue_position']}"
-            for each in (host.node.tables.jobs.queue() if host.node is not None else ())
-        )
+
+        def queue() -> list[JobRecord]:
+            return host.node.tables.jobs.queue() if host.node is not None else []
+
+        def look() -> None:
+            order.extend(f"{j.id}:{status(cluster, j.id)['queue_position']}" for j in queue())
+
+        cluster.when(lambda: len(queue()) == 4, look)
 
     def later(cluster: Cluster, injector: Injector) -> None:
         cluster.when(lambda: newest(cluster) >= 0, lambda: script(cluster, injector))

@@ -82,7 +82,7 @@ def test_who_is_left_out_goes_on_alone_where_all_others_are_lost(kind: str) -> N
             trainer.kill()
 
         def left_out() -> bool:
-            record = cluster.record_of(JOB)
+            record = host.node.records.get(JOB) if host.node is not None and host.done else None
             return record is not None and "n1" in fitness.left_out(record.unfit)
 
         def lose() -> None:

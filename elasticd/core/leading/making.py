@@ -61,9 +61,11 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
 
 
 def _unproven(office: Office, plan: Plan, resume: Resume) -> tuple[NodeId, ...]:
-    """Who has to show in the first step that it computes what those do who stay."""
+    """Who has to show in the first step that it computes what those do who stay: who have shown it
+    before, or else the first who has lived through the last step."""
     pairs = zip(resume.members, resume.sources, strict=True)
-    sure = {n for n, source in pairs if source == "keep" and not plan.holdings[n].unproven}
+    stay = [n for n, source in pairs if source == "keep"]
+    sure = {n for n in stay if not plan.holdings[n].unproven} or set(stay[:1])
     if not sure or not office.exactness.promised:
         return ()
     return tuple(n for n in resume.members if n not in sure)

@@ -17,6 +17,7 @@ from tests.unit.core.leading.bench import (
     B,
     Bench,
     C,
+    fault,
     holds,
     point_of,
     status_of,
@@ -81,6 +82,18 @@ def test_the_node_stays_out() -> None:
     shows(bench, world, A, grain=GRAIN)
     shows(bench, world, C, grain={"grain 0 of step 11": "h"})
     assert bench.office.wishes.barred == {C}
+
+
+def test_where_nobody_has_shown_it_the_others_show_it_to_the_first_who_stays() -> None:
+    """Those with whom they would compare are all lost. Who comes next may still differ from them."""
+    bench = Bench()
+    world = grown(bench)
+    bench.driver.hear(A, fault(world, A))
+    new = holds(point_of(11), world.generation, unproven=True)
+    bench.answer(**{B: new, C: new, A: holds(None)})
+    (form, *_) = [message for _, message in bench.sent(Form)]
+    assert form.world.unproven == tuple(n for n in form.world.members if n != B)
+    assert stayed(form.world) == (B,)
 
 
 def test_a_job_fails_where_too_few_compute_alike() -> None:
