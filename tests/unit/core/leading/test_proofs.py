@@ -85,7 +85,7 @@ def test_the_node_stays_out() -> None:
 
 
 def test_where_nobody_has_shown_it_the_others_show_it_to_the_first_who_stays() -> None:
-    """Those with whom they would compare are all lost. Who comes next may still differ from them."""
+    """Those with whom they would compare are lost. Who comes next may differ from them."""
     bench = Bench()
     world = grown(bench)
     bench.driver.hear(A, fault(world, A))
