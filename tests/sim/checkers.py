@@ -151,6 +151,13 @@ class Checkers:
     def writes(self, trainer: Trainer, generation: Tag, step: int) -> None:
         self.written.setdefault((generation, step), {})[trainer] = trainer.spoilt
 
+    def stores(self, trainer: Trainer, point: Point, seen: str) -> None:
+        """Invariant 1: what is written under one name is one state; ``seen`` is what the calls of
+        run.on_main have returned that led to it."""
+        stored = self.cluster.stored_calls
+        if stored.setdefault((trainer.job, point.lineage, point.stamp), seen) != seen:
+            self.broken(f"{trainer.name} writes {point} with results of other calls")
+
     def skips(self, trainer: Trainer, generation: Tag, step: int) -> None:
         self.written.get((generation, step), {}).pop(trainer, None)
 

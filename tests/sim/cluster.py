@@ -15,7 +15,7 @@ from elasticd.core.node import Node
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord, World
 from elasticd.settings.job import JobSpec
-from elasticd.types import JobId, NodeId, Stamp
+from elasticd.types import JobId, Lineage, NodeId, Stamp
 
 from .addresses import Addresses
 from .ageing import Ageing
@@ -196,7 +196,7 @@ class Cluster:
         self.addresses = Addresses(self)
         self.specs: dict[JobId, JobSpec] = {}
         self.shapes: dict[JobId, JobShape] = {}
-        self.stored_calls: dict[tuple[JobId, Stamp], str] = {}
+        self.stored_calls: dict[tuple[JobId, Lineage, Stamp], str] = {}
         """What the calls of run.on_main had returned that led to a state that was written."""
         self.requests: dict[int, str] = {}
         """What operators asked for."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from elasticd.core.words import effects as e
-from elasticd.core.words.records import Wanted, World
+from elasticd.core.words.records import World
 from elasticd.types import JobId, NodeId, Stamp
 
 from .disk import Key, is_spoilt
+from .questions import Answer, StateWish
 from .states import Brought
 from .trainer import Trainer
 
@@ -113,14 +114,20 @@ class Stores:
 
     def fetch_state(self, effect: e.FetchState) -> None:
         """For a world that a trainer is to enter."""
-        boot, deadline = self.host.boot, self.host.now() + _FETCH_SECONDS
+        boot, deadline, world = self.host.boot, self.host.now() + _FETCH_SECONDS, effect.world
 
         def attempt() -> None:
+            if self.host.boot != boot or effect.trainer not in self.host.children:
+                return
+            if effect.wanted is None:
+                came(self._restored(world))
+            else:
+                StateWish(self.host, world.job, effect.wanted, came).ask()
+
+        def came(brought: Answer) -> None:
             trainer = self.host.children.get(effect.trainer)
             if self.host.boot != boot or not isinstance(trainer, Trainer):
                 return
-            world = effect.world
-            brought = self._bring(world, effect.wanted)
             if not isinstance(brought, str):
                 trainer.load(world.generation, brought)
             elif effect.wanted is None or self.host.now() >= deadline:
@@ -131,13 +138,17 @@ class Stores:
         self.host.cluster.after(self.host.chance("states").uniform(0.01, 0.15), attempt)
 
     def prepare_state(self, effect: e.PrepareState) -> None:
+        """For a trainer in no world."""
         boot = self.host.boot
 
         def attempt() -> None:
+            if self.host.boot == boot and effect.trainer in self.host.children:
+                StateWish(self.host, effect.job, effect.wanted, came).ask()
+
+        def came(brought: Answer) -> None:
             trainer = self.host.children.get(effect.trainer)
             if self.host.boot != boot or not isinstance(trainer, Trainer):
                 return
-            brought = self._from_peers(effect.job, effect.wanted)
             if isinstance(brought, str):
                 failed = e.PrepareFailed(effect.job, effect.generation, effect.serial, brought)
                 self.host.post(failed)
@@ -146,38 +157,13 @@ class Stores:
 
         self.host.cluster.after(self.host.chance("prepared").uniform(0.01, 0.4), attempt)
 
-    def _bring(self, world: World, wanted: Wanted | None) -> Brought | str:
-        if wanted is not None:
-            return self._from_peers(world.job, wanted)
+    def _restored(self, world: World) -> Answer:
+        """From the world's checkpoint."""
         found = world.manifest
         assert found is not None
         rows = tuple((s.index, s.bytes, s.digest) for s in found.shards)
         reason, _ = self._copy_shards(
             found.job, found.step, found.stamp, found.count, rows, world.holders
         )
-        seen = self.host.cluster.stored_calls[found.job, found.stamp]
+        seen = self.host.cluster.stored_calls[found.job, found.lineage, found.stamp]
         return reason or Brought(found.point, spoilt=is_spoilt(found), seen=seen)
-
-    def _from_peers(self, job: JobId, wanted: Wanted) -> Brought | str:
-        """A part from each holder; of those that are gone, from another."""
-        given: Brought | str = "nobody was asked"
-        for position in range(len(wanted.holders)):
-            for turn in range(len(wanted.holders)):
-                node = wanted.holders[(position + turn) % len(wanted.holders)]
-                given = self._from_peer(node, job, wanted)
-                if not isinstance(given, str):
-                    break
-            if isinstance(given, str):
-                return given
-        return given
-
-    def _from_peer(self, node: NodeId, job: JobId, wanted: Wanted) -> Brought | str:
-        host = self.host.cluster.hosts[node]
-        if host.node is None or not self.host.cluster.network.connected(self.host.name, node):
-            return f"{node} is not connected"
-        for process in host.children.values():
-            if isinstance(process, Trainer) and process.job == job and process.runs:
-                given = process.export(wanted.point, wanted.since)
-                if given is not None:
-                    return given
-        return f"no trainer on {node} holds step {wanted.point.step}"

@@ -17,7 +17,7 @@ from elasticd.core.words.children import (
     ToTrainer,
     TrainerNotExported,
 )
-from elasticd.core.words.records import World
+from elasticd.core.words.records import Wanted, World
 from elasticd.settings.job import JobSpec
 from elasticd.shell.children.given import to_trainer
 from elasticd.train.protocol import effects as e
@@ -28,6 +28,7 @@ from elasticd.types import JobId, Point, Tag, WorkPhase
 from .calls import Calls
 from .process import SOCKET_SECONDS, Process
 from .proving import Outside
+from .questions import Answer, Answered
 from .ring import Reducer
 from .states import Brought, State, Update
 from .threads import Thread
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 _REPORT_SECONDS = 0.02
 """What isn't urgent is told within that time."""
+_EXPORT_SECONDS = (0.0005, 0.02)
+"""Until what is given is written, and has come to the other end."""
 
 
 class Trainer(Process):
@@ -68,7 +71,9 @@ class Trainer(Process):
         self._figures = Figures("idle", None, None, 1, {}, 0.0, 0.0)
         self._to_report = False
         self._reducers: list[Reducer] = []
-        self._exported: Brought | None = None
+        self._questions: dict[int, Answered] = {}
+        """Which states are asked for, by serial."""
+        self._asked = 0
         self._thread, self._training = Thread(self), Training(self)
         self._thread.start(self._training.run())
 
@@ -102,15 +107,17 @@ class Trainer(Process):
     def _perform(self, effect: e.Effect) -> None:
         match effect:
             case e.Say(word):
-                if not isinstance(word, TrainerNotExported):  # the daemon's shell wants to know
+                if isinstance(word, TrainerNotExported):  # the daemon's shell wants to know
+                    self._answer(word.serial, word.reason)
+                else:
                     self.tell_daemon(word)
             case e.LeaveWorld():
                 self._thread.fall_out("interrupted")
             case e.Drop(cargo):
                 if isinstance(cargo, Place) and cargo.reducer is not None:
                     cargo.reducer.close_data()
-            case e.Export(_, given):
-                self._export(given)
+            case e.Export(serial, given):
+                self._export(serial, given)
             case e.TellProgress():
                 self._to_report = True
                 self._report()
@@ -148,15 +155,14 @@ class Trainer(Process):
     def deliver(self, serial: int, brought: Brought) -> None:
         self.hear(TakeState(serial), brought)
 
-    def export(self, wanted: Point, since: Point | None) -> Brought | None:
-        """What it gives of a state at once; None: nothing, or not yet."""
-        asked = ExportState(0, wanted.step, wanted.stamp, since.stamp if since else None)
-        with self.turn() as protocol:
-            protocol.hear(asked)
-        exported, self._exported = self._exported, None
-        return exported
+    def ask(self, wanted: Wanted, answered: Answered) -> None:
+        """Ask for a state, or the updates that lead to it."""
+        self._asked += 1
+        self._questions[self._asked] = answered
+        since = wanted.since.stamp if wanted.since is not None else None
+        self.hear(ExportState(self._asked, wanted.point.step, wanted.point.stamp, since))
 
-    def _export(self, given: Given[State, Update]) -> None:
+    def _export(self, serial: int, given: Given[State, Update]) -> None:
         point = self.point
         assert point is not None
         updates = tuple(given.updates)
@@ -165,7 +171,15 @@ class Trainer(Process):
         brought = Brought(point, updates, spoilt, tuple(self.doubts), taint)
         if given.state is not None:
             brought = replace(brought, seen=given.state.seen, set_up=given.state.set_up)
-        self._exported = brought
+        self.later(
+            self.chance("exports").uniform(*_EXPORT_SECONDS),
+            lambda: self._answer(serial, brought),
+        )
+
+    def _answer(self, serial: int, answer: Answer) -> None:
+        """Whoever asked that hears it, if it still waits."""
+        if (answered := self._questions.pop(serial, None)) is not None:
+            answered(answer)
 
     def introduce(self) -> None:
         for word in self.protocol.introduce(self._figures):
@@ -180,6 +194,8 @@ class Trainer(Process):
     def ended(self, status: int) -> None:
         for reducer in self._reducers:
             reducer.close_data()
+        for serial in list(self._questions):
+            self._answer(serial, f"{self.name} ended")
 
     # --- what is shown ----------------------------------------------------------------------------
 

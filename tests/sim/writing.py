@@ -122,7 +122,7 @@ def tell_and_store(trainer: Trainer, world: TrainerWorld, point: Point, seen: st
         halt_step = trainer.protocol.visits.halting.step
         must = point.step in (world.ends_at(steps), world.point.step, halt_step)
         cluster.checkers.writes(trainer, world.generation, point.step)
-        cluster.stored_calls.setdefault((trainer.job, point.stamp), seen)
+        cluster.checkers.stores(trainer, point, seen)
         trainer.writer.submit(Task(world, point, trainer.spoilt, must, kept))
 
 

@@ -6,8 +6,8 @@ waits to enter a world runs nothing before all others come, so the script has to
 anywhere.
 
 Two sides of a partition may have gone on in the same body, each with results of its own. The state
-that such a body leaves is not the same, though the step is: who has used other results than the
-caller takes the state.
+that such a body leaves is not the same, though the step is: who has used results that the caller
+does not have takes the state as a whole, and nobody takes anything from it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Counts = tuple[tuple[int, int], ...]
 def arranged(resume: Resume, holdings: Mapping[NodeId, Holding]) -> tuple[NodeId, Counts, Resume]:
     """The caller, what it knows, and the world's sources."""
     step = resume.point.step
-    pairs = zip(resume.members, resume.sources, strict=True)
+    pairs = list(zip(resume.members, resume.sources, strict=True))
     keeping = [node for node, source in pairs if source == "keep"]
     if not keeping:
         return resume.members[0], (), resume
@@ -40,19 +40,47 @@ def arranged(resume: Resume, holdings: Mapping[NodeId, Holding]) -> tuple[NodeId
         return last, held.body, not held.given, more, here
 
     caller = max(keeping, key=known)
-    theirs = {c.body: c for c in holdings[caller].calls if c.body in (step, step + 1)}
-    apart = [n for n in keeping if any(_differs(c, theirs) for c in holdings[n].calls)]
-    sources = tuple(
-        f"peer:{caller}" if node in apart else source
-        for node, source in zip(resume.members, resume.sources, strict=True)
-    )
+    main = holdings[caller]
+    theirs = {c.body: c for c in main.calls if c.body in (step, step + 1)}
+    stay = {node for node in keeping if not _is_apart(holdings[node], main, theirs)}
+
+    def source_of(node: NodeId, source: str) -> str:
+        kind, _, holder = source.partition(":")
+        good = kind not in ("peer", "updates") or NodeId(holder) in stay
+        if kind == "keep":
+            good = node in stay
+        elif kind == "updates":
+            good = good and _may_replay(holdings[node], main)
+        return source if good else f"peer:{caller}"
+
+    sources = tuple(source_of(*pair) for pair in pairs)
     counts = tuple((called.body, called.count) for called in theirs.values())
-    return caller, counts, replace(resume, sources=sources)
+    moved = [n for (n, before), now in zip(pairs, sources, strict=True) if before != now]
+    reason = resume.reason
+    if moved:
+        count = "s" if len(moved) == 1 else ""
+        reason += f"; {', '.join(moved)} take{count} it from {caller}, as results of run.on_main()"
+        reason += " differ"
+    return caller, counts, replace(resume, sources=sources, reason=reason)
 
 
-def _differs(ours: Called, theirs: Mapping[int, Called]) -> bool:
-    other = theirs.get(ours.body)
-    if other is None:
-        return False
-    both = min(len(ours.used), len(other.used))
-    return ours.used[:both] != other.used[:both]
+def _is_apart(ours: Holding, main: Holding, theirs: Mapping[int, Called]) -> bool:
+    """Whether results may have been used here that main doesn't have."""
+    for called in ours.calls:
+        other = theirs.get(called.body)
+        used = () if other is None else other.used
+        both = min(len(called.used), len(used))
+        if called.used[:both] != used[:both]:
+            return True
+        # Of the same world main has them, though it may not know yet that they may be used.
+        if len(called.used) > both and ours.entered != main.entered:
+            return True
+    return False
+
+
+def _may_replay(ours: Holding, main: Holding) -> bool:
+    """Whether updates make main's state of the one that is held here: not if results may have been
+    used in its body, or in the next one, that main has had otherwise and has forgotten."""
+    assert ours.point is not None
+    used = any(c.used for c in ours.calls if c.body >= ours.point.step)
+    return not used or ours.entered == main.entered

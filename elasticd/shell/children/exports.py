@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -14,13 +15,15 @@ from elasticd.errors import OperationError, ProtocolError
 from elasticd.shell.children.running import RunningChild
 
 _MAX_PARTS = 64
+_SERIAL_BITS = 48
 
 
 class Exports:
     """Questions to trainers that are not answered yet."""
 
     def __init__(self) -> None:
-        self._serials = 0
+        # Not from 1: a trainer that outlived the daemon before us may yet answer what that asked.
+        self._serials = secrets.randbits(_SERIAL_BITS)
         self._open: dict[tuple[ChildId, int], asyncio.Future[int]] = {}
 
     async def ask(self, trainers: Iterable[RunningChild], wanted: WantState) -> int:

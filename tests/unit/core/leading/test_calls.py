@@ -114,6 +114,7 @@ def test_who_waits_for_too_long_is_named() -> None:
 # --- the next world -------------------------------------------------------------------------------
 
 POINT = point_of(4)
+OLDER = Tag(1, A, "old")
 
 
 def resume(*sources: str) -> Resume:
@@ -150,8 +151,42 @@ def test_who_has_used_other_results_takes_the_state() -> None:
         n: holds(POINT, GENERATION, calls=(each,))
         for n, each in zip((A, B, C), (ours, theirs, short), strict=True)
     }
-    assert arranged(resume("keep", "keep", "keep"), holdings)[2].sources == (
-        "keep",
-        "peer:a",
-        "keep",
-    )
+    found = arranged(resume("keep", "keep", "keep"), holdings)[2]
+    assert found.sources == ("keep", "peer:a", "keep")
+    assert found.reason == "; b takes it from a, as results of run.on_main() differ"
+
+
+def test_who_has_used_other_results_gives_nobody_a_state() -> None:
+    holdings = {
+        A: holds(POINT, GENERATION, calls=(Called(4, 1, ("ours",)),)),
+        B: holds(POINT, OLDER, calls=(Called(4, 1, ("theirs",)),)),
+        C: holds(None),
+    }
+    for source in ("peer:b", "updates:b"):
+        found = arranged(resume("keep", "keep", source), holdings)[2]
+        assert found.sources == ("keep", "peer:a", "peer:a")
+
+
+def test_who_has_used_what_the_caller_never_had_takes_the_state() -> None:
+    holdings = {
+        A: holds(POINT, GENERATION, calls=(Called(4, 1, ("one",)),)),
+        B: holds(POINT, OLDER, calls=(Called(4, 2, ("one", "two")),)),
+        C: holds(POINT, OLDER, calls=(Called(5, 1, ("other",)),)),
+    }
+    found = arranged(resume("keep", "keep", "keep"), holdings)[2]
+    assert found.sources == ("keep", "peer:a", "peer:a")
+    # In one world the caller has it, though it may not know yet that all others do.
+    holdings = {n: replace(each, entered=GENERATION) for n, each in holdings.items()}
+    assert arranged(resume("keep", "keep", "keep"), holdings)[2].sources == ("keep",) * 3
+
+
+def test_updates_do_not_mend_a_body_that_went_another_way() -> None:
+    for body in (3, 4):
+        calls = (Called(body, 1, ("theirs",)),)
+        holdings = {
+            A: holds(POINT, GENERATION, calls=(Called(4, 1, ("ours",)),)),
+            B: holds(point_of(3), OLDER, calls=calls),
+        }
+        assert arranged(resume("keep", "updates:a"), holdings)[2].sources == ("keep", "peer:a")
+        holdings[B] = holds(point_of(3), GENERATION, calls=calls)
+        assert arranged(resume("keep", "updates:a"), holdings)[2].sources == ("keep", "updates:a")
