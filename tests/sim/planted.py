@@ -520,6 +520,12 @@ def _cramped(seed: int) -> Setup:
     return Setup(seed=seed, nodes=4, jobs=(shape,), fault_seconds=12.0, fault_kinds=kinds)
 
 
+def _cut_and_slow(seed: int) -> Setup:
+    """While a disk is slow there is time for another view."""
+    kinds, jobs = ("partition", "one_way", "disk_slow"), (JobShape(steps=30),)
+    return Setup(seed=seed, nodes=7, jobs=jobs, fault_seconds=15.0, fault_kinds=kinds)
+
+
 def _forgetful(seed: int) -> Setup:
     shape = JobShape(steps=60, outside=("grain", "body")[seed % 2])
     kinds = ("trainer", "spare_trainer")
@@ -553,14 +559,19 @@ _UNPROMISED = ("has not promised",)
 _TWICE = ("committed twice, differently", "is committed")
 _CRASHES = ("crash", "node", "daemon")
 _CUTS = ("partition", "silence", "one_way", "stop_node")
-_BOTH = (*_CUTS, *_CRASHES)
 _SPLIT = ("is primary with",)
 _HALVES = ("partition", "silence", "stop_node")
 
 BUGS = (
     Bug("accept a stale ack", stale_ack, _UNPROMISED, _CUTS, 60),
     Bug("count a vote twice", vote_counted_twice, _UNPROMISED, _CUTS, 60),
-    Bug("form a view without promise", view_without_promise, ("it has promised",), _BOTH, 100),
+    Bug(
+        "form a view without promise",
+        view_without_promise,
+        ("it has promised",),
+        setup=_cut_and_slow,
+        bound=40,
+    ),
     Bug("forget promises on restart", promise_forgotten, ("promises",), _CRASHES, 60),
     Bug("forget the lineage on restart", lineage_forgotten, ("its disk has",), _CRASHES, 60),
     Bug("open no lineage at a restore", lineage_kept_at_restore, _TWICE, ("power_cut",), 60),
