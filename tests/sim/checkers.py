@@ -18,7 +18,7 @@ from elasticd.core.words.views import Heartbeat
 from elasticd.core.words.worlds import Form, Holding, MemberStatus
 from elasticd.recovery import fitness
 from elasticd.recovery.relief import cut
-from elasticd.types import JobId, NodeId, Point, Tag, next_stamp
+from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag, next_stamp
 
 from .agreement import Generations, Order, Views, durable_before, forgotten
 from .byrank import ByRank
@@ -81,6 +81,8 @@ class Checkers:
         self.sides: dict[JobId, OneSide] = {}
         self.written: dict[tuple[Tag, int], dict[Trainer, bool]] = {}
         """By world and step, who writes a checkpoint, and whether its state is spoilt."""
+        self.stored: dict[tuple[JobId, Lineage, Stamp], str] = {}
+        """Of states that are written, what calls of run.on_main have returned that led to them."""
         self.chain, self.taints, self.by_rank = OneSide(), Taints(), ByRank()
         self.tellings = Tellings()
 
@@ -154,8 +156,8 @@ class Checkers:
     def stores(self, trainer: Trainer, point: Point, seen: str) -> None:
         """Invariant 1: what is written under one name is one state; ``seen`` is what the calls of
         run.on_main have returned that led to it."""
-        stored = self.cluster.stored_calls
-        if stored.setdefault((trainer.job, point.lineage, point.stamp), seen) != seen:
+        name = (trainer.job, point.lineage, point.stamp)
+        if self.stored.setdefault(name, seen) != seen:
             self.broken(f"{trainer.name} writes {point} with results of other calls")
 
     def skips(self, trainer: Trainer, generation: Tag, step: int) -> None:
@@ -325,6 +327,9 @@ class Checkers:
         if emit.job is not None:
             shape = self.cluster.shapes[emit.job]
             self._require(self.by_rank.emitted(emit, shape, self.cluster.faults))
+        diverged = emit.kind == "fault_detected" and emit.fields["fault"] == "divergence"
+        if diverged and not self.cluster.faults["diverge"]:
+            self.broken(f"all states are alike, and {host.name} tells: {emit.reason}")
 
     def _checkpointed(self, host: Host, emit: e.Emit) -> None:
         """Invariant 5."""

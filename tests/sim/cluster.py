@@ -15,7 +15,7 @@ from elasticd.core.node import Node
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord, World
 from elasticd.settings.job import JobSpec
-from elasticd.types import JobId, Lineage, NodeId, Stamp
+from elasticd.types import JobId, NodeId
 
 from .addresses import Addresses
 from .ageing import Ageing
@@ -139,6 +139,8 @@ class Setup:
     """From a child's end until its daemon knows; it hears before that what the child still said."""
     notice_seconds: tuple[float, float] = (0.0005, 0.005)
     """From a reducer's end until its trainer sees the socket closed."""
+    export_seconds: tuple[float, float] = (0.0005, 0.02)
+    """Until a state that is given to another node is written, and has come there."""
     slowness: tuple[float, ...] = ()
     """By host in order of names: how many times as long as on others a grain takes; else 1."""
     log_limit: int = 12
@@ -196,8 +198,6 @@ class Cluster:
         self.addresses = Addresses(self)
         self.specs: dict[JobId, JobSpec] = {}
         self.shapes: dict[JobId, JobShape] = {}
-        self.stored_calls: dict[tuple[JobId, Lineage, Stamp], str] = {}
-        """What the calls of run.on_main had returned that led to a state that was written."""
         self.requests: dict[int, str] = {}
         """What operators asked for."""
         self.answers: dict[int, dict[str, Any]] = {}

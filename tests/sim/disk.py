@@ -23,6 +23,8 @@ Files = dict[tuple[int, int], tuple[int, str]]
 _TORN = (50, "torn")
 SPOILT = "c"
 """How digests of what a trainer has computed wrongly begin."""
+_SEEN_AT, _SEEN_LETTERS = 16, 16
+"""Where digests say what calls have returned."""
 _ROTTEN = "rotten"
 """Only a reader of the whole file finds that out."""
 
@@ -33,7 +35,8 @@ class DiskFull(OSError):
 
 @dataclass(frozen=True, slots=True)
 class OwnShards:
-    """What one trainer writes of a state. The files' bytes name the lineage, as real ones do."""
+    """What one trainer writes of a state. The files' bytes name the lineage, as real ones do, and
+    are other ones where the script's calls of run.on_main have returned something else."""
 
     job: JobId
     point: Point
@@ -41,20 +44,21 @@ class OwnShards:
     indices: list[int]
     spoilt: bool
     variant: int
+    seen: str
 
     @property
     def key(self) -> Key:
         return self.job, self.point.step, self.point.stamp
 
     def files(self) -> Files:
-        lineage, step = self.point.lineage, self.point.step
-        return {
-            (self.count, index): (
-                100,
-                shard_digest(lineage, step, self.count, index, self.spoilt, self.variant),
-            )
-            for index in self.indices
-        }
+        return {(self.count, index): (100, self._digest(index)) for index in self.indices}
+
+    def _digest(self, index: int) -> str:
+        lineage = sum(
+            ord(letter) * (position + 1) for position, letter in enumerate(self.point.lineage)
+        )
+        mark, named = SPOILT if self.spoilt else "0", f"{lineage:014x}{self.seen:0>16}"
+        return f"{mark}{self.variant:x}{named}{self.point.step:016x}{self.count:08x}{index:08x}"
 
 
 @dataclass(slots=True)
@@ -321,13 +325,12 @@ class Disk:
         self.changes[key] = self.change
 
 
+def seen_in(manifest: Manifest) -> set[str]:
+    """What calls of run.on_main have returned that led to it, as its shards say."""
+    found = {shard.digest[_SEEN_AT:][:_SEEN_LETTERS] for shard in manifest.shards}
+    return {"" if set(seen) == {"0"} else seen for seen in found}
+
+
 def is_spoilt(manifest: Manifest) -> bool:
     """Whether it is of what a spoilt trainer wrote."""
     return any(shard.digest[0] == SPOILT for shard in manifest.shards)
-
-
-def shard_digest(
-    lineage: Lineage, step: int, count: int, index: int, spoilt: bool, variant: int
-) -> str:
-    seen = sum(ord(letter) * (position + 1) for position, letter in enumerate(lineage))
-    return f"{SPOILT if spoilt else '0'}{variant:x}{seen:030x}{step:016x}{count:08x}{index:08x}"

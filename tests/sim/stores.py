@@ -8,7 +8,7 @@ from elasticd.core.words import effects as e
 from elasticd.core.words.records import World
 from elasticd.types import JobId, NodeId, Stamp
 
-from .disk import Key, is_spoilt
+from .disk import Key, is_spoilt, seen_in
 from .questions import Answer, StateWish
 from .states import Brought
 from .trainer import Trainer
@@ -165,5 +165,7 @@ class Stores:
         reason, _ = self._copy_shards(
             found.job, found.step, found.stamp, found.count, rows, world.holders
         )
-        seen = self.host.cluster.stored_calls[found.job, found.lineage, found.stamp]
-        return reason or Brought(found.point, spoilt=is_spoilt(found), seen=seen)
+        first, *others = seen_in(found)
+        if others:
+            self.host.cluster.checkers.broken(f"{found.point} is put together from several states")
+        return reason or Brought(found.point, spoilt=is_spoilt(found), seen=first)

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 _REPORT_SECONDS = 0.02
 """What isn't urgent is told within that time."""
-_EXPORT_SECONDS = (0.0005, 0.02)
-"""Until what is given is written, and has come to the other end."""
 
 
 class Trainer(Process):
@@ -171,10 +169,8 @@ class Trainer(Process):
         brought = Brought(point, updates, spoilt, tuple(self.doubts), taint)
         if given.state is not None:
             brought = replace(brought, seen=given.state.seen, set_up=given.state.set_up)
-        self.later(
-            self.chance("exports").uniform(*_EXPORT_SECONDS),
-            lambda: self._answer(serial, brought),
-        )
+        takes = self.chance("exports").uniform(*self.cluster.setup.export_seconds)
+        self.later(takes, lambda: self._answer(serial, brought))
 
     def _answer(self, serial: int, answer: Answer) -> None:
         """Whoever asked that hears it, if it still waits."""

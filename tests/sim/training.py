@@ -438,7 +438,7 @@ class Training:
             self._stop = None
         self._looping, self.calls.void = True, False
         while True:
-            if self._owes_checkpoint:
+            if self._owes_checkpoint and self.protocol.world is not None:
                 self._checkpoint_if_due()
             left = self._aside is not None or self.protocol.world is None
             if left and not (yield from self._enter()):

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 _REWRITE_SECONDS = 5.0
 
 
-def state_digest(step: int, spoilt: bool) -> str:
-    return f"{SPOILT if spoilt else '0'}{step:063x}"
+def state_digest(step: int, spoilt: bool, seen: str = "") -> str:
+    """Of a state to which calls of run.on_main have led that returned what was ``seen``."""
+    return f"{SPOILT if spoilt else '0'}{step:047x}{seen:0>16}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class Task:
     point: Point
     spoilt: bool
     must: bool
+    seen: str
+    """What calls of run.on_main have returned that led to it."""
     variant: int = 0
     """What the script keeps by rank."""
 
@@ -81,7 +84,7 @@ class Writer:
         trainer, point, spoilt = self._trainer, task.point, task.spoilt
         indices, variant = task.indices, task.variant
         rows = trainer.host.disk.sync(self._own(task))
-        digest, generation = state_digest(point.step, spoilt), task.world.generation
+        digest, generation = state_digest(point.step, spoilt, task.seen), task.world.generation
         cluster = trainer.host.cluster
         cluster.checkers.by_rank.tells(trainer.job, generation, point.step, variant, cluster.now)
         trainer.say(
@@ -98,7 +101,8 @@ class Writer:
 
     def _own(self, task: Task) -> OwnShards:
         job = self._trainer.job
-        return OwnShards(job, task.point, task.count, task.indices, task.spoilt, task.variant)
+        what = (task.spoilt, task.variant, task.seen)
+        return OwnShards(job, task.point, task.count, task.indices, *what)
 
     def _skip(self, task: Task, reason: str, *, refused: bool) -> None:
         checkers = self._trainer.host.cluster.checkers
@@ -113,7 +117,7 @@ def tell_and_store(trainer: Trainer, world: TrainerWorld, point: Point, seen: st
     kept = variant(cluster.shapes[trainer.job], trainer.host.name, point.step)
     every = recovery.verify_every
     if every and world.size > 1 and point.step % every == 0:
-        digest = state_digest(point.step, trainer.spoilt)
+        digest = state_digest(point.step, trainer.spoilt, seen)
         check = f"{digest}{kept or ''}"
         told = (world.generation, point.step, point.stamp, check, parts(digest, kept))
         trainer.say(TrainerDigest(*told))
@@ -123,7 +127,7 @@ def tell_and_store(trainer: Trainer, world: TrainerWorld, point: Point, seen: st
         must = point.step in (world.ends_at(steps), world.point.step, halt_step)
         cluster.checkers.writes(trainer, world.generation, point.step)
         cluster.checkers.stores(trainer, point, seen)
-        trainer.writer.submit(Task(world, point, trainer.spoilt, must, kept))
+        trainer.writer.submit(Task(world, point, trainer.spoilt, must, seen, kept))
 
 
 def _named(task: Task) -> dict[str, Any]:

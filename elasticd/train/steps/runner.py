@@ -306,7 +306,9 @@ class StepRunner:
         self.ending.body_ends(self.point, counts)
         self._looping, self.calls.void = True, False
         while True:
-            if self._storing.owed:
+            # Of a world that has ended nothing is stored: the body may have gone on with what calls
+            # returned in the next one, which stores its own.
+            if self._storing.owed and self._in_world():
                 self._look()
             if (self._aside is not None or not self._in_world()) and not self.enter():
                 return False
