@@ -328,8 +328,10 @@ class Node:
         self._schedule()
         unwanted = self.me in self.tables.nodes.unwanted()
         live = self.tables.jobs.live
+        view = self.views.view
         for job in [*self.members.ending(live), *live]:
-            self.members.attend(self.records[job], unwanted, self.views.view)
+            short = self.drivers.is_short(self.records[job], view)
+            self.members.attend(self.records[job], view, unwanted=unwanted, short=short)
         self.drivers.tick()
         self.members.mind_reducers()
         self.tables.jobs.answer()

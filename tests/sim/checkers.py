@@ -225,11 +225,23 @@ class Checkers:
                         problem = forgotten(message, host.disk)
                         self._require(problem and f"{host.name} {problem}")
                     self._tells(host, message)
+                case e.StartTrainer(job=job):
+                    self._begins(host, job)
                 case e.EnterWorld(world=world):
                     self.tellings.enters(host.name, world)
                     self._formed(host, world)
                 case e.Persist("primary_formed", view):
                     self._require(self.chain.formed(view))
+
+    def _begins(self, host: Host, job: JobId) -> None:
+        """No script is begun where too few nodes are there to train it."""
+        assert host.node is not None
+        if (view := host.node.views.view) is None:
+            return
+        tables, least = host.node.tables, self.cluster.specs[job].world.min
+        out = tables.nodes.unwanted() | fitness.left_out(tables.jobs.records[job].unfit).keys()
+        if len(usable := {*view.members} - out) < least:
+            self.broken(f"{host.name} begins {job} though only {sorted(usable)} may train it")
 
     def _tells(self, host: Host, message: Message) -> None:
         match message:

@@ -53,6 +53,8 @@ class Member:
     ended: bool = False
     unwanted: str = ""
     """Why the job is not to run on this node."""
+    short: bool = False
+    """The view has too few nodes for the job: nothing is started until there are more."""
     let_go: bool = False
     """The world runs without us, and our trainer has ended."""
 
@@ -82,12 +84,14 @@ class Member:
 
     # --- what should run here ---------------------------------------------------------------------
 
-    def attend(self, record: JobRecord, unwanted: bool) -> None:
-        """Bring the node in line with the job's record and with what operators want of it."""
+    def attend(self, record: JobRecord, unwanted: bool, short: bool) -> None:
+        """Bring the node in line with the job's record, with what operators want of it, and with
+        whether there are too few nodes for the job (``short``)."""
         me, turn = self.ctx.me, fitness.turn_of(record.unfit, self.ctx.me)
         why = _UNWANTED if unwanted else fitness.left_out(record.unfit).get(me, "")
-        news = self.unwanted != why or self.record != record or self.archive == "wanted"
-        self.record, self.unwanted = record, why
+        news = (self.record, self.unwanted, self.short) != (record, why, short)
+        news = news or self.archive == "wanted"
+        self.record, self.unwanted, self.short = record, why, short
         if turn > self.reports.tried and not self._left_out:
             self.reports.begin_anew(turn)
             self.part.renew("the node is tried again")
@@ -111,7 +115,7 @@ class Member:
         if self.archive == "wanted":
             self.archive = "asked"
             self.ctx.do(EnsureArchive(self.record))
-        if self.archive == "ready" and self._may_run():
+        if self.archive == "ready" and self._may_run() and not self.short:
             self.part.run(self.record)
 
     def _may_run(self) -> bool:

@@ -245,7 +245,9 @@ class Members:
         """The jobs that have a part here and are not among these: they have ended."""
         return [job for job in self.by_job if job not in live]
 
-    def attend(self, record: JobRecord, unwanted: bool, view: View | None) -> None:
+    def attend(
+        self, record: JobRecord, view: View | None, *, unwanted: bool, short: bool
+    ) -> None:
         """Bring this node in line with a job's record."""
         if self.adoption is not None:
             return
@@ -258,7 +260,7 @@ class Members:
                 member.follow(view.epoch)
         if member.world is not None:
             self.worlds[record.id] = member.world
-        member.attend(record, unwanted)
+        member.attend(record, unwanted, short)
         if member.ended:
             del self.by_job[record.id]
 

@@ -53,10 +53,11 @@ class Post:
 
     # --- what happens -----------------------------------------------------------------------------
 
-    def attend(self, unwanted: bool = False, **record: Any) -> None:
-        """After an event: the job's record and the operators' wishes as they are now."""
+    def attend(self, unwanted: bool = False, short: bool = False, **record: Any) -> None:
+        """After an event: the job's record, the operators' wishes, and whether nodes are missing, as
+        they are now."""
         self.record = replace(self.record, **record)
-        self.member.attend(self.record, unwanted)
+        self.member.attend(self.record, unwanted, short)
 
     def start(self) -> int:
         """The job's files are here, and a trainer is started; its number."""

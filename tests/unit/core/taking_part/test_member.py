@@ -73,6 +73,21 @@ def test_where_the_script_fails_nothing_is_started_again() -> None:
     assert post.status().trouble == "KeyError: 'x'", "its last line"
 
 
+def test_nothing_is_started_while_too_few_nodes_are_there() -> None:
+    post = Post()
+    post.attend(short=True)
+    post.member.on_archive(True, "")
+    assert post.done(e.StartTrainer) == []
+    post.attend()
+    child = post.started()
+    post.attend(short=True)
+    assert post.killed() == [], "what runs goes on waiting"
+    post.ends(child, -9)
+    assert post.done(e.StartTrainer) == []
+    post.attend()
+    assert len(post.done(e.StartTrainer)) == 1
+
+
 # --- nodes that are not to train ------------------------------------------------------------------
 
 

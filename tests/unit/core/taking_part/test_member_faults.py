@@ -177,7 +177,7 @@ def test_pressure_ends_the_spare_and_holds_back_the_next() -> None:
     made.member.reconcile()
     assert made.crew.spare is None
     made.ctx.now = made.crew.pressed_until
-    made.member.attend(made.member.record, unwanted=False)
+    made.member.attend(made.member.record, unwanted=False, short=False)
     assert made.crew.spare is not None
     assert made.crew.spare.child != spare
 
@@ -197,10 +197,10 @@ def test_spares_that_die_at_their_start_are_tried_ever_more_rarely() -> None:
             (due,) = made.crew.deadlines(let_go=False)
             pauses.append(due - made.ctx.now)
             made.ctx.now = due - 0.1
-            made.member.attend(made.member.record, unwanted=False)
+            made.member.attend(made.member.record, unwanted=False, short=False)
             assert made.crew.spare is None
             made.ctx.now = due
-            made.member.attend(made.member.record, unwanted=False)
+            made.member.attend(made.member.record, unwanted=False, short=False)
     assert pauses == [10, 20, 40, 80, 160, 320, 640, 640, 640, 640, 640]
     assert not made.crew.hopeless and not made.crew.false_starts
     assert made.crew.spare is not None
@@ -250,7 +250,7 @@ def test_once_memory_was_enough_the_job_is_not_asked_any_more() -> None:
     for left in (9, 5):
         made.part.on_pressure(f"{left} MiB are left", left << 20)
     made.ctx.now = made.crew.pressed_until
-    made.member.attend(made.member.record, unwanted=False)
+    made.member.attend(made.member.record, unwanted=False, short=False)
     made.part.on_pressure("9 MiB are left", 9 << 20)
     assert len([message for message in told(made) if isinstance(message, Pressed)]) == 1
 
