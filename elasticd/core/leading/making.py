@@ -57,6 +57,7 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
         last=end if end >= point.step else last_kept(last, point, rung, start.manifest),
         caller="" if caller == resume.members[0] else caller,
         calls=calls,
+        alone=poison.all_alone(office, resume),
     )
 
 

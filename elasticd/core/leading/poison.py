@@ -33,9 +33,8 @@ def begin(office: Office, world: World) -> None:
     cut, pairs = office.relief.cut(world.relief), list(enumerate(world.members))
     now = {node: _samples(cut, world.shares_now[rank]) for rank, node in pairs}
     later = {node: _samples(cut, world.shares[rank]) for rank, node in pairs}
-    ladder = office.trust.ladder
-    apart = ladder.rung() == "alone" and len(pairs) > 1 and _owners(world.shares) == 1
-    ladder.begin(Dealt(world.generation, world.step + 1, now, later, apart))
+    apart = world.alone and len(pairs) > 1
+    office.trust.ladder.begin(Dealt(world.generation, world.step + 1, now, later, apart))
 
 
 def dealt(
@@ -50,13 +49,17 @@ def dealt(
     step, tries = ladder.worst
     everything: Shares = tuple((cut.whole,) if node == alone else () for node in resume.members)
     text = f"step {step} has ended trainers {len(tries)} times: {alone} alone computes it"
-    return everything, usual[1] if resume.point.step + 1 == step else everything, text
+    return everything, everything if all_alone(office, resume) else usual[1], text
+
+
+def all_alone(office: Office, resume: Resume) -> bool:
+    """Whether one member of the next world has all of its later steps, too: the step that kills is
+    one of them."""
+    ladder = office.trust.ladder
+    chosen = ladder.choose(resume.members) is not None
+    return chosen and resume.point.step + 1 != ladder.worst[0]
 
 
 def _samples(cut: Cut, grains: tuple[Range, ...]) -> Ranges:
     last, micro = cut.global_size, cut.micro
     return tuple((start * micro, min(last, end * micro)) for start, end in grains)
-
-
-def _owners(shares: Shares) -> int:
-    return sum(1 for share in shares if share)

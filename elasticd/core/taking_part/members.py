@@ -245,9 +245,7 @@ class Members:
         """The jobs that have a part here and are not among these: they have ended."""
         return [job for job in self.by_job if job not in live]
 
-    def attend(
-        self, record: JobRecord, view: View | None, *, unwanted: bool, short: bool
-    ) -> None:
+    def attend(self, record: JobRecord, view: View | None, *, unwanted: bool, short: bool) -> None:
         """Bring this node in line with a job's record."""
         if self.adoption is not None:
             return

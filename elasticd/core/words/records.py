@@ -253,6 +253,8 @@ class World:
     unproven: tuple[NodeId, ...] = ()
     """Members that have joined since all last computed the same: they show in the first step that
     they compute what those do that have stayed (:func:`stayed`). None where nobody has."""
+    alone: bool = False
+    """One member has all of the later steps, too, until the step is over that kills."""
 
     @property
     def shards(self) -> int:

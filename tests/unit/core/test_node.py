@@ -138,7 +138,7 @@ def test_a_suspect_whose_ring_broke_too_is_dead_and_the_others_are_told() -> Non
     wires = led(A, B, C)
     node = wires.nodes[A]
     world = world_of(A, C, generation=Tag(1, A, "w"))
-    node.members.attend(RECORD, False, node.views.view)
+    node.members.attend(RECORD, node.views.view, unwanted=False, short=False)
     member = node.members.by_job[JOB]
     member.reports.world, member.reports.broken_at = world, wires.now
     effects = node.step(wires.now, e.PeerDown(B, "b1", "closed"))
@@ -220,7 +220,7 @@ def test_a_world_is_never_newer_than_the_counter() -> None:
     """Else the next one could have its number."""
     node = alone(records=(RECORD,), counter=9)
     node.step(100.0, e.Tick())
-    node.members.attend(RECORD, False, node.views.view)
+    node.members.attend(RECORD, node.views.view, unwanted=False, short=False)
     counter = node.ctx.counter
     reports_of = node.members.by_job[JOB].reports
     reports_of.world = world_of(A, generation=Tag(counter, A, "w"))

@@ -38,17 +38,33 @@ class Freezing:
     """Why a world is left that nothing has broken."""
     serial: str = ""
     asked: set[NodeId] = field(default_factory=set)
+    invited: set[NodeId] = field(default_factory=set)
+    """All who were asked, be they waited for or not."""
     holdings: dict[NodeId, Holding] = field(default_factory=dict)
     why: str = ""
 
     def begin(self, nodes: Sequence[NodeId]) -> None:
         """Stop these."""
+        self.serial = self.office.ctx.nonce()
+        self.office.growth.stopped()
+        self._ask(nodes)
+
+    def _ask(self, nodes: Sequence[NodeId]) -> None:
         office = self.office
-        self.serial, self.asked = office.ctx.nonce(), set(nodes)
-        office.growth.stopped()
+        self.asked.update(nodes)
+        self.invited.update(nodes)
         for node in nodes:
-            freeze = Freeze(office.view.epoch, office.job, self.serial, len(nodes) == 1)
+            freeze = Freeze(office.view.epoch, office.job, self.serial, len(self.asked) == 1)
             office.ctx.send(node, freeze)
+
+    def _further(self) -> list[NodeId]:
+        """Newcomers that hold more than those turn out to hold who were asked: who had come as far,
+        and gave it to them, may have lost it since."""
+        office = self.office
+        held = office.trust.all_trusted({n: h for n, h in self.holdings.items() if h.able})
+        furthest = max((h.point.step for h in held.values() if h.point is not None), default=-1)
+        prepared = office.wishes.without_left_out(office.roster.prepared(furthest))
+        return [n for n in prepared if n not in self.invited]
 
     def on_holding(self, node: NodeId, holding: Holding) -> bool:
         """Whether it answers what we asked."""
@@ -60,6 +76,10 @@ class Freezing:
     def go_on(self) -> ToForming | ToWaiting | Blames | Outcome | None:
         """Plan the next world once all have answered."""
         if not self.asked <= self.holdings.keys():
+            return None
+        if further := self._further():
+            self.since = self.office.ctx.now
+            self._ask(further)
             return None
         if (differ := self._told_to_differ()) is not None:
             return differ

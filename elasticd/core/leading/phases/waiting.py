@@ -54,7 +54,8 @@ class Waiting:
             if len(able) == 1 and starting and office.ctx.now - self.since < self._patience():
                 self.why = f"trainers are starting on {', '.join(starting)}"
                 return None
-            return ToFreezing(tuple(n for n in able if office.trust.fit(n)) or tuple(able))
+            asked = [n for n in able if n in holding or office.trust.fit(n)]
+            return ToFreezing(tuple(asked or able))
         fit = [n for n in holding if office.trust.fit(n)]
         enough = (s for s in (fit, holding) if routing.most_in_a_ring(office.roster, s) >= least)
         return ToFreezing(tuple(next(enough, able)))

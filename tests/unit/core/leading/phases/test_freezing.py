@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from elasticd.core.leading.phases.freezing import Freezing
-from elasticd.core.words.records import View
+from elasticd.core.words.records import TrainerStatus, View
 from elasticd.core.words.worlds import (
     Form,
     Freeze,
@@ -19,8 +21,13 @@ from tests.unit.core.leading.bench import (
     C,
     fault,
     holds,
+    point_of,
     started,
+    status_of,
+    world_of,
 )
+
+TRAINER = TrainerStatus("ready", 7, {}, None, True)
 
 
 def test_only_answers_to_the_last_question_count() -> None:
@@ -56,6 +63,19 @@ def test_whose_trainer_has_ended_is_not_waited_for() -> None:
     freezing = bench.driver.stage.phase
     assert isinstance(freezing, Freezing)
     assert freezing.asked == {C}
+
+
+def test_a_newcomer_that_holds_more_than_they_turn_out_to_hold_is_asked_too() -> None:
+    """Whoever gave it its state has lost it since: nobody is to go back behind it."""
+    bench = Bench()
+    world = world_of(A, B, step=10)
+    given = replace(status_of("ready"), trainer=replace(TRAINER, prepared=point_of(11)))
+    bench.driver.hear(C, given)
+    bench.driver.hear(B, replace(status_of(None, world), trouble="its disk is gone"))
+    bench.driver.hear(A, status_of("active", world, committed=12))
+    bench.driver.hear(A, fault(world, B))
+    bench.answer(a=holds(None, world.generation))
+    assert [to for to, _ in bench.sent(Freeze)] == [C] and bench.phase == "freezing"
 
 
 def test_a_view_voids_what_was_asked() -> None:
