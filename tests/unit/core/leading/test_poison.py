@@ -1,0 +1,64 @@
+"""What a leader does about a step that kills: whom it gives the steps, and what a later one knows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from elasticd.core.leading import poison
+from elasticd.core.words.worlds import Freeze
+from elasticd.recovery.poison import ALONE, Dealt
+from elasticd.recovery.restore import Resume
+from elasticd.types import Tag
+from tests.unit.core.leading.bench import A, B, Bench, C, point_of, world_of
+
+DEADLY = 11
+
+
+def killed(bench: Bench, step: int = DEADLY) -> None:
+    """The step has ended trainers so often that one node is to compute it."""
+    ladder = bench.driver.office.trust.ladder
+    samples = {A: ((0, 4),), B: ((4, 8),)}
+    for counter in range(ALONE):
+        tag = Tag(counter + 1, A, "x")
+        ladder.begin(Dealt(tag, step, samples, samples))
+        ladder.took(B, "signal 9", step, tag, float(counter), short=False)
+
+
+def at(step: int) -> Resume:
+    return Resume(point_of(step), (A, B), ("keep", "keep"), "")
+
+
+def test_one_node_has_all_steps_up_to_the_one_that_kills_and_no_later_ones() -> None:
+    bench = Bench()
+    office = bench.driver.office
+    cut = office.relief.cut()
+    usual = (((0, 4),), ((4, 8),))
+    assert poison.dealt(office, cut, at(8), (usual, usual)) == (usual, usual, "")
+    assert not poison.all_alone(office, at(8))
+    killed(bench)
+    everything = ((cut.whole,), ())
+    now, later, why = poison.dealt(office, cut, at(8), (usual, usual))
+    assert (now, later) == (everything, everything) and why.startswith("step 11 has ended")
+    assert poison.all_alone(office, at(8))
+    now, later, _ = poison.dealt(office, cut, at(DEADLY - 1), (usual, usual))
+    assert (now, later) == (everything, usual)
+    assert not poison.all_alone(office, at(DEADLY - 1))
+
+
+def test_a_later_leader_has_all_compute_again() -> None:
+    """It knows nothing of the step that kills, and would leave it to one node for ever."""
+    bench = Bench()
+    whole = ((bench.driver.office.relief.cut().whole,), (), ())
+    alone = replace(world_of(A, B, C, step=8), shares_now=whole, shares=whole, alone=True)
+    bench.say("active", alone, A, B, C)
+    bench.progress(alone, 9)
+    assert {to for to, _ in bench.sent(Freeze)} == {A, B, C}
+
+
+def test_a_usual_world_of_which_one_has_all_grains_is_left_as_it_is() -> None:
+    bench = Bench()
+    whole = ((bench.driver.office.relief.cut().whole,), (), ())
+    world = replace(world_of(A, B, C, step=8), shares_now=whole, shares=whole)
+    bench.say("active", world, A, B, C)
+    bench.progress(world, 9)
+    assert bench.sent(Freeze) == []
