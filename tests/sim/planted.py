@@ -476,6 +476,11 @@ def _aged(seed: int) -> Setup:
     return replace(drawn, past_jobs=300, fault_kinds=("node", "partition", *AGEING_KINDS))
 
 
+def _tidied(seed: int) -> Setup:
+    """Operators tidy up all the time."""
+    return replace(_aged(seed), past_jobs=20, fault_kinds=("forget",), mean_fault_seconds=0.5)
+
+
 def _taken_off(seed: int) -> Setup:
     """Nodes are cut off for a while, and taken off the list meanwhile."""
     drawn = setup_of(seed, ("partition", "dismiss"), nodes=3)
@@ -696,14 +701,16 @@ BUGS = (
         setup=_by_rank_rarely_compared,
         bound=20,
     ),
-    Bug("forget a job that trains", live_job_forgotten, ("has not ended",), setup=_aged),
+    Bug(
+        "forget a job that trains", live_job_forgotten, ("has not ended",), setup=_tidied, bound=40
+    ),
     Bug(
         "remember what was forgotten",
         forgotten_not_joined,
         ("the past differs", "was forgotten"),
         setup=_aged,
     ),
-    Bug("digest an ended job once", digested_once, ("the past differs",), setup=_aged),
+    Bug("digest an ended job once", digested_once, ("the past differs",), setup=_aged, bound=20),
     Bug(
         "keep a node that is back off the list",
         back_and_not_listed,

@@ -1,4 +1,4 @@
-"""What a leader does about a step that kills: whom it gives the steps, and what a later one knows."""
+"""A step that kills: to whom a leader gives it, and what a later leader knows of that."""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ class Post:
     # --- what happens -----------------------------------------------------------------------------
 
     def attend(self, unwanted: bool = False, short: bool = False, **record: Any) -> None:
-        """After an event: the job's record, the operators' wishes, and whether nodes are missing, as
-        they are now."""
+        """After an event: the job's record and what operators want as they are now; ``short``: the
+        view has too few nodes."""
         self.record = replace(self.record, **record)
         self.member.attend(self.record, unwanted, short)
 
