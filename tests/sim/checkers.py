@@ -225,6 +225,8 @@ class Checkers:
                         problem = forgotten(message, host.disk)
                         self._require(problem and f"{host.name} {problem}")
                     self._tells(host, message)
+                case e.Emit(kind="state_chosen", job=job) if job is not None:
+                    self.tellings.chose(job)
                 case e.StartTrainer(job=job):
                     self._begins(host, job)
                 case e.EnterWorld(world=world):
@@ -301,6 +303,8 @@ class Checkers:
         if problem := self.taints.trusted(driver, world.job, world.stamp):
             self.broken(f"{world.generation} starts from step {world.step}, which {problem}")
         sources = dict(zip(world.members, world.sources, strict=True))
+        if (mine := node.members.by_job.get(world.job)) is not None:
+            self.tellings.leads(host.name, world.job, mine.reports.told.states.told)
         self._require(self.tellings.formed(world, sources))
         # A restore must not overlook anybody; a regroup none of those that it takes along.
         asked = world.members if "keep" in world.sources else node.views.view.members

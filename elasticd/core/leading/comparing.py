@@ -27,6 +27,9 @@ class ToldOfStates:
     """The last world of which that was found to differ: nothing more follows from it."""
     agreed: Point | None = None
     """The newest state that all members of a world have told of alike."""
+    chosen: Stamp | None = None
+    """A state that all took from one of them because theirs differed. What that one tells of it, it
+    had told before: its memory may have changed since."""
     splits: list[int] = field(default_factory=list)
     """The steps after which states differed without a majority, since all agreed further on."""
 
@@ -54,7 +57,7 @@ class ToldOfStates:
             }
             step = self._step_of(stamp)
             waited = set(own if own and step < world.step else world.members)
-            if not told or not (over or waited <= told.keys()):
+            if not told or stamp == self.chosen or not (over or waited <= told.keys()):
                 continue
             parts = {n: dict(d.parts) for n, d in told.items()}
             found = divergence.compare({n: d.digest for n, d in told.items()}, step, parts)

@@ -129,6 +129,23 @@ def test_a_split_that_comes_back_behind_each_restore_ends_the_job() -> None:
     assert "It has come back behind each restore" in end.reason
 
 
+def test_what_one_tells_again_of_a_state_that_all_took_from_it_is_no_split() -> None:
+    """It had told that before: its memory may have changed since."""
+    bench = training()
+    tell(bench, 1, "xyz")
+    same = holds(point_of(1), world_of(bench).generation)
+    bench.answer(a=same, b=same, c=same)
+    bench.pass_time(bench.ctx.timing.restore_seconds)
+    bench.answer(a=same, b=same, c=same)
+    world = bench.form()
+    assert bench.told("state_chosen") and list(world.sources).count("keep") == 1
+    bench.say("active", world)
+    tell(bench, 1, "xyy")
+    assert bench.phase == "running"
+    tell(bench, 2, "xyz")
+    assert bench.phase == "freezing", "what follows is compared"
+
+
 def test_one_behind_which_all_agreed_is_another() -> None:
     bench = training(agreed(5))
     for step in (13, 12, 14, 18):
