@@ -17,7 +17,7 @@ HARSH = (*PROCESSES, "daemon", "restarted daemon", "memory kill", *STOPPED)
 PASSING = (
     "paused trainer", "paused daemon", "paused node", "slow trainer",
     "closed link", "dropped link", "one-way link", "partition", "pulled cable",
-    "full disk", "short memory",
+    "full disk", "short memory", "unmounted data",
 )  # fmt: skip
 """What ends by itself. A link, a partition and a cable concern the witness, too."""
 PARTING = ("closed link", "dropped link", "one-way link", "partition", "pulled cable",

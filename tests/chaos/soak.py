@@ -4,14 +4,15 @@
 
 Each job is one of the small ones of tests/integration/jobs. Trainers, reducers, daemons and nodes
 are killed, stopped and paused while it runs, links are cut, cables pulled, clusters parted, disks
-filled, memory taken away: some at once, some during a recovery, some for good and some to come
-back, now and then all of them. As root on Linux the nodes have networks and disks of their own.
-Afterwards its digest must be that of an undisturbed run, and so must what it wrote to run.open;
-every sample of every step must have been used exactly once, and no committed step lost unless
-nobody was left who held it or two sides went on. Counted is what was seen to strike while the job
-ran: what lived when it was killed, cuts that met connections, memory that was told to be short. The
-last line is ``faults N violations M``; the exit status is 1 if M is not 0. ``--seed S --job N``
-runs one job again, if ``--script`` is as it was.
+filled, memory and data taken away: some at once, some during a recovery, some for good and some to
+come back, now and then all of them. Other jobs are submitted behind it, held, cancelled, or made
+for more nodes than there are; each has to end as was asked. As root on Linux the nodes have
+networks and disks of their own. Afterwards its digest must be that of an undisturbed run, and so
+must what it wrote to run.open; every sample of every step must have been used exactly once, and no
+committed step lost unless nobody was left who held it or two sides went on. Counted is what was
+seen to strike while the job ran: what lived when it was killed, cuts that met connections, memory
+that was told to be short. The last line is ``faults N violations M``; the exit status is 1 if M is
+not 0. ``--seed S --job N`` runs one job again, if ``--script`` is as it was.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from elasticd.errors import ElasticdError
 from tests.chaos import schedule, strikes
 from tests.chaos.stalls import Longest, longest
+from tests.chaos.traffic import QUEUED_STEPS, Traffic
 from tests.integration.cluster import Cluster, compile_kernels
 from tests.integration.netns import NetCluster, why_not
 
@@ -73,6 +75,8 @@ SCRIPTS = (
     Script("low.py", cumulative=False),
     Script("body.py", steps=300, most_faults=15, log="body.csv"),
 )
+QUEUED = Script("high.py", steps=QUEUED_STEPS)
+"""What is submitted while one of those runs."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,8 @@ class Tally:
 
     began: float = field(default_factory=time.monotonic)
     jobs: int = 0
+    queued: int = 0
+    """Jobs that were submitted behind those."""
     struck: dict[str, Counter[str]] = field(default_factory=dict)
     """Faults of each kind that struck, by script."""
     violations: list[str] = field(default_factory=list)
@@ -112,7 +118,8 @@ class Tally:
 
     def summary(self) -> None:
         """The last lines."""
-        print(f"\n{self.jobs} jobs in {time.monotonic() - self.began:.0f} s")
+        seconds_in_all = time.monotonic() - self.began
+        print(f"\n{self.jobs} jobs, and {self.queued} behind them, in {seconds_in_all:.0f} s")
         for rung, seconds in sorted(self.seconds.items()):
             figures = min(seconds), statistics.median(seconds), max(seconds)
             shown = ", ".join(f"{figure:.2f}" for figure in figures)
@@ -144,20 +151,20 @@ class Soak:
         self._folder, self._seed, self._tally, self._scripts = folder, seed, tally, scripts
         self._kernels = compile_kernels(folder / "alone")
         self._clusters = 0
-        self._undisturbed: dict[str, Outcome] = {}
+        self._undisturbed: dict[Script, Outcome] = {}
         self._sizes: dict[int, int] = {}
         self._revival: strikes.Revival | None = None
         self.cluster: Cluster | None = None
 
     def undisturbed(self, script: Script) -> Outcome:
         """In a world of one."""
-        if script.name not in self._undisturbed:
+        if script not in self._undisturbed:
             cluster = self.ready()
             job = cluster.submit(script.name, world__max=1, train__steps=script.steps)
             digest = cluster.wait_end(job)["digest"]
-            self._undisturbed[script.name] = Outcome(digest, self._log(cluster, job, script))
+            self._undisturbed[script] = Outcome(digest, self._log(cluster, job, script))
             self._tally.say(f"undisturbed {script.name}: {digest}")
-        return self._undisturbed[script.name]
+        return self._undisturbed[script]
 
     def _log(self, cluster: Cluster, job: str, script: Script) -> str:
         """What the job has written to run.open, as people are given it."""
@@ -211,10 +218,15 @@ class Soak:
         self._tally.say(f"job {name} {script.name} {job}: {schedule.shown(faults)}")
         revival = self._revival = strikes.Revival(cluster)
         struck: list[strikes.Struck] = []
+        traffic = Traffic(cluster, random.Random(f"{name} traffic"))
         try:
-            self._break(cluster, job, faults, revival, struck)
-            same = self._judge(cluster, job, script, expected, faults)
+            try:
+                self._break(cluster, job, faults, revival, struck)
+                same = self._judge(cluster, job, script, expected, faults)
+            finally:
+                traffic.stop()
             strikes.undo(cluster, revival)
+            self._settle(traffic)
             self._compare(expected.log, self._log(cluster, job, script), same)
             self._check_processes(cluster)
         except AssertionError as error:
@@ -223,6 +235,14 @@ class Soak:
             self.close()
         else:
             self._count(cluster, job, script, struck)
+
+    def _settle(self, traffic: Traffic) -> None:
+        """What was submitted meanwhile ends, too."""
+        for why in traffic.refused:
+            self._tally.say(f"not submitted: {why}")
+        if told := traffic.settle(lambda: self.undisturbed(QUEUED).digest):
+            self._tally.queued += len(traffic.taken)
+            self._tally.say(f"the queue is empty after {told}")
 
     def _break(
         self,
@@ -352,6 +372,8 @@ class Soak:
 def _losses(events: Sequence[dict[str, Any]], faults: Sequence[schedule.Fault]) -> Iterator[str]:
     """Committed steps that should not have been lost, in words."""
     may_lose = any(fault.total or fault.parts for fault in faults)
+    # A job without enough nodes gives its turn to one that has them, and its trainers end.
+    may_lose = may_lose or any(event["kind"] == "job_yielded" for event in events)
     parted = False
     for event in events:
         if event["kind"] == "lineage_opened" and event["parent"] is not None:

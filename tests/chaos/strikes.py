@@ -15,10 +15,17 @@ from typing import Any
 
 import psutil
 
-from elasticd.core.words.requests import CutHow, CutKind, CutLinks, StrikeKind, StrikeRank
-from elasticd.errors import NoDaemonError, OperationError, ProtocolError
+from elasticd.core.words.requests import (
+    CutHow,
+    CutKind,
+    CutLinks,
+    RetryJob,
+    StrikeKind,
+    StrikeRank,
+)
+from elasticd.errors import ElasticdError, NoDaemonError, OperationError, ProtocolError
 from elasticd.shell.children.watch import LOOK_SECONDS
-from elasticd.types import NodeId
+from elasticd.types import JobId, NodeId
 from tests.chaos.schedule import PASSING, STOPPED, Blow, Fault
 from tests.integration.cluster import Cluster, Seen
 from tests.integration.memorygroup import MemoryGroup
@@ -172,6 +179,8 @@ class Passing:
         match self.blow.process:
             case "short memory":
                 return partial(_told, "oom", self.node, now)
+            case "unmounted data":
+                return partial(_left_out, self.node, now)
             case "closed link" | "dropped link" | "one-way link" | "partition":
                 log = self.cluster.home / self.node / "daemon.log"
                 return partial(_logged, log, log.stat().st_size)
@@ -194,6 +203,21 @@ class Passing:
         groups = tuple(tuple(NodeId(node) for node in side) for side in sides)
         return self.chaos(CutLinks(what, groups, self.blow.seconds, how))
 
+    def unmount(self) -> bool:
+        """No sample can be read there any more. Afterwards an operator has it tried again."""
+        sign = self.cluster.home / self.node / "unmounted"
+        if sign.exists():
+            return False
+
+        def mount() -> None:
+            sign.unlink()
+            with contextlib.suppress(ElasticdError):  # the job has ended, or no daemon lives
+                self.cluster.client.request(RetryJob(JobId(self.rank["job"])))
+
+        sign.touch()
+        self.revival.later(self.blow.seconds, mount)
+        return True
+
     def pause(self, processes: Sequence[Seen]) -> bool:
         stopped = [one for one in processes if _runs(one)]
         for one in stopped:
@@ -213,6 +237,12 @@ def _told(fault: str, node: str, since: float, events: Events) -> bool:
         e["kind"] == "fault_detected" and e["fault"] == fault and e["node"] == node
         for e in events
         if e["time"] >= since
+    )
+
+
+def _left_out(node: str, since: float, events: Events) -> bool:
+    return any(
+        e["kind"] == "node_unfit" and e["node"] == node and e["time"] >= since for e in events
     )
 
 
@@ -237,6 +267,8 @@ def _pass(this: Passing) -> bool:
             return this.hurt("slow")
         case "short memory":
             return this.hurt("oom")
+        case "unmounted data":
+            return this.unmount()
         case "closed link" | "dropped link" | "one-way link":
             hows: dict[str, CutHow] = {"closed link": "close", "dropped link": "drop"}
             return this.cut("link", sides, hows.get(kind, "one-way"))

@@ -43,7 +43,7 @@ def test_a_node_without_its_data_is_left_out_until_it_has_them(
 ) -> None:
     expected = undisturbed("high.py")
     with unmounted(cluster, "node-1"):
-        job = cluster.submit("mounted.py", job__args=SLOW)
+        job = cluster.submit("high.py", job__args=SLOW)
         status = wait_ranks(cluster, job, 3)
         ((node, reason),) = [(u["node"], u["reason"]) for u in status["unfit"]]
         assert node == "node-1" and reason.endswith("node-1/data is not mounted")
@@ -94,7 +94,7 @@ def test_a_member_whose_disk_goes_and_a_newcomer_without_one_end_nothing(
     cluster: Cluster, undisturbed: Undisturbed
 ) -> None:
     expected = undisturbed("high.py")
-    job = cluster.submit("mounted.py", job__args=SLOW)
+    job = cluster.submit("high.py", job__args=SLOW)
     cluster.wait_whole(job, 3)
     with unmounted(cluster, "node-2"), unmounted(cluster, "node-3"):
         cluster.kill_node("node-3")

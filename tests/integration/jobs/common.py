@@ -27,12 +27,14 @@ INPUTS, HIDDEN, CLASSES = 12, 32, 4
 class Samples:
     """``{"x": float32[12], "y": class, "index": int}``; fetching one takes a given time.
 
-    It takes none once there is a file for this job beside the nodes' homes.
+    It takes none once there is a file for this job beside the nodes' homes. None can be fetched
+    while there is a file ``unmounted`` in the node's home.
     """
 
     def __init__(self, pace_seconds: float) -> None:
         self._pace_seconds = pace_seconds
         folder = Path.cwd()  # HOME/node-0/clones/JOB/0
+        self._home = folder / "../../.."
         self._hurry = folder / "../../../.." / f"hurry-{folder.parent.name}"
         self._x = np.random.default_rng(5).normal(size=(SAMPLES, INPUTS)).astype(np.float32)
 
@@ -42,6 +44,8 @@ class Samples:
     def __getitem__(self, index: int) -> dict[str, Any]:
         if self._pace_seconds and self._hurry.exists():
             self._pace_seconds = 0.0
+        if (self._home / "unmounted").exists():
+            raise FileNotFoundError(f"{self._home.resolve()}/data is not mounted")
         time.sleep(self._pace_seconds)
         x = self._x[index]
         return {"x": x, "y": int(np.abs(x[:CLASSES]).argmax()), "index": index}
