@@ -37,7 +37,7 @@ NOTABLE = frozenset(
         "memory_relieved", "memory_pressure", "link_avoided", "node_dropped", "node_benched",
         "node_quarantined", "node_unfit", "recheck_differs", "state_chosen", "shares_moved",
         "growth_finished", "lineages_met", "lineage_opened", "step_skipped", "job_parked",
-        "job_paused", "checkpoint_refused", "exact_lost", "job_stops",
+        "job_paused", "checkpoint_refused", "exact_lost", "job_stops", "memory_given_back",
     )
 )  # fmt: skip
 """Faults, and what was decided: ``status`` shows the newest :data:`NOTABLE_EVENTS` of a job."""
