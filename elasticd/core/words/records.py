@@ -80,7 +80,7 @@ class JobRecord:
     digest: str | None = None
     relief: int = 0
     """What was given up for want of memory (elasticd.recovery.relief); it only grows in a turn."""
-    relief_turn: int = 0
+    relief_turn: int = field(default=0, repr=False)
     """How often the operator has had it given back."""
     account: dict[str, Any] = field(default_factory=dict)
     """Of an ended job: what ``status`` shows of its course, which no leader remembers later."""
