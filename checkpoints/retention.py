@@ -116,6 +116,14 @@ def prunable(
     return sorted(gone, key=lambda m: (m.step, m.lineage, m.stamp))
 
 
+def overtaken(
+    manifests: Iterable[Manifest], policies: Iterable[Policy], newest: int, current: Lineage
+) -> list[Manifest]:
+    """What a node removes, oldest first, when it is told that the checkpoint of step ``newest`` is
+    consistent: a later one, of which it may know, isn't yet."""
+    return prunable([m for m in manifests if m.step <= newest], policies, current)
+
+
 def last_ones(manifests: Iterable[Manifest]) -> list[Manifest]:
     """The newest of each line: none that is known goes on further, be it in a lineage that began
     before it."""

@@ -116,19 +116,27 @@ class Ladder:
 
     tries: dict[int, list[Try]] = field(default_factory=dict)
     dealt: Dealt = field(default_factory=lambda: Dealt(NO_TAG, 0, {}, {}))
+    """The last world that has computed."""
+    planned: Dealt = field(default_factory=lambda: Dealt(NO_TAG, 0, {}, {}))
+    """The last one that was to form."""
     gone_back: set[int] = field(default_factory=set)
     """Steps before which all went back to a checkpoint for their sake."""
 
+    def plan(self, dealt: Dealt) -> None:
+        """A world is to form. Its members begin to compute before all are known to be ready."""
+        self.planned = dealt
+
     def begin(self, dealt: Dealt) -> None:
         """A world computes from now on."""
-        self.dealt = dealt
+        self.dealt = self.planned = dealt
 
     def took(
         self, node: NodeId, signature: str, step: int, generation: Tag, now: float, *, short: bool
     ) -> None:
         """A trainer died while ``step`` was computed in the world of ``generation``."""
-        dealt = self.dealt.of(step)
-        if not signature or generation != self.dealt.generation or node not in dealt:
+        world = self.dealt if generation == self.dealt.generation else self.planned
+        dealt = world.of(step)
+        if not signature or generation != world.generation or node not in dealt:
             return
         tries = self.tries.setdefault(step, [])
         for known in tries:

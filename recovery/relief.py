@@ -116,6 +116,15 @@ def next_level(level: int, last: int, shortages: Sequence[Shortage], again: bool
     return min(last, level + (2 if again else 1))
 
 
+def describe_back(global_size: int, micro: int, before: int, level: int) -> str:
+    """A sentence: what is as it was before, once level ``before`` has become ``level``."""
+    was, now = (cut(global_size, micro, n).micro for n in (before, level))
+    parts = ["the operator asks for more memory again: what was given up is given back"]
+    if was != now:
+        parts.append(f"{now} instead of {was} samples at once")
+    return "; ".join(parts)
+
+
 def describe(global_size: int, micro: int, before: int, level: int) -> str:
     """A sentence: what changes from level ``before`` to ``level``, and what that does to
     exactness."""

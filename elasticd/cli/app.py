@@ -345,24 +345,42 @@ def resume(context: typer.Context, job: Job, home: Home = None, json: Json = Fal
 
 
 @app.command(short_help="Try nodes again that a job goes on without.")
-def retry(context: typer.Context, job: Job, home: Home = None, json: Json = False) -> None:
+def retry(
+    context: typer.Context,
+    job: Job,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Use as much memory again as job.toml says.")
+    ] = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
     """Try nodes again that a job goes on without, after what was wrong there is put right.
 
     A node is left out where the script fails, or builds another model or data than on the others
     ('elasticctl status JOB' shows which, and why). Without this command it is tried again when its
     daemon is started, and after pauses that grow from a minute to an hour.
 
+    A job that ran out of memory gives up what it can: spare trainers, kept activations, then half
+    of its samples at once. It never asks for more again by itself. With --memory it does, from the
+    next step on, and if memory runs out again, it gives it up again.
+
     \b
-    Example:
+    Examples:
       elasticctl retry byte-lm-1-k3f9
+      elasticctl retry byte-lm-1-k3f9 --memory
     """
     options = common(context, home, json)
-    tried = options.client.retry(JobId(job))
+    tried = options.client.retry(JobId(job), memory=memory)
     if options.json:
         print_json(to_plain(tried))
-    elif tried.nodes:
+        return
+    if tried.relief:
+        say(f"{tried.id}: it uses as much memory again as job.toml says")
+    elif memory:
+        say(f"{tried.id}: nothing is given up for want of memory")
+    if tried.nodes:
         say(f"{tried.id}: {', '.join(tried.nodes)} will be tried again")
-    else:
+    elif not memory:
         say(f"{tried.id}: no node is left out")
 
 

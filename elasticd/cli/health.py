@@ -19,13 +19,13 @@ from elasticd.cli.options import Home, Json, common
 from elasticd.cli.screen import print_json, say
 from elasticd.client.homes import SOCKET_NAME, node_homes
 from elasticd.core.recall import without_promises
-from elasticd.errors import OperationError, ProtocolError, UsageError
+from elasticd.errors import OperationError, UsageError
 from elasticd.shell.children.server import ROSTER_NAME
 from elasticd.shell.children.server import SOCKET_NAME as CHILDREN_SOCKET
 from elasticd.shell.control.server import lock_home
 from elasticd.shell.storage.health import HomeFinding, examine
 from elasticd.shell.storage.journal import BEGUN_SUFFIX, LOST_SUFFIX, begin_anew, salvage
-from elasticd.shell.storage.records import JOURNAL_NAME, plain, read
+from elasticd.shell.storage.records import JOURNAL_NAME, UNREADABLE, plain, read
 from elasticd.supervision.roster import ChildRoster
 
 STATE = ("events", "reached", "archives", "work", "clones", "cache")
@@ -187,7 +187,7 @@ def _readable(data: bytes) -> list[tuple[str, Any]]:
     for item in salvage(data):
         try:
             found.append(read(item))
-        except (KeyError, TypeError, ProtocolError):
+        except UNREADABLE:
             continue
     return found
 

@@ -66,9 +66,10 @@ class Client:
         answer: JobChanged | NodeChanged = from_plain(changed, self.request(request))
         return answer
 
-    def retry(self, job: JobId) -> JobRetried:
-        """Have the nodes tried again that a job goes on without. Raises as :meth:`request`."""
-        answer: JobRetried = from_plain(JobRetried, self.request(RetryJob(job)))
+    def retry(self, job: JobId, *, memory: bool = False) -> JobRetried:
+        """Have the nodes tried again that a job goes on without, and with ``memory`` what was
+        given up for want of it. Raises as :meth:`request`."""
+        answer: JobRetried = from_plain(JobRetried, self.request(RetryJob(job, memory)))
         return answer
 
     def stream(self, request: Request) -> Iterator[dict[str, Any]]:

@@ -211,8 +211,8 @@ class Node:
                 self.tables.jobs.forget(request, job)
             case e.Pause(request, job, paused):
                 self.tables.jobs.pause(request, job, paused)
-            case e.Retry(request, job):
-                self.tables.jobs.retry(request, job)
+            case e.Retry(request, job, memory):
+                self.tables.jobs.retry(request, job, memory)
             case e.Drain(request, node, draining):
                 self.tables.nodes.drain(request, node, draining)
             case e.Dismiss(request, node):

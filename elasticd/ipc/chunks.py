@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticd.errors import GenerationLost
-from elasticd.ipc.memory import SLOTS, SharedMemory, create_memory
+from elasticd.ipc.memory import SharedMemory
+from elasticd.ipc.memoryfile import SLOTS, create_memory
 from elasticd.ipc.plan import EXACT, FAST, ChunkPlan, VectorLayout
 from elasticd.ipc.records import RECORD_BYTES, Kind, Record, generation_hash
 from elasticd.types import Range, Tag

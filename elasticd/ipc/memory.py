@@ -8,50 +8,14 @@ start. The file has no name: it goes with its last descriptor.
 
 from __future__ import annotations
 
-import importlib
 import mmap
-import os
-import sys
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-SLOTS = 2
-PAYLOAD_FLOATS = 8 << 20
-"""Large, because a collective costs little next to what its wake-ups cost (make bench): 4 MB
-chunks took 1.5 to 5 times as long as 20 MB at once with three ranks on two cores."""
-TAG_BYTES = 128
-SLOT_BYTES = TAG_BYTES + 4 * PAYLOAD_FLOATS + TAG_BYTES
-MEMORY_BYTES = SLOTS * SLOT_BYTES
+from elasticd.ipc.memoryfile import MEMORY_BYTES, SLOT_BYTES, SLOTS, TAG_BYTES
 
 _TAG_FLOATS = TAG_BYTES // 4
-
-
-def create_memory() -> int:
-    """A new nameless shared file for one reducer; its pages take memory when they are first used.
-
-    Raises:
-        OSError: no descriptors or memory left.
-    """
-    fd = _nameless()
-    try:
-        os.ftruncate(fd, MEMORY_BYTES)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
-
-
-def _nameless() -> int:
-    if sys.platform == "linux":
-        return os.memfd_create("elasticd-chunks", os.MFD_CLOEXEC)
-    # What multiprocessing.shared_memory stands on.
-    posixshmem: Any = importlib.import_module("_posixshmem")
-    name = f"/elasticd-{os.urandom(8).hex()}"
-    fd: int = posixshmem.shm_open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode=0o600)
-    posixshmem.shm_unlink(name)
-    return fd
 
 
 class SharedMemory:

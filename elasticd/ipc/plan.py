@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 
 from elasticd.errors import ProtocolError
-from elasticd.ipc.memory import PAYLOAD_FLOATS
+from elasticd.ipc.memoryfile import PAYLOAD_FLOATS
 from elasticd.recovery import tree
 from elasticd.types import Range
 

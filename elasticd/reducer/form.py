@@ -12,7 +12,8 @@ import mlx.core as mx
 from elasticd.core.words.engines import EngineOrder
 from elasticd.core.words.ring import FormRing
 from elasticd.errors import ProtocolError
-from elasticd.ipc.memory import SLOT_BYTES, SharedMemory
+from elasticd.ipc.memory import SharedMemory
+from elasticd.ipc.memoryfile import SLOT_BYTES
 from elasticd.ipc.plan import GATHERED_FLOATS
 from elasticd.ipc.records import generation_hash
 from elasticd.reducer.ring import join_ring

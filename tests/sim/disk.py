@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from elasticd.checkpoints.manifest import Manifest, Stored
-from elasticd.checkpoints.retention import KeepLast, prunable
+from elasticd.checkpoints.retention import KeepLast, overtaken
 from elasticd.core.recall import Recall, without_promises
 from elasticd.core.words.codec import to_plain
 from elasticd.core.words.effects import Persist, Reached
@@ -268,8 +268,8 @@ class Disk:
 
     def prune(self, job: JobId, lineage: Lineage, step: int, keep: int) -> None:
         """As shell/storage/states.py: up to a checkpoint that is consistent."""
-        known = [m for m in self.finals.values() if m.job == job and m.step <= step]
-        for gone in prunable(known, [KeepLast(keep)], lineage):
+        known = [m for m in self.finals.values() if m.job == job]
+        for gone in overtaken(known, [KeepLast(keep)], step, lineage):
             self._remove((gone.job, gone.step, gone.stamp))
 
     def _remove(self, key: Key) -> None:

@@ -517,7 +517,8 @@ class Injector:
         jobs = sorted(self.cluster.specs)
         if not jobs:
             return False
-        self.operator.retry(self.chance.choice(jobs), host)
+        job = self.chance.choice(jobs)
+        self.operator.retry(job, host, memory=self.chance.random() < 0.5)
         return True
 
     def _submit(self, host: Host) -> bool:

@@ -190,7 +190,7 @@ class Mixture:
         }  # fmt: skip
         unknown = Unknown.of({**dict(record.unknown.fields), f"{MARK}{number}": said})
         self.cluster.say(host.name, f"writes {MARK}{number} into {_id(record)[1]}")
-        event = LaterWords(0, _NO_JOB, replace(record, unknown=unknown))
+        event = LaterWords(0, _NO_JOB, record=replace(record, unknown=unknown))
         host.post(event)
 
     def persisted(self, host: Host, record: Any) -> None:

@@ -42,8 +42,9 @@ class Operator:
     def resume(self, job: JobId, host: Host | None = None) -> int:
         return self._ask(lambda request: e.Pause(request, job, False), f"resume {job}", host)
 
-    def retry(self, job: JobId, host: Host | None = None) -> int:
-        return self._ask(lambda request: e.Retry(request, job), f"retry {job}", host)
+    def retry(self, job: JobId, host: Host | None = None, *, memory: bool = False) -> int:
+        what = f"retry {job} with all its memory" if memory else f"retry {job}"
+        return self._ask(lambda request: e.Retry(request, job, memory), what, host)
 
     def forget(self, job: JobId, host: Host | None = None) -> int:
         return self._ask(lambda request: e.Forget(request, job), f"forget {job}", host)

@@ -68,7 +68,9 @@ def digest(record: JobRecord) -> int:
     """The same wherever the record is the same. Should the order in its maps differ it is told once
     more, no worse."""
     text = repr(record)
-    # Without unknown fields it is what versions have that know of none.
+    # Without unknown fields, or those added since, it is what versions have that know of none.
+    if record.relief_turn:
+        text += repr(record.relief_turn)
     beyond = [record.unknown.fields, *(entry.unknown.fields for entry in record.unfit)]
     if any(beyond):
         text += repr(beyond)

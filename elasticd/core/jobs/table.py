@@ -113,14 +113,20 @@ class JobTable:
         state = "paused" if paused else record.state
         self._answer_when_kept(request, job, JobChanged(job, state))
 
-    def retry(self, request: int, job: JobId) -> None:
-        """Try the nodes again that the job goes on without."""
+    def retry(self, request: int, job: JobId, memory: bool = False) -> None:
+        """Try the nodes again that the job goes on without; with ``memory`` also to do without
+        relief."""
         record = self._unended(request, job)
         if record is None:
             return
         nodes = tuple(fitness.left_out(record.unfit))
+        level = record.relief if memory else 0
+        if memory:
+            # Also if nothing is given up here: on the other side of a partition something may be.
+            record = replace(record, relief=0, relief_turn=record.relief_turn + 1)
+            self.update(record)
         self.update(_retried(record, nodes))
-        self._answer_when_kept(request, job, JobRetried(job, nodes))
+        self._answer_when_kept(request, job, JobRetried(job, nodes, level))
 
     def _unended(self, request: int, job: JobId) -> JobRecord | None:
         """The job's record; None, and the request is answered, if there is none or it has ended."""

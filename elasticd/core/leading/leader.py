@@ -26,7 +26,7 @@ from elasticd.core.leading.phases.whole import Whole
 from elasticd.core.leading.roster import HOLDING
 from elasticd.core.leading.stage import Stage
 from elasticd.core.leading.turns import Stall
-from elasticd.core.words.records import JobRecord, View, World
+from elasticd.core.words.records import JobRecord, View, World, relief_of
 from elasticd.core.words.shards import Digest, ManifestStored, ShardsFailed, ShardsWritten
 from elasticd.core.words.tables import Summary
 from elasticd.core.words.worlds import (
@@ -101,7 +101,9 @@ class Driver:
 
     def relieved(self, record: JobRecord) -> JobRecord:
         """The record with what is given up for want of memory."""
-        return replace(record, relief=max(record.relief, self.office.relief.level))
+        relief = self.office.relief
+        turn, level = max(relief_of(record), (relief.turn, relief.level))
+        return replace(record, relief=level, relief_turn=turn)
 
     def historied(self, record: JobRecord) -> JobRecord:
         """The record with how far histories went, which were left, why the job isn't exact, and
@@ -209,7 +211,8 @@ class Driver:
         expected = isinstance(stage.phase, Freezing) and stage.phase.expects(fault.fault)
         if (stale and not exited) or expected:
             return
-        why = office.trust.count(fault, self.committed + 1) or poison.count(office, fault)
+        ready = stage.phase.ready if isinstance(stage.phase, Forming) else ()
+        why = office.trust.count(fault, self.committed + 1) or poison.count(office, fault, ready)
         if why and fault.failing is None:
             stage.fail(why)
         seen, text = office.ctx.now - fault.age_seconds, fault.evidence

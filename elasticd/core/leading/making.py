@@ -50,6 +50,7 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
         holders=start.holders,
         diverged=tuple(sorted(office.trust.diverged.items())),
         relief=office.relief.level,
+        relief_turn=office.relief.turn,
         count=count,
         writers=() if count else _writers(office, resume.members),
         given=tuple(n for n in resume.members if plan.holdings[n].given),

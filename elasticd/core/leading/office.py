@@ -25,7 +25,7 @@ from elasticd.core.leading.roster import HOLDING, LEFT, Roster
 from elasticd.core.leading.tries import Tries
 from elasticd.core.leading.trust import Trust
 from elasticd.core.leading.wishes import Wishes
-from elasticd.core.words.records import JobRecord, View, World
+from elasticd.core.words.records import JobRecord, View, World, relief_of
 from elasticd.core.words.worlds import MemberStatus, Progress
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId, NodeId
@@ -70,7 +70,7 @@ class Office:
             Growth(ctx, job),
             Halting(ctx, job),
             Balance(ctx, job, spec, account, trust),
-            Relief(ctx, job, spec.batch, record.relief),
+            Relief(ctx, job, spec.batch, record.relief, record.relief_turn),
             _exactness(ctx, record, spec),
             Histories(ctx, job, record.left, record.ran),
             Tries(ctx),
@@ -166,8 +166,9 @@ class Office:
 
     def recall(self, record: JobRecord) -> None:
         """The record may tell more: other nodes know of histories, and operators of nodes that are
-        to be tried again."""
+        to be tried again, and of memory that there is again."""
         self.histories.recall(record.left, record.ran)
+        self.relief.recall(*relief_of(record))
         self.fitness.recall(record)
         for node, status in list(self.statuses.items()):
             self.hear(node, status)

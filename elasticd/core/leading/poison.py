@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from elasticd.core.leading.office import Office
 from elasticd.core.words.records import World
 from elasticd.core.words.worlds import Fault
@@ -9,14 +11,19 @@ from elasticd.recovery.poison import HANG, Dealt, Ranges, is_short, signature_of
 from elasticd.recovery.regroup import Shares
 from elasticd.recovery.relief import Cut
 from elasticd.recovery.restore import Resume
-from elasticd.types import Range
+from elasticd.types import NodeId, Range
 
 
-def count(office: Office, fault: Fault) -> str:
-    """Take in what may be the death of a trainer. Why the job can't go on, or nothing."""
+def count(office: Office, fault: Fault, ready: Collection[NodeId] = ()) -> str:
+    """Take in what may be the death of a trainer. Why the job can't go on, or nothing.
+
+    ``ready``: who may compute in the world that forms.
+    """
     ladder, world = office.trust.ladder, office.world
     signature = signature_of(fault.fault, fault.status)
     if fault.failing is not None or world is None or not signature:
+        return ""
+    if fault.generation != ladder.dealt.generation and fault.culprit not in ready:
         return ""
     relieved = not office.relief.has_more(office.roster.least_micro())
     short = is_short(fault.fault, fault.status, fault.evidence, relieved=relieved)
@@ -28,13 +35,22 @@ def count(office: Office, fault: Fault) -> str:
     return f"{why}; {fault.evidence}" if why else ""
 
 
+def plan(office: Office, world: World) -> None:
+    """``world`` is to form."""
+    office.trust.ladder.plan(_dealt(office, world))
+
+
 def begin(office: Office, world: World) -> None:
     """``world`` computes from now on."""
+    office.trust.ladder.begin(_dealt(office, world))
+
+
+def _dealt(office: Office, world: World) -> Dealt:
     cut, pairs = office.relief.cut(world.relief), list(enumerate(world.members))
     now = {node: _samples(cut, world.shares_now[rank]) for rank, node in pairs}
     later = {node: _samples(cut, world.shares[rank]) for rank, node in pairs}
     apart = world.alone and len(pairs) > 1
-    office.trust.ladder.begin(Dealt(world.generation, world.step + 1, now, later, apart))
+    return Dealt(world.generation, world.step + 1, now, later, apart)
 
 
 def dealt(

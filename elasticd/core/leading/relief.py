@@ -31,7 +31,9 @@ class Relief:
     job: JobId
     batch: BatchSettings
     level: int
-    """With which the next world is formed; it only grows."""
+    """With which the next world is formed; it grows until the operator has it given back."""
+    turn: int = 0
+    """How often the operator has."""
     raised_at: int = -1
     """The committed step at which it last grew."""
     foreseen: str = ""
@@ -39,7 +41,18 @@ class Relief:
 
     def adopt(self, world: World) -> None:
         """What is given up already."""
-        self.level = max(self.level, world.relief)
+        self.recall(world.relief_turn, world.relief)
+
+    def recall(self, turn: int, level: int) -> None:
+        """A record, or a world, may know more: the operator has had it given back, or an earlier
+        leader has given up more."""
+        if turn > self.turn:
+            self.raised_at, self.foreseen = -1, ""
+        self.turn, self.level = max((self.turn, self.level), (turn, level))
+
+    def gives_back(self, world: World | None) -> bool:
+        """Whether the next world does without relief that ``world`` had."""
+        return world is not None and world.relief_turn < self.turn and world.relief > self.level
 
     def cut(self, level: int | None = None) -> levels.Cut:
         """The grains of a global batch at a level of relief, or at ours."""
@@ -100,6 +113,12 @@ class Relief:
             self.foreseen = ""
         if raised is not None:
             self.level, self.raised_at = raised.level, committed
+
+    def tell_given_back(self, world: World) -> None:
+        """That the level was lowered from that of ``world``."""
+        text = levels.describe_back(self.batch.global_, self.batch.micro, world.relief, self.level)
+        generation = world.generation.counter
+        self.ctx.emit("memory_given_back", text, self.job, generation, level=self.level)
 
     def tell(self, before: int, text: str, world: World | None) -> None:
         """That the level was raised from ``before``."""

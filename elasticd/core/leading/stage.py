@@ -126,6 +126,7 @@ class Stage:
                 self.phase.begin(nodes)
             case ToForming(world):
                 office.begin(world)
+                poison.plan(office, world)
                 engine = leader_engine(office.spec.world.backend, office.ctx, world)
                 self.phase = Forming(office, now, world, engine)
                 self.phase.begin()

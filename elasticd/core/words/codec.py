@@ -20,7 +20,7 @@ import dataclasses
 import types
 import typing
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Generic, TypeVar, Union, cast
 
 from elasticd.errors import ProtocolError
@@ -34,6 +34,9 @@ MAX_LENGTH = 1 << 20
 """Of a text in letters, of bytes, of a list or map in items."""
 MAX_DEPTH = 32
 """Of lists and maps whose content nobody describes."""
+
+_FEW = 64
+"""So many names at most are compared with those that are known."""
 
 _WHOLE = Within(-(1 << 53), 1 << 53)
 
@@ -224,9 +227,11 @@ def _within(limits: Within) -> Reader:
 
 
 def _literal(options: tuple[Any, ...]) -> Reader:
+    known = {option: option for option in options}
+
     def read(plain: Plain) -> Any:
-        if isinstance(plain, str) and plain in options:
-            return plain
+        if isinstance(plain, str) and plain in known:
+            return known[plain]
         raise ProtocolError(f"{str(plain)[:80]!r} is none of {options}")
 
     return read
@@ -250,8 +255,14 @@ def _list(plain: Plain) -> None:
     _bounded(plain)
 
 
+@lru_cache(1024)
+def _same(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Thousands of records name the same nodes: each row of names is in memory once."""
+    return names
+
+
 def _many(kind: Any, rows: bool) -> Reader:
-    inner = _reader(kind, rows)
+    inner, names = _reader(kind, rows), getattr(kind, "__supertype__", kind) is str
     least, most = _WHOLE.least, _WHOLE.most
 
     def read(plain: Plain) -> Any:
@@ -259,7 +270,8 @@ def _many(kind: Any, rows: bool) -> Reader:
         # A large view has many numbers.
         if kind is int and all(type(item) is int and least <= item <= most for item in plain):
             return tuple(plain)
-        return tuple([inner(item) for item in plain])
+        items = tuple([inner(item) for item in plain])
+        return _same(items) if names and 0 < len(items) <= _FEW else items
 
     return read
 

@@ -320,10 +320,11 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Try nodes again that a job goes on without."""
+    """Try nodes again that a job goes on without; with ``memory`` also to do without relief."""
 
     request: int
     job: JobId
+    memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,9 @@ class JobRecord:
     step: int = 0
     digest: str | None = None
     relief: int = 0
-    """What was given up for want of memory (elasticd.recovery.relief); it only grows."""
+    """What was given up for want of memory (elasticd.recovery.relief); it only grows in a turn."""
+    relief_turn: int = field(default=0, repr=False)
+    """How often the operator has had it given back."""
     account: dict[str, Any] = field(default_factory=dict)
     """Of an ended job: what ``status`` shows of its course, which no leader remembers later."""
     turn: int = 0
@@ -143,11 +145,14 @@ class JobRecord:
         if self.forgotten or other.forgotten:
             one, two = (replace(each, forgotten=True).bounded() for each in (self, other))
             best = later(one, two, _rank)
-            relief, intent = max(self.relief, other.relief), max(self.intent, other.intent)
-            return replace(best, relief=relief, intent=intent)
+            turn, relief = max(relief_of(self), relief_of(other))
+            intent = max(self.intent, other.intent)
+            return replace(best, relief=relief, relief_turn=turn, intent=intent)
+        turn, relief = max(relief_of(self), relief_of(other))
         return replace(
             later(self, other, _rank),
-            relief=max(self.relief, other.relief),
+            relief=relief,
+            relief_turn=turn,
             intent=max(self.intent, other.intent),
             left=lineages.merged(self.left, other.left),
             ran=lineages.latest(self.ran, other.ran),
@@ -158,9 +163,14 @@ class JobRecord:
         )
 
 
+def relief_of(record: JobRecord) -> tuple[int, int]:
+    """The turn and the level of relief: of two the greater counts."""
+    return record.relief_turn, record.relief
+
+
 _JOINED = (
-    "relief", "intent", "left", "ran", "inexact", "unfit", "served", "offered", "forgotten",
-    "unknown",
+    "relief", "relief_turn", "intent", "left", "ran", "inexact", "unfit", "served", "offered",
+    "forgotten", "unknown",
 )  # fmt: skip
 """What a merged record has of both sides; of any other field it has one side's."""
 
@@ -235,6 +245,8 @@ class World:
     """Of a restore: the checkpoint, and per shard the nodes to ask for it, in order."""
     relief: int = 0
     """The level of relief in force; the grains that shares deal depend on it."""
+    relief_turn: int = 0
+    """How often what was given up had been given back."""
     count: int = 0
     """Into how many shards a checkpoint is cut, where it was begun in that way; 0: as many as there
     are members."""

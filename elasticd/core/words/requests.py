@@ -137,6 +137,8 @@ class RetryJob:
 
     kind: ClassVar = "retry"
     job: JobId
+    memory: bool = False
+    """Try also to do without what was given up for want of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +283,8 @@ class JobRetried:
     id: JobId
     nodes: tuple[NodeId, ...]
     """Those that are tried again."""
+    relief: int = 0
+    """The level of relief that is given back; 0: none is."""
 
 
 @dataclass(frozen=True, slots=True)

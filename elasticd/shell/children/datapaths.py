@@ -7,7 +7,7 @@ import socket
 from dataclasses import dataclass
 
 from elasticd.core.words.effects import ChildId
-from elasticd.ipc.memory import create_memory
+from elasticd.ipc.memoryfile import create_memory
 
 
 @dataclass(frozen=True, slots=True)

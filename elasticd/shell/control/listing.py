@@ -26,7 +26,10 @@ class JobListing:
 
     def listed(self, ended: int | None) -> list[JobId]:
         """The jobs in their order; of the ended ones only so many, those that ended last."""
-        shown = [record for record in self.node.tables.jobs.all() if not record.forgotten]
+        jobs = self.node.tables.jobs
+        if ended == 0:  # asked again and again: years of jobs would be looked at each time
+            return [record.id for record in jobs.queue() if not record.forgotten]
+        shown = [record for record in jobs.all() if not record.forgotten]
         over = [record.id for record in shown if record.ended]
         if ended is None or len(over) <= ended:
             return [record.id for record in shown]

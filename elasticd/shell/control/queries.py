@@ -170,7 +170,7 @@ class Queries:
 
     async def retry(self, request: r.RetryJob, stream: Stream) -> r.Outcome:
         job = self._known(request.job)
-        return await self._ask(lambda number: e.Retry(number, job))
+        return await self._ask(lambda number: e.Retry(number, job, request.memory))
 
     async def drain(self, request: r.DrainNode, stream: Stream) -> r.Outcome:
         return await self._ask(lambda number: e.Drain(number, request.node, True))

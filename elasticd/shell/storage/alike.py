@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import marshal
+import sys
 from typing import Any
 
 MAX_KNOWN = 4096
-MAX_ITEMS = 32
+MAX_BYTES = 4096
+"""Of a table, as it is compared."""
+MAX_LETTERS = 40
 
-_known: dict[tuple[Any, ...], dict[Any, Any]] = {}
+_known: dict[bytes, Any] = {}
 
 
-def alike(table: dict[Any, Any]) -> dict[Any, Any]:
-    """``table``, or one that is the same in values, types and order. Nobody may change it."""
-    if len(table) > MAX_ITEMS:
-        return table
+def alike(table: Any) -> Any:
+    """``table``, or one that is the same in values, types and order. Nobody may change it. Short
+    texts in it are in memory once, too."""
     try:
-        # 1, 1.0 and True are equal, and yet not the same.
-        key = (*table.items(), *map(type, table.values()))
-        found = _known.setdefault(key, table)
-    except TypeError:  # it has lists or tables in it
+        # Of plain values: 1, 1.0 and True are equal, and yet not the same.
+        key = marshal.dumps(table, 2)
+    except ValueError:  # there is something else in it
         return table
-    if len(_known) > MAX_KNOWN:
+    if len(key) > MAX_BYTES:
+        return table
+    if len(_known) >= MAX_KNOWN:
         _known.clear()
+    found = _known.setdefault(key, table)
+    if found is table and type(table) is dict:
+        for name, value in table.items():
+            if type(value) is str and len(value) <= MAX_LETTERS:
+                table[name] = sys.intern(value)
     return found

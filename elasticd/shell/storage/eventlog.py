@@ -37,7 +37,7 @@ NOTABLE = frozenset(
         "memory_relieved", "memory_pressure", "link_avoided", "node_dropped", "node_benched",
         "node_quarantined", "node_unfit", "recheck_differs", "state_chosen", "shares_moved",
         "growth_finished", "lineages_met", "lineage_opened", "step_skipped", "job_parked",
-        "job_paused", "checkpoint_refused", "exact_lost", "job_stops",
+        "job_paused", "checkpoint_refused", "exact_lost", "job_stops", "memory_given_back",
     )
 )  # fmt: skip
 """Faults, and what was decided: ``status`` shows the newest :data:`NOTABLE_EVENTS` of a job."""
@@ -78,6 +78,14 @@ class SeenNumbers:
     def upto(self, origin: str) -> int:
         """The number up to which nothing is missing."""
         return self._complete.get(origin, 0)
+
+    def highest(self, origin: str) -> int:
+        """The highest number that was seen."""
+        return max(self.upto(origin), *self._beyond.get(origin, ()), 0)
+
+    def origins(self) -> list[str]:
+        """Those of which anything was seen."""
+        return sorted({*self._complete, *self._beyond})
 
     def note(self, origin: str, number: int) -> None:
         if number > self.upto(origin):
@@ -130,22 +138,16 @@ class EventLog:
         self._rewriting = Rewriting(aside)
         self._followers: set[asyncio.Queue[Event | None]] = set()
         folder.mkdir(parents=True, exist_ok=True)
-        for leftover in folder.glob(f"*{PARTIAL_SUFFIX}"):
-            leftover.unlink()
-        known = eventshelf.read(folder)
-        paths = {p.name.removesuffix(_SUFFIX): p for p in sorted(folder.glob(f"*{_SUFFIX}"))}
+        index = eventshelf.read(folder)
+        known, found = index.shelves, _stamps(folder)
         self._shelve(
-            {
-                job: known[job]
-                for job, path in paths.items()
-                if job in known and known[job].stamp == eventshelf.stamp_of(path)
-            }
+            {job: known[job] for job in found if _is_as(known.get(job), found[job])}, index
         )
-        for job, path in paths.items():
+        for job in found:
             if job not in self._shelves:
-                self._read(path)
+                self._read(folder / (job + _SUFFIX))
                 self._put_away(job)
-        if self._shelves != known:
+        if self._shelves != known or (known and not index.together):
             eventshelf.write(self._folder, self._shelves)
 
     def write(self, event: Event) -> Event:
@@ -213,7 +215,7 @@ class EventLog:
     ) -> AsyncIterator[list[Event]]:
         batch: list[Event] = []
         read: dict[str | None, dict[tuple[str, int], Event]] = {}
-        lacking = (each for each in self._segments() if each[2] > vector.get(each[0], 0))
+        lacking = self._segments(vector)
         for origin, first, last, job in sorted(lacking, key=lambda each: each[:3]):
             first = max(first, vector.get(origin, 0) + 1)
             for number in range(first, last + 1):
@@ -237,15 +239,20 @@ class EventLog:
         for start in range(0, len(batch), BATCH_EVENTS):
             yield batch[start : start + BATCH_EVENTS]
 
-    def _segments(self) -> Iterator[tuple[str, int, int, str | None]]:
-        """Which numbers of which origins there are: from, to, of which job."""
+    def _segments(self, vector: Mapping[str, int]) -> Iterator[tuple[str, int, int, str | None]]:
+        """Which numbers of which origins there are that the vector lacks: from, to, of which
+        job."""
         for job, kept in self._jobs.items():
             for origin, number in kept:
-                yield origin, number, number, job
-        for job, shelf in self._shelves.items():
+                if number > vector.get(origin, 0):
+                    yield origin, number, number, job
+        known = self._progress.origins()
+        lacking = {o for o in known if self._progress.highest(o) > vector.get(o, 0)}
+        for job, shelf in self._shelves.items() if lacking else ():
             for origin, ranges in shelf.ranges.items():
-                for first, last in ranges:
-                    yield origin, first, last, job
+                if origin in lacking:
+                    upto = vector.get(origin, 0)
+                    yield from ((origin, a, b, job) for a, b in ranges if b > upto)
 
     def runs(self, job: JobId | None) -> list[list[Event] | Path]:
         """What there is, of a job or (None) of all: events in memory, or the file with them."""
@@ -305,15 +312,14 @@ class EventLog:
             return self._jobs.get(job, {})
         return await asyncio.to_thread(_by_key, self._folder / (job + _SUFFIX))
 
-    def _shelve(self, shelves: dict[str, ShelvedEvents]) -> None:
+    def _shelve(self, shelves: dict[str, ShelvedEvents], index: eventshelf.Index) -> None:
         self._shelves = shelves
         self._ended = {job: shelf.ended for job, shelf in shelves.items()}
-        # In their order nothing is beyond a gap that is filled later.
-        ranges = (
-            (o, *each) for s in shelves.values() for o, held in s.ranges.items() for each in held
-        )
-        for origin, first, last in sorted(ranges):
-            self._progress.note_range(origin, first, last)
+        whole = len(shelves) == len(index.shelves)
+        together = index.together if whole else {}
+        for origin, held in (together or eventshelf.all_ranges(shelves)).items():
+            for first, last in held:
+                self._progress.note_range(origin, first, last)
 
     def _unshelve(self, job: str | None) -> None:
         """Something new is told of the job."""
@@ -329,7 +335,7 @@ class EventLog:
             stamp = eventshelf.stamp_of(self._folder / (job + _SUFFIX))
             ranges = eventshelf.ranges_of(self._jobs.pop(job))
             self._notable.pop(job, None)
-            self._shelves[job] = ShelvedEvents(stamp, self._ended[job], ranges)
+            self._shelves[job] = ShelvedEvents.of(stamp, self._ended[job], ranges)
 
     # --- dropping ---------------------------------------------------------------------------------
 
@@ -387,6 +393,24 @@ class EventLog:
             # Damage stays out of what is appended from now on; peers send what it took.
             log.warning("a history was damaged; peers send what is missing", path=str(path))
             self._replace(path.name.removesuffix(_SUFFIX), _frames(events))
+
+
+def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
+    """Of every file of events, in the order of names; what was written by halves goes."""
+    found = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(PARTIAL_SUFFIX):
+                os.unlink(entry.path)
+            elif entry.name.endswith(_SUFFIX):
+                stat = entry.stat()
+                found[entry.name.removesuffix(_SUFFIX)] = stat.st_size, stat.st_mtime_ns
+    return dict(sorted(found.items()))
+
+
+def _is_as(shelf: ShelvedEvents | None, stamp: tuple[int, int]) -> bool:
+    """Whether the file is as it was when that was noted."""
+    return shelf is not None and shelf.stamp == stamp
 
 
 def read_sound(path: Path) -> list[Event]:

@@ -2,21 +2,28 @@
 
 One file says of each job's file how long it was, which events of which origins it has, and when the
 job ended. A file that has changed since is read again, so the index may be old, or missing.
+
+There may be tens of thousands of such jobs. So what each has is kept packed, and the index says
+also what all of them have together: at most starts nothing else is asked for.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgpack
 
 from elasticd.shell.storage.durable import write_whole
 from elasticd.shell.storage.journal import frame, salvage
 
 NAME = "_shelf"
-_VERSION = 1
+_VERSION = 2
+_UNPACKED = 1
+"""The version before, which has what each job has in lists."""
 
 Ranges = dict[str, list[tuple[int, int]]]
 """Per origin the numbers that there are, from and to, in order."""
@@ -26,10 +33,36 @@ Ranges = dict[str, list[tuple[int, int]]]
 class ShelvedEvents:
     """What is known of one job's file."""
 
-    stamp: tuple[int, int]
-    """Its length in bytes, and when it was changed, in nanoseconds."""
+    size_bytes: int
+    changed_nanoseconds: int
     ended: float
-    ranges: Ranges
+    packed: bytes
+    """Its ranges."""
+
+    @classmethod
+    def of(cls, stamp: tuple[int, int], ended: float, ranges: Ranges) -> ShelvedEvents:
+        return cls(*stamp, ended, msgpack.packb(ranges))
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """The file's length in bytes, and when it was changed, in nanoseconds."""
+        return self.size_bytes, self.changed_nanoseconds
+
+    @property
+    def ranges(self) -> Ranges:
+        """Which events there are."""
+        plain = msgpack.unpackb(self.packed)
+        return {origin: [(a, b) for a, b in held] for origin, held in plain.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """What the file says."""
+
+    shelves: dict[str, ShelvedEvents] = field(default_factory=dict)
+    """Per job."""
+    together: Ranges = field(default_factory=dict)
+    """What all of them have; empty: it doesn't say."""
 
 
 def stamp_of(path: str | os.PathLike[str]) -> tuple[int, int]:
@@ -39,44 +72,63 @@ def stamp_of(path: str | os.PathLike[str]) -> tuple[int, int]:
 
 def ranges_of(keys: Iterable[tuple[str, int]]) -> Ranges:
     """Of events by origin and number."""
+    return joined((origin, number, number) for origin, number in keys)
+
+
+def joined(ranges: Iterable[tuple[str, int, int]]) -> Ranges:
+    """Ranges of origins in any order; those that touch become one."""
     found: Ranges = {}
-    for origin, number in sorted(keys):
+    for origin, first, last in sorted(ranges):
         known = found.setdefault(origin, [])
-        if known and known[-1][1] == number - 1:
-            known[-1] = (known[-1][0], number)
+        if known and first <= known[-1][1] + 1:
+            known[-1] = (known[-1][0], max(last, known[-1][1]))
         else:
-            known.append((number, number))
+            known.append((first, last))
     return found
 
 
-def read(folder: Path) -> dict[str, ShelvedEvents]:
-    """Per job; nothing where the index is missing or damaged."""
-    origins: list[str] = []
+def all_ranges(shelves: Mapping[str, ShelvedEvents]) -> Ranges:
+    """What all of them have together."""
+    every = (each.ranges.items() for each in shelves.values())
+    return joined((origin, *pair) for ranges in every for origin, held in ranges for pair in held)
+
+
+def read(folder: Path) -> Index:
+    """An empty one where the index is missing or damaged."""
     try:
         plain = salvage((folder / NAME).read_bytes())[-1]
+        if plain["version"] == _UNPACKED:
+            return Index(_unpacked(plain))
         if plain["version"] != _VERSION:
-            return {}
-        origins = plain["origins"]
-        return {
-            job: ShelvedEvents(
-                (int(row[0]), int(row[1])),
-                float(row[2]),
-                {origins[at]: [(int(a), int(b)) for a, b in ranges] for at, ranges in row[3]},
-            )
-            for job, row in plain["jobs"].items()
-        }
+            return Index()
+        shelves = {job: _shelf(row) for job, row in plain["jobs"].items()}
+        together = plain["together"].items()
+        return Index(shelves, {o: [(int(a), int(b)) for a, b in held] for o, held in together})
     except (OSError, ValueError, TypeError, LookupError, AttributeError):
-        return {}
+        return Index()
+
+
+def _shelf(row: Any) -> ShelvedEvents:
+    size, changed, ended, packed = row
+    if not isinstance(packed, bytes):
+        raise TypeError("ranges are packed")
+    return ShelvedEvents(int(size), int(changed), float(ended), packed)
+
+
+def _unpacked(plain: Any) -> dict[str, ShelvedEvents]:
+    origins = plain["origins"]
+    return {
+        job: ShelvedEvents.of(
+            (int(row[0]), int(row[1])),
+            float(row[2]),
+            {origins[at]: [(int(a), int(b)) for a, b in ranges] for at, ranges in row[3]},
+        )
+        for job, row in plain["jobs"].items()
+    }
 
 
 def write(folder: Path, shelves: Mapping[str, ShelvedEvents]) -> None:
     """Raises OSError: the disk is full."""
-    places: dict[str, int] = {}
-    rows: dict[str, Any] = {}
-    for job, shelf in shelves.items():
-        ranges = [
-            (places.setdefault(origin, len(places)), held) for origin, held in shelf.ranges.items()
-        ]
-        rows[job] = (*shelf.stamp, shelf.ended, ranges)
-    plain = {"version": _VERSION, "origins": list(places), "jobs": rows}
+    rows = {job: (*each.stamp, each.ended, each.packed) for job, each in shelves.items()}
+    plain = {"version": _VERSION, "together": all_ranges(shelves), "jobs": rows}
     write_whole(folder / NAME, frame([plain]))

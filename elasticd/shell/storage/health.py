@@ -13,12 +13,12 @@ from pathlib import Path
 from elasticd import archive
 from elasticd.checkpoints import layout
 from elasticd.checkpoints.store import LocalStore
-from elasticd.errors import DamageError, ElasticdError, ProtocolError
+from elasticd.errors import DamageError, ElasticdError
 from elasticd.settings import config
 from elasticd.shell.storage.clusterid import CLUSTER_ID_NAME, read_cluster_id
 from elasticd.shell.storage.durable import unwritable
 from elasticd.shell.storage.journal import CUT_SUFFIX, LOST_SUFFIX, Inspection, inspect, salvage
-from elasticd.shell.storage.records import JOURNAL_NAME, read
+from elasticd.shell.storage.records import JOURNAL_NAME, UNREADABLE, read
 from elasticd.types import NodeId
 
 _UNREADABLE = (
@@ -93,7 +93,7 @@ def _journal(home: Path) -> Iterator[HomeFinding]:
     for item in found.records:
         try:
             read(item)
-        except (KeyError, TypeError, ProtocolError) as error:
+        except UNREADABLE as error:
             yield HomeFinding(
                 path,
                 f"holds a record that this version can't read: {error}",
@@ -108,7 +108,7 @@ def _left(found: Inspection) -> str:
     for item in records:
         try:
             kind, record = read(item)
-        except (KeyError, TypeError, ProtocolError):
+        except UNREADABLE:
             continue
         if kind == "job":
             jobs.add(getattr(record, "id", ""))

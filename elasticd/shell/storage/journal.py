@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ import msgpack
 
 from elasticd.checkpoints.sequential import write_all
 from elasticd.errors import DamageError, DiskError, OperationError
-from elasticd.shell.storage.alike import alike
 from elasticd.shell.storage.durable import (
     PARTIAL_SUFFIX,
     sync_file,
@@ -47,6 +46,14 @@ _HEAD = struct.Struct(">4sII")
 
 Record = Any
 """What msgpack carries: maps, lists, strings, bytes, numbers, None."""
+Taken = Callable[[Record], Any]
+"""Makes of a record what is kept of it; it never raises. The records of a large journal need much
+memory before they are taken."""
+
+
+def as_it_is(record: Record) -> Any:
+    """Keep the record."""
+    return record
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +81,7 @@ class Inspection:
         return len(self.data) - self.sound_bytes
 
 
-def inspect(path: Path) -> Inspection:
+def inspect(path: Path, take: Taken = as_it_is) -> Inspection:
     """Read a journal, and change nothing.
 
     Raises:
@@ -83,7 +90,7 @@ def inspect(path: Path) -> Inspection:
     missing = not path.exists()
     data = b"" if missing else path.read_bytes()
     begun = path.with_name(path.name + BEGUN_SUFFIX).exists()
-    found = scan(data)
+    found = scan(data, take)
     harm = ""
     if found.rotten_at is not None:
         harm = f"damaged at byte {found.rotten_at}, with sound records behind it"
@@ -108,13 +115,13 @@ def is_torn(tail: bytes) -> bool:
     return len(tail) < _HEAD.size or _HEAD.size + _HEAD.unpack_from(tail)[1] >= len(tail)
 
 
-def scan(data: bytes) -> Scan:
+def scan(data: bytes, take: Taken = as_it_is) -> Scan:
     """Read frames until the end or the first damage. Pure; never raises."""
     records: list[Record] = []
     offset = 0
     while (found := _frame_at(data, offset)) is not None:
         batch, offset = found
-        records.extend(batch)
+        records.extend(map(take, batch))
     candidate = data.find(MAGIC, offset + 1)
     while candidate >= 0:
         if _frame_at(data, candidate) is not None:
@@ -146,7 +153,7 @@ def _frame_at(data: bytes, offset: int) -> tuple[list[Record], int] | None:
     if magic != MAGIC or len(payload) != length or _crc(payload) != crc:
         return None
     try:
-        batch = msgpack.unpackb(payload, raw=False, strict_map_key=False, object_hook=alike)
+        batch = msgpack.unpackb(payload, raw=False, strict_map_key=False)
     except ValueError:
         return None
     return (batch, start + length) if isinstance(batch, list) else None
@@ -200,8 +207,9 @@ class Journal:
         self._begun = begun
 
     @classmethod
-    def open(cls, path: Path) -> tuple[Journal, list[Record]]:
-        """Open or create; returns the journal and every record in it, oldest first.
+    def open(cls, path: Path, take: Taken = as_it_is) -> tuple[Journal, list[Any]]:
+        """Open or create; returns the journal and what ``take`` makes of every record in it, oldest
+        first.
 
         Raises:
             DamageError: the disk lost something that was acknowledged, or can't read it. The file
@@ -209,7 +217,7 @@ class Journal:
             OSError: the file can't be written.
         """
         try:
-            found = inspect(path)
+            found = inspect(path, take)
         except OSError as error:
             raise DamageError(f"{path}: can't be read: {error.strerror}") from error
         if found.harm:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,13 @@ from elasticd.core.words.codec import from_plain, to_plain
 from elasticd.core.words.effects import Reached
 from elasticd.core.words.stable import Stable
 from elasticd.errors import DamageError, ProtocolError
+from elasticd.shell.storage.alike import alike
 from elasticd.shell.storage.journal import CUT_SUFFIX, Journal
 from elasticd.shell.storage.marks import Marks
 
 JOURNAL_NAME = "journal"
+UNREADABLE = (AttributeError, KeyError, TypeError, ProtocolError)
+"""What :func:`read` raises."""
 
 log = structlog.get_logger(__name__)
 
@@ -27,10 +32,21 @@ def read(item: Any) -> tuple[str, Record]:
     """A record of the journal, and its kind.
 
     Raises:
-        KeyError, TypeError, ProtocolError: it is none that this version knows.
+        AttributeError, KeyError, TypeError, ProtocolError: it is none that this version knows
+            (:data:`UNREADABLE`).
     """
-    kind = item["kind"]
-    return kind, from_plain(KINDS[kind], item["record"])
+    kind, record = item["kind"], item["record"]
+    if kind == "job":
+        spec = record["spec"]
+        record = {**record, "spec": {name: alike(table) for name, table in spec.items()}}
+    return kind, from_plain(KINDS[kind], record)
+
+
+def _read_or_why(item: Any) -> tuple[str, Record] | Exception:
+    try:
+        return read(item)
+    except UNREADABLE as error:
+        return error
 
 
 def plain(kind: str, record: Record) -> dict[str, Any]:
@@ -46,6 +62,18 @@ def way_back(home: Path) -> str:
     )
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """What is read meanwhile is looked at by no search for garbage, now or later: there are no
+    rings in it, and years of it are much to look at."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
 class StableRecords:
     """The journal with the control plane's records in it, and a mark for each job."""
 
@@ -57,7 +85,8 @@ class StableRecords:
         """
         path = home / JOURNAL_NAME
         try:
-            self._journal, items = Journal.open(path)
+            with _uncollected():
+                self._journal, found = Journal.open(path, _read_or_why)
         except DamageError as error:
             raise DamageError(f"{error}. {way_back(home)}") from error
         if self._journal.cut_bytes:
@@ -68,17 +97,13 @@ class StableRecords:
             )
         self._recall = Recall()
         self._marks = Marks(home / "reached")
-        items.reverse()
-        while items:  # of thousands each goes as soon as it is read
-            item = items.pop()
-            try:
-                kind, record = read(item)
-            except (KeyError, TypeError, ProtocolError) as error:
+        for each in found:
+            if isinstance(each, Exception):
                 raise DamageError(
-                    f"{path}: unreadable record: {error}; another version may have written it."
+                    f"{path}: unreadable record: {each}; another version may have written it."
                     f" {way_back(home)}"
-                ) from error
-            self._recall.absorb(kind, record)
+                ) from each
+            self._recall.absorb(*each)
 
     def recover(self) -> Stable:
         """What is known of the time before this start; marks of jobs that ended then go."""

@@ -15,7 +15,7 @@ from elasticd.checkpoints import peer
 from elasticd.checkpoints.manifest import Stored
 from elasticd.checkpoints.port import Store
 from elasticd.checkpoints.questions import Question, RemoveStored, VerifyStored, WantShard
-from elasticd.checkpoints.retention import last_ones, policies_of, prunable
+from elasticd.checkpoints.retention import last_ones, overtaken, policies_of
 from elasticd.checkpoints.store import LocalStore
 from elasticd.core.words import effects as e
 from elasticd.core.words.bulk import (
@@ -271,9 +271,9 @@ class States:
         self.grown()
 
     def _prune_now(self, effect: e.PruneStore) -> None:
-        known = [m for m in self.store.manifests(effect.job) if m.step <= effect.step]
         spec = JobSpec.from_dict(self._record_of(effect.job).spec).checkpoint
-        for old in prunable(known, policies_of(spec, {}), effect.lineage):
+        known, policies = self.store.manifests(effect.job), policies_of(spec, {})
+        for old in overtaken(known, policies, effect.step, effect.lineage):
             if (old.job, old.step, old.stamp) not in self.pins:
                 self.store.remove(old.job, old.step, old.stamp)
 

@@ -18,6 +18,9 @@ from mlx.nn.layers.base import Module
 from elasticd.train.states.trees import array_slots
 from elasticd.train.steps import randomness
 
+_PLAIN = "_elasticd_plain"
+"""Of a class that recomputes: the one from which it was made."""
+
 
 def switch_on(model: Module) -> int:
     """Let every block of ``model`` recompute; returns how many there are.
@@ -28,6 +31,15 @@ def switch_on(model: Module) -> int:
     blocks = list(_blocks(model))
     for block in blocks:
         object.__setattr__(block, "__class__", _recomputing(type(block)))
+    return len(blocks)
+
+
+def switch_off(model: Module) -> int:
+    """Let them keep their activations again; returns how many there are."""
+    found = [(each, vars(type(each)).get(_PLAIN)) for each in _blocks(model)]
+    blocks = [(each, plain) for each, plain in found if plain is not None]
+    for block, plain in blocks:
+        object.__setattr__(block, "__class__", plain)
     return len(blocks)
 
 
@@ -64,7 +76,8 @@ def _recomputing(kind: type) -> type:
             return call(self, *args, **kwargs)
         return _checkpointed(self, call, key, args, kwargs)
 
-    names = {"__call__": recomputed, "__module__": kind.__module__, "__slots__": ()}
+    names: dict[str, Any] = {_PLAIN: kind, "__call__": recomputed, "__slots__": ()}
+    names |= {"__module__": kind.__module__}
     return type(kind.__name__, (kind,), {**names, "__qualname__": kind.__qualname__})
 
 

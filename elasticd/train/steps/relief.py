@@ -21,14 +21,19 @@ class TrainerRelief:
     def __init__(self, model: Module) -> None:
         self._model = model
         self.level = 0
+        self._usual_bytes = mx.set_cache_limit(_CACHE_BYTES)
+        mx.set_cache_limit(self._usual_bytes)
 
     def apply(self, level: int) -> None:
-        """Do what ``level`` asks for and lower ones did not. Nothing is ever taken back."""
-        if level <= self.level:
-            return
-        trim()
+        """Do what ``level`` asks for and lower ones did not, and no more what it doesn't."""
+        if level > self.level:
+            trim()
+        elif level == 0 < self.level:
+            mx.set_cache_limit(self._usual_bytes)
         if self.level < RECOMPUTE_LEVEL <= level:
             recompute.switch_on(self._model)
+        elif level < RECOMPUTE_LEVEL <= self.level:
+            recompute.switch_off(self._model)
         self.level = level
 
 

@@ -9,163 +9,33 @@ import itertools
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import assert_never
 
 import mlx.core as mx
 import pytest
 
 from elasticd.checkpoints import choose, summary
 from elasticd.checkpoints.codec import model_digest, read_tensors, write_shard
-from elasticd.checkpoints.disk import Head
 from elasticd.checkpoints.manifest import Manifest, Shard
-from elasticd.checkpoints.retention import KeepLast, prunable, superseded
-from elasticd.checkpoints.sequential import Chunk, write_all
+from elasticd.checkpoints.retention import overtaken, policies_of, superseded
 from elasticd.checkpoints.store import LocalStore
+from elasticd.core.context import Context
+from elasticd.core.leading.checkpointing import Checkpoints
+from elasticd.core.words import effects as e
+from elasticd.core.words.records import View, World
+from elasticd.core.words.shards import Consistent, ManifestStore, ManifestStored, ShardsWritten
 from elasticd.errors import StateError
-from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Stamp
+from elasticd.settings.job import JobSpec
+from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Stamp, Tag
+from tests.unit.checkpoints.breaking import Disk, Killed
 
 JOB, ME = JobId("job-1"), NodeId("me")
 CRASHES = int(os.environ.get("ELASTICD_TEST_CRASHES", "25"))
 """Of the last test; 500 and more take a minute: ELASTICD_TEST_CRASHES=500 make test
 PYTEST_ARGS="-k crashes"."""
-
-
-class Killed(BaseException):
-    """The process is gone: nothing catches this."""
-
-
-@dataclass
-class Pending:
-    """A change of a folder that the disk may still forget. Paths follow renames of folders
-    above."""
-
-    folder: Path
-    names: list[Path]
-    undo: Callable[[list[Path]], None]
-    forgotten: bool = False
-
-
-class Disk:
-    """A real folder without real fsyncs, which stops at one operation and then can lose its power.
-
-    Operation ``stop`` (from 0) fails with ``error``; :class:`Killed` does that to all after it too,
-    and a file being written then is half there. :meth:`cut_power` undoes changes of folders that
-    were not synced.
-    """
-
-    def __init__(
-        self, spare: Path, stop: int = -1, error: type[BaseException] | int = Killed
-    ) -> None:
-        self.operations = 0
-        self._spare, self._stop, self._error = spare, stop, error
-        self._pending: list[Pending] = []
-        self._serial = itertools.count()
-
-    def write(self, path: Path, chunks: Iterable[Chunk], head: Head | None = None) -> None:
-        existed = path.exists()
-        data = b"".join(bytes(chunk) for chunk in chunks)
-        if head is not None:
-            first = head()
-            data = first + data[len(first) :]
-        with path.open("wb") as file:
-            if not existed:
-                self._remember(path.parent, [path], lambda names: names[0].unlink(missing_ok=True))
-            stopped = self._stopped()
-            write_all(file.fileno(), data[: len(data) // 2] if stopped else data)
-            self._fail_if(stopped)
-
-    def rename(self, old: Path, new: Path) -> None:
-        self._fail_if(self._stopped())
-        saved = self._save(new) if new.is_file() else None
-
-        def undo(names: list[Path]) -> None:
-            os.rename(names[1], names[0])
-            if saved is not None:
-                shutil.copy(saved, names[1])
-
-        if old.is_dir():
-            self._move(old, new)
-        os.replace(old, new)
-        self._remember(old.parent, [old, new], undo)
-
-    def sync_folder(self, folder: Path) -> None:
-        self._fail_if(self._stopped())
-        self._pending = [pending for pending in self._pending if pending.folder != folder]
-
-    def make_folder(self, folder: Path) -> None:
-        self._fail_if(self._stopped())
-        folder.mkdir()
-        self._remember(folder.parent, [folder], lambda names: shutil.rmtree(names[0]))
-
-    def remove_file(self, path: Path) -> None:
-        self._fail_if(self._stopped())
-        if path.exists():
-            saved = self._save(path)
-            path.unlink()
-            self._remember(path.parent, [path], lambda names: _restore(saved, names[0]))
-
-    def remove_folder(self, folder: Path) -> None:
-        """Not in one go: a kill leaves half of it."""
-        stopped = self._stopped()
-        if folder.exists():
-            files = sorted(folder.iterdir())
-            for file in files[: len(files) // 2] if stopped else files:
-                file.unlink()
-            self._fail_if(stopped)
-            folder.rmdir()
-        self._fail_if(stopped)
-
-    def cut_power(self, rng: random.Random | None) -> None:
-        """Forget what wasn't synced: all of it or, with ``rng``, of each folder some of the
-        latest."""
-        for folder in sorted({pending.folder for pending in self._pending}):
-            changes = [pending for pending in self._pending if pending.folder == folder]
-            share = 1.0 if rng is None else rng.choice([0.0, 0.5, 1.0])
-            for pending in changes[len(changes) - round(share * len(changes)) :]:
-                pending.forgotten = True
-        while self._pending:
-            pending = self._pending.pop()
-            if pending.forgotten:
-                pending.undo(pending.names)
-                if len(pending.names) == 2 and pending.names[0].is_dir():
-                    self._move(pending.names[1], pending.names[0])
-
-    def _stopped(self) -> bool:
-        number, self.operations = self.operations, self.operations + 1
-        return number == self._stop or (self._error is Killed and number > self._stop >= 0)
-
-    def _fail_if(self, stopped: bool) -> None:
-        if not stopped:
-            return
-        if isinstance(self._error, int):
-            raise OSError(self._error, os.strerror(self._error))
-        raise self._error
-
-    def _save(self, path: Path) -> Path:
-        return Path(shutil.copy(path, self._spare / str(next(self._serial))))
-
-    def _remember(
-        self, folder: Path, names: list[Path], undo: Callable[[list[Path]], None]
-    ) -> None:
-        self._pending.append(Pending(folder, names, undo))
-
-    def _move(self, old: Path, new: Path) -> None:
-        def moved(path: Path) -> Path:
-            return new / path.relative_to(old) if path.is_relative_to(old) else path
-
-        for pending in self._pending:
-            if pending.folder.is_relative_to(old):
-                pending.folder = moved(pending.folder)
-                pending.names = [moved(path) for path in pending.names]
-
-
-def _restore(saved: Path, path: Path) -> None:
-    # A folder that was removed above is gone with all that was in it.
-    if path.parent.is_dir():
-        shutil.copy(saved, path)
 
 
 def content(step: int, index: int) -> bytes:
@@ -312,21 +182,97 @@ def test_a_shard_is_the_old_or_the_new_one_whenever_it_is_killed(tmp_path: Path)
 
 
 NODES = [NodeId(f"node-{number}") for number in range(3)]
+LINE = Lineage("line")
+
+
+def world_of(generation: Tag, base: Manifest | None) -> World:
+    """All nodes go on from a checkpoint, or begin."""
+    nothing = ((),) * len(NODES)
+    step, stamp = (base.step, base.stamp) if base is not None else (0, stamp_of(0))
+    return World(
+        job=JOB, generation=generation, epoch=generation, lineage=LINE, parent=None, step=step,
+        stamp=stamp, members=tuple(NODES), sources=("checkpoint",) * 3, hosts=("",) * 3,
+        shares_now=nothing, shares=nothing, rung="restore", reason="", recoveries=0, lost_steps=0,
+        exact=True, checkpointed=-1, manifest=base, holders=(),
+    )  # fmt: skip
+
+
+Act = ShardsWritten | ManifestStore | Consistent
+
+
+class Leader:
+    """The one that production has: it says when a manifest is stored, and when older ones may
+    go. ``due`` is what each node is to do yet, in the order in which it was told."""
+
+    def __init__(
+        self, life: int, keep: int, base: Manifest | None, stores: dict[NodeId, LocalStore]
+    ) -> None:
+        self.spec = JobSpec.from_dict(
+            {
+                "job": {"name": "job", "entrypoint": "train.py"},
+                "batch": {"global": 8, "micro": 1},
+                "train": {"steps": 10_000},
+                "checkpoint": {"replicas": 2, "keep": keep},
+            }
+        )
+        self.generation = Tag(life, NODES[0], f"{life}")
+        view = View(self.generation, tuple(NODES))
+        self._ctx = Context(NODES[0], lambda: "0000", now=50.0)
+        self._made = Checkpoints(self._ctx, JOB, self.spec, view)
+        self.announced: list[Manifest] = []
+        self.due: dict[NodeId, list[Act]] = {node: [] for node in NODES}
+        self._made.enter(world_of(self.generation, base))
+        self._made.learn({node: tuple(store.stored(JOB)) for node, store in stores.items()})
+        self._go_on()
+
+    def write(self, step: int) -> None:
+        """All come to that step."""
+        for rank, node in enumerate(NODES):
+            data = [(i, content(step, i)) for i in (rank, (rank - 1) % 3)]
+            rows = tuple((i, len(each), digest_of(each)) for i, each in sorted(data))
+            name = (JOB, self.generation, LINE, step, stamp_of(step), 3)
+            self.due[node].append(ShardsWritten(*name, rows, "00", 0.1, 0.2))
+
+    def wrote(self, node: NodeId, written: ShardsWritten) -> None:
+        self._made.on_shards(node, written)
+        self._go_on()
+
+    def stored(self, node: NodeId, made: Manifest) -> None:
+        name = (made.job, made.lineage, made.step, made.stamp, made.count)
+        self._made.on_stored(node, ManifestStored(*name, True, ""))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._made.advance()
+        sent = [(f.to, f.message) for f in self._ctx.effects if isinstance(f, e.Send)]
+        for node, message in [*sent, *((NODES[0], each) for each in self._ctx.inbox)]:
+            if isinstance(message, ManifestStore | Consistent):
+                self.due[node].append(message)
+            if isinstance(message, Consistent) and self._made.newest not in self.announced:
+                assert self._made.newest is not None
+                self.announced.append(self._made.newest)
+        self._ctx.effects.clear()
+        self._ctx.inbox.clear()
 
 
 @dataclass
 class Site:
-    """Three nodes that checkpoint one job, each on a disk that may stop at any operation; keeps
-    what was announced as consistent."""
+    """Three nodes that checkpoint one job, each on a disk that may stop at any operation;
+    the leader of production says in which order."""
 
     folder: Path
     rng: random.Random
     disks: dict[NodeId, Disk] = field(default_factory=dict)
-    announced: list[Manifest] = field(default_factory=list)
+    leaders: list[Leader] = field(default_factory=list)
     lives: int = 0
 
     def __post_init__(self) -> None:
         self.keep = self.rng.choice([1, 2])
+
+    @property
+    def announced(self) -> int:
+        """The newest step whose checkpoint was announced; -1: none."""
+        return max((m.step for leader in self.leaders for m in leader.announced), default=-1)
 
     def start(self, stops: dict[NodeId, int]) -> None:
         """All nodes start, sweep, and stop at their operation of ``stops`` (-1: never)."""
@@ -341,33 +287,38 @@ class Site:
     def store(self, node: NodeId) -> LocalStore:
         return LocalStore(self.folder / node, node, disk=self.disks[node])
 
-    def manifest(self, step: int) -> Manifest:
-        rows = [(i, content(step, i)) for i in range(len(NODES))]
-        shards = tuple(Shard(i, len(data), digest_of(data)) for i, data in rows)
-        holders = tuple(tuple(sorted({NODES[i], NODES[(i + 1) % 3]})) for i in range(3))
-        return Manifest(
-            *(JOB, Lineage("line"), None, step, stamp_of(step), NO_TAG, step * 64, 8, 3),
-            *(shards, holders, "00", float(step)),
-        )
-
-    def train(self, first: int) -> None:
-        """Checkpoints from step ``first`` on, one after the other, as trainers, leader and daemons
-        make them, until a node stops."""
+    def train(self, base: Manifest | None) -> None:
+        """Checkpoints from ``base`` on, as trainers, leader and daemons make them, until a node
+        stops. Each node does what it is told in its own time."""
+        stores = {node: self.store(node) for node in NODES}
+        leader = Leader(self.lives, self.keep, base, stores)
+        self.leaders.append(leader)
+        first = 1 + (base.step if base is not None else 0)
         for step in range(first, first + 6):
-            made = self.manifest(step)
-            for index, nodes in enumerate(made.holders):
-                for node in nodes:
-                    put(self.store(node), step, index, count=3)
-            for node in self.rng.sample(NODES, 3):
-                self.store(node).commit(made)
-                if self.rng.random() < 0.3:
+            leader.write(step)
+            left = self.rng.choice([0, 0, 1, 3])
+            while sum(map(len, leader.due.values())) > left:
+                node = self.rng.choice([node for node in NODES if leader.due[node]])
+                self.act(leader, node, leader.due[node].pop(0))
+                if self.rng.random() < 0.1:
                     self.make_room(node)
-            # Each shard is final on two nodes.
-            self.announced.append(made)
-            for node in self.rng.sample(NODES, 3):
-                known = self.store(node).manifests(JOB)
-                for old in prunable(known, [KeepLast(self.keep)], made.lineage):
-                    self.store(node).remove(JOB, old.step, old.stamp)
+
+    def act(self, leader: Leader, node: NodeId, act: Act) -> None:
+        store = self.store(node)
+        match act:
+            case ShardsWritten():
+                for index, _, _ in act.shards:
+                    put(store, act.step, index, count=3)
+                leader.wrote(node, act)
+            case ManifestStore(_, made):
+                store.commit(made)
+                leader.stored(node, made)
+            case Consistent(job, lineage, step):
+                policies = policies_of(leader.spec.checkpoint, {})
+                for old in overtaken(store.manifests(job), policies, step, lineage):
+                    store.remove(job, old.step, old.stamp)
+            case _:
+                assert_never(act)
 
     def make_room(self, node: NodeId) -> None:
         """As a node over its quota does, which hears at any time what the others have."""
@@ -408,10 +359,10 @@ def test_random_crashes_lose_no_consistent_checkpoint(tmp_path: Path) -> None:
             site.start(stops)
             before = site.newest(NODES)
             with contextlib.suppress(Killed):
-                site.train(1 + (before.manifest.step if before is not None else 0))
+                site.train(before.manifest if before is not None else None)
             site.crash()
             crashes += 1
-            wanted = site.announced[-1].step if site.announced else -1
+            wanted = site.announced
             # All of them, and after the loss of any one for good.
             for nodes in (NODES, *([n for n in NODES if n != lost] for lost in NODES)):
                 choice = site.newest(nodes)

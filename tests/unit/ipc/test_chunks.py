@@ -14,7 +14,8 @@ import pytest
 
 from elasticd.errors import GenerationLost, ProtocolError
 from elasticd.ipc.chunks import ChunkPlan, ReducerLink, create_memory
-from elasticd.ipc.memory import MEMORY_BYTES, SharedMemory
+from elasticd.ipc.memory import SharedMemory
+from elasticd.ipc.memoryfile import MEMORY_BYTES
 from elasticd.ipc.records import RECORD_BYTES, Kind, Record, describe_seal, generation_hash
 from elasticd.types import NodeId, Tag
 

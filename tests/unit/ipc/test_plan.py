@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticd.errors import ProtocolError
-from elasticd.ipc.memory import PAYLOAD_FLOATS
+from elasticd.ipc.memoryfile import PAYLOAD_FLOATS
 from elasticd.ipc.plan import GATHERED_FLOATS, ChunkPlan, VectorLayout
 from elasticd.recovery import tree
 

@@ -8,6 +8,7 @@ from elasticd.recovery.relief import (
     Shortage,
     cut,
     describe,
+    describe_back,
     last_level,
     next_level,
     room_text,
@@ -101,3 +102,8 @@ def test_levels_that_will_not_do_are_skipped(
     level: int, shortage: Shortage, again: bool, expected: int
 ) -> None:
     assert next_level(level, 5, [shortage], again) == expected
+
+
+def test_what_is_given_back_is_told_with_the_samples_if_they_are_more() -> None:
+    assert describe_back(64, 8, 2, 0).endswith("what was given up is given back")
+    assert describe_back(64, 8, 4, 0).endswith("is given back; 8 instead of 2 samples at once")

@@ -188,14 +188,15 @@ class Freezing:
         office, account, start = self.office, self.office.account, plan.start
         level, committed, last = office.relief.level, office.course.committed, office.world
         office.relief.settle(plan.raised, committed)
-        if plan.raised is not None:
+        given_back = office.relief.gives_back(last)
+        if given_back or plan.raised is not None:
             # Steps take another time now.
             office.course.patience.forget()
             office.balance.speeds.forget()
-            if office.relief.rounds:
-                office.exactness.lose(plan.raised.text)
-                if office.exactness.forbids:
-                    return Outcome("failed", office.exactness.forbids)
+        if plan.raised is not None and office.relief.rounds:
+            office.exactness.lose(plan.raised.text)
+            if office.exactness.forbids:
+                return Outcome("failed", office.exactness.forbids)
         if start.manifest is not None and office.checkpoints.is_spoilt(start.manifest):
             step = start.manifest.step
             office.exactness.lose(
@@ -217,6 +218,8 @@ class Freezing:
         office.histories.chosen(start, office.roster.ran(last))
         if plan.raised is not None:
             office.relief.tell(level, plan.raised.text, last)
+        elif given_back and last is not None:
+            office.relief.tell_given_back(last)
         world = making.make_world(office, plan, self.cause)
         office.trust.settled()
         account.settled()

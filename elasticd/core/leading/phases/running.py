@@ -96,6 +96,8 @@ class Running(Whole):
         warm = office.roster.warm(members) or len(members) == 1
         if office.relief.can_help and left and warm:
             return ToFreezing(members, "memory is to be given back")
+        if office.relief.gives_back(self.world) and left and warm:
+            return ToFreezing(members, "the operator asks for more memory again")
         return None
 
     # --- what can be done now ---------------------------------------------------------------------

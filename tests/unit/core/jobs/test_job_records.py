@@ -30,6 +30,7 @@ records = st.builds(
     step=st.integers(0, 3),
     digest=st.none() | st.sampled_from(["", "00", "01"]),
     relief=st.integers(0, 2),
+    relief_turn=st.integers(0, 2),
     turn=st.integers(0, 2),
     intent=st.integers(0, 3),
     rested=st.sampled_from(["", "1@n"]),

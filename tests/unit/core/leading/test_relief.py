@@ -53,6 +53,21 @@ def test_relief_that_did_not_bring_one_step_was_too_little() -> None:
     assert give_up(relief, 3, piece()) == 3
 
 
+def test_an_operator_has_it_given_back_and_it_is_given_up_again() -> None:
+    relief = relief_of(level=3)
+    relief.suspect("want of memory")
+    relief.recall(1, 0)
+    assert (relief.level, relief.turn, relief.can_help) == (0, 1, False)
+    relief.recall(0, 4)  # an old record or world
+    assert relief.level == 0
+    assert give_up(relief, 3, piece()) == 1  # from the mildest on
+    relief.recall(1, 0)
+    assert relief.level == 1
+    assert not relief.gives_back(None)
+    assert relief.gives_back(replace(world_of(A, B), relief=3))
+    assert not relief.gives_back(replace(world_of(A, B), relief=3, relief_turn=1))
+
+
 def test_at_the_end_nothing_is_left() -> None:
     relief = relief_of(level=4)
     assert relief.cut().micro == 1

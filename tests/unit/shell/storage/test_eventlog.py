@@ -16,6 +16,7 @@ from elasticd.errors import OperationError
 from elasticd.shell.storage import eventlog as module
 from elasticd.shell.storage.eventlog import EventLog, SeenNumbers
 from elasticd.shell.storage.eventreading import EventReading, in_thread, merged
+from elasticd.shell.storage.eventshelf import stamp_of
 from elasticd.shell.storage.journal import frame
 from elasticd.types import JobId
 from tests.unit.shell.hungdisk import HungDisk
@@ -432,3 +433,30 @@ def test_events_stay_that_can_not_be_dropped(
         log.write(event(number))
     assert numbers(EventLog(tmp_path, "a/2"))[-3:] == [12, 13, 14]
     assert sorted(path.name for path in tmp_path.iterdir() if "partial" in path.name) == []
+
+
+def test_an_index_of_the_version_before_is_read(tmp_path: Path) -> None:
+    """Else the first start after an upgrade would read the events of years."""
+    log = EventLog(tmp_path, "a/1")
+    log.write(event(1, kind="job_failed"))
+    (path,) = tmp_path.glob(f"{JOB}*")
+    row = (*stamp_of(path), 5.0, [(0, [(1, 1)])])
+    old = {"version": 1, "origins": ["a/1"], "jobs": {JOB: row}}
+    (tmp_path / "_shelf").write_bytes(frame([old]))
+    assert EventLog(tmp_path, "a/2").ended(JOB) == 5.0, "which no event says"
+    log = EventLog(tmp_path, "a/3")
+    assert log.ended(JOB) == 5.0 and log.vector() == {"a/1": 1} and numbers(log) == [1]
+
+
+def test_what_an_index_says_of_all_counts_only_while_all_is_there(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "a/1")
+    for number, job in enumerate((JOB, "job-2-aaaa", "job-3-aaaa"), 1):
+        log.write(event(number, job, kind="job_failed"))
+    assert EventLog(tmp_path, "a/2").vector() == {"a/1": 3}
+    (tmp_path / "job-2-aaaa.events").unlink()
+    for origin in ("a/3", "a/4"):
+        log = EventLog(tmp_path, origin)
+        assert log.vector() == {"a/1": 1}, "others send what is lost"
+        assert [each["number"] for batch in batches(log, {}) for each in batch] == [1, 3]
+    assert [each["number"] for batch in batches(log, {"a/1": 1}) for each in batch] == [3]
+    assert [*batches(log, {"a/1": 3})] == []

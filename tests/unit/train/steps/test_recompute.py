@@ -8,7 +8,8 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from elasticd.train.states.trees import arrays, same_bits
-from elasticd.train.steps.recompute import switch_on
+from elasticd.train.steps.recompute import switch_off, switch_on
+from elasticd.train.steps.relief import TrainerRelief
 
 CALLS: list[int] = []
 
@@ -75,3 +76,21 @@ def test_evaluation_is_as_before() -> None:
     before = model(x)
     switch_on(model)
     assert same_bits(before, model(x))
+
+
+def test_a_model_keeps_its_activations_again_when_relief_is_given_back() -> None:
+    model = Net()
+    usual = mx.set_cache_limit(12345678)
+    try:
+        relief = TrainerRelief(model)
+        for level in (2, 3, 0, 2, 0):
+            relief.apply(level)
+            names = [block.__call__.__name__ for block in model.blocks]
+            assert names == ["recomputed" if level else "__call__"] * 3
+            assert (type(model.blocks[0]) is Block) == (level == 0)
+            limit = mx.set_cache_limit(12345678)
+            assert (limit < 100 << 20) and (limit == 12345678) == (level == 0)
+            mx.set_cache_limit(limit)
+    finally:
+        mx.set_cache_limit(usual)
+    assert switch_off(model) == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from elasticd.core.words.records import View
@@ -48,6 +50,30 @@ def test_a_world_comes_up_in_order_and_is_announced_when_all_are_ready() -> None
     assert bench.phase == "running"
     (event,) = bench.told("world_formed")
     assert event.fields["members"] == [A, B, C]
+
+
+def test_who_dies_when_it_is_ready_may_have_died_of_the_step() -> None:
+    """The word of the last that is ready may come after the death of who was ready first, and
+    who had begun to compute."""
+    bench = Bench()
+    bench.say("ready")
+    bench.answer(**{node: holds(None) for node in bench.members})
+    (_, form), *_ = bench.sent(Form)
+    bench.driver.hear(A, Ready(JOB, form.world.generation))
+    bench.driver.hear(A, replace(fault(form.world, A), status=-9))
+    assert bench.phase != "forming"
+    ((step, (tried,)),) = bench.office.trust.ladder.tries.items()
+    assert step == 1 and tried.died == {A: False} and tried.dealt.keys() == {A, B, C}
+
+
+def test_who_dies_before_it_is_ready_has_not_died_of_the_step() -> None:
+    bench = Bench()
+    bench.say("ready")
+    bench.answer(**{node: holds(None) for node in bench.members})
+    (_, form), *_ = bench.sent(Form)
+    bench.driver.hear(A, Ready(JOB, form.world.generation))
+    bench.driver.hear(B, replace(fault(form.world, B), status=-9))
+    assert bench.phase != "forming" and bench.office.trust.ladder.tries == {}
 
 
 def test_words_of_another_world_do_not_count() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from elasticd.checkpoints.manifest import Stored
 from elasticd.core.leading.phases.moves import Rest
-from elasticd.core.words.records import View, World
+from elasticd.core.words.records import View, World, relief_of
 from elasticd.core.words.shards import Digest, ShardsFailed, ShardsWritten
 from elasticd.core.words.worlds import (
     Discharge,
@@ -155,6 +155,34 @@ def test_memory_that_runs_short_is_given_back_at_the_next_step() -> None:
     assert formed.relief > world.relief
     (event,) = bench.told("memory_relieved")
     assert event.reason.startswith("on b 1 GiB is left: ")
+
+
+@pytest.mark.parametrize("level", [2, 3])
+def test_what_was_given_up_is_given_back_at_the_next_step_when_asked(level: int) -> None:
+    bench = Bench(relief=level)
+    world = started(bench)
+    assert world.relief == level
+    record = replace(bench.record, relief=0, relief_turn=1)
+    bench.driver.recall(record)
+    assert bench.phase == "running"
+    bench.progress(world, 2, A)
+    assert bench.phase == "freezing"
+    bench.answer(**{n: holds(point_of(2), world.generation) for n in bench.members})
+    formed = bench.driver.world
+    assert formed is not None
+    assert (formed.relief, formed.relief_turn) == (0, 1)
+    (event,) = bench.told("memory_given_back")
+    assert event.reason.endswith("is given back")
+    bench.driver.recall(replace(record, relief_turn=0, relief=level))
+    assert relief_of(bench.driver.relieved(record)) == (1, 0)  # an old record changes nothing
+
+
+def test_nothing_is_stopped_to_give_back_what_is_there() -> None:
+    bench = Bench()
+    world = started(bench)
+    bench.driver.recall(replace(bench.record, relief_turn=1))
+    bench.progress(world, 2, A)
+    assert bench.phase == "running" and bench.told("memory_given_back") == []
 
 
 def test_a_view_without_a_member_breaks_its_world() -> None:
