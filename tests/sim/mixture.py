@@ -162,8 +162,8 @@ class Mixture:
         if fitting is not frame:
             self.cluster.seen["unsaid"] += 1
         try:
-            heard = decode_frame(sender.release.says(fitting, sender.name))
-            to.release.hears(heard, to.name)
+            heard = decode_frame(sender.release.says(fitting))
+            to.release.hears(heard, to.name, to.boot)
         except ProtocolError as error:
             self._broken(f"{to.name} ends its connection with {sender.name}: {error}")
         return heard
