@@ -11,7 +11,7 @@ from elasticd.core.node import Node
 from elasticd.core.recall import KINDS
 from elasticd.core.words import effects as e
 from elasticd.core.words.codec import from_plain, to_plain
-from elasticd.core.words.frames import Frame, decode_frame
+from elasticd.core.words.frames import Frame, decode_frame, encode_frame
 from elasticd.core.words.hearers import UNSAID, Hearers
 from elasticd.core.words.messages import Message, decode, encode
 from elasticd.core.words.records import JobRecord, NodeRecord
@@ -161,6 +161,9 @@ class Mixture:
             fitting = sender.hearers.fitting(to.name, frame)
         if fitting is not frame:
             self.cluster.seen["unsaid"] += 1
+            if isinstance(fitting.message, Carry):  # what says nothing there is of this build, too
+                inside = encode_frame(sender.release.cut(decode_frame(fitting.message.frame)))
+                fitting = replace(fitting, message=replace(fitting.message, frame=inside))
         try:
             heard = decode_frame(sender.release.says(fitting))
             to.release.hears(heard, to.name, to.boot)
