@@ -232,9 +232,10 @@ class Mixture:
 
     def same(self, records: Sequence[Any]) -> bool:
         """Whether these are alike, but for what some of their builds don't know."""
-        seen = [BEFORE.cut(each) if self.mixed else each for each in records]
-        if self.mixed:
-            seen = [each and replace(each, unknown=Unknown.of(_marked(each))) for each in seen]
+        if not self.mixed or all(each == records[0] for each in records):
+            return all(each == records[0] for each in records)
+        seen = [BEFORE.cut(each) for each in records]
+        seen = [each and replace(each, unknown=Unknown.of(_marked(each))) for each in seen]
         return all(each == seen[0] for each in seen)
 
     def _broken(self, text: str) -> None:
