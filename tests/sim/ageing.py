@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from elasticd.core.jobs.keeping import EndedJob, surplus
+from elasticd.core.node import Node
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord, JobState, NodeRecord
 from elasticd.settings.keep import KeepRules
@@ -129,20 +130,26 @@ class Ageing:
         """Where the nodes do not agree on the past yet, or have too much of it; or nothing."""
         if not self.old:
             return ""
+        # It is asked after each event: what takes long to look at comes last.
         nodes = [host.node for host in self.cluster.living() if host.node is not None]
-        first = nodes[0].records
+        most = LEAST_KEPT + len(self.cluster.specs)
         for node in nodes:
-            same = self.cluster.mixture.same
-            differs = [j for j in first if not same((node.records.get(j), first[j]))]
-            if differs or node.records.keys() != first.keys():
-                return f"{node.me} and {nodes[0].me} differ in {differs[:3]}"
-            shown = [r for r in node.records.values() if not r.forgotten]
-            if len(shown) > LEAST_KEPT + len(self.cluster.specs):
-                return f"{node.me} shows {len(shown)} jobs"
+            if (shown := sum(not record.forgotten for record in node.records.values())) > most:
+                return f"{node.me} shows {shown} jobs"
             listed = node.tables.nodes.records
             if lost := [n for n in self.cluster.hosts if n in listed and listed[n].forgotten]:
                 return f"{node.me} does not list {lost[0]}, which is there"
-        return self._left_on_disks()
+        return self._left_on_disks() or self._differing(nodes)
+
+    def _differing(self, nodes: Sequence[Node]) -> str:
+        same, first = self.cluster.mixture.same, nodes[0].records
+        for node in nodes[1:]:
+            if node.records.keys() != first.keys():
+                return f"{node.me} and {nodes[0].me} know of other jobs"
+            for job in reversed(first):  # the oldest are removed first
+                if not same((node.records[job], first[job])):
+                    return f"{node.me} and {nodes[0].me} differ in {job}"
+        return ""
 
     def _left_on_disks(self) -> str:
         for host in self.cluster.living():

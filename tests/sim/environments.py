@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from elasticd.core.words import effects as e
-from elasticd.core.words.records import World, stayed
+from elasticd.core.words.records import JobRecord, World, stayed
 from elasticd.recovery import fitness
 from elasticd.types import JobId, NodeId
 
@@ -44,6 +44,8 @@ class Environments:
     differed: set[NodeId] = field(default_factory=set)
     lonely: set[JobId] = field(default_factory=set)
     """Jobs that were ended by a leader that saw too few good nodes."""
+    ignorant: set[JobId] = field(default_factory=set)
+    """Those of them whose leader's build doesn't keep where a job has run."""
     seen: int = -_CALM_STEPS
     """The newest step when a script last met with a bad one."""
 
@@ -87,6 +89,8 @@ class Environments:
             good = [each for each in hosts if each.node is not None and not each.environment.bad]
             if len(good) < self.cluster.specs[emit.job].world.min:
                 self.lonely.add(emit.job)
+                if "served" in host.release.lacks.get(JobRecord, ()):
+                    self.ignorant.add(emit.job)
         if emit.kind != "node_unfit":
             return ""
         node, reason = emit.fields["culprit"], emit.reason
@@ -115,6 +119,7 @@ class Environments:
 
     def excuses(self, job: JobId, formed: bool) -> bool:
         """Whether a job may fail because of them: who sees too few good nodes, before any world was
-        formed, knows of no better ones; nor is there one where the script leaves some out."""
-        early = not formed or bool(self.cluster.shapes[job].outside)
+        formed, knows of no better ones; nor does an early build, of none that it doesn't see; nor
+        is there one where the script leaves some out."""
+        early = not formed or job in self.ignorant or bool(self.cluster.shapes[job].outside)
         return job in self.lonely and bool(self.raised) and early

@@ -67,6 +67,11 @@ class Watched(Endpoint):
         """Of whatever way it came: it is read as the build here reads it."""
         return super()._take(now, node, session, self.host.release.read(frame), effects)
 
+    def _frames(self, now: float, node: NodeId, frames: list[Frame]) -> list[e.Outward]:
+        """Whatever way they go, they say what the build here knows. Cut before another node
+        carries them: what is kept of a later version can't be told from that once it is encoded."""
+        return super()._frames(now, node, [self.host.release.cut(each) for each in frames])
+
 
 class Host:
     """Performs effects in order and posts their results, as the asyncio shell does."""

@@ -11,7 +11,7 @@ from elasticd.core.node import Node
 from elasticd.core.recall import KINDS
 from elasticd.core.words import effects as e
 from elasticd.core.words.codec import from_plain, to_plain
-from elasticd.core.words.frames import Frame, decode_frame
+from elasticd.core.words.frames import Frame, decode_frame, encode_frame
 from elasticd.core.words.hearers import UNSAID, Hearers
 from elasticd.core.words.messages import Message, decode, encode
 from elasticd.core.words.records import JobRecord, NodeRecord
@@ -161,9 +161,12 @@ class Mixture:
             fitting = sender.hearers.fitting(to.name, frame)
         if fitting is not frame:
             self.cluster.seen["unsaid"] += 1
+            if isinstance(fitting.message, Carry):  # what says nothing there is of this build, too
+                inside = encode_frame(sender.release.cut(decode_frame(fitting.message.frame)))
+                fitting = replace(fitting, message=replace(fitting.message, frame=inside))
         try:
-            heard = decode_frame(sender.release.says(fitting, sender.name))
-            to.release.hears(heard, to.name)
+            heard = decode_frame(sender.release.says(fitting))
+            to.release.hears(heard, to.name, to.boot)
         except ProtocolError as error:
             self._broken(f"{to.name} ends its connection with {sender.name}: {error}")
         return heard
@@ -229,9 +232,10 @@ class Mixture:
 
     def same(self, records: Sequence[Any]) -> bool:
         """Whether these are alike, but for what some of their builds don't know."""
-        seen = [BEFORE.cut(each) if self.mixed else each for each in records]
-        if self.mixed:
-            seen = [each and replace(each, unknown=Unknown.of(_marked(each))) for each in seen]
+        if not self.mixed or all(each == records[0] for each in records):
+            return all(each == records[0] for each in records)
+        seen = [BEFORE.cut(each) for each in records]
+        seen = [each and replace(each, unknown=Unknown.of(_marked(each))) for each in seen]
         return all(each == seen[0] for each in seen)
 
     def _broken(self, text: str) -> None:

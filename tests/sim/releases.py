@@ -56,26 +56,26 @@ class Release:
     def knows(self, message: Message | None) -> bool:
         return self.is_later or not isinstance(message, LATER_KINDS)
 
-    def says(self, frame: Frame, me: NodeId) -> dict[str, Plain]:
-        """A frame as this build encodes it on the node ``me``."""
-        message = frame.message
-        if isinstance(message, Carry) and message.source == me:
-            frame = _inside(frame, self.cut)
+    def says(self, frame: Frame) -> dict[str, Plain]:
+        """A frame as this build encodes it. One that is carried inside was cut before."""
         plain = encode_frame(self.cut(frame))
         said = plain["message"]
         if self.is_later and said is not None:
             said[f"{MARK}more"] = {"how": "at leisure", "levels": [1, 2.5, None]}
         return plain
 
-    def hears(self, frame: Frame, me: NodeId) -> None:
-        """A frame comes to the node ``me``.
+    def hears(self, frame: Frame, me: NodeId, boot: str) -> None:
+        """A frame comes to the run ``boot`` of the daemon of the node ``me``.
 
         Raises:
             ProtocolError: it is of a kind that this build doesn't know, or carries such a one here.
         """
         message = frame.message
         if isinstance(message, Carry) and message.target == me:
-            self.hears(decode_frame(message.frame), me)
+            inner = decode_frame(message.frame)
+            # What was meant for the daemon before, maybe of another version, is passed over.
+            if inner.boots[1] == boot:
+                self.hears(inner, me, boot)
         if not self.knows(message):
             raise ProtocolError(f"unknown message {type(message).__name__!r}")
 
@@ -104,13 +104,6 @@ class Release:
         value = replace(value, **news) if news else value
         lacks = self.lacks.get(type(value), ())
         return change(value, lacks) if lacks else value
-
-
-def _inside(frame: Frame, change: Callable[[Frame], Frame]) -> Frame:
-    """A frame with the one changed that it carries."""
-    assert isinstance(frame.message, Carry)
-    inner = encode_frame(change(decode_frame(frame.message.frame)))
-    return replace(frame, message=replace(frame.message, frame=inner))
 
 
 @cache

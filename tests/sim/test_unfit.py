@@ -174,3 +174,27 @@ def test_a_script_that_fails_where_nobody_else_has_the_job_ends_it_soon() -> Non
     result = simulate(Setup(seed=1), script=script)
     failed = [at for at, _, e in result.cluster.checkers.events if e.kind == "job_failed"]
     assert len(failed) == 1 and failed[0] < 10.0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_bad_node_does_not_end_a_job_that_has_run_on_one_that_is_drained(seed: int) -> None:
+    """Nothing runs there now, but the script has worked there."""
+    bad, drained = NodeId("n0"), NodeId("n1")
+
+    def script(cluster: Cluster, injector: Injector) -> None:
+        host, operator = cluster.hosts[bad], Operator(cluster)
+
+        def restart() -> None:
+            host.crash()
+            host.environment.unmounted = True
+            cluster.after(1.0, host.start)
+            cluster.after(20.0, lambda: operator.undrain(drained))
+
+        def drain() -> None:
+            operator.drain(drained)
+            cluster.when(lambda: not cluster.hosts[drained].children, restart)
+
+        cluster.when(lambda: newest(cluster) >= 10, drain)
+
+    result = passes(simulate(Setup(seed=seed, nodes=2, jobs=LONG), script=script))
+    assert unfit(result) == [bad]

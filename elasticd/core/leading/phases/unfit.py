@@ -110,11 +110,12 @@ def _known(office: Office) -> set[NodeId]:
 
 
 def _works_elsewhere(office: Office, failing: Iterable[NodeId]) -> bool:
-    """Whether the script has come to its ``Run`` on another node: on one that is away, too, if it
-    was in a world."""
+    """Whether the script has come to its ``Run`` on another node: on one that is away or drained,
+    too, if it was in a world."""
     bad = {*failing} | office.fitness.left_out
     members = office.world.members if office.world is not None else ()
-    away = {*members, *office.fitness.served} - {*office.view.members}
+    here = {*office.view.members} - office.wishes.unwanted
+    away = {*members, *office.fitness.served} - here
     return bool(({*office.roster.trainers(*_AT_RUN)} | away) - bad)
 
 
