@@ -15,8 +15,9 @@ from elasticd.core.words import effects as e
 from elasticd.core.words.bulk import WantArchive
 from elasticd.core.words.records import JobRecord
 from elasticd.shell.network.neighbours import Neighbours
-from elasticd.shell.storage.archives import Archives, Write
-from elasticd.shell.storage.durable import write_durable
+from elasticd.shell.storage.archives import Archives
+from elasticd.shell.storage.arrival import Settle
+from elasticd.shell.storage.durable import settle
 from elasticd.types import JobId, NodeId
 from tests.unit.shell.hungdisk import HungDisk
 
@@ -32,7 +33,9 @@ class Peer:
     def connected(self) -> list[NodeId]:
         return [NodeId("other")]
 
-    async def fetch(self, node: NodeId, wanted: WantArchive, sink: int) -> int:
+    async def fetch(
+        self, node: NodeId, wanted: WantArchive, sink: int, limit_bytes: int | None = None
+    ) -> int:
         self.asked += 1
         return os.write(sink, self.data)
 
@@ -53,11 +56,11 @@ class Home:
         self.folder = folder
         asyncio.run(self.start().keep(packed.data, packed.digest))
 
-    def start(self, write: Write = write_durable) -> Archives:
+    def start(self, settle: Settle = settle) -> Archives:
         peer = cast(Neighbours, self.peer)
         self.told: list[Any] = []
         folder = self.folder / "archives"
-        return Archives(folder, peer, lambda _: self.work, self.told.append, write)
+        return Archives(folder, peer, lambda _: self.work, self.told.append, settle)
 
     def ensure(self) -> None:
         """A daemon starts and is told that the job runs here."""
@@ -115,7 +118,7 @@ def test_the_loop_turns_while_an_archive_is_written(tmp_path: Path) -> None:
     data = home.tar.read_bytes()
     digest = archive.digest(data)
     home.tar.unlink()
-    archives = home.start(write=disk.slow(write_durable))
+    archives = home.start(settle=disk.slow(settle))
     asyncio.run(disk.turned(archives.keep(data, digest)))
     assert home.tar.read_bytes() == data
 
@@ -123,7 +126,7 @@ def test_the_loop_turns_while_an_archive_is_written(tmp_path: Path) -> None:
 def test_the_loop_turns_while_an_archive_from_a_peer_is_written(tmp_path: Path) -> None:
     home, disk = Home(tmp_path), HungDisk()
     home.tar.unlink()
-    archives = home.start(write=disk.slow(write_durable))
+    archives = home.start(settle=disk.slow(settle))
     asyncio.run(disk.turned(archives.ensure(home.record)))
     assert home.told == [e.ArchiveReady(JOB, True, "")]
     assert archive.digest(home.tar.read_bytes()) == home.record.archive
@@ -150,7 +153,7 @@ def test_the_same_archive_twice_at_a_time_is_whole(tmp_path: Path) -> None:
     home, disk = Home(tmp_path), HungDisk()
     data = home.tar.read_bytes()
     digest = archive.digest(data)
-    archives = home.start(write=disk.slow(write_durable))
+    archives = home.start(settle=disk.slow(settle))
 
     async def twice() -> None:
         first = asyncio.create_task(archives.keep(data, digest))
