@@ -39,7 +39,8 @@ async def spread(
     try:
         while len(done) < count:
             while rest and len(asked) < count - len(done) + late:
-                asked[asyncio.ensure_future(ask(rest[0]))] = rest.popleft()
+                node = rest.popleft()
+                asked[asyncio.ensure_future(ask(node))] = node
             left = ends - loop.time()
             if not asked or left <= 0:
                 break
@@ -62,4 +63,4 @@ async def spread(
         await asyncio.gather(*asked, return_exceptions=True)
     if len(done) < count:
         failed |= dict.fromkeys(asked.values(), f"it was not done within {seconds:g} s")
-    return Spread(tuple(done), failed)
+    return Spread(tuple(sorted(done)), failed)
