@@ -41,7 +41,7 @@ _ID = re.compile(r"-(?P<number>[1-9]\d{0,8})-[a-z0-9]{4}")
 log = structlog.get_logger(__name__)
 
 
-class Turns:
+class Places:
     """Lets some be at it at once, and some more wait."""
 
     def __init__(self, most: int, waiting: int) -> None:
@@ -77,7 +77,7 @@ class Submissions:
     node: Node
     states: States
     ask: Callable[[Callable[[int], e.Event]], Awaitable[r.Outcome]]
-    _receiving: Turns = field(default_factory=lambda: Turns(MAX_RECEIVING, MAX_WAITING))
+    _receiving: Places = field(default_factory=lambda: Places(MAX_RECEIVING, MAX_WAITING))
 
     def handlers(self) -> Handlers:
         return {**on(r.NameJob, self.name_job), **on(r.SubmitJob, self.submit)}
