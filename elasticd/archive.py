@@ -29,6 +29,7 @@ from elasticd.wholefolder import whole_folder
 
 MAX_ARCHIVE_BYTES = 64 << 20
 MAX_FILES = 10_000
+DIGEST_BYTES = 32
 DEEPEST = 100
 """So many folders in each other."""
 IGNORE_FILE = ".elasticdignore"
@@ -56,7 +57,7 @@ class _Entry:
 
 def digest(data: bytes) -> str:
     """The content hash that names an archive."""
-    return hashlib.blake2b(data, digest_size=32).hexdigest()
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
 
 
 def of_job(

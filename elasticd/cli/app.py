@@ -205,12 +205,17 @@ def submit_job(
     """
     options = common(context, home, json)
     spec, archive = submit.prepare(job, assignments or [])
-    submitted = options.client.queue(spec, archive)
+    submitted = options.client.queue(spec, archive, lambda why: warn(f"{why}: asking again"))
     name = submitted.id
     if submitted.warning:
         warn(f"{name} can't run now: {submitted.warning}; it waits, and others go ahead of it")
+    if submitted.short:
+        warn(
+            f"{name}: {submitted.short}; if these are lost before another node has begun the job,"
+            " submit it again"
+        )
     if options.json:
-        print_json({"id": name})
+        print_json({k: v for k, v in to_plain(submitted).items() if k == "id" or v})
     else:
         say(name, flush=True)
     if wait and (code := watch.wait(options.client, name, json=options.json)):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,32 +10,25 @@ from typing import Any
 from elasticd.archive import Archive
 from elasticd.client.connection import ANSWER_SECONDS, Connection, probe
 from elasticd.client.homes import sockets
-from elasticd.core.words.codec import from_plain, to_plain
+from elasticd.client.queue import Submission
+from elasticd.core.words.codec import from_plain
 from elasticd.core.words.requests import (
     REQUESTS,
-    ArchivePart,
     ChangeOfJob,
     ChangeOfNode,
     JobChanged,
-    JobNamed,
     JobRetried,
-    NameJob,
     NodeChanged,
     ReadEvents,
     ReadLogs,
     Request,
     RetryJob,
     ShowStatus,
-    SubmitJob,
     Submitted,
 )
-from elasticd.errors import NoDaemonError, ProtocolError, UsageError
+from elasticd.errors import NoDaemonError
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId
-
-ARCHIVE_FRAME_BYTES = 1 << 20
-SUBMIT_TRIES = 3
-"""So many daemons may die while they take a job."""
 
 
 class Client:
@@ -93,52 +85,23 @@ class Client:
         """The id of the job that is queued, as by :meth:`queue`."""
         return self.queue(spec, archive).id
 
-    def queue(self, spec: JobSpec, archive: Archive) -> Submitted:
-        """Ship and queue a job. If the daemon dies meanwhile the next one is asked, for the same
-        job: however often it is said, there is one.
+    def queue(
+        self, spec: JobSpec, archive: Archive, again: Callable[[str], None] = lambda why: None
+    ) -> Submitted:
+        """Ship and queue a job, as by :class:`elasticd.client.queue.Submission`.
 
-        Raises:
-            NoDaemonError: no daemon is left; the error names the job's id, if one may have it.
-            OperationError, UsageError, ProtocolError: as :meth:`request`.
+        ``again`` is told why another daemon, or the same, is asked again.
         """
-        request = SubmitJob(spec.to_dict(), len(archive.data), archive.digest)
-        try:
-            named: JobNamed = from_plain(JobNamed, self.request(NameJob(spec.job.name)))
-        except UsageError:
-            return self._submit(request, archive)  # an older daemon makes the id itself
-        request = replace(request, id=named.id)
-        for _ in range(SUBMIT_TRIES - 1):
-            with contextlib.suppress(NoDaemonError):
-                return self._submit(request, archive)
-        try:
-            return self._submit(request, archive)
-        except NoDaemonError as error:
-            raise NoDaemonError(
-                f"{error}; it may have taken the job: once a daemon answers,"
-                f" 'elasticctl status {named.id}' says"
-            ) from None
+        return Submission(self, spec, archive, again).queue()
 
-    def _submit(self, request: SubmitJob, archive: Archive) -> Submitted:
-        with self.open(request) as connection:
-            # A daemon that refuses hangs up before it has read all; its answer says why.
-            with contextlib.suppress(NoDaemonError):
-                for start in range(0, len(archive.data), ARCHIVE_FRAME_BYTES):
-                    part = ArchivePart(archive.data[start : start + ARCHIVE_FRAME_BYTES])
-                    connection.send(to_plain(part))
-            answer = connection.answer(max(self._answer_seconds, 60.0))
-        try:
-            submitted: Submitted = from_plain(Submitted, answer)
-        except ProtocolError:
-            raise ProtocolError("the daemon's answer to submit has no id") from None
-        return submitted
-
-    def open(self, request: Request) -> Connection:
-        """A connection on which ``request`` has been sent.
+    def open(self, request: Request, last: Path | None = None) -> Connection:
+        """A connection on which ``request`` has been sent. The daemon of the socket ``last`` is
+        tried after the others.
 
         Raises:
             NoDaemonError: no daemon under the home answers.
         """
-        paths = sockets(self.home)
+        paths = sorted(sockets(self.home), key=lambda path: path == last)
         failure = NoDaemonError(
             f"no daemon runs at {self.home} (start one with 'elasticctl local up',"
             " or name its home with --home)"

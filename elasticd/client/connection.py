@@ -64,13 +64,18 @@ class Connection:
         """Hang up."""
         self._socket.close()
 
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Send one frame.
+    @property
+    def path(self) -> Path:
+        """The socket of the daemon at the other end."""
+        return self._path
+
+    def send(self, message: Mapping[str, Any], seconds: float = ANSWER_SECONDS) -> None:
+        """Send one frame, which the daemon is to take within ``seconds``.
 
         Raises:
             NoDaemonError: the daemon hung up or doesn't read.
         """
-        self._socket.settimeout(ANSWER_SECONDS)
+        self._socket.settimeout(seconds)
         try:
             self._socket.sendall(_encoded(message))
         except OSError as error:

@@ -64,6 +64,16 @@ class WantArchive:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepArchive:
+    """Brings nothing: once it is answered the archive is on the disk of who was asked, which
+    fetches it from ``source`` if it has it not."""
+
+    kind: ClassVar = "keep_archive"
+    digest: str
+    source: NodeId
+
+
+@dataclass(frozen=True, slots=True)
 class WantOutputList:
     """Which files there are in the node's output folder of a job, or in its copy of main's.
 
@@ -139,11 +149,12 @@ class Relay:
 
 
 OfChaos = CutHere | StrikeHere
-OfStates = Question | WantShard | WantState | DoubtShard | WantLog | WantLogStart | WantArchive
+OfArchives = WantArchive | KeepArchive
+OfStates = Question | WantShard | WantState | DoubtShard | WantLog | WantLogStart | OfArchives
 OfOutputs = WantOutputList | WantOutput
 Want = OfStates | OfOutputs | OfChaos | WantBlank | Relay
 
 WANTS: Words[Want] = Words(Want, key="what")
 
-CHANGING = tuple(kind.kind for kind in (RemoveStored, CutHere, Relay))
+CHANGING = tuple(kind.kind for kind in (RemoveStored, KeepArchive, CutHere, Relay))
 """By name those that do something or pass such on, which a recording must not do again."""

@@ -45,6 +45,9 @@ _ATOMS = frozenset({str, int, float, bool, bytes, types.NoneType})
 _ROWS = (Tag, Point)
 """What children give and take as a list of its fields."""
 
+UNKNOWN = "unknown message"
+"""So begins what is said of a word that nobody here knows."""
+
 Reader = Callable[[Plain], Any]
 W = TypeVar("W")
 
@@ -121,7 +124,7 @@ class Words(Generic[W]):
         kind = self._name(plain)
         found = self.named.get(kind) if isinstance(kind, str) else None
         if found is None:
-            raise ProtocolError(f"unknown message {str(kind)[:80]!r}")
+            raise ProtocolError(f"{UNKNOWN} {str(kind)[:80]!r}")
         if len(found) == 1:
             return cast(W, from_plain(found[0], plain, self._rows))
         errors = []

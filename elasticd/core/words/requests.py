@@ -269,6 +269,8 @@ class Submitted:
     id: JobId
     warning: str = ""
     """Why it can't run now, if it can't."""
+    short: str = ""
+    """Which nodes have its files, if they are fewer than there should be."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -64,6 +64,18 @@ class Stream:
         self._reader = reader
         self._writer = writer
         self._frames: asyncio.Queue[dict[str, Any] | ProtocolError] = asyncio.Queue(MAX_WAITING)
+        self._may_read = asyncio.Event()
+        self._may_read.set()
+
+    @contextlib.contextmanager
+    def held_back(self) -> Iterator[None]:
+        """Leave what the client sends in its hands meanwhile: what waits here takes memory. That it
+        hangs up shows afterwards."""
+        self._may_read.clear()
+        try:
+            yield
+        finally:
+            self._may_read.set()
 
     async def _pump(self) -> bool:
         """Read until the client hangs up (True) or sends what is no frame (False)."""
@@ -72,6 +84,7 @@ class Stream:
             while data := await self._reader.read(_READ_BYTES):
                 for frame in decoder.feed(data):
                     await self._frames.put(frame)
+                await self._may_read.wait()
         except ProtocolError as error:
             await self._frames.put(error)
             return False

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import string
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import structlog
 
 from elasticd.archive import MAX_ARCHIVE_BYTES
 from elasticd.core.node import Node
@@ -19,14 +22,52 @@ from elasticd.core.words.records import JobRecord
 from elasticd.errors import OperationError, ProtocolError, UsageError
 from elasticd.settings.job import JobSpec
 from elasticd.shell.control.server import Handlers, Stream, on
+from elasticd.shell.storage.arrival import Arrival
 from elasticd.shell.storage.states import States
-from elasticd.types import JobId
+from elasticd.types import JobId, NodeId
 
 MAX_SPEC_BYTES = 256 * 1024
 """Of a job's settings, which every node keeps and tells."""
+MAX_RECEIVING = 4
+"""So many archives are received at once."""
+MAX_WAITING = 32
+"""So many more clients may wait to send theirs."""
+PART_SECONDS = 10.0
+"""How long a client may take for a part, while others wait."""
 _ID_LETTERS = string.ascii_lowercase + string.digits
 _ID = re.compile(r"-(?P<number>[1-9]\d{0,8})-[a-z0-9]{4}")
 """What follows a job's name."""
+
+log = structlog.get_logger(__name__)
+
+
+class Places:
+    """Lets some be at it at once, and some more wait."""
+
+    def __init__(self, most: int, waiting: int) -> None:
+        self._free = asyncio.Semaphore(most)
+        self._limit, self._there = most + waiting, 0
+
+    async def begin(self) -> None:
+        """Wait for a turn; :meth:`end` gives it back.
+
+        Raises:
+            OperationError: too many wait already.
+        """
+        if self._there >= self._limit:
+            raise OperationError(
+                f"{self._there} other jobs are being sent to this node: submit again in a moment"
+            )
+        self._there += 1
+        try:
+            await self._free.acquire()
+        except BaseException:
+            self._there -= 1
+            raise
+
+    def end(self) -> None:
+        self._there -= 1
+        self._free.release()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +77,7 @@ class Submissions:
     node: Node
     states: States
     ask: Callable[[Callable[[int], e.Event]], Awaitable[r.Outcome]]
+    _receiving: Places = field(default_factory=lambda: Places(MAX_RECEIVING, MAX_WAITING))
 
     def handlers(self) -> Handlers:
         return {**on(r.NameJob, self.name_job), **on(r.SubmitJob, self.submit)}
@@ -51,17 +93,30 @@ class Submissions:
         size = request.archive_bytes
         if size > MAX_ARCHIVE_BYTES:
             raise UsageError(f"the archive is larger than {MAX_ARCHIVE_BYTES >> 20} MiB")
-        data = bytearray()
-        while len(data) < size:
-            data += _part(await stream.receive())
-        return await self.take(spec, bytes(data), request.archive_digest, request.id)
+        record = self._record(spec, request.archive_digest, request.id)
+        with self.states.archives.held(record.archive), self.states.archives.arrival() as arriving:
+            with stream.held_back():
+                await self._receiving.begin()
+            try:
+                await _receive(stream, arriving, size)
+            finally:
+                self._receiving.end()
+            return await self._queue(record, self.states.archives.take_in(arriving, record.archive))
 
-    async def take(
-        self, spec: JobSpec, data: bytes, digest: str, given: JobId | None = None
-    ) -> r.Submitted:
+    async def take(self, spec: JobSpec, data: bytes, digest: str) -> r.Submitted:
         """Queue a job whose folder is the archive ``data``; answers when it is replicated.
 
-        ``given``: the client's id for it. A job that has it already is not queued again.
+        Raises:
+            UsageError: it can't be a job.
+        """
+        record = self._record(spec, digest, None)
+        archives = self.states.archives
+        with archives.held(digest):
+            return await self._queue(record, archives.keep(data, digest))
+
+    def _record(self, spec: JobSpec, digest: str, given: JobId | None) -> JobRecord:
+        """Of a new job. ``given``: the client's id for it; a job that has it already is not queued
+        again.
 
         Raises:
             UsageError: it can't be a job.
@@ -79,22 +134,56 @@ class Submissions:
         known = self.node.records.get(job)
         if known is not None and known.archive != digest:
             raise OperationError(f"{job} is another job already")
-        record = JobRecord(job, int(found["number"]), spec.to_dict(), digest, "queued")
-        archives = self.states.archives
-        with archives.held(digest):
-            try:
-                await archives.keep(data, digest)
-            except ProtocolError:
-                raise UsageError("the archive arrived damaged; submit again") from None
-            await self.ask(lambda request: e.Submit(request, record))
+        return JobRecord(job, int(found["number"]), spec.to_dict(), digest, "queued")
+
+    async def _queue(self, record: JobRecord, kept: Awaitable[None]) -> r.Submitted:
+        """Its files are here once ``kept``. They are on other nodes before anybody knows the job,
+        so that no job is known whose files are lost."""
+        try:
+            await kept
+        except ProtocolError:
+            raise UsageError("the archive arrived damaged; submit again") from None
+        short = await self._spread(record)
+        await self.ask(lambda request: e.Submit(request, record))
+        return r.Submitted(record.id, self.node.drivers.obstacle(record, self._members()), short)
+
+    async def _spread(self, record: JobRecord) -> str:
+        """Have a job's files on as many nodes as its checkpoints are to be on, if there are so
+        many. Returns why they are on fewer, or nothing."""
+        node, me = self.node, self.states.me
+        members = self._members()
+        # One that is drained may be switched off.
+        lasting = [each for each in members if each not in node.drivers.unwanted()] or [*members]
+        wanted = min(JobSpec.from_dict(record.spec).checkpoint.replicas, len(lasting))
+        own = (me,) if me in lasting else ()
+        behind = sorted(each for each in lasting if each > me)
+        others = behind + sorted(each for each in lasting if each < me)
+        found = await self.states.archives.spread(record.archive, others, wanted - len(own))
+        holders = sorted({me, *found.done})
+        if len(own) + len(found.done) >= wanted:
+            return ""
+        why = "; ".join(f"{each}: {reason}" for each, reason in sorted(found.failed.items()))
+        short = f"its files are on {', '.join(holders)} only, not on {wanted} nodes ({why})"
+        log.warning("a job's files are on too few nodes", job=record.id, reason=short)
+        return short
+
+    def _members(self) -> tuple[NodeId, ...]:
         view = self.node.views.view
-        members = view.members if view is not None else ()
-        return r.Submitted(job, self.node.drivers.obstacle(record, members))
+        return view.members if view is not None else ()
 
     def _new_id(self, name: str) -> JobId:
         number = 1 + max((record.number for record in self.node.records.values()), default=0)
         nonce = "".join(secrets.choice(_ID_LETTERS) for _ in range(4))
         return JobId(f"{name}-{number}-{nonce}")
+
+
+async def _receive(stream: Stream, arriving: Arrival, size: int) -> None:
+    """Write all of an archive that a client sends."""
+    received = 0
+    while received < size:
+        part = _part(await stream.receive(PART_SECONDS))
+        await asyncio.to_thread(arriving.write, part)
+        received += len(part)
 
 
 def _part(frame: dict[str, Any]) -> bytes:

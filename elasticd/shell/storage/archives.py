@@ -6,26 +6,36 @@ import asyncio
 import contextlib
 import glob
 import os
+import re
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 import structlog
 
 from elasticd import archive
+from elasticd.archive import MAX_ARCHIVE_BYTES
 from elasticd.core.words import effects as e
-from elasticd.core.words.bulk import WantArchive
+from elasticd.core.words.bulk import KeepArchive, WantArchive
+from elasticd.core.words.codec import UNKNOWN
 from elasticd.core.words.records import JobRecord
 from elasticd.errors import ElasticdError, OperationError, ProtocolError
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.network.retries import attempts
-from elasticd.shell.storage.durable import write_durable
-from elasticd.shell.storage.namelessfile import nameless_file, slices
-from elasticd.types import JobId
+from elasticd.shell.storage.arrival import Arrival, Settle, digest_of
+from elasticd.shell.storage.durable import PARTIAL_SUFFIX, settle
+from elasticd.shell.storage.namelessfile import nameless_file
+from elasticd.shell.storage.spreading import Spread, spread
+from elasticd.types import JobId, NodeId
 
-Write = Callable[[Path, bytes], None]
+MAX_COPYING = 4
+"""So many archives are fetched at once for other nodes; the others wait."""
+KNOWN_SECONDS = 60.0
+"""After so long the job of an archive that was kept for another node is known here."""
+_DIGEST = re.compile(r"[\w-]{1,128}", re.ASCII)
+"""What may be a name in a folder: it came from elsewhere."""
 
 log = structlog.get_logger(__name__)
 
@@ -39,46 +49,99 @@ class Archives:
         neighbours: Neighbours,
         work_folder: Callable[[JobId], Path],
         post: Callable[[e.Event], None],
-        write: Write = write_durable,
+        settle: Settle = settle,
     ) -> None:
         """``work_folder``: where a job's archive is unpacked."""
-        self._folder, self._neighbours, self._write = folder, neighbours, write
+        self._folder, self._neighbours, self._settle = folder, neighbours, settle
         self._work_folder, self._post = work_folder, post
         self.prepare: Callable[[JobId], Awaitable[None]] = _nothing
         """What else a job's first trainer here must find."""
         self._storing = asyncio.Lock()
+        self._copying = asyncio.Semaphore(MAX_COPYING)
         self._changing = threading.Lock()
-        """In threads: a cancelled writer goes on, and the name beside an archive is fixed."""
+        """In threads: a cancelled writer goes on."""
         self._held: Counter[str] = Counter()
         self._trusted: set[JobId] = set()
         """Jobs whose working folders were compared with their archives since this start."""
         folder.mkdir(parents=True, exist_ok=True)
+        for left in folder.glob(f"*{PARTIAL_SUFFIX}"):
+            left.unlink(missing_ok=True)  # of a daemon that was killed
 
     @contextlib.contextmanager
     def held(self, digest: str) -> Iterator[None]:
         """Nobody removes that archive meanwhile: its job is about to be known."""
-        self._held[digest] += 1
+        self._hold(digest)
         try:
             yield
         finally:
-            self._held[digest] -= 1
-            self._held += Counter()  # without those that nobody holds
+            self._release(digest)
 
-    async def keep(self, data: bytes, digest: str) -> None:
-        """Store a submitted job's archive. One at a time, the others wait.
+    def _hold(self, digest: str) -> None:
+        self._held[digest] += 1
+
+    def _release(self, digest: str) -> None:
+        self._held[digest] -= 1
+        self._held += Counter()  # without those that nobody holds
+
+    @contextlib.contextmanager
+    def arrival(self) -> Iterator[Arrival]:
+        """A file for an archive that comes now. It goes unless :meth:`take_in` has kept it."""
+        arriving = Arrival(self._folder, self._settle)
+        try:
+            yield arriving
+        finally:
+            # In a thread: one that was left behind may still be at it.
+            asyncio.get_running_loop().run_in_executor(None, arriving.discard)
+
+    async def take_in(self, arriving: Arrival, digest: str) -> None:
+        """Keep what has arrived, durably. One at a time, the others wait.
 
         Raises:
             ProtocolError: it is not what its digest says.
             OSError: the disk refuses.
         """
         async with self._storing:
-            await asyncio.to_thread(self._keep, data, digest)
+            await asyncio.to_thread(self._take_in, arriving, digest)
 
-    def _keep(self, data: bytes, digest: str) -> None:
-        if archive.digest(data) != digest:
-            raise ProtocolError("the archive's digest does not match")
+    def _take_in(self, arriving: Arrival, digest: str) -> None:
         with self._changing:
-            self._write(self._folder / f"{digest}.tar", data)
+            arriving.keep(digest, self._path(digest))
+
+    async def keep(self, data: bytes, digest: str) -> None:
+        """Store a submitted job's archive. Raises as :meth:`take_in`."""
+        with self.arrival() as arriving:
+            await asyncio.to_thread(arriving.write, data)
+            await self.take_in(arriving, digest)
+
+    async def keep_copy(self, digest: str, source: NodeId) -> None:
+        """For another node that has just been sent a job: have its archive here, too.
+
+        Raises:
+            OperationError, ProtocolError: ``source`` doesn't give it.
+            OSError: the disk refuses.
+        """
+        async with self._copying:
+            self._hold(digest)
+            # Its job is not known before the other node has its answer.
+            asyncio.get_running_loop().call_later(KNOWN_SECONDS, self._release, digest)
+            if not await asyncio.to_thread(self._is_sound, digest):
+                await self._fetch(digest, source)
+
+    async def spread(self, digest: str, nodes: Sequence[NodeId], count: int) -> Spread:
+        """Have ``count`` other nodes keep an archive that is here. Which do, and why not more."""
+
+        async def ask(node: NodeId) -> None:
+            fd = nameless_file()
+            try:
+                await self._neighbours.fetch(node, KeepArchive(digest, self._neighbours.me), fd)
+            except OperationError as error:
+                if UNKNOWN in str(error):
+                    error = OperationError("its elasticd is older, and takes no copies")
+                raise error from None
+            finally:
+                os.close(fd)
+
+        return await spread(ask, nodes, count)
 
     def open(self, digest: str) -> int:
         """A descriptor of an archive, the caller's to close. Blocks.
@@ -87,10 +150,12 @@ class Archives:
             ProtocolError: that is no digest.
             OSError: it isn't here.
         """
-        name = f"{digest}.tar"
-        if "/" in name:
+        return os.open(self._path(digest), os.O_RDONLY)
+
+    def _path(self, digest: str) -> Path:
+        if not _DIGEST.fullmatch(digest):
             raise ProtocolError("bad digest")
-        return os.open(self._folder / name, os.O_RDONLY)
+        return self._folder / f"{digest}.tar"
 
     async def remove(self, digest: str, used: Callable[[], bool]) -> None:
         """Unless a job needs it (``used``), or one that is about to be known. None is stored
@@ -104,8 +169,8 @@ class Archives:
                 await asyncio.to_thread(self._remove, digest)
 
     def _remove(self, digest: str) -> None:
-        with self._changing:
-            (self._folder / f"{digest}.tar").unlink(missing_ok=True)
+        with self._changing, contextlib.suppress(ProtocolError):  # no digest: it isn't here
+            self._path(digest).unlink(missing_ok=True)
 
     async def ensure(self, record: JobRecord) -> None:
         """Have a job's archive here, and its working folder."""
@@ -128,16 +193,25 @@ class Archives:
         return await self._ask_around(digest) if data is None else data
 
     def _read(self, digest: str) -> bytes | None:
-        path = self._folder / f"{digest}.tar"
-        if not path.exists():
-            return None
-        data = path.read_bytes()
-        if archive.digest(data) == digest:
-            return data
+        path = self._path(digest)
+        return path.read_bytes() if self._is_sound(digest) else None
+
+    def _is_sound(self, digest: str) -> bool:
+        """Whether it is here. A damaged one is removed."""
+        path = self._path(digest)
+        try:
+            fd = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            if digest_of(fd) == digest:
+                return True
+        finally:
+            os.close(fd)
         log.warning("an archive is damaged, and fetched again", path=str(path))
         with self._changing:
             path.unlink(missing_ok=True)
-        return None
+        return False
 
     async def _ask_around(self, digest: str) -> bytes:
         """Fetch an archive from whichever peer has it; the submitter may have died since."""
@@ -149,26 +223,19 @@ class Archives:
     async def _ask_once(self, digest: str) -> bytes:
         reasons = ["no peer is connected"]
         for node in self._neighbours.connected():
-            fd = nameless_file()
             try:
-                await self._neighbours.fetch(node, WantArchive(digest), fd)
-                data = await asyncio.to_thread(_whole, os.dup(fd))
-                await self.keep(data, digest)
-                return data
+                await self._fetch(digest, node)
+                return await asyncio.to_thread(self._path(digest).read_bytes)
             except (ElasticdError, OSError) as error:
                 reasons.append(f"{node}: {error}")
-            finally:
-                os.close(fd)
         raise OperationError(f"archive {digest[:12]}: {'; '.join(reasons)}")
 
-
-def _whole(fd: int) -> bytes:
-    """All of a file, which is closed."""
-    try:
-        os.lseek(fd, 0, os.SEEK_SET)
-        return b"".join(slices(fd))
-    finally:
-        os.close(fd)
+    async def _fetch(self, digest: str, node: NodeId) -> None:
+        """Fetch an archive from a node, and keep it."""
+        with self.arrival() as arriving:
+            fd = await asyncio.to_thread(arriving.open)
+            await self._neighbours.fetch(node, WantArchive(digest), fd, MAX_ARCHIVE_BYTES)
+            await self.take_in(arriving, digest)
 
 
 def _unpacked(data: bytes, folder: Path) -> None:

@@ -44,6 +44,19 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
+def settle(fd: int, partial: Path, path: Path) -> None:
+    """Let ``path`` be what was written to ``partial``, which lies beside it and is open as ``fd``,
+    so that a crash at any instant leaves the old or the new content, whole.
+
+    Raises:
+        OSError: the disk is full or broken; ``path`` still has its old content, unless only the
+            folder could not be synced.
+    """
+    sync_file(fd)
+    partial.rename(path)
+    sync_folder(path.parent)
+
+
 def write_durable(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Replace ``path`` by ``data`` so that a crash at any instant leaves the old or the new
     content, whole.

@@ -20,6 +20,7 @@ from elasticd.checkpoints.store import LocalStore
 from elasticd.core.words import effects as e
 from elasticd.core.words.bulk import (
     DoubtShard,
+    KeepArchive,
     OfStates,
     WantArchive,
     WantLog,
@@ -306,6 +307,9 @@ class States:
                     return file_of(b"%d" % await self.log_start(job, since, counted))
                 case WantArchive(digest):
                     return await asyncio.to_thread(self.archives.open, digest)
+                case KeepArchive(digest, source):
+                    await self.archives.keep_copy(digest, source)
+                    return file_of(b"")
                 case _:
                     assert_never(wanted)
         except OSError as error:

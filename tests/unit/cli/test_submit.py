@@ -68,6 +68,17 @@ def test_a_folder_that_cannot_be_shipped(
     assert fake.requests == []
 
 
+def test_too_few_copies_of_the_files_are_a_warning(
+    folder: Path, home: Path, ctl: Ctl, daemon: Daemon
+) -> None:
+    short = "its files are on node-0 only, not on 2 nodes (node-1: disk full)"
+    daemon(home, {"submit": {"id": "j", "warning": "", "short": short}})
+    said = f"j: {short}; if these are lost before another node has begun the job, submit it again\n"
+    assert ctl("submit", "job.toml", "--home", home) == (0, "j\n", said)
+    code, out, err = ctl("submit", "job.toml", "--json", "--home", home)
+    assert (code, json.loads(out), err) == (0, {"id": "j", "short": short}, said)
+
+
 def test_the_folder_arrives_whole(
     folder: Path, home: Path, ctl: Ctl, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from elasticd.archive import pack
-from elasticd.client.client import ARCHIVE_FRAME_BYTES, Client
+from elasticd.client.client import Client
 from elasticd.client.connection import probe
+from elasticd.client.queue import ARCHIVE_FRAME_BYTES
 from elasticd.core.words.requests import (
     CancelJob,
     DrainNode,

@@ -13,6 +13,7 @@ from elasticd.core.words.bulk import (
     Blow,
     CutHere,
     CutOrder,
+    KeepArchive,
     Relay,
     StrikeHere,
     Want,
@@ -60,6 +61,7 @@ STATE = {"what": "state", "job": "j", "step": 3, "stamp": "s"}
                 "order": {"node": "a", "from_": ["b"], "how": "drop", "seconds": 2.0},
             },
         ),
+        (KeepArchive("00", A), {"what": "keep_archive", "digest": "00", "source": "a"}),
         (
             WantOutputList(JOB, limit_bytes=9),
             {"what": "output_list", "job": "j", "copy": False, "limit_bytes": 9},
@@ -97,7 +99,7 @@ def test_what_nobody_can_want_is_refused(frame: dict[str, Any], what: str) -> No
 
 
 def test_a_recording_changes_nothing() -> None:
-    assert sorted(CHANGING) == ["chaos", "relay", "remove"]
+    assert sorted(CHANGING) == ["chaos", "keep_archive", "relay", "remove"]
 
 
 def test_a_verification_that_an_earlier_version_asks_for_has_no_name() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -201,6 +202,47 @@ def test_a_handler_receives_further_frames(tmp_path: Path, run: Run) -> None:
             for _ in range(40):
                 client.writer.write(encode({"data": bytes(50_000)}))
             assert await client.frame() == {"size": 2_000_000}
+
+    run(main())
+
+
+def test_what_a_client_sends_stays_with_it_while_it_is_held_back(tmp_path: Path, run: Run) -> None:
+    """However many wait for their turns, what they send takes no memory."""
+    begun, go = asyncio.Event(), asyncio.Event()
+    frame = encode({"data": bytes(1 << 20)})
+    everything = frame * 16
+
+    async def total(request: Total, stream: Stream) -> Answer:
+        with stream.held_back():
+            begun.set()
+            await go.wait()
+        for _ in range(16):
+            await stream.receive()
+        return {"done": True}
+
+    async def push(client: socket.socket, sent: int) -> int:
+        """How much the daemon has taken when it takes no more."""
+        refused = 0
+        while refused < 100 and sent < len(everything):
+            try:
+                sent += client.send(everything[sent : sent + len(frame)])
+                refused = 0
+            except BlockingIOError:
+                refused += 1
+            await asyncio.sleep(0)
+        return sent
+
+    async def main() -> None:
+        async with connected(tmp_path, total=total) as client:
+            client.writer.write(encode({"do": "total", "bytes": 0}))
+            await begun.wait()
+            with client.writer.get_extra_info("socket").dup() as own:
+                own.setblocking(False)
+                sent = await push(own, 0)
+                assert sent < 2 * len(frame)
+                go.set()
+                assert await push(own, sent) == len(everything)
+            assert await client.frame() == {"done": True}
 
     run(main())
 

@@ -12,11 +12,15 @@ import pytest
 
 from elasticd import archive
 from elasticd.core.words import effects as e
-from elasticd.core.words.bulk import WantArchive
+from elasticd.core.words.bulk import KeepArchive, Want, WantArchive
+from elasticd.core.words.codec import UNKNOWN
 from elasticd.core.words.records import JobRecord
+from elasticd.errors import OperationError, ProtocolError
 from elasticd.shell.network.neighbours import Neighbours
-from elasticd.shell.storage.archives import Archives, Write
-from elasticd.shell.storage.durable import write_durable
+from elasticd.shell.storage.archives import Archives
+from elasticd.shell.storage.arrival import Arrival, Settle
+from elasticd.shell.storage.durable import settle
+from elasticd.shell.storage.spreading import Spread
 from elasticd.types import JobId, NodeId
 from tests.unit.shell.hungdisk import HungDisk
 
@@ -32,7 +36,9 @@ class Peer:
     def connected(self) -> list[NodeId]:
         return [NodeId("other")]
 
-    async def fetch(self, node: NodeId, wanted: WantArchive, sink: int) -> int:
+    async def fetch(
+        self, node: NodeId, wanted: WantArchive, sink: int, limit_bytes: int | None = None
+    ) -> int:
         self.asked += 1
         return os.write(sink, self.data)
 
@@ -53,11 +59,11 @@ class Home:
         self.folder = folder
         asyncio.run(self.start().keep(packed.data, packed.digest))
 
-    def start(self, write: Write = write_durable) -> Archives:
+    def start(self, settle: Settle = settle) -> Archives:
         peer = cast(Neighbours, self.peer)
         self.told: list[Any] = []
         folder = self.folder / "archives"
-        return Archives(folder, peer, lambda _: self.work, self.told.append, write)
+        return Archives(folder, peer, lambda _: self.work, self.told.append, settle)
 
     def ensure(self) -> None:
         """A daemon starts and is told that the job runs here."""
@@ -115,7 +121,7 @@ def test_the_loop_turns_while_an_archive_is_written(tmp_path: Path) -> None:
     data = home.tar.read_bytes()
     digest = archive.digest(data)
     home.tar.unlink()
-    archives = home.start(write=disk.slow(write_durable))
+    archives = home.start(settle=disk.slow(settle))
     asyncio.run(disk.turned(archives.keep(data, digest)))
     assert home.tar.read_bytes() == data
 
@@ -123,7 +129,7 @@ def test_the_loop_turns_while_an_archive_is_written(tmp_path: Path) -> None:
 def test_the_loop_turns_while_an_archive_from_a_peer_is_written(tmp_path: Path) -> None:
     home, disk = Home(tmp_path), HungDisk()
     home.tar.unlink()
-    archives = home.start(write=disk.slow(write_durable))
+    archives = home.start(settle=disk.slow(settle))
     asyncio.run(disk.turned(archives.ensure(home.record)))
     assert home.told == [e.ArchiveReady(JOB, True, "")]
     assert archive.digest(home.tar.read_bytes()) == home.record.archive
@@ -150,7 +156,7 @@ def test_the_same_archive_twice_at_a_time_is_whole(tmp_path: Path) -> None:
     home, disk = Home(tmp_path), HungDisk()
     data = home.tar.read_bytes()
     digest = archive.digest(data)
-    archives = home.start(write=disk.slow(write_durable))
+    archives = home.start(settle=disk.slow(settle))
 
     async def twice() -> None:
         first = asyncio.create_task(archives.keep(data, digest))
@@ -165,3 +171,102 @@ def test_the_same_archive_twice_at_a_time_is_whole(tmp_path: Path) -> None:
     asyncio.run(twice())
     assert home.tar.read_bytes() == data
     assert [path.name for path in home.tar.parent.iterdir()] == [home.tar.name]
+
+
+class Other:
+    """The other node, as the first one sees it: what it is asked it does with its own archives."""
+
+    me = NodeId("first")
+
+    def __init__(self, archives: Archives, unknown: bool = False) -> None:
+        self.archives, self.unknown = archives, unknown
+
+    async def fetch(
+        self, node: NodeId, wanted: Want, sink: int, limit_bytes: int | None = None
+    ) -> int:
+        if self.unknown:
+            raise OperationError(f"keep_archive from 10.0.0.2:7070: {UNKNOWN} 'keep_archive'")
+        assert isinstance(wanted, KeepArchive) and wanted.source == self.me
+        await self.archives.keep_copy(wanted.digest, wanted.source)
+        return 0
+
+
+def other_node(home: Home) -> Archives:
+    """Its archives, which it fetches from ``home``."""
+    peer = cast(Neighbours, home.peer)
+    return Archives(home.folder / "other", peer, lambda _: home.work, home.told.append)
+
+
+def spread_to(home: Home, other: Other) -> Spread:
+    archives = home.start()
+    archives._neighbours = cast(Neighbours, other)
+    return asyncio.run(archives.spread(home.record.archive, [NodeId("other")], 1))
+
+
+def test_another_node_keeps_a_copy_and_fetches_it_once(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    other = other_node(home)
+    for _ in range(2):
+        assert spread_to(home, Other(other)) == Spread((NodeId("other"),), {})
+    assert home.peer.asked == 1
+    kept = tmp_path / "other" / home.tar.name
+    assert [*kept.parent.iterdir()] == [kept] and kept.read_bytes() == home.tar.read_bytes()
+
+
+def test_what_is_not_what_its_digest_says_is_not_kept(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.peer.data = b"something else"
+    found = spread_to(home, Other(other_node(home)))
+    assert found == Spread((), {NodeId("other"): "the archive's digest does not match"})
+    assert [*(tmp_path / "other").iterdir()] == []
+
+
+def test_a_node_of_an_earlier_version_keeps_no_copy(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    found = spread_to(home, Other(other_node(home), unknown=True))
+    assert found == Spread((), {NodeId("other"): "its elasticd is older, and takes no copies"})
+
+
+def test_a_copy_stays_until_its_job_is_known(tmp_path: Path) -> None:
+    """Another job that had the same files may be forgotten just then."""
+    home = Home(tmp_path)
+    other = other_node(home)
+
+    async def main() -> None:
+        await other.keep_copy(home.record.archive, NodeId("first"))
+        await other.remove(home.record.archive, lambda: False)
+
+    asyncio.run(main())
+    assert (tmp_path / "other" / home.tar.name).exists()
+
+
+@pytest.mark.parametrize("digest", ["../sent/train", "", "a/b", "\0"])
+def test_a_name_from_elsewhere_is_none_of_a_file(tmp_path: Path, digest: str) -> None:
+    archives = Home(tmp_path).start()
+    with pytest.raises(ProtocolError, match="bad digest"):
+        archives.open(digest)
+    with pytest.raises(ProtocolError, match="bad digest"):
+        asyncio.run(archives.keep_copy(digest, NodeId("first")))
+
+
+def test_an_archive_that_does_not_come_whole_leaves_nothing(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    archives = home.start()
+
+    async def hangs_up() -> None:
+        with archives.arrival() as arriving:
+            await asyncio.to_thread(arriving.write, b"half")
+            assert len([*home.tar.parent.iterdir()]) == 2
+            raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        asyncio.run(hangs_up())
+    assert [*home.tar.parent.iterdir()] == [home.tar]
+
+
+def test_what_a_killed_daemon_was_receiving_goes_at_the_next_start(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    Arrival(home.tar.parent).write(b"half")
+    assert len([*home.tar.parent.iterdir()]) == 2
+    home.start()
+    assert [*home.tar.parent.iterdir()] == [home.tar]

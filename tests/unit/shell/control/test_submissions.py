@@ -1,0 +1,183 @@
+"""Clients that send jobs at the same time, to one daemon."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from elasticd import archive
+from elasticd.core.node import Node
+from elasticd.core.words import effects as e
+from elasticd.core.words import requests as r
+from elasticd.core.words.codec import to_plain
+from elasticd.core.words.records import JobRecord
+from elasticd.errors import OperationError, UsageError
+from elasticd.settings.job import JobSpec
+from elasticd.shell.control.server import Stream
+from elasticd.shell.control.submissions import MAX_RECEIVING, MAX_WAITING, Submissions
+from elasticd.shell.network.neighbours import Neighbours
+from elasticd.shell.storage.archives import Archives
+from elasticd.shell.storage.states import States
+from elasticd.types import JobId, NodeId
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
+SPEC = JobSpec.from_dict(
+    {
+        "job": {"name": "job", "entrypoint": "train.py"},
+        "batch": {"global": 8, "micro": 1},
+        "train": {"steps": 1},
+    }
+)
+DATA = b"the job's folder"
+
+
+class Daemon:
+    """One node, ``a``, of some. The control plane takes every job."""
+
+    def __init__(self, folder: Path, members: tuple[NodeId, ...] = (A,)) -> None:
+        self.folder = folder / "archives"
+        self.members, self.drained = members, frozenset[NodeId]()
+        self.failing: dict[NodeId, str] = {}
+        self.asked: list[NodeId] = []
+        self.queued: list[JobRecord] = []
+
+    def start(self) -> Submissions:
+        node = SimpleNamespace(
+            records={},
+            views=SimpleNamespace(view=SimpleNamespace(members=self.members)),
+            drivers=SimpleNamespace(unwanted=lambda: self.drained, obstacle=lambda *_: ""),
+        )
+        near = cast(Neighbours, SimpleNamespace(me=A, fetch=self.fetch))
+        archives = Archives(self.folder, near, lambda job: self.folder / job, lambda event: None)
+        states = SimpleNamespace(archives=archives, me=A)
+        return Submissions(cast(Node, node), cast(States, states), self.ask)
+
+    async def fetch(self, node: NodeId, wanted: Any, sink: int) -> int:
+        assert not self.queued, "a job is known whose files one node has"
+        self.asked.append(node)
+        if node in self.failing:
+            raise OperationError(self.failing[node])
+        return 0
+
+    async def ask(self, event: Callable[[int], e.Event]) -> r.Outcome:
+        submit = event(1)
+        assert isinstance(submit, e.Submit)
+        self.queued.append(submit.record)
+        return r.Submitted(submit.record.id)
+
+    def arriving(self) -> int:
+        return len([*self.folder.glob(".arriving-*")])
+
+
+class Sender:
+    """A client's end of the stream. It sends the second half of its job when it may."""
+
+    def __init__(self) -> None:
+        self.half, self.go = asyncio.Event(), asyncio.Event()
+        self.stream = Stream(cast(Any, None), cast(Any, None))
+
+    async def send(self, submissions: Submissions, number: int) -> r.Outcome:
+        digest = archive.digest(DATA)
+        request = r.SubmitJob(SPEC.to_dict(), len(DATA), digest, JobId(f"job-{number}-aaaa"))
+        answer = asyncio.create_task(submissions.submit(request, self.stream))
+        await self.stream._frames.put(to_plain(r.ArchivePart(DATA[:4])))
+        await self.go.wait()
+        await self.stream._frames.put(to_plain(r.ArchivePart(DATA[4:])))
+        return await answer
+
+
+def test_of_many_that_send_at_once_some_are_heard_and_the_others_wait(
+    tmp_path: Path, run: Run
+) -> None:
+    async def main() -> None:
+        daemon = Daemon(tmp_path)
+        submissions = daemon.start()
+        senders = [Sender() for _ in range(MAX_RECEIVING + MAX_WAITING)]
+        numbered = [*enumerate(senders, 1)]
+        sending = [asyncio.create_task(each.send(submissions, n)) for n, each in numbered]
+        while daemon.arriving() < MAX_RECEIVING:  # noqa: ASYNC110  files that threads make
+            await asyncio.sleep(0)
+        held_back = [each for each in senders if not each.stream._may_read.is_set()]
+        assert held_back == senders[MAX_RECEIVING:]
+        with pytest.raises(OperationError, match="36 other jobs are being sent to this node"):
+            late = Sender()
+            late.go.set()
+            await late.send(submissions, 99)
+        for each in senders:
+            each.go.set()
+        await asyncio.gather(*sending)
+        assert len(daemon.queued) == len(senders)
+
+    run(main())
+
+
+def test_who_hangs_up_gives_his_place_to_the_next(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        daemon = Daemon(tmp_path)
+        submissions = daemon.start()
+        digest = archive.digest(DATA)
+
+        async def begin(number: int) -> r.Outcome:
+            name = JobId(f"job-{number}-aaaa")
+            request = r.SubmitJob(SPEC.to_dict(), len(DATA), digest, name)
+            return await submissions.submit(request, Sender().stream)
+
+        gone = [asyncio.create_task(begin(n)) for n in range(1, MAX_RECEIVING + MAX_WAITING + 1)]
+        await asyncio.sleep(0)
+        for each in gone:
+            each.cancel()
+        await asyncio.gather(*gone, return_exceptions=True)
+        last = Sender()
+        last.go.set()
+        await last.send(submissions, 99)
+        assert [each.id for each in daemon.queued] == ["job-99-aaaa"]
+
+    run(main())
+
+
+def submitted(daemon: Daemon) -> r.Submitted:
+    return asyncio.run(_take(daemon))
+
+
+async def _take(daemon: Daemon) -> r.Submitted:
+    return await daemon.start().take(SPEC, DATA, archive.digest(DATA))
+
+
+def test_a_job_is_known_when_its_files_are_on_as_many_nodes_as_it_wants(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path, (A, B, C))
+    assert submitted(daemon).short == "" and daemon.asked == [B]
+    assert len(daemon.queued) == 1
+
+
+def test_alone_nobody_is_waited_for(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path)
+    assert submitted(daemon).short == "" and daemon.asked == []
+
+
+def test_a_drained_node_is_not_one_of_them(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path, (A, B, C))
+    daemon.drained = frozenset({B})
+    assert submitted(daemon).short == "" and daemon.asked == [C]
+    daemon.drained, daemon.asked, daemon.queued = frozenset({A}), [], []
+    assert submitted(daemon).short == "" and daemon.asked == [B, C]
+
+
+def test_who_has_the_files_is_said_if_they_are_too_few(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path, (A, B, C))
+    daemon.failing = {B: "its disk is full", C: "c is not connected"}
+    short = "its files are on a only, not on 2 nodes (b: its disk is full; c: c is not connected)"
+    assert submitted(daemon).short == short and daemon.asked == [B, C]
+    assert len(daemon.queued) == 1
+
+
+def test_what_arrives_damaged_is_not_queued(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path)
+    with pytest.raises(UsageError, match="damaged"):
+        asyncio.run(daemon.start().take(SPEC, DATA, archive.digest(b"else")))
+    assert daemon.queued == [] and [*daemon.folder.iterdir()] == []
