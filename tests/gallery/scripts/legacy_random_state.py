@@ -1,4 +1,4 @@
-"""One np.random.RandomState for everything: the split, cut-out in collate, noise in the gradient."""
+"""One np.random.RandomState for all: the split, cut-out in collate, noise in the gradient."""
 
 import mlx.core as mx
 import mlx.nn as nn
