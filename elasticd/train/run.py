@@ -29,6 +29,7 @@ from elasticd.train.steps import randomness
 from elasticd.train.steps.calling import ABOVE
 from elasticd.train.steps.compiled import CompiledLoss
 from elasticd.train.steps.data import Collate, StreamSource, batch_of, source_of, stack
+from elasticd.train.steps.ownstate import OwnState, name_own
 from elasticd.train.steps.runner import StepRunner
 from elasticd.train.steps.sampling import Batches
 from elasticd.train.steps.seat import HOST
@@ -96,6 +97,10 @@ class Run:
         seat = HOST.sit()
         self._seat = AloneSeat.find() if seat is None else seat
         spec = self._seat.spec
+        self.state = Namespace()
+        """What the script keeps from step to step, and what is stored: ``run.state.beta = 1``."""
+        self._own = OwnState(sys._getframe(1), self.state)
+        self._own.begin(sys._getframe(1), data, (model, data, collate, loss))
         batches = Batches(spec.batch.global_, spec.batch.micro)
         source = source_of(data, batches, spec.train.seed)
         self._collate: Collate = collate or stack
@@ -104,8 +109,6 @@ class Run:
         self._spread = range(0) if loss is None else spread_lengths(loss)
         self._takes_step = loss is not None and takes_step(loss)
         self._state = TrainingState(model, optimizer)
-        self.state = Namespace()
-        """What the script keeps from step to step, and what is stored: ``run.state.beta = 1``."""
         self._state.track(STATE, self.state)
         self._runner = StepRunner(self._seat, self._state, self._cut)
         self._source = Witness(source, self._seat, lambda: self._runner.world)
@@ -293,6 +296,7 @@ class Run:
             )
         self._looping = True
         runner = self._runner
+        self._own.loop_begins(sys._getframe())
         while True:
             if not runner.turn():
                 raise OperationError("the job has ended")
@@ -307,6 +311,7 @@ class Run:
                 if not sys.is_finalizing():
                     runner.leave(step.applied)
                 raise
+            name_own(self._own.body_ends(sys._getframe()), aloud=self.rank == 0)
             if not step.applied:
                 raise UsageError(f"the loop's body did not call step.apply() for {step}")
 

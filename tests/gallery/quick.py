@@ -33,15 +33,9 @@ class Watched(Run):
     noted: ClassVar[dict[int, str]] = {}
     """By thread, since each rank is one."""
 
-    def steps(self) -> Iterator[Any]:
-        return self._noting(super().steps())
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._noting(super().__iter__())
-
-    def _noting(self, steps: Iterator[Any]) -> Iterator[Any]:
+    def _steps(self, clip_norm: float | None) -> Iterator[Any]:
         with contextlib.suppress(GeneratorExit):  # the script may leave its loop
-            yield from steps
+            yield from super()._steps(clip_norm)
         self.noted[threading.get_ident()] = self.digest()
 
 

@@ -49,6 +49,10 @@ class Namespace:
     def __contains__(self, name: str) -> bool:
         return name in self._kept
 
+    def holds(self, generator: Any) -> bool:
+        """Whether a random generator is kept here."""
+        return any(value is generator for value in self._kept.values())
+
     def __repr__(self) -> str:
         return f"run.state({', '.join(sorted(self._kept))})"
 
@@ -64,7 +68,10 @@ class Namespace:
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Have what :meth:`state_dict` told of, and nothing else."""
-        made = {name: _generator(name, state) for name, state in saved["generators"].items()}
+        made = {
+            name: _generator(name, state, self._kept.get(name))
+            for name, state in saved["generators"].items()
+        }
         self._kept = {**saved["values"], **made}
 
 
@@ -87,15 +94,18 @@ def _generator_state(generator: Any) -> Any:
     return {"kind": "numpy", "state": generator.bit_generator.state}
 
 
-def _generator(name: str, saved: Mapping[str, Any]) -> Any:
+def _generator(name: str, saved: Mapping[str, Any], here: Any) -> Any:
+    """The one that is ``here``, if it is of that kind: the script may draw from it by another name,
+    as behind ``run.state.rng = rng``."""
     if saved["kind"] == "python":
-        made = random.Random()
+        made = here if type(here) is random.Random else random.Random()
         made.setstate(saved["state"])
         return made
     state = saved["state"]
     kind = getattr(np.random, str(state["bit_generator"]), None)
     if kind is None:
         raise MismatchError(f"run.state.{name} is a generator that this NumPy doesn't have")
-    generator = np.random.Generator(kind())
+    same = type(here) is np.random.Generator and type(here.bit_generator) is kind
+    generator = here if same else np.random.Generator(kind())
     generator.bit_generator.state = state
     return generator

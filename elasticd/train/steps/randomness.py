@@ -8,12 +8,30 @@ from __future__ import annotations
 
 import hashlib
 import random
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
+
+from elasticd.train.steps.generators import OwnGenerators
+
+
+class _OfThread(threading.local):
+    """The training thread's, so that what other threads fetch moves none of them."""
+
+    def __init__(self) -> None:
+        self.generators = OwnGenerators()
+
+
+_OWN = _OfThread()
+
+
+def own() -> OwnGenerators:
+    """The generators of the script's own."""
+    return _OWN.generators
 
 
 def derive(seed: int, *where: str | int) -> int:
@@ -71,12 +89,15 @@ def seed_call(seed: int, step: int, index: int) -> None:
 def undisturbed() -> Iterator[None]:
     """What is drawn meanwhile isn't missing behind it."""
     ours, numpys, mlxs = random.getstate(), np.random.get_state(), mlx_key()
+    scripts = own().states()
     try:
         yield
     finally:
         random.setstate(ours)
         np.random.set_state(numpys)
         set_mlx_key(mlxs)
+        for generator, state in scripts:
+            generator.put(state)
 
 
 def mlx_key() -> list[int]:
@@ -94,3 +115,4 @@ def _seed_all(key: int) -> None:
     mx.random.seed(key)
     random.seed(key)
     np.random.seed(key & 0xFFFFFFFF)
+    own().seed(key)

@@ -1,11 +1,5 @@
 """The body draws from a numpy generator of the script's own, seeded at the top."""
 
-# /// gallery
-# expect = "named"
-# words = ["state outside of run"]
-# todo = "issue 15 item 3b: a joiner's first body draws as the others' by chance, later ones do not"
-# ///
-
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim

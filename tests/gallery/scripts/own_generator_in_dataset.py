@@ -1,9 +1,4 @@
-"""A dataset draws from a numpy generator of its own: samples depend on what was fetched before."""
-
-# /// gallery
-# expect = "named"
-# words = ["sample"]
-# ///
+"""A dataset draws noise for each sample that is fetched from a numpy generator of its own."""
 
 import mlx.nn as nn
 import mlx.optimizers as optim

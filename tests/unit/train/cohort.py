@@ -70,7 +70,7 @@ class Cohort:
     """Ranks, by name, and the world they form."""
 
     def __init__(self, job: JobSpec, script: Callable[[Seat], Any], dice: random.Random) -> None:
-        self.job, self.script, self.dice = job, script, dice
+        self.job, self.script, self.draw = job, script, dice.randrange
         self.changed = threading.Condition()
         self.generation = 0
         self.members: list[Seat] = []
@@ -234,7 +234,7 @@ class Cohort:
 
     def _shares(self) -> tuple[Share, ...]:
         """Random shares, unequal, not in order, some empty."""
-        owners = [self.dice.randrange(len(self.members)) for _ in range(self.job.grains)]
+        owners = [self.draw(len(self.members)) for _ in range(self.job.grains)]
         return tuple(
             tuple((g, g + 1) for g, owner in enumerate(owners) if owner == rank)
             for rank in range(len(self.members))

@@ -1,0 +1,134 @@
+"""What a script draws from besides the global generators: generators of its own are adopted, and
+what can't be is named.
+
+A random key of MLX that the loop's body splits, and a generator that the body has made, are
+variables of one process: whoever joins later has others.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from types import FrameType
+from typing import Any
+
+import mlx.core as mx
+
+from elasticd.train.states.namespace import Namespace
+from elasticd.train.steps import randomness
+from elasticd.train.steps.generators import found_in, is_generator, mark_of, reached_from
+from elasticd.train.steps.scriptnames import names, outside
+
+BODIES = 10
+"""So many of the loop's bodies are looked at for generators that they have made."""
+MOST_SPLITS = 16
+"""Of one key in one body."""
+_SPLIT_INTO = (2, 3, 4)
+
+
+class OwnState:
+    """Of one run; for the training thread alone. Each frame is only looked at, never kept."""
+
+    def __init__(self, frame: FrameType, kept: Namespace) -> None:
+        """``frame`` has called ``Run(…)``."""
+        script = outside(frame)
+        self._home = None if script is None else script.f_globals
+        self._kept = kept
+        self._stream: Any = None
+        self._bodies = 0
+        self._keys: dict[str, mx.array] = {}
+        self._made: dict[str, tuple[Any, bytes]] = {}
+        self._named: set[str] = set()
+
+    def begin(self, frame: FrameType, data: Any, others: Iterable[Any]) -> None:
+        """The run begins. What a stream draws from is its own affair: it may be drawn from ahead of
+        need, by a thread of its own."""
+        if callable(data) and not hasattr(data, "__getitem__"):
+            self._stream = data
+        randomness.own().begin(self._kept.holds)
+        self._adopt([*names(frame, self._home).values(), *others])
+
+    def _adopt(self, values: Iterable[Any]) -> None:
+        # The stream may have made others since it was looked at.
+        randomness.own().leave_alone(() if self._stream is None else reached_from(self._stream))
+        randomness.own().adopt(found_in(values))
+
+    def loop_begins(self, frame: FrameType) -> None:
+        """What the script has made since is adopted, too."""
+        here = names(frame, self._home)
+        self._adopt(here.values())
+        self._keys = {name: value for name, value in here.items() if _is_key(value)}
+        self._made = {name: (v, b"") for name, v in here.items() if is_generator(v)}
+
+    def body_ends(self, frame: FrameType) -> list[str]:
+        """What in the script's variables a process that joins won't have, each once, in a
+        sentence."""
+        self._bodies += 1
+        if not self._keys and self._bodies > BODIES:
+            return []
+        here = names(frame, self._home)
+        found = self._split(here)
+        if self._bodies <= BODIES:
+            found += self._kept_alive(here)
+        return found
+
+    def _split(self, here: Mapping[str, Any]) -> list[str]:
+        found = []
+        for name, before in list(self._keys.items()):
+            now: Any = here.get(name)
+            if now is before:
+                continue
+            del self._keys[name]
+            if _is_key(now) and _comes_from(before, now):
+                found.append(
+                    f"{name}: the loop's body splits this random key, and it is a variable of the "
+                    "script's own: a process that joins later begins with the first one, and draws "
+                    f"other numbers. Write run.state.{name} = mx.random.key(…) above the loop, and "
+                    f"in it run.state.{name}, part = mx.random.split(run.state.{name})"
+                )
+            elif _is_key(now):
+                self._keys[name] = now
+        return found
+
+    def _kept_alive(self, here: Mapping[str, Any]) -> list[str]:
+        found, made = [], {}
+        for name, value in here.items():
+            if not is_generator(value) or self._kept.holds(value) or randomness.own().owns(value):
+                continue
+            made[name] = value, mark_of(value)
+            before = self._made.get(name)
+            if before is None or before[0] is not value or before[1] in (b"", made[name][1]):
+                continue
+            if name not in self._named:
+                self._named.add(name)
+                found.append(
+                    f"{name}: the loop's body draws from this generator, and who joins later has "
+                    f"another: make it above Run(…), or keep it as run.state.{name} and draw from "
+                    "that"
+                )
+        self._made = made
+        return found
+
+
+def name_own(sentences: Iterable[str], *, aloud: bool) -> None:
+    """Say on stderr what is lost with this process, if ``aloud``."""
+    for sentence in sentences if aloud else ():
+        print(f"elasticd: {sentence}", file=sys.stderr, flush=True)
+
+
+def _is_key(value: Any) -> bool:
+    return type(value) is mx.array and value.dtype == mx.uint32 and value.shape == (2,)
+
+
+def _comes_from(before: mx.array, now: mx.array) -> bool:
+    """Whether ``now`` is what splitting ``before``, again and again, has led to: each time the
+    first or the last part, as in ``key, part = split(key)``, and at the end any."""
+    wanted = now.tolist()
+    for place in (0, -1):
+        key = before
+        for _ in range(MOST_SPLITS):
+            parts = [mx.random.split(key, num) for num in _SPLIT_INTO]
+            if any(wanted in rows.tolist() for rows in parts):  # type: ignore[operator]
+                return True
+            key = parts[0][place]
+    return False
