@@ -326,9 +326,8 @@ class Node:
         self._herald.note(self.views.view)
         self.drivers.keep_records()
         self._schedule()
-        unwanted = self.me in self.tables.nodes.unwanted()
+        unwanted, view = self.me in self.tables.nodes.unwanted(), self.views.view
         live = self.tables.jobs.live
-        view = self.views.view
         for job in [*self.members.ending(live), *live]:
             short = self.drivers.is_short(self.records[job], view)
             self.members.attend(self.records[job], view, unwanted=unwanted, short=short)
