@@ -128,8 +128,9 @@ def test_who_waits_in_the_kernel_until_the_end_is_said_to() -> None:
         assert memory is not None and memory.waited_seconds == 6.0
         assert other is not None and other.waited_seconds == 0.0
     finally:
-        for each in (*family.children(), process.popen, working.popen):
-            each.kill()
-        for ended in (process.popen, working.popen):
-            with ended:
+        for child in family.children():
+            child.kill()
+        for each in (process, working):
+            each.popen.kill()
+            with each.popen:
                 pass
