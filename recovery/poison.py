@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Literal
 
 from elasticd.recovery.relief import shortage_of
-from elasticd.recovery.signatures import FATAL_SIGNALS
+from elasticd.recovery.signatures import FATAL_SIGNALS, WAITED
 from elasticd.types import NO_TAG, NodeId, Range, Sign, Tag
 
 PoisonRung = Literal["retry", "relief", "older", "alone"]
@@ -31,7 +31,8 @@ _NODES = 2
 
 HANG, MEMORY = "a hang", "want of memory"
 _HANG_SECONDS = 300.0
-"""A file server may be away for a while, and whoever reads from it hangs."""
+"""A file server may be away for a while, and whoever reads from it hangs. Where the kernel says that
+it waits for one, that is no hang of the step's at all."""
 _OUTSIDE_SECONDS = 30.0
 """What kills from outside, or takes the memory, may go away."""
 _AMPLE_BYTES = 1 << 30
@@ -58,10 +59,13 @@ def signature_of(fault: Sign, status: int | None) -> str:
 
 
 def is_short(fault: Sign, status: int | None, text: str, *, relieved: bool) -> bool:
-    """Whether memory was short on the node, so that its death says nothing against the step.
+    """Whether memory was short on the node, or a file server away, so that its death says nothing
+    against the step.
 
     ``relieved``: nothing is left that could be given up. ``text`` is what the process said.
     """
+    if fault == "hang":
+        return WAITED in text
     if fault != "oom":
         return False
     known = shortage_of(text)
@@ -95,7 +99,7 @@ class Try:
     at_seconds: float
     dealt: Mapping[NodeId, Ranges]
     died: dict[NodeId, bool] = field(default_factory=dict)
-    """Whose trainers, and whether memory was short there."""
+    """Whose trainers, and whether memory was short there, or a file server away."""
 
     @property
     def alone(self) -> NodeId | None:

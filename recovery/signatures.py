@@ -72,8 +72,13 @@ class LastMemory:
     """How often the kernel killed for want of memory in that cgroup since the process started."""
     available_bytes: int = 0
     total_bytes: int = 0
+    waited_seconds: float = 0.0
+    """Beside its memory: for so long it had been in a call of the kernel that a disk or a file
+    server is to answer."""
 
 
+WAITED = "it waited for a disk or a file server"
+"""What the evidence of a hang says then."""
 NO_MEMORY = LastMemory()
 
 

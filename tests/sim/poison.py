@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .trainer import Trainer
 
 _FULL = LastMemory(available_bytes=1 << 20, total_bytes=1 << 34)
+_AWAY = LastMemory(waited_seconds=20.0)
 _SHORT = "RuntimeError: [malloc] Unable to allocate 999999999 bytes. [room 10000 bytes]"
 _HUGE = "RuntimeError: [malloc] Unable to allocate 999999999999 bytes. [room 8589934592 bytes]"
 _DEADLY = ("poison", "trainer", "trainers", "hang", "oom", "stop_trainer")
@@ -36,7 +37,7 @@ class Poison:
     nodes: tuple[int, ...]
     """Where it does that."""
     short: bool = False
-    """Memory is short there meanwhile."""
+    """Memory is short there meanwhile; of a hang: a file server is away."""
     whole: bool = False
     """Whatever is computed of the step, be it nothing; else the batch's first grain."""
 
@@ -81,6 +82,8 @@ class Poisons:
         if poison.how != "hang":
             trainer.memory = _FULL if poison.short else None
             trainer.die(SIGKILL if poison.how == "kill" else -11)
+        else:
+            trainer.memory = _AWAY if poison.short else None
         yield Until(lambda: False)
         return False
 

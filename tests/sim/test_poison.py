@@ -20,6 +20,8 @@ STEP = 8
 ALL = Poison(STEP, "kill", (0, 1, 2))
 HOW = ("kill", "crash", "hang", "memory")
 PASSES_SECONDS = 200.0
+AWAY_SECONDS = 600.0
+"""Far longer than steps have to hang until they are to blame."""
 SHAPE = JobShape(user_code_seconds=20.0)
 
 
@@ -29,7 +31,8 @@ def run(poison: Poison, nodes: int = 3, seed: int = 1, shape: JobShape = SHAPE) 
 
     def calm(cluster: Cluster, injector: Injector) -> None:
         if not poison.lasts(nodes):
-            cluster.after(PASSES_SECONDS, cluster.poisons.pass_by)
+            seconds = AWAY_SECONDS if poison.how == "hang" and poison.short else PASSES_SECONDS
+            cluster.after(seconds, cluster.poisons.pass_by)
 
     return passes(simulate(setup, script=calm))
 
@@ -71,6 +74,14 @@ def test_short_memory_is_waited_for(nodes: int, how: str) -> None:
     result = run(replace(ALL, how=how, nodes=tuple(range(nodes)), short=True), nodes)
     assert ending(result)[0] == "finished" and result.seconds >= PASSES_SECONDS
     assert job_events(result, "job_parked")
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_a_file_server_that_is_away_is_waited_for(nodes: int) -> None:
+    result = run(replace(ALL, how="hang", nodes=tuple(range(nodes)), short=True), nodes)
+    assert ending(result)[0] == "finished" and result.seconds >= AWAY_SECONDS
+    faults = [e for _, _, e in result.cluster.checkers.events if e.kind == "fault_detected"]
+    assert any("it waited for a disk or a file server" in event.reason for event in faults)
 
 
 def test_a_single_node_can_blame_nothing() -> None:

@@ -25,6 +25,57 @@ class EndedJob:
     """What would go with it."""
 
 
+JUMP_SECONDS = 3 * _DAY_SECONDS
+"""So far a clock may go ahead at once: a Mac sleeps, or is off for a weekend."""
+DOUBT_SECONDS = _DAY_SECONDS
+"""A clock that is further ahead is believed when it has been so for so long."""
+
+
+@dataclass(slots=True)
+class Calendar:
+    """The time by which ended jobs age on one node. A clock that is a year ahead for a while must
+    not make all of them too old: what is removed does not come back."""
+
+    believed: float | None = None
+    """Unix seconds, when it was last looked at; None: it never was."""
+    looked_at: float = 0.0
+    """Monotonic seconds, when that was."""
+    doubted_since: float | None = None
+    """Monotonic seconds: since when the clock is too far ahead."""
+
+    def look(self, clock: float, running: float, newest: float | None) -> float:
+        """What time it is.
+
+        Args:
+            clock: Unix seconds, as the node's clock has them.
+            running: monotonic seconds.
+            newest: when the last job ended; until a clock is believed no later time is known.
+        """
+        if self.believed is None:
+            expected = clock if newest is None else newest
+        else:
+            expected = self.believed + running - self.looked_at
+        self.looked_at = running
+        since = self.doubted_since
+        if clock <= expected + JUMP_SECONDS or (
+            since is not None and running - since >= DOUBT_SECONDS
+        ):
+            self.believed, self.doubted_since = clock, None
+        else:
+            self.believed, self.doubted_since = expected, running if since is None else since
+        return self.believed
+
+    def doubt(self, clock: float) -> str:
+        """Why jobs age by another time than that of the clock, or nothing."""
+        if self.doubted_since is None or self.believed is None:
+            return ""
+        days = (clock - self.believed) / _DAY_SECONDS
+        return (
+            f"the clock is {days:.0f} days ahead of what is known here: [keep] days does not count"
+            " by it before it has been so for a day"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Removal:
     job: JobId

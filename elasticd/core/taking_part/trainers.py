@@ -178,11 +178,18 @@ def _ending(trainer: Trainer, exited: ChildExited) -> Ending:
     finding = signatures.cause_of_exit(status, tail, memory)
     evidence = f"trainer ended with {finding.text} while {trainer.phase}"
     if trainer.hung:
-        return Ending("hang", trainer.hung + _stack(tail), confidence="likely")
+        return Ending("hang", trainer.hung + _wait(memory) + _stack(tail), confidence="likely")
     if finding.fault == "worker_exit":
         return _by_itself(trainer.phase, _own_doing(trainer.phase, status, tail), evidence)
     fault: Sign = "oom" if finding.fault == "oom" else "worker_exit"
     return Ending(fault, evidence, confidence=finding.confidence)
+
+
+def _wait(memory: signatures.LastMemory | None) -> str:
+    """That it hung in the kernel, for want of an answer from elsewhere."""
+    if memory is None or not memory.waited_seconds:
+        return ""
+    return f"; {signatures.WAITED} for {memory.waited_seconds:.0f} s"
 
 
 def _stack(tail: str) -> str:

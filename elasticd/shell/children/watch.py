@@ -22,6 +22,8 @@ from elasticd.shell.children.server import Child
 LOOK_SECONDS = 0.4
 STOPPED_SECONDS = 1.6
 """A child that is stopped for so long is hung; slices of a slowed one are far shorter."""
+WAITED_SECONDS = 5.0
+"""A disk answers sooner, a file server that is there too."""
 PRESSED_SECONDS = 2.0
 
 
@@ -33,6 +35,9 @@ class Look:
     switches: int
     virtual_bytes: int
     resident_bytes: int
+    waits: bool = False
+    """Its main thread is in a call of the kernel that a disk or a file server is to answer; where
+    the system doesn't say so, never."""
 
 
 @dataclass(slots=True)
@@ -43,6 +48,8 @@ class _Seen:
     group: Path | None
     kills_before: int
     memory: LastMemory
+    waits_since: float | None = None
+    """Since when it was found so at every look."""
 
 
 class ChildWatch:
@@ -120,7 +127,14 @@ class ChildWatch:
             self._told.discard(child.pid)
         if (group := room.group_of(child.pid)) not in (None, known.group):
             known.group, known.kills_before = group, room.kills(group)
+        if not found.waits:
+            known.waits_since = None
+        elif known.waits_since is None:
+            known.waits_since = now
+        waited = now - known.waits_since if known.waits_since is not None else 0.0
         known.look, known.memory = found, _memory(child.pid, found, known.group)
+        if waited >= WAITED_SECONDS:
+            known.memory = replace(known.memory, waited_seconds=waited)
         still = now - known.still_since
         if found.stopped and still >= STOPPED_SECONDS and child.pid not in self._told:
             self._told.add(child.pid)
@@ -151,7 +165,8 @@ def _look_linux(pid: int) -> Look | None:
     switches = int(fields["voluntary_ctxt_switches"][0])
     switches += int(fields["nonvoluntary_ctxt_switches"][0])
     virtual, resident = (int(fields[name][0]) << 10 for name in ("VmSize", "VmRSS"))
-    return Look(fields["State"][0] == "T", switches, virtual, resident)
+    state = fields["State"][0]
+    return Look(state == "T", switches, virtual, resident, state == "D")
 
 
 def _memory(pid: int, look: Look, group: Path | None) -> LastMemory:

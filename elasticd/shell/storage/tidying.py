@@ -9,11 +9,18 @@ from pathlib import Path
 
 import structlog
 
-from elasticd.core.jobs.keeping import EndedJob, LogPart, Removal, surplus, surplus_logs
+from elasticd.core.jobs.keeping import (
+    Calendar,
+    EndedJob,
+    LogPart,
+    Removal,
+    surplus,
+    surplus_logs,
+)
 from elasticd.core.words.records import JobRecord
 from elasticd.settings.keep import KeepRules
 from elasticd.shell.children.children import Children
-from elasticd.shell.clock import unix_seconds
+from elasticd.shell.clock import monotonic_seconds, unix_seconds
 from elasticd.shell.storage.archives import Archives
 from elasticd.shell.storage.usage import OF_JOBS, RECREATED, of_job, size_bytes
 from elasticd.types import JobId
@@ -44,6 +51,7 @@ class Tidying:
         self._children, self._archives = children, archives
         self._records, self._ended = records, ended
         self._forget = forget
+        self._calendar, self._told = Calendar(), False
 
     async def rounds(self) -> None:
         """For ever."""
@@ -59,7 +67,7 @@ class Tidying:
         kinds = RECREATED if self._rules.results else tuple(OF_JOBS)
         times = {record.id: self._ended(record.id) for record in over}
         jobs = await asyncio.to_thread(self._measured, over, times, kinds)
-        removals = surplus(jobs, unix_seconds(), self._rules)
+        removals = surplus(jobs, self._now(times.values()), self._rules)
         if self._rules.results:
             sizes = {job.id: job.size_bytes for job in jobs}
             removals = [each for each in removals if sizes[each.job]]
@@ -74,6 +82,16 @@ class Tidying:
                 await asyncio.sleep(0)
         running = [record.id for record in records if not record.ended]
         await asyncio.to_thread(self._trim_logs, running, self._children.open_logs())
+
+    def _now(self, ends: Iterable[float | None]) -> float:
+        """The time by which jobs age."""
+        clock, newest = unix_seconds(), max((t for t in ends if t is not None), default=None)
+        now = self._calendar.look(clock, monotonic_seconds(), newest)
+        why = self._calendar.doubt(clock)
+        if why and not self._told:
+            log.warning("jobs do not age by the clock", reason=why)
+        self._told = bool(why)
+        return now
 
     def _measured(
         self, over: Sequence[JobRecord], times: dict[JobId, float | None], kinds: tuple[str, ...]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticd.core.jobs.keeping import EndedJob, LogPart, surplus, surplus_logs
+from elasticd.core.jobs.keeping import Calendar, EndedJob, LogPart, surplus, surplus_logs
 from elasticd.settings.keep import KeepRules
 from elasticd.types import JobId
 
@@ -62,3 +62,52 @@ def test_a_log_loses_its_oldest_parts_but_none_that_is_written() -> None:
     assert surplus_logs(parts, 100) == ["b"]
     assert surplus_logs(parts, 0) == []
     assert surplus_logs(parts, 10) == ["b", "c"]
+
+
+ROUND = 600.0
+
+
+def test_a_clock_that_is_a_year_ahead_for_a_minute_makes_nothing_old() -> None:
+    calendar, rules, jobs = Calendar(), replace(ALL, days=30), [job(1, 100 * DAY)]
+    assert calendar.look(101 * DAY, 0.0, 100 * DAY) == 101 * DAY
+    wrong = 466 * DAY
+    assert surplus(jobs, wrong, rules)
+    assert surplus(jobs, calendar.look(wrong, ROUND, 100 * DAY), rules) == []
+    assert "365 days ahead" in calendar.doubt(wrong)
+    right = 101 * DAY + 2 * ROUND
+    assert calendar.look(right, 2 * ROUND, 100 * DAY) == right and not calendar.doubt(right)
+
+
+def test_a_daemon_that_starts_with_such_a_clock_knows_when_the_last_job_ended() -> None:
+    calendar = Calendar()
+    assert calendar.look(466 * DAY, 5.0, 100 * DAY) == 100 * DAY
+    assert calendar.look(466 * DAY + ROUND, 5.0 + ROUND, 100 * DAY) == 100 * DAY + ROUND
+    assert Calendar().look(466 * DAY, 5.0, None) == 466 * DAY, "there is nothing to remove"
+
+
+def test_a_clock_that_stays_ahead_for_a_day_is_right() -> None:
+    calendar, at = Calendar(), 0.0
+    while calendar.look(466 * DAY + at, at, 100 * DAY) < 400 * DAY:
+        at += ROUND
+    assert at == DAY and not calendar.doubt(466 * DAY + at)
+
+
+def test_days_of_sleep_and_a_clock_that_goes_back_are_believed_at_once() -> None:
+    calendar = Calendar()
+    for clock, running in ((100 * DAY, 0.0), (102.5 * DAY, 60.0), (90 * DAY, 120.0)):
+        assert calendar.look(clock, running, 99 * DAY) == clock
+
+
+@given(st.lists(st.tuples(st.integers(0, 5 * 86_400), st.integers(0, 1000 * 86_400)), max_size=20))
+def test_it_is_never_later_than_the_clock_says_nor_jumps(
+    looks: list[tuple[int, int]],
+) -> None:
+    calendar, running, before = Calendar(), 0.0, 0.0
+    calendar.look(0.0, 0.0, None)
+    for passed, clock in looks:
+        running += passed
+        now, was_doubted = calendar.look(clock, running, None), calendar.doubted_since
+        assert now <= clock
+        if was_doubted is not None:
+            assert now == before + passed
+        before = now

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, cast
 
+import psutil
 import pytest
 
 from elasticd.shell.children.server import Child
@@ -25,9 +26,9 @@ WAITER = "import sys; print('up', flush=True); sys.stdin.read()"
 class Process:
     """As much of a Child as the watch uses."""
 
-    def __init__(self) -> None:
+    def __init__(self, script: str = WAITER) -> None:
         self.popen = subprocess.Popen(
-            [sys.executable, "-c", WAITER], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         assert self.popen.stdout is not None
         assert self.popen.stdout.readline() == b"up\n"
@@ -102,3 +103,34 @@ def test_slices_are_no_stop(process: Process) -> None:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(process.pid, os.WCONTINUED)
     assert told == []
+
+
+BLOCKED = """
+import ctypes, time
+print("up", flush=True)
+ctypes.CDLL(None).vfork()  # the kernel lets the parent wait as it would for a file server
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says so")
+def test_who_waits_in_the_kernel_until_the_end_is_said_to() -> None:
+    process, working = Process(BLOCKED), Process()
+    family = psutil.Process(process.pid)
+    try:
+        watch = ChildWatch(list, lambda child, seconds: None)
+        while family.status() != psutil.STATUS_DISK_SLEEP:
+            family.status()
+        for now in (0.0, 3.0, 6.0):
+            watch.look(process.child, now)
+            watch.look(working.child, now)
+        memory, other = watch.last_seen(process.pid), watch.last_seen(working.pid)
+        assert memory is not None and memory.waited_seconds == 6.0
+        assert other is not None and other.waited_seconds == 0.0
+    finally:
+        for child in family.children():
+            child.kill()
+        for each in (process, working):
+            each.popen.kill()
+            with each.popen:
+                pass
