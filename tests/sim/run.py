@@ -195,10 +195,12 @@ def _says_why(cluster: Cluster, never: Sequence[JobId]) -> bool:
         for job in never:
             told = host.node.job_status(job)
             reason, least = told["reason"] or "", cluster.shapes[job].world_min
-            why = (f"needs {least} nodes", f"at least {least} members are")
-            if least <= cluster.setup.nodes:
-                why = ("files could not be brought here",)
-            if not host.node.records[job].ended and not any(text in reason for text in why):
+            if least > cluster.setup.nodes:
+                few = f"needs {least} nodes" in reason
+                said = few or f"at least {least} members are ready" in reason
+            else:
+                said = "files could not be brought here" in reason
+            if not said and not host.node.records[job].ended:
                 return False
     return True
 
