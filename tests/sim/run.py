@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from elasticd.core.leading.comparing import SPLITS
+from elasticd.core.node import Node
 from elasticd.errors import ElasticdError
 from elasticd.types import JobId, NodeId
 
@@ -189,20 +190,20 @@ def _can_never_run(cluster: Cluster, job: JobId) -> bool:
 
 
 def _says_why(cluster: Cluster, never: Sequence[JobId]) -> bool:
-    """Whether every node tells why these wait, those that have not been ended."""
-    for host in cluster.living():
-        assert host.node is not None
-        for job in never:
-            told = host.node.job_status(job)
-            reason, least = told["reason"] or "", cluster.shapes[job].world_min
-            if least > cluster.setup.nodes:
-                few = f"needs {least} nodes" in reason
-                said = few or f"at least {least} members are ready" in reason
-            else:
-                said = "files could not be brought here" in reason
-            if not said and not host.node.records[job].ended:
-                return False
-    return True
+    """Whether every node tells why these wait, those that have not been ended. The leader does, if
+    some are of versions that in the story don't know the message with its account."""
+    enough = any if cluster.mixture.mixed else all
+    nodes = [host.node for host in cluster.living() if host.node is not None]
+    return all(enough(_tells_why(cluster, node, job) for node in nodes) for job in never)
+
+
+def _tells_why(cluster: Cluster, node: Node, job: JobId) -> bool:
+    if node.records[job].ended:
+        return True
+    reason, least = node.job_status(job)["reason"] or "", cluster.shapes[job].world_min
+    if least <= cluster.setup.nodes:
+        return "files could not be brought here" in reason
+    return f"needs {least} nodes" in reason or f"at least {least} members are ready" in reason
 
 
 def _all_ended(cluster: Cluster, but: Sequence[JobId] = ()) -> bool:
