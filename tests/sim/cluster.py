@@ -154,6 +154,9 @@ class Setup:
     bad: tuple[tuple[int, str, float], ...] = ()
     """Nodes by number whose environment is bad from the start: how, and until when faults have
     lasted for so long."""
+    lost: tuple[tuple[int, float], ...] = ()
+    """Jobs by number whose files are gone with the node that took them: until when faults have
+    lasted for so long; 0: for good."""
     poison: Poison | None = None
     past_jobs: int = 0
     """Jobs that each home holds the records and files of, since before the story."""

@@ -62,7 +62,8 @@ class Environments:
         """Whether another node may become bad without anybody having to think that the script is:
         none is, the job has gone on since, and enough good ones are left."""
         hosts, specs = self.cluster.hosts.values(), self.cluster.specs.values()
-        least = max((spec.world.min for spec in specs), default=1)
+        wanted = [spec.world.min for spec in specs if spec.world.min <= len(hosts)]
+        least = max(wanted, default=1)
         bad = any(host.environment.bad for host in hosts)
         out = {
             node

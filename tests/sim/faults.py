@@ -52,6 +52,9 @@ class Injector:
             self.cluster.after(strike.at_seconds, partial(self._strike, strike))
         for number, how, seconds in self.cluster.setup.bad:
             self._mend_later(self.cluster.hosts[NodeId(f"n{number}")], how, seconds)
+        for number, seconds in self.cluster.setup.lost:
+            if seconds:
+                self.later(seconds, partial(self._bring_back, number))
         self.cluster.after(self.cluster.setup.fault_seconds, self.heal)
 
     def heal(self) -> None:
@@ -65,6 +68,12 @@ class Injector:
         for host in self.cluster.hosts.values():
             host.crash_in = None
             host.start()
+
+    def _bring_back(self, number: int) -> None:
+        """The node is there again that has the files of that job."""
+        job = list(self.cluster.specs)[number - 1]
+        self.cluster.say("faults", f"the files of {job} are back")
+        self.cluster.missing_archives.discard(job)
 
     def _strike(self, strike: Strike) -> None:
         self.chance = random.Random(f"{self.cluster.setup.seed} {strike.number}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from elasticd.core.leading.comparing import SPLITS
+from elasticd.core.node import Node
 from elasticd.errors import ElasticdError
 from elasticd.types import JobId, NodeId
 
@@ -104,8 +105,10 @@ def _drive(
 
     _expect(cluster, share_a_view, 10.0, "the nodes share no view")
     submits = cluster.chances.of("submits")
-    for shape in setup.jobs:
-        injector.operator.submit(shape, submits.choice(list(cluster.hosts.values())))
+    for number, shape in enumerate(setup.jobs, 1):
+        job = injector.operator.submit(shape, submits.choice(list(cluster.hosts.values())))
+        if number in dict(setup.lost):
+            cluster.missing_archives.add(job)
     if script is not None:
         script(cluster, injector)
     if setup.fault_seconds:
@@ -113,8 +116,11 @@ def _drive(
         injector.begin()
         cluster.run(lambda: injector.stopped, cluster.now + setup.fault_seconds + 1.0)
     limit = setup.limit_seconds or convergence_seconds(cluster)
-    never = [job for job in cluster.specs if cluster.shapes[job].world_min > setup.nodes]
+    never = [job for job in cluster.specs if _can_never_run(cluster, job)]
+    cluster.seen["can never run"] += len(never)
     _expect(cluster, lambda: _all_ended(cluster, never), limit, "the jobs do not end")
+    why = "what can't run does not say why"
+    _expect(cluster, lambda: _says_why(cluster, never), _LEFTOVER_SECONDS, why)
     for job in never:  # they have kept nobody waiting
         injector.operator.cancel(job)
     _expect(cluster, lambda: _all_ended(cluster), limit, "the jobs do not end")
@@ -167,12 +173,37 @@ def convergence_seconds(cluster: Cluster) -> float:
     once = timing.start_seconds + timing.restore_seconds + timing.bench_seconds
     twice = timing.hang_seconds + timing.form_seconds + 3 * timing.holding_seconds
     poisoned = 0.0 if setup.poison is None else SECONDS + 8 * hangs
-    return float(work + hangs + once + 2 * twice + poisoned)
+    # Each is tried again whenever something has ended, and keeps its turn for a while.
+    vain = sum(_can_never_run(cluster, job) for job in cluster.specs)
+    turns = vain * (1 + len(cluster.specs)) * timing.restore_seconds
+    return float(work + hangs + once + 2 * twice + poisoned + turns)
 
 
 def _expect(cluster: Cluster, until: Callable[[], bool], seconds: float, otherwise: str) -> None:
     if not cluster.run(until, cluster.now + seconds):
         raise Violation(f"{otherwise} within {seconds:.0f} s")
+
+
+def _can_never_run(cluster: Cluster, job: JobId) -> bool:
+    gone = job in cluster.missing_archives
+    return gone or cluster.shapes[job].world_min > cluster.setup.nodes
+
+
+def _says_why(cluster: Cluster, never: Sequence[JobId]) -> bool:
+    """Whether every node tells why these wait, those that have not been ended. The leader does, if
+    some are of versions that in the story don't know the message with its account."""
+    enough = any if cluster.mixture.mixed else all
+    nodes = [host.node for host in cluster.living() if host.node is not None]
+    return all(enough(_tells_why(cluster, node, job) for node in nodes) for job in never)
+
+
+def _tells_why(cluster: Cluster, node: Node, job: JobId) -> bool:
+    if node.records[job].ended:
+        return True
+    reason, least = node.job_status(job)["reason"] or "", cluster.shapes[job].world_min
+    if least <= cluster.setup.nodes:
+        return "files could not be brought here" in reason
+    return f"needs {least} nodes" in reason or f"at least {least} members are ready" in reason
 
 
 def _all_ended(cluster: Cluster, but: Sequence[JobId] = ()) -> bool:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from elasticd.core.context import Timing
+from elasticd.core.leading.turns import Turns
+from elasticd.core.taking_part.member import Member
 from elasticd.types import JobId, NodeId
 
 from .cluster import Cluster, JobShape, Setup
@@ -130,6 +133,18 @@ def test_a_job_without_its_files_keeps_nobody_waiting(seed: int) -> None:
     count, first, second = seen
     assert isinstance(count, int) and 1 <= count <= 4, seen
     assert "the job's files could not be brought here: no peer has it" in str((first, second))
+
+
+def test_a_job_that_keeps_its_turn_in_vain_is_seen(monkeypatch: Any) -> None:
+    monkeypatch.setattr(Turns, "yields", lambda *given: "")
+    setup = Setup(seed=1, nodes=2, jobs=(SHORT, SHORT), lost=((1, 0.0),))
+    assert "the jobs do not end" in simulate(setup).problem
+
+
+def test_a_job_that_waits_and_does_not_say_why_is_seen(monkeypatch: Any) -> None:
+    monkeypatch.setattr(Member, "trouble", "")
+    setup = Setup(seed=1, nodes=2, jobs=(SHORT, SHORT), lost=((1, 0.0),))
+    assert "what can't run does not say why" in simulate(setup).problem
 
 
 @pytest.mark.parametrize("stored", [True, False])

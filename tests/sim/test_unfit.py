@@ -188,7 +188,10 @@ def test_a_bad_node_does_not_end_a_job_that_has_run_on_one_that_is_drained(seed:
             host.crash()
             host.environment.unmounted = True
             cluster.after(1.0, host.start)
-            cluster.after(20.0, lambda: operator.undrain(drained))
+            cluster.after(20.0, back)
+
+        def back() -> None:
+            operator.undrain(drained)
 
         def drain() -> None:
             operator.drain(drained)

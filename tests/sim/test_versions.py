@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from elasticd.core.words import codec
-from elasticd.core.words.hearers import Hearers
+from elasticd.core.words.frames import Frame
+from elasticd.core.words.hearers import Hearers, unsaid
+from elasticd.core.words.messages import since
 from elasticd.recovery.unknown import NOTHING
+from elasticd.types import NodeId
 
 from .cluster import JobShape, Setup
 from .run import simulate
@@ -46,3 +50,18 @@ def test_a_kind_that_is_sent_to_an_earlier_version_is_seen(monkeypatch: Any) -> 
     monkeypatch.setattr(Hearers, "fitting", lambda self, to, frame: frame)
     problems = [simulate(mixed(seed, MIXTURES[1])).problem for seed in range(2)]
     assert all("ends its connection" in problem for problem in problems), problems
+
+
+def test_a_kind_that_a_third_node_carries_to_an_earlier_version_is_seen(monkeypatch: Any) -> None:
+    """The one that carries it knows it, and the one that it is for does not."""
+
+    def of_the_next(self: Hearers, to: NodeId, frame: Frame) -> Frame:
+        message = frame.message
+        if message is None or since(message) <= self.protocols.get(to, self.newest):
+            return frame
+        return unsaid(frame)
+
+    monkeypatch.setattr(Hearers, "fitting", of_the_next)
+    setup = replace(mixed(0, ("next", "next", "present")), fault_kinds=("one_way",))
+    problems = [simulate(replace(setup, seed=seed)).problem for seed in (0, 5, 7)]
+    assert any("ends its connection" in problem for problem in problems), problems
