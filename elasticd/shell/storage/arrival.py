@@ -3,6 +3,7 @@ at a time take no memory."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import tempfile
@@ -69,7 +70,8 @@ class Arrival:
                 fd, partial = self._file
                 self._file = None
                 os.close(fd)
-                partial.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # the next start removes it
+                    partial.unlink()
 
     def _opened(self) -> tuple[int, Path]:
         if self._over:

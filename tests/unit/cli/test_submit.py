@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,16 @@ def test_too_few_copies_of_the_files_are_a_warning(
     assert ctl("submit", "job.toml", "--home", home) == (0, "j\n", said)
     code, out, err = ctl("submit", "job.toml", "--json", "--home", home)
     assert (code, json.loads(out), err) == (0, {"id": "j", "short": short}, said)
+
+
+def test_that_a_daemon_is_asked_again_is_said(
+    folder: Path, home: Path, ctl: Ctl, daemon: Daemon
+) -> None:
+    answers: Iterator[list[Any]] = iter([[], [{"id": "j"}]])
+    fake = daemon(home, {"submit": lambda request: next(answers)})
+    said = f"the daemon at {home} doesn't answer (it hung up): asking again\n"
+    assert ctl("submit", "job.toml", "--home", home) == (0, "j\n", said)
+    assert [r["do"] for r in fake.requests] == ["submit", "submit"]
 
 
 def test_the_folder_arrives_whole(
