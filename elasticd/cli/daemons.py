@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from elasticd.shell.storage.durable import write_whole
+from elasticd.shell.storage.durable import open_private, write_whole
 from elasticd.supervision.birth import birth, is_same
 
 # -P: nothing in the working folder, which is the node's home, shall be imported.
@@ -54,7 +54,7 @@ def start_daemon(home: Path, program: Sequence[str] = DAEMON) -> subprocess.Pope
 
 def start(command: Sequence[str], folder: Path, log: Path) -> subprocess.Popen[bytes]:
     """Start a process in a session of its own that prints into ``log``."""
-    with log.open("ab") as output:
+    with open_private(log, "ab") as output:
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

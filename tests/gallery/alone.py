@@ -13,6 +13,8 @@ from pathlib import Path
 from tests.gallery.cards import Card
 
 BESIDE = Path(__file__).parent / "beside"
+SEARCHED = os.pathsep.join((str(BESIDE), str(Path(__file__).parents[2])))
+"""Where a script's process finds modules: the elasticd of this checkout, whatever is installed."""
 SECONDS = 100
 SHOWN_LINES = 6
 
@@ -35,7 +37,7 @@ def run_alone(card: Card, folder: Path, kernels: Path) -> Alone:
     environment = {
         **{key: value for key, value in os.environ.items() if key != "PYTHONHASHSEED"},
         **card.settings.get("job.env", {}),
-        "PYTHONPATH": str(BESIDE),
+        "PYTHONPATH": SEARCHED,
         "GALLERY_RECORD": str(record),
         "TMPDIR": str(kernels),
     }

@@ -14,7 +14,7 @@ from elasticd.cli.submit import prepare
 from elasticd.core.words.requests import VerifyCheckpoints
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
 from elasticd.types import JobId
-from tests.gallery.alone import BESIDE, Alone
+from tests.gallery.alone import SEARCHED, Alone
 from tests.gallery.blows import Blow
 from tests.gallery.cards import Card, as_toml
 from tests.integration.cluster import ENDED, Cluster
@@ -133,7 +133,7 @@ def run_on(
     folder.mkdir(parents=True, exist_ok=True)
     hold.until(blows[0].step if blows else FREE)
     description = card.lay_out(folder / "job")
-    environment = {**card.settings.get("job.env", {}), "PYTHONPATH": str(BESIDE)}
+    environment = {**card.settings.get("job.env", {}), "PYTHONPATH": SEARCHED}
     if blows:
         environment |= {"GALLERY_HOLD": str(hold.path), "GALLERY_PACE": str(PACE_SECONDS)}
     spec, packed = prepare(description, [f"job.env={as_toml(environment)}"])

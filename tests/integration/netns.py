@@ -155,7 +155,13 @@ class NetCluster(Cluster):
             folder.mkdir(parents=True)
             if self._disk_mib:
                 _run(
-                    "mount", "-t", "tmpfs", "-o", f"size={self._disk_mib}m", "elasticd", str(folder)
+                    "mount",
+                    "-t",
+                    "tmpfs",
+                    "-o",
+                    f"size={self._disk_mib}m,mode=700",
+                    "elasticd",
+                    str(folder),
                 )
             self.configure(
                 node,

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.integration.cluster import Cluster
+from tests.integration.cluster import POLL_SECONDS, WAIT_SECONDS, Cluster
 
 pytestmark = pytest.mark.process
 
 
 @contextmanager
-def tiny_disk(folder: Path) -> Iterator[None]:
-    """A disk with next to no room, mounted at ``folder``."""
+def tiny_disk(folder: Path, size: str = "4k", files: int = 64) -> Iterator[None]:
+    """A disk with little room, mounted at ``folder``."""
     if sys.platform != "linux" or os.geteuid() != 0:
         pytest.skip("mounting a small disk takes root on Linux")
-    options = ["-t", "tmpfs", "-o", "size=4k,nr_inodes=64"]
+    options = ["-t", "tmpfs", "-o", f"size={size},nr_inodes={files},mode=700"]
     mounted = subprocess.run(
         ["mount", *options, "tmpfs", folder], capture_output=True, text=True, check=False
     )
@@ -73,3 +75,50 @@ def test_the_last_checkpoint_is_written_once_there_is_room(
         end = cluster.wait_end(job)
         made = cluster.kinds(job, "checkpoint_committed")
         assert [e["step"] for e in made] == [10] and end["digest_step"] == 10
+
+
+@contextmanager
+def filled(folder: Path) -> Iterator[None]:
+    """No room is left on the disk of ``folder``."""
+    ballast = folder / "ballast"
+    try:
+        with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            for size in (1 << 20, 4096, 1):
+                with contextlib.suppress(OSError):
+                    while file.write(b"x" * size):
+                        pass
+        yield
+    finally:
+        ballast.unlink(missing_ok=True)
+
+
+def test_a_home_without_room_names_the_path_and_loses_nothing(
+    make_cluster: Callable[[Path, int], Cluster], tmp_path: Path
+) -> None:
+    cluster = make_cluster(tmp_path, 1)
+    home = cluster.home / "node-0"
+    home.mkdir(parents=True)
+    # Where not even an event can be written a daemon ends, and its service tries again.
+    with tiny_disk(home, "64m", 4096), cluster:
+        alone = cluster.wait_end(cluster.submit("high.py", checkpoint__every_steps=3))
+        slow = ["--pace-seconds", "0.02"]
+        job = cluster.submit("high.py", job__args=slow, checkpoint__every_steps=3)
+        cluster.wait_step(job, 7)
+        cluster.wait_for("a checkpoint", lambda: cluster.kinds(job, "checkpoint_committed"))
+        made = [event["step"] for event in cluster.kinds(job, "checkpoint_committed")]
+        with filled(home):
+            deadline = time.monotonic() + WAIT_SECONDS
+            while cluster.living():
+                assert time.monotonic() < deadline, cluster.report("it goes on", job)
+                time.sleep(POLL_SECONDS)
+        cluster.up()
+        end = cluster.wait_end(job)
+        assert end["digest"] == alone["digest"]
+        kept = [event["step"] for event in cluster.kinds(job, "checkpoint_committed")]
+        assert kept[: len(made)] == made
+        refused = cluster.kinds(job, "checkpoint_refused")
+        assert refused, cluster.report("nobody was told", job)
+        assert all(str(home / "checkpoints" / job) in e["reason"] for e in refused)
+        assert all("No space left" in e["reason"] for e in refused)
+        cluster.check_ledger(job, end["steps"], cumulative=True)
+        cluster.command("checkpoints", "verify", job)

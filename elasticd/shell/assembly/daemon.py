@@ -192,7 +192,7 @@ class Daemon:
             await self._desk.leave_jobs()
             await self._end()
         if self._ending.failure is not None:
-            log.error("daemon stops", reason=repr(self._ending.failure))
+            log.error("daemon stops", reason=_worded(self._ending.failure))
             return 1
         return 0
 
@@ -287,7 +287,7 @@ class Daemon:
         if self._ending.failure is not None:
             return
         self._ending.fail(error)
-        log.error("the control plane stopped", error=repr(error), exc_info=error)
+        log.error("the control plane stopped", error=_worded(error), exc_info=error)
         self._plane.stop()
         if isinstance(error, OSError | DiskError):
             self._plane.last_words(e.Leave(f"its disk can't be written: {error}"))
@@ -297,6 +297,11 @@ class Daemon:
         log.error("uncaught", what=context.get("message"), error=repr(error), exc_info=error)
         if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
             self._broken(error)
+
+
+def _worded(error: BaseException) -> str:
+    """With the path, which an OSError's repr leaves out."""
+    return f"{type(error).__name__}: {error}"
 
 
 def _who(settings: NodeConfig, boot: str) -> Who:

@@ -12,6 +12,7 @@ import fcntl
 import os
 import sys
 from pathlib import Path
+from typing import BinaryIO, Literal
 
 from elasticd.checkpoints.sequential import write_all
 from elasticd.errors import naming
@@ -86,8 +87,16 @@ def write_whole(path: Path, data: bytes) -> None:
     """As :func:`write_durable` where a crash is of the process alone: nothing is synced."""
     partial = path.with_name(path.name + PARTIAL_SUFFIX)
     with naming(path):
-        partial.write_bytes(data)
+        with open_private(partial, "wb") as file:
+            file.write(data)
         partial.replace(path)
+
+
+def open_private(path: Path, mode: Literal["wb", "ab"]) -> BinaryIO:
+    """As ``path.open(mode)``; if it makes the file, it is for this account alone, whoever calls."""
+    flags = os.O_TRUNC if mode == "wb" else os.O_APPEND
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
+    return os.fdopen(fd, mode)
 
 
 def unwritable(folder: Path) -> OSError | None:

@@ -1,0 +1,81 @@
+"""Another account of the same machine reads nothing of a daemon's home, and commands nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from elasticd.client.client import Client
+from elasticd.core.words.requests import ShowStatus
+from elasticd.errors import NoDaemonError
+from tests.integration.cluster import Cluster
+from tests.integration.otheraccount import as_other, everything, need_root, tried
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every account can reach, as pytest's own can't be."""
+    need_root()
+    folder = Path(tempfile.mkdtemp(prefix="elasticd-accounts-"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_another_account_reads_and_commands_nothing(
+    make_cluster: Callable[[Path, int], Cluster], open_folder: Path
+) -> None:
+    """The home was made by its owner, who left it open to be looked at, with elasticd.toml."""
+    cluster = make_cluster(open_folder, 1)
+    home = cluster.home / "node-0"
+    home.mkdir(parents=True)
+    for folder in (cluster.home, home):
+        folder.chmod(0o755)
+    here = set(everything(Path("/dev/shm")) if Path("/dev/shm").is_dir() else [])
+    with cluster:
+        (home / "cache").chmod(0o700)  # laid there for the daemon, which makes its own so
+        config = home / "elasticd.toml"
+        config.chmod(0o644)
+        job = cluster.submit("high.py", train__steps=60, checkpoint__every_steps=5)
+        cluster.wait_step(job, 12)
+        cluster.wait_for("a checkpoint", lambda: cluster.kinds(job, "checkpoint_committed"))
+        paths, pids = everything(open_folder), [one.pid for one in cluster.processes("node-0")]
+        assert {"checkpoints", "jobs", "clones", "output", "logs"} <= set(os.listdir(home))
+        assert any(stat.S_ISSOCK(p.stat().st_mode) for p in paths), "none of its sockets is seen"
+        names = here ^ set(everything(Path("/dev/shm")) if here else [])
+        found = as_other(lambda: tried(paths, pids))
+        assert found == {
+            # Names, as its owner wants it; and what the owner has made so.
+            "listed": sorted(map(str, (open_folder, cluster.home, home, cluster.temporary))),
+            "read": [str(config)],
+            "written": [],
+            "connected": [],
+            "signalled": [],
+        }, found
+        assert not names
+
+        def ask() -> str:
+            try:
+                return str(Client(home).request(ShowStatus()))
+            except NoDaemonError as error:
+                return f"refused: {error}"
+
+        said = as_other(ask)
+        assert said.startswith("refused: ") and "ermission" in said, said
+        assert cluster.wait_end(job)["step"] == 60
+        assert as_other(lambda: tried(everything_known(paths), []))["read"] == [str(config)]
+
+
+def everything_known(paths: list[Path]) -> list[Path]:
+    """Those that are there still."""
+    return [path for path in paths if os.path.lexists(path)]
