@@ -132,6 +132,8 @@ class Ageing:
             return ""
         # It is asked after each event: what takes long to look at comes last.
         nodes = [host.node for host in self.cluster.living() if host.node is not None]
+        if not nodes:
+            return "no daemon runs"
         most = LEAST_KEPT + len(self.cluster.specs)
         for node in nodes:
             if (shown := sum(not record.forgotten for record in node.records.values())) > most:
