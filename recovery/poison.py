@@ -31,8 +31,8 @@ _NODES = 2
 
 HANG, MEMORY = "a hang", "want of memory"
 _HANG_SECONDS = 300.0
-"""A file server may be away for a while, and whoever reads from it hangs. Where the kernel says that
-it waits for one, that is no hang of the step's at all."""
+"""A file server may be away for a while, and whoever reads from it hangs. Where the kernel says so,
+the step is not to blame at all."""
 _OUTSIDE_SECONDS = 30.0
 """What kills from outside, or takes the memory, may go away."""
 _AMPLE_BYTES = 1 << 30

@@ -51,7 +51,8 @@ def test_a_node_without_its_data_is_left_out_until_it_has_them(
         assert "not mounted" in cluster.command("status", job)
     (told,) = cluster.kinds(job, "node_unfit")
     assert (told["node"], told["job"]) == ("node-1", job) and "not mounted" in told["reason"]
-    assert json.loads(cluster.command("retry", job, "--json")) == {"id": job, "nodes": ["node-1"]}
+    retried = json.loads(cluster.command("retry", job, "--json"))
+    assert retried == {"id": job, "nodes": ["node-1"], "relief": 0}
     status = wait_ranks(cluster, job, 4)
     assert status["unfit"] == []
     check(cluster, job, "high.py", expected)
