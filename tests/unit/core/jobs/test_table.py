@@ -40,7 +40,7 @@ def test_an_answer_waits_until_all_members_have_it_on_disk() -> None:
     assert replies(jobs) == []
     jobs.on_kept(OTHER, [JOB])
     jobs.answer()
-    assert replies(jobs) == [{"id": JOB, "warning": ""}]
+    assert replies(jobs) == [{"id": JOB, "warning": "", "short": ""}]
 
 
 def test_a_request_that_changes_nothing_is_answered_too() -> None:
@@ -152,4 +152,4 @@ def test_a_job_that_is_submitted_again_is_the_same_job() -> None:
     jobs.answer()
     assert jobs.records[JOB].state == "running"
     assert not [each for each in jobs.ctx.effects[before:] if isinstance(each, e.Emit)]
-    assert replies(jobs) == [{"id": JOB, "warning": ""}] * 2
+    assert replies(jobs) == [{"id": JOB, "warning": "", "short": ""}] * 2
