@@ -1,4 +1,4 @@
-"""Weights that are rounded in the forward pass by a custom function; observed ranges in the body."""
+"""Weights are rounded in the forward pass by a custom function; the body observes their ranges."""
 
 import mlx.core as mx
 import mlx.nn as nn

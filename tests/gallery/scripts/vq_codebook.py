@@ -1,4 +1,4 @@
-"""A VQ autoencoder: straight-through gradients, a codebook that the body moves, unused codes anew."""
+"""A VQ autoencoder: straight-through gradients, and a codebook that the body moves and mends."""
 
 import random
 
