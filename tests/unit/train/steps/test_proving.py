@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 import mlx.core as mx
-import numpy as np
 import pytest
 
 import elasticd
@@ -63,15 +62,16 @@ class CountsInTheBody(CountsItself):
 
 
 class Rolls(Script):
-    """A generator of the script's own moves the model."""
+    """A random key of the script's own moves the model."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.rng = np.random.default_rng(3)
+        self.key = mx.random.key(3)
 
     def bottom(self, step: elasticd.Step) -> None:
         layer: Any = self.model.layers[0]
-        layer.weight = layer.weight + mx.array(self.rng.normal(size=(8, 4)).astype(np.float32))
+        self.key, part = mx.random.split(self.key)
+        layer.weight = layer.weight + mx.random.normal((8, 4), key=part)
 
 
 def killed(kind: type[Script], after: int = 3, delivers: bool = False) -> tuple[Cohort, Any]:
