@@ -12,6 +12,7 @@ and the process used no processor time meanwhile. Such time is told apart, and c
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import threading
 import time
@@ -95,6 +96,21 @@ def present_seconds(waited: float, wanted: float, processor: float) -> float:
     return wanted
 
 
+def frame_of(thread: int) -> FrameType | None:
+    """Where a thread of this process is now; None: it has ended.
+
+    Python up to 3.12.0 holds a lock meanwhile that the end of a thread-local value takes, too. If
+    garbage with such values is collected in between, the process stands still for ever.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames().get(thread)
+    finally:
+        if collects:
+            gc.enable()
+
+
 def where(frame: FrameType | None) -> str:
     """The innermost calls of a stack, in one line; empty if it is a loop that waits.
 
@@ -159,7 +175,7 @@ class StallWatch:
                 break
             if present < STALL_SECONDS:
                 continue
-            look = where(sys._current_frames().get(watched))
+            look = where(frame_of(watched))
             if alive.is_set():
                 break  # that may be what it has done since
             found = found or look

@@ -23,6 +23,7 @@ from elasticd.shell.stalls import (
     LoopStall,
     StallCount,
     StallWatch,
+    frame_of,
     present_seconds,
     where,
 )
@@ -123,7 +124,7 @@ def test_a_loop_that_waits_for_work_is_nowhere() -> None:
     ready.wait()
     found = "?"
     while found:  # it is on its way there
-        frame = sys._current_frames().get(thread.ident or 0)
+        frame = frame_of(thread.ident or 0)
         found = where(frame) if frame is not None else "?"
     stop.set()
     thread.join()
@@ -192,3 +193,28 @@ def test_a_process_that_was_stopped_has_not_stalled() -> None:
             assert child.stdout.read() == ""
         finally:
             child.kill()
+
+
+GARBAGE = """
+import gc, threading
+from elasticd.shell.stalls import frame_of
+
+class Ring:
+    def __init__(self):
+        self.me, self.local = self, threading.local()
+        self.local.value = 1
+
+gc.set_threshold(1)
+for _ in range(100):
+    gc.disable()
+    Ring()
+    gc.enable()
+    assert frame_of(threading.get_ident()) is not None
+    assert gc.isenabled()
+"""
+
+
+@pytest.mark.process
+def test_garbage_that_is_collected_while_it_looks_does_not_hold_the_daemon_up_for_ever() -> None:
+    """One daemon of those that the benchmark of years starts stood still so, deaf to signals."""
+    assert subprocess.run([sys.executable, "-c", GARBAGE], timeout=60, check=False).returncode == 0
