@@ -121,6 +121,8 @@ class OwnGenerators:
     def leave_alone(self, found: Iterable[Any]) -> None:
         """Never seed these."""
         self._left_alone += found
+        left = {id(one) for one in self._left_alone}
+        self._owned = [one for one in self._owned if id(one.generator) not in left]
 
     def adopt(self, found: Iterable[Any]) -> None:
         """Seed these from now on."""

@@ -54,6 +54,10 @@ class OwnState:
         randomness.own().begin(self._kept.holds)
         self._adopt([*names(frame, self._home).values(), *others])
 
+    def tracked(self, thing: Any) -> None:
+        """Its generators are its own affair: they stand where its stored state says."""
+        randomness.own().leave_alone(found_in([thing]))
+
     def _adopt(self, values: Iterable[Any]) -> None:
         # The stream may have made others since it was looked at.
         randomness.own().leave_alone(() if self._stream is None else reached_from(self._stream))
