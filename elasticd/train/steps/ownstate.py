@@ -41,6 +41,7 @@ class OwnState:
         self._home = None if script is None else script.f_globals
         self._kept = kept
         self._stream: Any = None
+        self._tracked: list[Any] = []
         self._bodies = 0
         self._keys: dict[str, mx.array] = {}
         self._made: dict[str, tuple[Any, bytes]] = {}
@@ -56,10 +57,12 @@ class OwnState:
 
     def tracked(self, thing: Any) -> None:
         """Its generators are its own affair: they stand where its stored state says."""
+        self._tracked.append(thing)
         randomness.own().leave_alone(found_in([thing]))
 
     def _adopt(self, values: Iterable[Any]) -> None:
-        # The stream may have made others since it was looked at.
+        # The stream, and what is tracked, may have made others since they were looked at.
+        randomness.own().leave_alone(found_in(self._tracked))
         randomness.own().leave_alone(() if self._stream is None else reached_from(self._stream))
         randomness.own().adopt(found_in(values))
 
