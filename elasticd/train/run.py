@@ -235,6 +235,7 @@ class Run:
         Raises:
             UsageError: it can't be stored, or the name is taken.
         """
+        self._own.tracked(thing)
         if per_rank:
             self._runner.by_rank.track(name, thing)
         else:

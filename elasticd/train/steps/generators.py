@@ -121,6 +121,8 @@ class OwnGenerators:
     def leave_alone(self, found: Iterable[Any]) -> None:
         """Never seed these."""
         self._left_alone += found
+        left = {id(one) for one in self._left_alone}
+        self._owned = [one for one in self._owned if id(one.generator) not in left]
 
     def adopt(self, found: Iterable[Any]) -> None:
         """Seed these from now on."""
@@ -170,15 +172,19 @@ def _inner(value: Any) -> Iterator[Any]:
     kind = type(value)
     if issubclass(kind, _CONTAINERS) and len(value) <= MOST_ITEMS:
         yield from list(value.values()) if issubclass(kind, dict) else value
-    if kind not in _CONTAINERS and not issubclass(kind, _NOT_LOOKED_INTO):
-        yield from _attributes(value)
+    if kind not in _CONTAINERS:
+        yield from list(attributes(value).values())
 
 
-def _attributes(value: Any) -> list[Any]:
+def attributes(value: Any) -> dict[str, Any]:
+    """Those of an object that a script may have made; none of modules, classes and functions."""
+    if issubclass(type(value), _NOT_LOOKED_INTO):
+        return {}
     try:  # not by getattr, which a script's own __getattr__ may answer
-        return list(object.__getattribute__(value, "__dict__").values())
+        found = object.__getattribute__(value, "__dict__")
     except AttributeError:
-        return []
+        return {}
+    return found if type(found) is dict else {}
 
 
 def reached_from(start: Any) -> list[Any]:
@@ -219,7 +225,7 @@ def _following(value: Any) -> Iterator[Any]:
             yield from vars(value).values()
     elif not isinstance(value, (types.ModuleType, types.FrameType, Module)):
         yield from _inner(value)
-        if _attributes(value):
+        if attributes(value):
             yield type(value)
 
 

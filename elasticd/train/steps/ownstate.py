@@ -16,7 +16,13 @@ import mlx.core as mx
 
 from elasticd.train.states.namespace import Namespace
 from elasticd.train.steps import randomness
-from elasticd.train.steps.generators import found_in, is_generator, mark_of, reached_from
+from elasticd.train.steps.generators import (
+    attributes,
+    found_in,
+    is_generator,
+    mark_of,
+    reached_from,
+)
 from elasticd.train.steps.scriptnames import names, outside
 
 BODIES = 10
@@ -35,6 +41,7 @@ class OwnState:
         self._home = None if script is None else script.f_globals
         self._kept = kept
         self._stream: Any = None
+        self._tracked: list[Any] = []
         self._bodies = 0
         self._keys: dict[str, mx.array] = {}
         self._made: dict[str, tuple[Any, bytes]] = {}
@@ -48,8 +55,14 @@ class OwnState:
         randomness.own().begin(self._kept.holds)
         self._adopt([*names(frame, self._home).values(), *others])
 
+    def tracked(self, thing: Any) -> None:
+        """Its generators are its own affair: they stand where its stored state says."""
+        self._tracked.append(thing)
+        randomness.own().leave_alone(found_in([thing]))
+
     def _adopt(self, values: Iterable[Any]) -> None:
-        # The stream may have made others since it was looked at.
+        # The stream, and what is tracked, may have made others since they were looked at.
+        randomness.own().leave_alone(found_in(self._tracked))
         randomness.own().leave_alone(() if self._stream is None else reached_from(self._stream))
         randomness.own().adopt(found_in(values))
 
@@ -57,7 +70,7 @@ class OwnState:
         """What the script has made since is adopted, too."""
         here = names(frame, self._home)
         self._adopt(here.values())
-        self._keys = {name: value for name, value in here.items() if _is_key(value)}
+        self._keys = _keys_of(here)
         self._made = {name: (v, b"") for name, v in here.items() if is_generator(v)}
 
     def body_ends(self, frame: FrameType) -> list[str]:
@@ -75,16 +88,17 @@ class OwnState:
     def _split(self, here: Mapping[str, Any]) -> list[str]:
         found = []
         for name, before in list(self._keys.items()):
-            now: Any = here.get(name)
+            now = _value_of(here, name)
             if now is before:
                 continue
             del self._keys[name]
             if _is_key(now) and _comes_from(before, now):
+                short = name.rpartition(".")[2]
                 found.append(
                     f"{name}: the loop's body splits this random key, and it is a variable of the "
                     "script's own: a process that joins later begins with the first one, and draws "
-                    f"other numbers. Write run.state.{name} = mx.random.key(…) above the loop, and "
-                    f"in it run.state.{name}, part = mx.random.split(run.state.{name})"
+                    f"other numbers. Write run.state.{short} = mx.random.key(…) above the loop, "
+                    f"and in it run.state.{short}, part = mx.random.split(run.state.{short})"
                 )
             elif _is_key(now):
                 self._keys[name] = now
@@ -114,6 +128,23 @@ def name_own(sentences: Iterable[str], *, aloud: bool) -> None:
     """Say on stderr what is lost with this process, if ``aloud``."""
     for sentence in sentences if aloud else ():
         print(f"elasticd: {sentence}", file=sys.stderr, flush=True)
+
+
+def _keys_of(here: Mapping[str, Any]) -> dict[str, mx.array]:
+    """Random keys by name, ``trainer.key`` too; each once."""
+    found: dict[str, mx.array] = {}
+    for name, value in here.items():
+        inner = {} if _is_key(value) else attributes(value)
+        for path, key in ((name, value), *((f"{name}.{n}", v) for n, v in inner.items())):
+            if _is_key(key) and not any(key is one for one in found.values()):
+                found[path] = key
+    return found
+
+
+def _value_of(here: Mapping[str, Any], path: str) -> Any:
+    name, _, attribute = path.partition(".")
+    value = here.get(name)
+    return attributes(value).get(attribute) if attribute else value
 
 
 def _is_key(value: Any) -> bool:

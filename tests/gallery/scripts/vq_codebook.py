@@ -9,6 +9,7 @@ import mlx.optimizers as optim
 import elasticd
 
 CODES, WIDTH = 12, 3
+dice = random.Random(17)
 
 
 class Quantised(nn.Module):
@@ -40,7 +41,6 @@ class Codebook:
     def __init__(self, model, decay=0.8):
         self.model, self.decay = model, decay
         self.count, self.total = mx.ones(CODES), model.codes + 0
-        self.dice = random.Random(17)
 
     def update(self, z):
         hot = (self.model.nearest(z)[:, None] == mx.arange(CODES)[None]).astype(mx.float32)
@@ -48,7 +48,7 @@ class Codebook:
         self.total = self.decay * self.total + (1 - self.decay) * (hot.T @ z)
         codes = self.total / mx.maximum(self.count, 1e-3)[:, None]
         for unused in [i for i, n in enumerate(self.count.tolist()) if n < 0.2]:
-            codes[unused] = z[self.dice.randrange(len(z))]
+            codes[unused] = z[dice.randrange(len(z))]
             self.count[unused], self.total[unused] = 1.0, codes[unused]
         self.model.codes = codes
 

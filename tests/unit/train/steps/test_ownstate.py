@@ -71,6 +71,28 @@ def test_a_key_that_the_body_splits_is_named_once(
     assert "run.state.key, part = mx.random.split(run.state.key)" in line
 
 
+class Noise:
+    def __init__(self) -> None:
+        self.key = mx.random.key(7)
+
+    def draw(self) -> mx.array:
+        self.key, part = mx.random.split(self.key)
+        return part
+
+
+def splits_an_attribute(run: elasticd.Run) -> None:
+    noise = again = Noise()
+    for _ in run:
+        noise.draw()
+        assert again is noise
+
+
+def test_a_key_of_an_object_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = said(splits_an_attribute, capsys)
+    assert line.startswith("elasticd: noise.key: ")
+    assert "run.state.key, part = mx.random.split(run.state.key)" in line
+
+
 def keeps_it(run: elasticd.Run) -> None:
     run.state.key = mx.random.key(7)
     for _ in run:
