@@ -609,7 +609,7 @@ BUGS = (
     Bug(
         "keep a state that is found to differ",
         odd_state_kept,
-        ("not the others'",),
+        ("not the others'", "told to differ"),
         ("diverge",),
         20,
     ),

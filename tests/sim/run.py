@@ -198,6 +198,8 @@ def _says_why(cluster: Cluster, never: Sequence[JobId]) -> bool:
 
 
 def _tells_why(cluster: Cluster, node: Node, job: JobId) -> bool:
+    if job not in node.records:
+        return False
     if node.records[job].ended:
         return True
     reason, least = node.job_status(job)["reason"] or "", cluster.shapes[job].world_min

@@ -89,6 +89,10 @@ class ToldOfStates:
         self.splits.append(step)
         return len(self.splits) >= SPLITS
 
+    def choose(self, stamp: Stamp) -> None:
+        """All are to take that state from one of them, as theirs differ."""
+        self.chosen = stamp
+
     def clear(self) -> None:
         """The next world has others' digests."""
         self.digests.clear()

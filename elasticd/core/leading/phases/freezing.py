@@ -213,7 +213,7 @@ class Freezing:
         if plan.opens_recovery:
             account.open_restore(committed)
         if any(isinstance(told, OneOfMany) for told in plan.told):
-            office.trust.states.chosen = start.resume.point.stamp
+            office.trust.states.choose(start.resume.point.stamp)
         account.diagnose(start.resume, last)
         office.histories.chosen(start, office.roster.ran(last))
         if plan.raised is not None:
