@@ -27,7 +27,8 @@ MOST_REACHED = 20_000
 
 _KINDS = (random.Random, np.random.Generator, np.random.RandomState)
 _BITS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
-_CONTAINERS = (dict, list, tuple)
+_CONTAINERS: tuple[Any, ...] = (dict, list, tuple)
+_PLAIN = (int, float, complex, bool, str, bytes, type(None), np.ndarray)
 _GLOBAL = (getattr(random, "_inst", None), np.random.mtrand._rand)
 _CALLED = (types.FunctionType, types.MethodType)
 _NOT_LOOKED_INTO = (types.ModuleType, types.FrameType, type, *_CALLED, optim.Optimizer)
@@ -170,8 +171,10 @@ def found_in(values: Iterable[Any]) -> list[Any]:
 
 def _inner(value: Any) -> Iterator[Any]:
     kind = type(value)
-    if issubclass(kind, _CONTAINERS) and len(value) <= MOST_ITEMS:
-        yield from list(value.values()) if issubclass(kind, dict) else value
+    for base in _CONTAINERS:  # not by a subclass's own methods, which may do anything
+        if issubclass(kind, base) and base.__len__(value) <= MOST_ITEMS:
+            items = dict.values(value) if base is dict else base.__iter__(value)
+            yield from (item for item in list(items) if type(item) not in _PLAIN)
     if kind not in _CONTAINERS:
         yield from list(attributes(value).values())
 
@@ -182,7 +185,7 @@ def attributes(value: Any) -> dict[str, Any]:
         return {}
     try:  # not by getattr, which a script's own __getattr__ may answer
         found = object.__getattribute__(value, "__dict__")
-    except AttributeError:
+    except Exception:  # it has none, or a property of its own says something else
         return {}
     return found if type(found) is dict else {}
 
@@ -191,10 +194,12 @@ def reached_from(start: Any) -> list[Any]:
     """The generators that a function, or an object, may draw from: in what it holds, in what it has
     from around it, and in the globals that it and what it calls name."""
     found: list[Any] = []
-    waiting: list[Any] = [start]
+    waiting = deque([start])
     seen: dict[int, Any] = {}
-    while waiting and len(seen) < MOST_REACHED:
-        value = waiting.pop()
+    for _ in range(MOST_REACHED):
+        if not waiting:
+            break
+        value = waiting.popleft()
         if id(value) in seen:
             continue
         if is_generator(value):
@@ -207,10 +212,11 @@ def reached_from(start: Any) -> list[Any]:
 
 
 def _following(value: Any) -> Iterator[Any]:
-    if isinstance(value, types.MethodType):
+    kind = type(value)
+    if kind is types.MethodType:
         yield value.__self__
         yield value.__func__
-    elif isinstance(value, types.FunctionType):
+    elif kind is types.FunctionType:
         yield from value.__defaults__ or ()
         yield from (value.__kwdefaults__ or {}).values()
         for cell in value.__closure__ or ():
@@ -220,10 +226,11 @@ def _following(value: Any) -> Iterator[Any]:
                 continue
         names = value.__globals__
         yield from (names[name] for name in sorted(_names(value.__code__)) if name in names)
-    elif isinstance(value, type):
-        if value.__module__ not in ("builtins", "numpy") and not value.__module__.startswith("mlx"):
+    elif issubclass(kind, type):
+        module = str(type.__getattribute__(value, "__module__"))
+        if module not in ("builtins", "numpy") and not module.startswith("mlx"):
             yield from vars(value).values()
-    elif not isinstance(value, (types.ModuleType, types.FrameType, Module)):
+    elif not issubclass(kind, (types.ModuleType, types.FrameType, Module)):
         yield from _inner(value)
         if attributes(value):
             yield type(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import random
 import threading
 import types
@@ -211,3 +212,25 @@ def test_it_may_be_drawn_from_by_its_own_name_where_it_is_kept() -> None:
     first = [rng.random(), dice.random()]
     kept.load_state_dict(saved)
     assert [rng.random(), dice.random()] == first and kept.rng is rng and kept.dice is dice
+
+
+class Endless(list[int]):
+    def __iter__(self) -> Any:
+        return itertools.count()
+
+
+class Proxy:
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        raise RuntimeError("it is not connected")
+
+
+def test_objects_that_answer_in_their_own_way_are_looked_at_without_asking_them() -> None:
+    rng = random.Random(1)
+
+    def stream() -> list[Any]:
+        return [endless, proxy, rng]
+
+    endless, proxy = Endless([1]), Proxy()
+    assert found_in([endless, proxy, [rng]]) == [rng]
+    assert reached_from(stream) == [rng]
