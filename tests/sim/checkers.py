@@ -241,7 +241,7 @@ class Checkers:
         if (view := host.node.views.view) is None:
             return
         tables, least = host.node.tables, self.cluster.specs[job].world.min
-        out = tables.nodes.unwanted() | fitness.left_out(tables.jobs.records[job].unfit).keys()
+        out = fitness.left_out(tables.jobs.records[job].unfit).keys()
         if len(usable := {*view.members} - out) < least:
             self.broken(f"{host.name} begins {job} though only {sorted(usable)} may train it")
 

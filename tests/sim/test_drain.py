@@ -10,9 +10,10 @@ from .cluster import Cluster, JobShape, Setup
 from .faults import Injector
 from .operators import Operator
 from .run import Result, simulate
-from .scripts import Script, newest
+from .scripts import Script, at_step, newest
 from .seeds import setup_of
 from .test_sim import passes
+from .trainer import Trainer
 
 JOB = JobId("job1-1-abcd")
 
@@ -69,6 +70,20 @@ def test_one_that_is_needed_stays_until_others_can_go_on() -> None:
     setup = Setup(seed=1, nodes=2, jobs=(JobShape(steps=60, world_min=2),))
     result = passes(simulate(setup, script=script))
     assert len(formed(result)) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_world_that_needs_one_gets_a_new_trainer_beside_it(seed: int) -> None:
+    """The other member's dies: with too few nodes but for the drained one it is begun again."""
+
+    def script(cluster: Cluster, injector: Injector) -> None:
+        Operator(cluster).drain(NodeId("n1"))
+        for child in list(cluster.hosts[NodeId("n0")].children.values()):
+            if isinstance(child, Trainer):
+                child.die(-9)
+
+    jobs = (JobShape(steps=300, world_min=2),)
+    passes(simulate(Setup(seed=seed, nodes=2, jobs=jobs), script=at_step(10, script)))
 
 
 def test_it_survives_the_restart_of_every_daemon() -> None:
