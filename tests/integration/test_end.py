@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,14 @@ def test_down_and_sigterm_and_the_dead_man(make_cluster: Make, tmp_path: Path) -
 
         cluster.hurry(job)
         cluster.up()
-        ended = cluster.wait_end(job)
+        cluster.wait_end(job)
+
+        def told() -> dict[str, Any] | None:
+            """The event with the time of the end may come after the record of it."""
+            status = cluster.status(job)
+            return status if status["ended"] is not None else None
+
+        ended = cluster.wait_for("the time of its end", told)
         assert cluster.down() == []
 
         cluster.up()
