@@ -21,6 +21,7 @@ from elasticd.core.jobs.table import JobTable
 from elasticd.core.jobs.tables import Tables
 from elasticd.core.leading.drivers import Drivers
 from elasticd.core.leading.herald import Herald
+from elasticd.core.leading.turns import too_few
 from elasticd.core.membership.liveness import Liveness
 from elasticd.core.membership.views import Membership
 from elasticd.core.membership.votes import Votes
@@ -328,9 +329,9 @@ class Node:
         self._schedule()
         unwanted, view = self.me in self.tables.nodes.unwanted(), self.views.view
         live = self.tables.jobs.live
-        for job in [*self.members.ending(live), *live]:
-            short = self.drivers.is_short(self.records[job], view)
-            self.members.attend(self.records[job], view, unwanted=unwanted, short=short)
+        for record in [self.records[job] for job in (*self.members.ending(live), *live)]:
+            short = view is not None and too_few(record, view.members)
+            self.members.attend(record, view, unwanted=unwanted, short=short)
         self.drivers.tick()
         self.members.mind_reducers()
         self.tables.jobs.answer()

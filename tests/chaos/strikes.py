@@ -178,9 +178,9 @@ class Passing:
         """What a daemon was only asked for is believed when it shows."""
         match self.blow.process:
             case "short memory":
-                return partial(_told, "oom", self.node, now)
+                return partial(_told, now, kind="fault_detected", fault="oom", node=self.node)
             case "unmounted data":
-                return partial(_left_out, self.node, now)
+                return partial(_told, now, kind="node_unfit", node=self.node)
             case "closed link" | "dropped link" | "one-way link" | "partition":
                 log = self.cluster.home / self.node / "daemon.log"
                 return partial(_logged, log, log.stat().st_size)
@@ -232,17 +232,12 @@ class Passing:
         return bool(stopped)
 
 
-def _told(fault: str, node: str, since: float, events: Events) -> bool:
+def _told(since: float, events: Events, **wanted: str) -> bool:
+    """Whether there is an event like that since then."""
     return any(
-        e["kind"] == "fault_detected" and e["fault"] == fault and e["node"] == node
+        all(e.get(key) == value for key, value in wanted.items())
         for e in events
         if e["time"] >= since
-    )
-
-
-def _left_out(node: str, since: float, events: Events) -> bool:
-    return any(
-        e["kind"] == "node_unfit" and e["node"] == node and e["time"] >= since for e in events
     )
 
 

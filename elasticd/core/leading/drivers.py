@@ -66,13 +66,6 @@ class Drivers:
         """Why a job can't run on these nodes, or nothing."""
         return obstacle(record, NodesThere(members, self.unwanted()))
 
-    def is_short(self, record: JobRecord, view: View | None) -> bool:
-        """Whether a view has too few nodes for a world of a job that has its turn. Drained ones may
-        be in its world still."""
-        if view is None or record.state != "running":
-            return False
-        return bool(obstacle(record, NodesThere(view.members)))
-
     def _put_back(self, record: JobRecord, why: str) -> None:
         """Its trainers end; it goes on from its newest checkpoint when its turn comes again."""
         if (driver := self.by_job.pop(record.id, None)) is not None:

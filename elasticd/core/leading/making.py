@@ -24,8 +24,8 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
     caller, calls, resume = calling.arranged(resume, plan.holdings)
     kept = planning.shares_kept(last, resume, before, cut)
     weights = office.balance.speeds.weights(resume.members)
-    shares_now, shares = planning.deal(cut, kept, resume.members, weights)
-    shares_now, shares, alone = poison.dealt(office, cut, resume, (shares_now, shares))
+    usual = planning.deal(cut, kept, resume.members, weights)
+    deal = poison.deal(office, cut, resume, usual)
     count, end = office.checkpoints.survey.cut_of(point), office.course.last
     return World(
         job=office.job,
@@ -38,10 +38,10 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
         members=resume.members,
         sources=resume.sources,
         hosts=hosts,
-        shares_now=shares_now,
-        shares=shares,
+        shares_now=deal.now,
+        shares=deal.later,
         rung=rung,
-        reason="; ".join(text for text in (resume.reason, cause, alone) if text),
+        reason="; ".join(text for text in (resume.reason, cause, deal.why) if text),
         recoveries=office.account.recoveries,
         lost_steps=office.account.lost_steps,
         exact=office.exactness.kept,
@@ -58,7 +58,7 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
         last=end if end >= point.step else last_kept(last, point, rung, start.manifest),
         caller="" if caller == resume.members[0] else caller,
         calls=calls,
-        alone=poison.all_alone(office, resume),
+        alone=deal.alone,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from elasticd.core.leading.office import Office
 from elasticd.core.words.records import World
@@ -49,31 +50,33 @@ def _dealt(office: Office, world: World) -> Dealt:
     cut, pairs = office.relief.cut(world.relief), list(enumerate(world.members))
     now = {node: _samples(cut, world.shares_now[rank]) for rank, node in pairs}
     later = {node: _samples(cut, world.shares[rank]) for rank, node in pairs}
-    apart = world.alone and len(pairs) > 1
-    return Dealt(world.generation, world.step + 1, now, later, apart)
+    return Dealt(world.generation, world.step + 1, now, later, apart=world.alone)
 
 
-def dealt(
-    office: Office, cut: Cut, resume: Resume, usual: tuple[Shares, Shares]
-) -> tuple[Shares, Shares, str]:
-    """The shares of the next world's first step and of later ones, and why they are not the
-    ``usual`` ones, if they are not: until a step that kills is over one node has all of it."""
-    ladder = office.trust.ladder
-    alone = ladder.choose(resume.members)
-    if alone is None:
-        return *usual, ""
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """The shares of the next world's first step, and of later ones."""
+
+    now: Shares
+    later: Shares
+    alone: bool = False
+    """One member has all of the later ones, too: the step that kills is one of them."""
+    why: str = ""
+    """Why they are not the usual ones."""
+
+
+def deal(office: Office, cut: Cut, resume: Resume, usual: tuple[Shares, Shares]) -> Deal:
+    """The ``usual`` shares; but until a step that kills is over one node has all of it."""
+    ladder, members = office.trust.ladder, resume.members
+    chosen = ladder.choose(members)
+    if chosen is None:
+        return Deal(*usual)
     step, tries = ladder.worst
-    everything: Shares = tuple((cut.whole,) if node == alone else () for node in resume.members)
-    text = f"step {step} has ended trainers {len(tries)} times: {alone} alone computes it"
-    return everything, everything if all_alone(office, resume) else usual[1], text
-
-
-def all_alone(office: Office, resume: Resume) -> bool:
-    """Whether one member of the next world has all of its later steps, too: the step that kills is
-    one of them."""
-    ladder = office.trust.ladder
-    chosen = ladder.choose(resume.members) is not None
-    return chosen and resume.point.step + 1 != ladder.worst[0]
+    everything: Shares = tuple((cut.whole,) if node == chosen else () for node in members)
+    text = f"step {step} has ended trainers {len(tries)} times: {chosen} alone computes it"
+    if resume.point.step + 1 == step:
+        return Deal(everything, usual[1], why=text)
+    return Deal(everything, everything, len(members) > 1, text)
 
 
 def _samples(cut: Cut, grains: tuple[Range, ...]) -> Ranges:

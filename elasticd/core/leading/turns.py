@@ -56,6 +56,12 @@ def obstacle(record: JobRecord, nodes: NodesThere) -> str:
     return text
 
 
+def too_few(record: JobRecord, members: Sequence[NodeId]) -> bool:
+    """Whether these are too few for a world of a job that has its turn. Drained ones count: they
+    may be in its world still."""
+    return record.state == "running" and bool(obstacle(record, NodesThere(members)))
+
+
 def waits_for(record: JobRecord, queue: Sequence[JobRecord], nodes: NodesThere) -> str:
     """Behind whom a queued job waits, and for which nodes; nothing if its turn comes next."""
     running = [other.id for other in queue if other.state == "running"]

@@ -142,18 +142,17 @@ class JobRecord:
         """The record that both sides agree on, whichever side merges."""
         if self == other:
             return self
+        turn, relief = max(relief_of(self), relief_of(other))
+        intent = max(self.intent, other.intent)
         if self.forgotten or other.forgotten:
             one, two = (replace(each, forgotten=True).bounded() for each in (self, other))
             best = later(one, two, _rank)
-            turn, relief = max(relief_of(self), relief_of(other))
-            intent = max(self.intent, other.intent)
             return replace(best, relief=relief, relief_turn=turn, intent=intent)
-        turn, relief = max(relief_of(self), relief_of(other))
         return replace(
             later(self, other, _rank),
             relief=relief,
             relief_turn=turn,
-            intent=max(self.intent, other.intent),
+            intent=intent,
             left=lineages.merged(self.left, other.left),
             ran=lineages.latest(self.ran, other.ran),
             inexact=max(self.inexact, other.inexact),

@@ -71,16 +71,13 @@ def write_durable(path: Path, data: bytes, mode: int = 0o600) -> None:
     with naming(path):
         fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         try:
-            try:
-                write_all(fd, data)
-                sync_file(fd)
-            finally:
-                os.close(fd)
-            partial.rename(path)
+            write_all(fd, data)
+            settle(fd, partial, path)
         except OSError:
             partial.unlink(missing_ok=True)
             raise
-        sync_folder(path.parent)
+        finally:
+            os.close(fd)
 
 
 def write_whole(path: Path, data: bytes) -> None:

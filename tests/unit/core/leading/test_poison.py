@@ -33,16 +33,16 @@ def test_one_node_has_all_steps_up_to_the_one_that_kills_and_no_later_ones() -> 
     office = bench.driver.office
     cut = office.relief.cut()
     usual = (((0, 4),), ((4, 8),))
-    assert poison.dealt(office, cut, at(8), (usual, usual)) == (usual, usual, "")
-    assert not poison.all_alone(office, at(8))
+    assert poison.deal(office, cut, at(8), (usual, usual)) == poison.Deal(usual, usual)
     killed(bench)
     everything = ((cut.whole,), ())
-    now, later, why = poison.dealt(office, cut, at(8), (usual, usual))
-    assert (now, later) == (everything, everything) and why.startswith("step 11 has ended")
-    assert poison.all_alone(office, at(8))
-    now, later, _ = poison.dealt(office, cut, at(DEADLY - 1), (usual, usual))
-    assert (now, later) == (everything, usual)
-    assert not poison.all_alone(office, at(DEADLY - 1))
+    deal = poison.deal(office, cut, at(8), (usual, usual))
+    assert (deal.now, deal.later) == (everything, everything)
+    assert deal.why.startswith("step 11 has ended")
+    assert deal.alone
+    deal = poison.deal(office, cut, at(DEADLY - 1), (usual, usual))
+    assert (deal.now, deal.later) == (everything, usual)
+    assert not deal.alone
 
 
 def test_a_later_leader_has_all_compute_again() -> None:
