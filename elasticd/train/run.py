@@ -99,8 +99,8 @@ class Run:
         spec = self._seat.spec
         self.state = Namespace()
         """What the script keeps from step to step, and what is stored: ``run.state.beta = 1``."""
-        self._own = OwnState(sys._getframe(1), self.state)
-        self._own.begin(sys._getframe(1), data, (model, data, collate, loss))
+        used = (model, data, collate, loss)
+        self._own = OwnState(sys._getframe(1), self.state, data, used)
         batches = Batches(spec.batch.global_, spec.batch.micro)
         source = source_of(data, batches, spec.train.seed)
         self._collate: Collate = collate or stack

@@ -182,6 +182,8 @@ async def _receive(stream: Stream, arriving: Arrival, size: int) -> None:
     received = 0
     while received < size:
         part = _part(await stream.receive(PART_SECONDS))
+        if not part:
+            raise UsageError("a part of the archive is empty")
         await asyncio.to_thread(arriving.write, part)
         received += len(part)
 

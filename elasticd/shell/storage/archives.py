@@ -124,7 +124,9 @@ class Archives:
             self._hold(digest)
             # Its job is not known before the other node has its answer.
             asyncio.get_running_loop().call_later(KNOWN_SECONDS, self._release, digest)
-            if not await asyncio.to_thread(self._is_sound, digest):
+            async with self._storing:  # one that is being removed just now is not here any more
+                here = await asyncio.to_thread(self._is_sound, digest)
+            if not here:
                 await self._fetch(digest, source)
 
     async def spread(self, digest: str, nodes: Sequence[NodeId], count: int) -> Spread:
@@ -193,25 +195,34 @@ class Archives:
         return await self._ask_around(digest) if data is None else data
 
     def _read(self, digest: str) -> bytes | None:
-        path = self._path(digest)
-        return path.read_bytes() if self._is_sound(digest) else None
+        try:
+            data = self._path(digest).read_bytes()
+        except FileNotFoundError:
+            return None
+        if archive.digest(data) == digest:
+            return data
+        self._damaged(digest)
+        return None
 
     def _is_sound(self, digest: str) -> bool:
         """Whether it is here. A damaged one is removed."""
-        path = self._path(digest)
         try:
-            fd = os.open(path, os.O_RDONLY)
+            fd = self.open(digest)
         except FileNotFoundError:
             return False
         try:
-            if digest_of(fd) == digest:
-                return True
+            sound = digest_of(fd) == digest
         finally:
             os.close(fd)
+        if not sound:
+            self._damaged(digest)
+        return sound
+
+    def _damaged(self, digest: str) -> None:
+        path = self._path(digest)
         log.warning("an archive is damaged, and fetched again", path=str(path))
         with self._changing:
             path.unlink(missing_ok=True)
-        return False
 
     async def _ask_around(self, digest: str) -> bytes:
         """Fetch an archive from whichever peer has it; the submitter may have died since."""

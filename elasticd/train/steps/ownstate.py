@@ -35,8 +35,9 @@ _SPLIT_INTO = (2, 3, 4)
 class OwnState:
     """Of one run; for the training thread alone. Each frame is only looked at, never kept."""
 
-    def __init__(self, frame: FrameType, kept: Namespace) -> None:
-        """``frame`` has called ``Run(…)``."""
+    def __init__(self, frame: FrameType, kept: Namespace, data: Any, others: Iterable[Any]) -> None:
+        """``frame`` has called ``Run(…)`` with ``data`` and ``others``. What a stream draws from is
+        its own affair: it may be drawn from ahead of need, by a thread of its own."""
         script = outside(frame)
         self._home = None if script is None else script.f_globals
         self._kept = kept
@@ -46,10 +47,6 @@ class OwnState:
         self._keys: dict[str, mx.array] = {}
         self._made: dict[str, tuple[Any, bytes]] = {}
         self._named: set[str] = set()
-
-    def begin(self, frame: FrameType, data: Any, others: Iterable[Any]) -> None:
-        """The run begins. What a stream draws from is its own affair: it may be drawn from ahead of
-        need, by a thread of its own."""
         if callable(data) and not hasattr(data, "__getitem__"):
             self._stream = data
         randomness.own().begin(self._kept.holds)
@@ -100,7 +97,7 @@ class OwnState:
                     f"other numbers. Write run.state.{short} = mx.random.key(…) above the loop, "
                     f"and in it run.state.{short}, part = mx.random.split(run.state.{short})"
                 )
-            elif _is_key(now):
+            elif _is_key(now) and self._bodies < BODIES:  # a body that makes it anew goes on so
                 self._keys[name] = now
         return found
 

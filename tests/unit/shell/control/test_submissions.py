@@ -141,6 +141,20 @@ def test_who_hangs_up_gives_his_place_to_the_next(tmp_path: Path, run: Run) -> N
     run(main())
 
 
+def test_who_sends_empty_parts_is_refused_and_gives_his_place_back(
+    tmp_path: Path, run: Run
+) -> None:
+    async def main() -> None:
+        submissions, sender = Daemon(tmp_path).start(), Sender()
+        request = r.SubmitJob(SPEC.to_dict(), len(DATA), archive.digest(DATA))
+        await sender.stream._frames.put(to_plain(r.ArchivePart(b"")))
+        with pytest.raises(UsageError, match="a part of the archive is empty"):
+            await submissions.submit(request, sender.stream)
+        assert submissions._receiving._there == 0
+
+    run(main())
+
+
 def submitted(daemon: Daemon) -> r.Submitted:
     return asyncio.run(_take(daemon))
 

@@ -240,6 +240,28 @@ def test_a_copy_stays_until_its_job_is_known(tmp_path: Path) -> None:
     assert (tmp_path / "other" / home.tar.name).exists()
 
 
+def test_what_is_being_removed_is_not_taken_for_a_copy(tmp_path: Path) -> None:
+    """It is looked for when nothing is being removed: it would be gone behind the answer."""
+    home = Home(tmp_path)
+    archives, seen = home.start(), list[bool]()
+    looked = archives._is_sound
+
+    def look(digest: str) -> bool:
+        seen.append(archives._storing.locked())
+        return looked(digest)
+
+    archives._is_sound = look  # type: ignore[method-assign]
+
+    async def main() -> None:
+        removing = asyncio.create_task(archives.remove(home.record.archive, lambda: False))
+        await asyncio.sleep(0)  # it has found that nobody needs it
+        await archives.keep_copy(home.record.archive, NodeId("first"))
+        await removing
+
+    asyncio.run(main())
+    assert seen == [True] and home.tar.exists() and home.peer.asked == 1
+
+
 @pytest.mark.parametrize("digest", ["../sent/train", "", "a/b", "\0"])
 def test_a_name_from_elsewhere_is_none_of_a_file(tmp_path: Path, digest: str) -> None:
     archives = Home(tmp_path).start()

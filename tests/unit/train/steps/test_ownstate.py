@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import elasticd
+from elasticd.train.steps import ownstate
 from tests.unit.train.cohort import Cohort, spec
 
 STEPS = 12
@@ -124,6 +125,22 @@ def has_one(run: elasticd.Run) -> None:
     run.state.dice = dice
     for _ in run:
         rng.random(), dice.random()
+
+
+def test_a_key_that_bodies_make_anew_is_soon_looked_at_no_more(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    looked: list[bool] = []
+
+    def comes_from(before: mx.array, now: mx.array) -> bool:
+        looked.append(real(before, now))
+        return looked[-1]
+
+    real = ownstate._comes_from
+    monkeypatch.setattr(ownstate, "_comes_from", comes_from)
+    said(makes_it_of_the_step, capsys)
+    assert ownstate.BODIES < STEPS and not any(looked)
+    assert len(looked) == 2 * ownstate.BODIES, "of each of two variables that may be keys"
 
 
 @pytest.mark.parametrize(

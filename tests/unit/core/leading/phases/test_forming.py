@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from elasticd.core.words.records import View
+from elasticd.core.words.records import View, World
 from elasticd.core.words.ring import Continue, Go, Listening
 from elasticd.core.words.worlds import (
     Form,
@@ -52,27 +52,29 @@ def test_a_world_comes_up_in_order_and_is_announced_when_all_are_ready() -> None
     assert event.fields["members"] == [A, B, C]
 
 
-def test_who_dies_when_it_is_ready_may_have_died_of_the_step() -> None:
-    """The word of the last that is ready may come after the death of who was ready first, and
-    who had begun to compute."""
+def with_one_ready() -> tuple[Bench, World]:
+    """A world forms, and of its members A alone is known to be ready."""
     bench = Bench()
     bench.say("ready")
     bench.answer(**{node: holds(None) for node in bench.members})
     (_, form), *_ = bench.sent(Form)
     bench.driver.hear(A, Ready(JOB, form.world.generation))
-    bench.driver.hear(A, replace(fault(form.world, A), status=-9))
+    return bench, form.world
+
+
+def test_who_dies_when_it_is_ready_may_have_died_of_the_step() -> None:
+    """The word of the last that is ready may come after the death of who was ready first, and
+    who had begun to compute."""
+    bench, world = with_one_ready()
+    bench.driver.hear(A, replace(fault(world, A), status=-9))
     assert bench.phase != "forming"
     ((step, (tried,)),) = bench.office.trust.ladder.tries.items()
     assert step == 1 and tried.died == {A: False} and tried.dealt.keys() == {A, B, C}
 
 
 def test_who_dies_before_it_is_ready_has_not_died_of_the_step() -> None:
-    bench = Bench()
-    bench.say("ready")
-    bench.answer(**{node: holds(None) for node in bench.members})
-    (_, form), *_ = bench.sent(Form)
-    bench.driver.hear(A, Ready(JOB, form.world.generation))
-    bench.driver.hear(B, replace(fault(form.world, B), status=-9))
+    bench, world = with_one_ready()
+    bench.driver.hear(B, replace(fault(world, B), status=-9))
     assert bench.phase != "forming" and bench.office.trust.ladder.tries == {}
 
 
