@@ -21,15 +21,13 @@ class TrainerRelief:
     def __init__(self, model: Module) -> None:
         self._model = model
         self.level = 0
-        self._usual_bytes = mx.set_cache_limit(_CACHE_BYTES)
-        mx.set_cache_limit(self._usual_bytes)
 
     def apply(self, level: int) -> None:
         """Do what ``level`` asks for and lower ones did not, and no more what it doesn't."""
         if level > self.level:
             trim()
         elif level == 0 < self.level:
-            mx.set_cache_limit(self._usual_bytes)
+            _CACHE.give_back()
         if self.level < RECOMPUTE_LEVEL <= level:
             recompute.switch_on(self._model)
         elif level < RECOMPUTE_LEVEL <= self.level:
@@ -37,10 +35,30 @@ class TrainerRelief:
         self.level = level
 
 
+class _Cache:
+    """What MLX keeps of freed memory: there is one in a process."""
+
+    def __init__(self) -> None:
+        self._usual_bytes: int | None = None
+        """Its limit before it was lowered; None: it wasn't."""
+
+    def trim(self) -> None:
+        before = int(mx.set_cache_limit(_CACHE_BYTES))
+        if before != _CACHE_BYTES:
+            self._usual_bytes = before
+        mx.clear_cache()
+
+    def give_back(self) -> None:
+        if self._usual_bytes is not None:
+            mx.set_cache_limit(self._usual_bytes)
+
+
+_CACHE = _Cache()
+
+
 def trim() -> None:
     """Give freed memory back that MLX keeps, and keep little from now on."""
-    mx.set_cache_limit(_CACHE_BYTES)
-    mx.clear_cache()
+    _CACHE.trim()
 
 
 def room_bytes() -> int:

@@ -9,7 +9,7 @@ import mlx.nn as nn
 
 from elasticd.train.states.trees import arrays, same_bits
 from elasticd.train.steps.recompute import switch_off, switch_on
-from elasticd.train.steps.relief import TrainerRelief
+from elasticd.train.steps.relief import TrainerRelief, trim
 
 CALLS: list[int] = []
 
@@ -94,3 +94,16 @@ def test_a_model_keeps_its_activations_again_when_relief_is_given_back() -> None
     finally:
         mx.set_cache_limit(usual)
     assert switch_off(model) == 0
+
+
+def test_what_was_trimmed_before_is_given_back_too() -> None:
+    """Memory was short, and then so short that the job gave up some: the first limit comes back."""
+    usual = mx.set_cache_limit(12345678)
+    try:
+        relief = TrainerRelief(Net())
+        trim()
+        relief.apply(1)
+        relief.apply(0)
+        assert mx.set_cache_limit(usual) == 12345678
+    finally:
+        mx.set_cache_limit(usual)
