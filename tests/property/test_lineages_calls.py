@@ -22,6 +22,8 @@ STEP = 4
 """Of the state that goes on; others may be one behind."""
 BODIES = (STEP - 1, STEP, STEP + 1)
 SIDES = tuple(Tag(counter, NodeId("a"), "x") for counter in (6, 7))
+STRAYED = tuple(Tag(counter, NodeId("a"), "x") for counter in (9, 8))
+"""Worlds that members of a side had entered when they came to nothing."""
 Results = Mapping[int, tuple[str, ...]]
 """By body, in the order of calls."""
 
@@ -38,6 +40,8 @@ class Member:
     replays: bool
     counts: Mapping[int, tuple[int, int]]
     """By body: so many results are known, and so many may have been used."""
+    strayed: bool = False
+    """It was in a newer world that came to nothing."""
 
     @property
     def step(self) -> int:
@@ -63,19 +67,18 @@ def meetings(draw: st.DrawFn) -> tuple[tuple[Results, ...], tuple[Member, ...]]:
                 known = draw(st.integers(used[side][body], 3))
                 counts[body] = known, draw(st.integers(0, used[side][body]))
         body = draw(st.integers(STEP - behind, STEP + 1 - behind))
-        members.append(
-            Member(side, behind, body, draw(st.integers(0, 3)), draw(st.booleans()), counts)
-        )
+        holder, replays, strayed = draw(st.integers(0, 3)), draw(st.booleans()), draw(st.booleans())
+        members.append(Member(side, behind, body, holder, replays, counts, strayed))
     return sides, tuple(members)
 
 
 def holding(member: Member, sides: tuple[Results, ...]) -> Holding:
     """What a member says."""
     calls = tuple(
-        Called(body, known, sides[member.side][body][:used])
+        Called(body, known, sides[member.side][body][:used], SIDES[member.side] if used else None)
         for body, (known, used) in sorted(member.counts.items())
     )
-    entered = SIDES[member.side]
+    entered = (STRAYED if member.strayed else SIDES)[member.side]
     return holds(point_of(member.step), entered, calls=calls, body=member.body)
 
 
@@ -97,6 +100,9 @@ def test_results_of_one_history_are_used_in_no_other(
     before = Resume(point_of(STEP), names, tuple(source(m, keeping) for m in members), "")
     caller, counts, found = arranged(before, {n: holding(m, sides) for n, m in there.items()})
     main, given_again = there[caller], dict(counts)
+    agreed = [m for m in there.values() if not m.behind and any(n for _, n in m.counts.values())]
+    newest = [member.side for member in agreed]
+    assert main.side == max(newest, default=main.side), "what was last agreed on is given up"
     sources = dict(zip(found.members, found.sources, strict=True))
     assert sources[caller] == "keep"
     for name, member in there.items():
@@ -110,5 +116,6 @@ def test_results_of_one_history_are_used_in_no_other(
             # Of a body that is over for the caller all results count; of others those it gives.
             theirs = theirs if body < STEP else theirs[: given_again.get(body, 0)]
             assert ours == theirs[:used], f"{name} has used {ours}, {caller} gives {theirs}"
-    if len({member.side for member in members}) == 1:
+    strayed_behind = any(m.behind for m in members) and any(m.strayed for m in members)
+    if len({member.side for member in members}) == 1 and not strayed_behind:
         assert found == before, "they were in one world: all is as it was"

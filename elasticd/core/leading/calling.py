@@ -7,7 +7,9 @@ anywhere.
 
 Two sides of a partition may have gone on in the same body, each with results of its own. The state
 that such a body leaves is not the same, though the step is: who has used results that the caller
-does not have takes the state as a whole, and nobody takes anything from it.
+does not have takes the state as a whole, and nobody takes anything from it. The side goes on whose
+members have last agreed on a result: a checkpoint may have been written with it. A newer world in
+which they never were all together has come to nothing.
 """
 
 from __future__ import annotations
@@ -32,12 +34,13 @@ def arranged(resume: Resume, holdings: Mapping[NodeId, Holding]) -> tuple[NodeId
     if not keeping:
         return resume.members[0], (), resume
 
-    def known(node: NodeId) -> tuple[Tag, int, bool, int, int]:
+    def known(node: NodeId) -> tuple[Tag, Tag, int, bool, int, int]:
         held = holdings[node]
         counts = {called.body: called.count for called in held.calls}
         last = held.entered or NO_TAG
+        used = [c.agreed or last for c in held.calls if c.used and c.body in (step, step + 1)]
         more, here = counts.get(step + 1, 0), counts.get(step, 0)
-        return last, held.body, not held.given, more, here
+        return max(used, default=NO_TAG), last, held.body, not held.given, more, here
 
     caller = max(keeping, key=known)
     main = holdings[caller]
@@ -66,14 +69,15 @@ def arranged(resume: Resume, holdings: Mapping[NodeId, Holding]) -> tuple[NodeId
 
 def _is_apart(ours: Holding, main: Holding, theirs: Mapping[int, Called]) -> bool:
     """Whether results may have been used here that main doesn't have."""
+    its_worlds = {main.entered, *(called.agreed for called in main.calls)}
     for called in ours.calls:
         other = theirs.get(called.body)
         used = () if other is None else other.used
         both = min(len(called.used), len(used))
         if called.used[:both] != used[:both]:
             return True
-        # Of the same world main has them, though it may not know yet that they may be used.
-        if len(called.used) > both and ours.entered != main.entered:
+        # Of a world of its own main has them, though it may not know yet that they may be used.
+        if len(called.used) > both and not {ours.entered, called.agreed} & (its_worlds - {None}):
             return True
     return False
 

@@ -341,6 +341,8 @@ class Called:
     body: int
     count: int
     used: tuple[str, ...] = ()
+    agreed: Tag | None = None
+    """The newest world in which it was said here that they may be used."""
 
 
 @dataclass(frozen=True, slots=True)

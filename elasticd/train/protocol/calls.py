@@ -24,6 +24,7 @@ from elasticd.core.words.records import Called
 from elasticd.train.protocol.arrivals import Arrivals
 from elasticd.train.protocol.voice import Voice
 from elasticd.train.world import TrainerWorld
+from elasticd.types import Tag
 
 Answer = bytes | Literal["run", "void", "over"]
 """What a call comes to: a result; the function is to run here; the body counts for nothing here, as
@@ -37,6 +38,16 @@ class _Body:
     """So many of them were given, or given again, in the present world."""
     agreed: int = 0
     """So many may be used."""
+    agreed_in: Tag | None = None
+    """The newest world that has said so."""
+
+    def agree(self, world: TrainerWorld, count: int) -> None:
+        """So many may be used, as is said in this world."""
+        self.agreed, self.agreed_in = max(self.agreed, count), world.generation
+
+    @property
+    def usable(self) -> list[bytes]:
+        return self.results[: self.agreed]
 
 
 class Calls:
@@ -47,6 +58,10 @@ class Calls:
         self.over = False
         """The job has ended."""
         self._bodies: dict[int, _Body] = {}
+        """What has led to the state in place, or may have."""
+        self._coming: dict[int, _Body] | None = None
+        """The same of the state that the world starts from, while that isn't in place yet. The
+        world may end before it is: ours is what we hold then, with all that was used in it."""
         self._world: TrainerWorld | None = None
         """The newest that was given, until it is frozen; the script may not be in it yet."""
         self._wanted: tuple[int, int, int] | None = None
@@ -58,44 +73,72 @@ class Calls:
 
     # --- worlds -----------------------------------------------------------------------------------
 
+    @property
+    def _newest(self) -> dict[int, _Body]:
+        """What the newest world is about."""
+        return self._bodies if self._coming is None else self._coming
+
     def enter(self, world: TrainerWorld) -> None:
-        """A world is given. Who takes another state for it knows nothing of what was called."""
+        """A world is given. Of what led to its state, if that is another, nothing is known yet."""
+        self._stay()
         self._world, self._wanted = world, None
         if world.state != "keep":
-            self._bodies.clear()
-            self._ended = None
+            self._coming = {}
         self.passed(world.point.step)
         if world.rank == world.caller:
             self._give_again(world)
             return
         known = dict(world.calls)
-        for body, here in self._bodies.items():
+        for body, here in self._newest.items():
             del here.results[max(here.agreed, known.get(body, 0)) :]
             here.fresh = 0
 
+    def _stay(self) -> None:
+        """The state that was to come does not. The body that was under way meanwhile may have gone
+        on with what was to lead to that one."""
+        coming, self._coming = self._coming, None
+        there = None if coming is None else coming.get(self._body)
+        if there is None:
+            return
+        here = self._bodies.setdefault(self._body, _Body())
+        if there.agreed > here.agreed:
+            here.results[here.agreed :] = there.usable[here.agreed :]
+            here.agreed, here.agreed_in = there.agreed, there.agreed_in
+
+    def settled(self) -> None:
+        """The state that the world starts from is in place."""
+        if self._coming is not None:
+            self._bodies, self._coming, self._ended = self._coming, None, None
+
+    def replaced(self) -> None:
+        """A state from elsewhere is in place: nothing is known of what led to it."""
+        self._bodies, self._ended = {}, None
+
     def _give_again(self, world: TrainerWorld) -> None:
-        for here in self._bodies.values():
+        for here in self._newest.values():
             here.fresh = len(here.results)
             if world.size == 1:
-                here.agreed = here.fresh
+                here.agree(world, here.fresh)
         for word in self._given():
             self._voice.say(word)
 
     def leave(self) -> None:
         """What is told of the present world counts no more."""
+        self._stay()
         self._world = self._wanted = None
 
     def passed(self, step: int) -> None:
         """The state of that step is in place: nobody here needs what was called before."""
         if self._wanted is not None and self._wanted[2] < step:
             self._want_no_more()
-        for body in [body for body in self._bodies if body < step]:
-            del self._bodies[body]
+        bodies = self._newest
+        for body in [body for body in bodies if body < step]:
+            del bodies[body]
 
     def told(self, word: TrainerHolds) -> TrainerHolds:
         """The answer to a freeze, with what is known here."""
         calls = tuple(
-            Called(body, len(here.results), tuple(map(_digest, here.results[: here.agreed])))
+            Called(body, len(here.results), tuple(map(digest, here.usable)), here.agreed_in)
             for body, here in sorted(self._bodies.items())
         )
         return replace(word, calls=calls, body=self._body)
@@ -105,9 +148,9 @@ class Calls:
         world = self._world
         if world is None:
             return []
-        counts = [self._counts(world, body) for body in sorted(self._bodies)]
+        counts = [self._counts(world, body) for body in sorted(self._newest)]
         wanted = self._wanted
-        if wanted is not None and wanted[0] not in self._bodies:
+        if wanted is not None and wanted[0] not in self._newest:
             counts.append(self._counts(world, wanted[0]))
         return [*self._given(), *counts]
 
@@ -117,7 +160,7 @@ class Calls:
             return []
         return [
             TrainerReturned(world.generation, body, index, data)
-            for body, here in sorted(self._bodies.items())
+            for body, here in sorted(self._newest.items())
             for index, data in enumerate(here.results)
         ]
 
@@ -129,12 +172,12 @@ class Calls:
         if world is None or world.generation != word.generation:
             return
         if isinstance(word, TellAgreed):
-            if (known := self._bodies.get(word.body)) is not None:
-                known.agreed = max(known.agreed, word.count)
+            if (known := self._newest.get(word.body)) is not None:
+                known.agree(world, word.count)
             return
         if word.body < world.point.step or world.rank == world.caller:
             return
-        here = self._bodies.setdefault(word.body, _Body())
+        here = self._newest.setdefault(word.body, _Body())
         if word.index == here.fresh:
             here.fresh += 1
             if word.index >= here.agreed:
@@ -143,7 +186,7 @@ class Calls:
         self._check(world)
 
     def _counts(self, world: TrainerWorld, body: int) -> TrainerCounts:
-        here, wanted = self._bodies.get(body), self._wanted
+        here, wanted = self._newest.get(body), self._wanted
         wants, step = wanted[1:] if wanted is not None and wanted[0] == body else (0, 0)
         has = 0 if here is None else here.fresh
         return TrainerCounts(world.generation, body, has, wants, step)
@@ -152,7 +195,7 @@ class Calls:
         """The job can't go on if main called more often in the body that has ended here."""
         body, used = self._ended if self._ended is not None else (0, 0)
         here = self._bodies.get(body)
-        if self._ended is None or here is None or here.fresh <= used:
+        if self._coming is not None or self._ended is None or here is None or here.fresh <= used:
             return
         where = f"in the body of step {body}" if body else "above the loop"
         reason = (
@@ -173,14 +216,15 @@ class Calls:
         """What a call comes to; None: not known yet."""
         if self.over:
             return "over"
-        here, world = self._bodies.get(body), self._world
-        known = 0 if here is None else len(here.results)
-        if here is not None and index < min(here.agreed, known):
-            return here.results[index]
+        here, world = self._newest.get(body), self._world
+        for each in (self._bodies.get(body), here):
+            if each is not None and index < len(each.usable):
+                return each.usable[index]
         if world is None:
             return None
         if not self._is_entered and world.state != "keep":
             return None if index < dict(world.calls).get(body, 0) else "void"
+        known = 0 if here is None else len(here.results)
         return "run" if world.rank == world.caller and index == known else None
 
     def asks(self, body: int, index: int, step: int) -> None:
@@ -207,13 +251,13 @@ class Calls:
 
     def returned(self, body: int, index: int, data: bytes) -> None:
         """The function has run here; that counts unless another rank is to run it by now."""
-        world, here = self._world, self._bodies.setdefault(body, _Body())
+        world, here = self._world, self._newest.setdefault(body, _Body())
         if world is None or world.rank != world.caller or index != len(here.results):
             return
         here.results.append(data)
         here.fresh = len(here.results)
         if world.size == 1:
-            here.agreed = here.fresh
+            here.agree(world, here.fresh)
         else:
             self._voice.say(TrainerReturned(world.generation, body, index, data))
 
@@ -232,5 +276,6 @@ class Calls:
             self._check(world)
 
 
-def _digest(data: bytes) -> str:
+def digest(data: bytes) -> str:
+    """The name of a result, where one member tells others what it has used."""
     return hashlib.blake2b(data, digest_size=8).hexdigest()

@@ -263,6 +263,7 @@ class TrainerProtocol(Generic[S, U]):
     def _settle(self) -> None:
         visit = self.visits.visit
         if visit is not None and visit.settles():
+            self.calls.settled()
             self.held.unproven = joins(visit.world)
         self._voice.do(TellProgress())
 
@@ -313,6 +314,7 @@ class TrainerProtocol(Generic[S, U]):
     def end_load(self, point: Point) -> None:
         """A state from elsewhere is in place. What was committed before belonged to another."""
         self._sharing.lending.drop()
+        self.calls.replaced()
         self.held.committed, self.held.given, self.held.unproven = None, True, True
         self._end(point)
 

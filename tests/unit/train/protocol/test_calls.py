@@ -150,8 +150,38 @@ def test_who_takes_a_state_knows_nothing_of_before() -> None:
     protocol.hear(result(1, 0, b"x"))
     protocol.hear(w.TellAgreed(tag(1), 0, 1))
     holds(protocol, 1)
-    protocol.hear(of_two(2, 1, replace(START, step=7), "load"))
+    later = replace(START, step=7)
+    enter(protocol, of_two(2, 1, later, "load"))
+    protocol.begin_update()
+    protocol.end_load(later)
     assert holds(protocol, 2).calls == ()
+
+
+def test_a_state_that_never_came_leaves_what_led_to_ours() -> None:
+    """The world ended first, so what we tell is of the state that we still hold."""
+    protocol = second()
+    protocol.hear(result(1, 0, b"x"))
+    protocol.hear(w.TellAgreed(tag(1), 0, 1))
+    before = holds(protocol, 1).calls
+    protocol.hear(of_two(2, 1, START, "load", calls=((0, 2),)))
+    protocol.hear(result(2, 0, b"other"))
+    assert protocol.calls.called(0, 0) == b"x"
+    assert holds(protocol, 2).calls == before
+    assert protocol.calls.called(0, 0) == b"x"
+
+
+def test_what_was_used_of_a_state_that_never_came_is_told() -> None:
+    protocol = second()
+    protocol.hear(result(1, 0, b"x"))
+    protocol.hear(w.TellAgreed(tag(1), 0, 1))
+    (before,) = holds(protocol, 1).calls
+    protocol.hear(of_two(2, 1, START, "load", calls=((0, 2),)))
+    protocol.hear(result(2, 0, b"other"))
+    protocol.hear(result(2, 1, b"next"))
+    protocol.hear(w.TellAgreed(tag(2), 0, 2))
+    assert [protocol.calls.called(0, n) for n in (0, 1)] == [b"x", b"next"]
+    (told,) = holds(protocol, 2).calls
+    assert (told.used[:1], len(told.used), told.agreed) == (before.used, 2, tag(2))
 
 
 def test_what_was_called_before_the_state_is_forgotten() -> None:
