@@ -61,6 +61,10 @@ class MismatchError(StateError):
     pass
 
 
+class SpentError(StateError):
+    """Only a new process can take it."""
+
+
 class DiskError(StateError):
     pass
 

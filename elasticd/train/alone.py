@@ -140,7 +140,7 @@ class AloneSeat:
     def idle_since(self, delivery: Delivery) -> bool:
         raise UsageError("nobody delivers states here")
 
-    def unloaded(self, reason: str) -> None:
+    def unloaded(self, reason: str, *, spent: bool = False) -> None:
         raise UsageError(reason)
 
     def keeps_updates(self) -> bool:

@@ -225,6 +225,10 @@ class Training:
         point, want = self._replayed(brought), world.point
         if point is None or (point.step, point.stamp) != (want.step, want.stamp):
             self.cluster.checkers.broken(f"{self.trainer.name} is brought {brought}")
+        if self._set_up and not brought.updates and not brought.set_up:
+            with self.trainer.turn() as protocol:
+                protocol.unloaded("this script is past the top of its loop", spent=True)
+            raise GenerationLost
         with self.trainer.turn() as protocol:
             protocol.begin_update()
         yield self._takes("loads", 0.0, 0.02)

@@ -125,9 +125,18 @@ class Elastic:
         failed, self.failing = self.failing is not None, None
         if self.place is None or failed:
             self.crew.renew(why)
-            self._leave(why)
-            self.answers.trainer_ended()
-            self.answer()
+            self._without_trainer(why)
+
+    def replace(self, why: str) -> None:
+        """Our trainer is of no more use, and a new one is."""
+        self.crew.discharge(why)
+        self._without_trainer(why)
+        self.look_again()
+
+    def _without_trainer(self, why: str) -> None:
+        self._leave(why)
+        self.answers.trainer_ended()
+        self.answer()
 
     def fails(self, failing: Failing) -> None:
         self.failing = self.failing or failing

@@ -71,6 +71,8 @@ class Listener(Protocol):
 
     def answer(self) -> None: ...
 
+    def replace(self, why: str) -> None: ...
+
     def look_again(self) -> None: ...
 
 
@@ -162,8 +164,10 @@ def _says_of_world(us: Listener, trainer: Trainer, word: OfWorld, world: World) 
         case TrainerSpoilt(_, reason):
             us.ctx.log("warning", "stored shards are rotten", reason=reason)
             us.ctx.do(FetchState(trainer.child, world, None, careful=True))
-        case TrainerUnloaded(_, reason):
+        case TrainerUnloaded(_, reason, spent):
             us.reports.accuse("state_unavailable", reason)
+            if spent:
+                us.replace(reason)
         case TrainerLostReducer(_, evidence):
             if trainer.phase in ("active", "finished"):
                 us.reports.accuse("reducer_gone", evidence)

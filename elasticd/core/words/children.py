@@ -151,6 +151,8 @@ class TrainerUnloaded:
     kind: ClassVar = "unloaded"
     generation: Tag
     reason: str
+    spent: bool = False
+    """It leads there in a new process only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,9 +83,9 @@ class DaemonSeat:
         with self.driver.turn() as protocol:
             protocol.spoilt(reason)
 
-    def unloaded(self, reason: str) -> None:
+    def unloaded(self, reason: str, *, spent: bool = False) -> None:
         with self.driver.turn() as protocol:
-            protocol.unloaded(reason)
+            protocol.unloaded(reason, spent=spent)
 
     def refuse(self, reason: str, *, unfit: bool = False) -> None:
         with self.driver.turn() as protocol:

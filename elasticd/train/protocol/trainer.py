@@ -228,9 +228,9 @@ class TrainerProtocol(Generic[S, U]):
         """The files are; better ones are to come; or GenerationLost."""
         self.say(w.TrainerSpoilt(self.current().generation, reason))
 
-    def unloaded(self, reason: str) -> None:
+    def unloaded(self, reason: str, *, spent: bool = False) -> None:
         if (world := self._leave()) is not None:
-            self.say(w.TrainerUnloaded(world.generation, reason))
+            self.say(w.TrainerUnloaded(world.generation, reason, spent))
 
     def refuse(self, reason: str, *, unfit: bool = False) -> None:
         self.say(w.TrainerRefused(reason, unfit))

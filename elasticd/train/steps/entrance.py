@@ -13,7 +13,7 @@ import mlx.core as mx
 import mlx.optimizers as optim
 
 from elasticd.checkpoints.codec import read_tensors
-from elasticd.errors import GenerationLost, MismatchError, RotError, StateError
+from elasticd.errors import GenerationLost, MismatchError, RotError, SpentError, StateError
 from elasticd.train.states.imports import read_parameters
 from elasticd.train.states.state import Loaded
 from elasticd.train.states.updates import Update, check_follow, unpacked
@@ -132,7 +132,7 @@ class Entrance:
         except MismatchError as error:
             self._refuse(str(error))
         except StateError as error:
-            self._seat.unloaded(str(error))
+            self._seat.unloaded(str(error), spent=isinstance(error, SpentError))
             self._seat.give_up_update()
             raise GenerationLost(str(error)) from None
 
@@ -192,6 +192,7 @@ class Entrance:
         """What files hold; closes them.
 
         Raises:
+            SpentError: the script would have to go back to what stands above its loop.
             RotError: their digests don't fit.
             StateError: they are damaged, or don't lead on from the state in place.
         """
@@ -203,6 +204,11 @@ class Entrance:
         updates = unpacked(tensors, metadata)
         if updates is None:
             loaded = Loaded.from_files(tensors, metadata)
+            if self._standing.set_up and not loaded.set_up:
+                raise SpentError(
+                    "the state is from before the loop, which this script has begun: a new trainer "
+                    "runs what stands above it on that state"
+                )
             return Brought(loaded.point, loaded)
         point = self._standing.point
         check_follow(updates, point)

@@ -104,8 +104,9 @@ class Seat(Protocol):
     def idle_since(self, delivery: Delivery) -> bool:
         """Whether nothing else was asked of us since the delivery."""
 
-    def unloaded(self, reason: str) -> None:
-        """The state that the world starts from could not be had: leave the world."""
+    def unloaded(self, reason: str, *, spent: bool = False) -> None:
+        """The state that the world starts from could not be had, or by a new process only
+        (``spent``): leave the world."""
 
     def keeps_updates(self) -> bool:
         """Whether the update in hand is to be kept for others."""

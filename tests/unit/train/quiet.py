@@ -34,7 +34,7 @@ class Quiet:
     def spoilt(self, reason: str) -> None:
         raise AssertionError(reason)
 
-    def unloaded(self, reason: str) -> None:
+    def unloaded(self, reason: str, *, spent: bool = False) -> None:
         raise AssertionError(reason)
 
     def checkpoint(self, world: TrainerWorld, snapshot: Snapshot, stall_seconds: float) -> None:

@@ -15,7 +15,7 @@ from elasticd.core.taking_part.member import Member
 from elasticd.core.taking_part.place import Place
 from elasticd.core.taking_part.trainers import Trainer
 from elasticd.core.words import effects as e
-from elasticd.core.words.children import TrimMemory
+from elasticd.core.words.children import TrainerUnloaded, TrimMemory
 from elasticd.core.words.processes import CANNOT_BEGIN
 from elasticd.core.words.records import JobRecord, World
 from elasticd.core.words.ring import Continue, ReducerListens, StopReducer
@@ -301,3 +301,15 @@ def test_a_reducer_that_the_bring_up_stops_is_none() -> None:
     made.part.on_order(Continue(JobId("job-1"), WORLD))
     made.part.on_child(e.ChildStopped(reducer, 2.1))
     assert the_fault(made).fault == "hang", "it was let go on, and somebody stopped it again"
+
+
+@pytest.mark.parametrize("spent", [False, True])
+def test_a_trainer_that_can_not_take_the_state_makes_room_for_one_that_can(spent: bool) -> None:
+    made = desk()
+    place = made.settle()
+    word = TrainerUnloaded(place.world.generation, "before the loop", spent)
+    made.part.on_child(e.ChildSaid(made.trainer.child, word))
+    assert the_fault(made).fault == "state_unavailable"
+    assert (made.crew.trainer is not made.trainer) is spent
+    assert (made.part.place is None) is spent
+    assert any(isinstance(f, e.StartTrainer) for f in made.ctx.effects) is spent
