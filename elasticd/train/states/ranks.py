@@ -58,6 +58,8 @@ class Ranks:
         self._told: dict[int, mx.array] = {}
         self._held: bytes | None = None
         """Its own, as the last body that counted has left it."""
+        self._begun: bytes | None = None
+        """As the script has made it above its loop."""
 
     # What the script does.
 
@@ -76,6 +78,7 @@ class Ranks:
         """
         if self._things:
             self._held = self._packed()
+            self._begun = self._held if self._begun is None else self._begun
 
     def put_back(self) -> None:
         """The loop's body has ended, and doesn't count."""
@@ -85,10 +88,12 @@ class Ranks:
             self._put(self._held)
 
     def go_back(self) -> None:
-        """The state is one of an earlier step: have what was told then, if anything was."""
+        """The state is one of an earlier step: have what was told then; if nothing was, none of the
+        bodies that have made ours counts, and it is as it began."""
         told = self._told.get(self._place) if self._place is not None else None
-        if told is not None:
-            self._put(_bytes(told))
+        mine = self._begun if told is None else _bytes(told)
+        if mine is not None:
+            self._put(mine)
 
     # What all members do.
 

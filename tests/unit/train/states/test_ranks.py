@@ -129,6 +129,28 @@ def test_a_job_that_goes_back_takes_them_along() -> None:
     assert (seen, others) == ({"n": 1}, {"n": 5})
 
 
+def test_of_what_nobody_was_told_then_each_has_what_it_began_with() -> None:
+    """The state is of a step before the first that was told, or before this process came."""
+    seen, later = {"n": 1}, {"n": 5}
+    one, other = with_things(x=seen), with_things(x=later)
+    nothing = one.state_dict()
+    world(one)
+    alone = one.state_dict()
+    other.load_state_dict(alone)
+    world(one, other)
+    for n in (2, 3):
+        seen["n"], later["n"] = n, n + 4
+        for each in (one, other):
+            each.hold()
+        world(one, other)
+    other.load_state_dict(alone)
+    other.go_back()
+    assert later == {"n": 5} and other.message
+    one.load_state_dict(nothing)
+    one.go_back()
+    assert seen == {"n": 1} and one.message
+
+
 def test_what_is_too_big_is_named() -> None:
     made = Ranks()
     made.track("cursor", {"at": 1})

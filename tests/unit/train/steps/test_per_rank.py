@@ -13,6 +13,7 @@ import pytest
 import elasticd
 from elasticd.errors import UsageError
 from elasticd.train.states.parts import told
+from elasticd.types import Point
 from tests.unit.train import models
 from tests.unit.train.cohort import Cohort, Killed, spec
 
@@ -39,11 +40,15 @@ def script(high: bool, states: States) -> Callable[[Any], dict[str, Any]]:
         with pytest.raises(UsageError, match="taken"):
             run.track("seen", {})
 
-        def body(step: int) -> None:
+        def dies(step: int) -> None:
             if seat.cohort.dies_after.get(seat.name) == step:
                 raise Killed
+
+        def body(step: int) -> None:
+            dies(step)
             seen["bodies"].append(step)
 
+        dies(0)  # above the loop
         if high:
             for step in run:
                 body(step.number)
@@ -129,6 +134,48 @@ def test_whoever_dies_states_are_alike_and_survivors_keep_their_own(seed: int) -
             assert each["who"] == name
             missed = {*range(1, STEPS + 1)} - {*each["bodies"]}
             assert len(missed) <= 1, "a body that came too late"
+
+
+def runs_ahead(seat: Any, step: int) -> None:
+    """a makes this step with newcomers, and dies then; c doesn't begin its update before that."""
+    begins, ends, members = seat.begin_update, seat.end_update, seat.cohort.members
+
+    def begin_update() -> None:
+        if seat.name == "c" and seat.point is not None and seat.point.step + 1 == step:
+            seat._wait(lambda: all(member.name != "a" for member in members))
+        begins()
+
+    def end_update(point: Point, *what: Any) -> None:
+        ends(point, *what)
+        if seat.name == "a" and point.step == step:
+            seat._wait(lambda: all(m.point == point for m in members if m.unproven))
+            raise Killed
+
+    seat.begin_update, seat.end_update = begin_update, end_update
+
+
+@pytest.mark.parametrize("high", [True, False])
+@pytest.mark.parametrize("step", range(4))
+def test_a_newcomer_that_goes_back_takes_no_body_along(step: int, high: bool) -> None:
+    """It comes in the place of b, and has made the step after with a, which dies: the world goes
+    on from what c has. Of step 0 nobody was told anything."""
+    states: States = {}
+    made = cohort(high, 4, states)
+    made.dies_after, made.respawn = {"b": step}, True
+    inner = made.script
+
+    def paced(seat: Any) -> Any:
+        runs_ahead(seat, step + 1)
+        return inner(seat)
+
+    made.script = paced
+    found = run(made, "abc")
+    assert made.worlds[-1] == (step, 2), "nobody has gone back"
+    assert found["c"]["bodies"] == [*range(1, STEPS + 1)]
+    missed = {step} if step else set()
+    assert found["b'"]["bodies"] == [n for n in range(1, STEPS + 1) if n not in missed]
+    assert found["b'"]["digest"] == found["c"]["digest"]
+    assert all(len(checks) == 1 for checks in states.values())
 
 
 def test_one_step_behind() -> None:
