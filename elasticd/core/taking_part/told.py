@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from elasticd.checkpoints.manifest import Stored
 from elasticd.core.words.records import World
-from elasticd.core.words.shards import Digest, ShardsFailed, ShardsWritten
+from elasticd.core.words.shards import Digest, ShardsFailed, ShardsWritten, newest_states
 from elasticd.types import NO_TAG, Lineage, NodeId, Stamp, Tag
 
 _KEPT = 4
@@ -79,8 +79,7 @@ class ToldStates:
             return None
         if world is not None:
             told = replace(told, generation=max(told.generation, world.generation))
-        others = [old for old in self.told if old.stamp != told.stamp]
-        self.told = [*others[1 - _KEPT :], told]
+        self.told = newest_states([*(o for o in self.told if o.stamp != told.stamp), told])
         return told
 
 

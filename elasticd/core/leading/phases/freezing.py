@@ -114,10 +114,7 @@ class Freezing:
     def _told_to_differ(self) -> Blames | Outcome | None:
         """What they told of their states they have told before they answered, in whichever world:
         two sides of a cut may meet here."""
-        office = self.office
-        worlds = sorted(office.roster.worlds(office.world), key=lambda w: w.generation)
-        found = (differing.compared(office, world, over=True) for world in worlds)
-        return next((each for each in found if each is not None), None)
+        return differing.met(self.office, self.holdings)
 
     def _council(self) -> Council:
         office, ctx = self.office, self.office.ctx
