@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from elasticd.core.words.records import World
@@ -58,24 +58,40 @@ class ToldOfStates:
     def compare(self, world: World) -> Differing | None:
         """Of a state that all have told of who have had it in this world, or who have kept it since
         an older one."""
-        return self._compare({world.generation: world}, {}, over=False)
+        return self._compare([world], {}, over=False)
 
-    def compare_all(self, worlds: Iterable[World], since: Mapping[NodeId, Tag]) -> Differing | None:
-        """These worlds are left, and nobody else is waited for: two that were parted may meet, each
-        of which has told as of its own. ``since``: as of which world each has what it holds."""
-        return self._compare({world.generation: world for world in worlds}, since, over=True)
+    def compare_left(
+        self, worlds: Sequence[World], since: Mapping[NodeId, Tag], kept: Iterable[NodeId]
+    ) -> Differing | None:
+        """These worlds are left, and nobody else is waited for. ``since``: as of which each has
+        what it holds; ``kept``: who is to go on with that, together with others.
+
+        What these told, and who was in their worlds, is compared first: the more can tell who is
+        right. Otherwise states of two worlds may be called the same though one lacks what the
+        script has done since in its loop's body."""
+        tags = {
+            each.generation
+            for node in kept
+            for each in self.digests.get(node, ())
+            if self._counts(node, each, since)
+        }
+        parted = [world for world in worlds if world.generation in tags]
+        each_alone = ([world] for world in worlds)
+        found = (self._compare(some, since, over=True) for some in (parted, *each_alone))
+        return next((differing for differing in found if differing is not None), None)
 
     def _compare(
-        self, worlds: Mapping[Tag, World], since: Mapping[NodeId, Tag], *, over: bool
+        self, worlds: Sequence[World], since: Mapping[NodeId, Tag], *, over: bool
     ) -> Differing | None:
+        known = {world.generation: world for world in worlds}
         by_state: dict[tuple[int, Stamp], dict[NodeId, Digest]] = {}
         for node, own in self.digests.items():
             for each in own:
-                if each.generation in worlds and self._counts(node, each, since):
+                if each.generation in known and self._counts(node, each, since):
                     by_state.setdefault((-each.step, each.stamp), {})[node] = each
         for (back, stamp), told in sorted(by_state.items()):
             step, tags = -back, {node: each.generation for node, each in told.items()}
-            world = worlds[max(tags.values())]
+            world = known[max(tags.values())]
             silent = sorted(_waited(world, step) - told.keys())
             if stamp == self.chosen or (silent and not over):
                 continue
@@ -101,10 +117,10 @@ class ToldOfStates:
             self.settled[node] = max(self.settled.get(node, NO_TAG), world.generation)
 
     def _agree(
-        self, worlds: Mapping[Tag, World], told: Mapping[NodeId, Tag], step: int, stamp: Stamp
+        self, worlds: Iterable[World], told: Mapping[NodeId, Tag], step: int, stamp: Stamp
     ) -> None:
         """All of these have told of that state alike: perhaps all members of a world have."""
-        for world in worlds.values():
+        for world in worlds:
             whole = all(told.get(node) == world.generation for node in world.members)
             known = self.agreed
             further = known is None or known.lineage != world.lineage or known.step < step

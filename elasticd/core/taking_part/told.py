@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from elasticd.checkpoints.manifest import Stored
-from elasticd.core.words.records import World
+from elasticd.core.words.records import World, keeps_own
 from elasticd.core.words.shards import Digest, ShardsFailed, ShardsWritten, newest_states
 from elasticd.types import NO_TAG, Lineage, NodeId, Stamp, Tag
 
@@ -67,8 +67,7 @@ class ToldStates:
 
     def enter(self, me: NodeId, world: World) -> None:
         """The trainer goes on in a newer world, perhaps with another's state."""
-        source = world.sources[world.members.index(me)]
-        if source == "keep" or source.startswith("updates:"):
+        if keeps_own(world.sources[world.members.index(me)]):
             self.told = [replace(told, generation=world.generation) for told in self.told]
         else:
             self.since, self.told = world.generation, []

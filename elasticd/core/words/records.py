@@ -212,6 +212,11 @@ GOING_BACK: tuple[Rung, ...] = ("start", "rescue", "restore")
 """The rungs by which committed steps may be lost; by a start, those before any checkpoint."""
 
 
+def keeps_own(source: str) -> bool:
+    """Whether a member of a world goes on with what it holds, be it after updates that it lacks."""
+    return source == "keep" or source.startswith("updates:")
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """The ordered members of one job with their plan. Numbered by generation.

@@ -25,14 +25,16 @@ def compared(office: Office, world: World) -> Blames | Outcome | None:
     return None if found is None else _judge(office, found)
 
 
-def met(office: Office, holdings: Mapping[NodeId, Holding]) -> Blames | Outcome | None:
+def left(
+    office: Office, holdings: Mapping[NodeId, Holding], kept: Iterable[NodeId]
+) -> Blames | Outcome | None:
     """All have left their worlds, and have said what they hold; what they have told is all that
-    there will be."""
+    there will be. ``kept``: these are to go on together with it."""
     worlds = sorted(office.roster.worlds(office.world), key=lambda world: world.generation)
     # Of those that have not answered it is known only in which world they were to take another's.
     since = {node: world.generation for world in worlds for node in world.takers}
     since |= {node: holding.entered or NO_TAG for node, holding in holdings.items()}
-    found = office.trust.states.compare_all(worlds, since)
+    found = office.trust.states.compare_left(worlds, since, kept)
     return None if found is None else _judge(office, found)
 
 
