@@ -7,7 +7,8 @@ its way through a node that is not upgraded yet.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any, Protocol, TypeVar, cast
 
 
@@ -43,6 +44,26 @@ class Unknown:
 
 NOTHING = Unknown()
 """The default of the field that holds what is unknown. By it the codec tells that field."""
+
+
+_ADDED = "added"
+
+
+def added(default: Any) -> Any:
+    """A field of such a record that came later: builds that don't know it are there, and keep it.
+
+    Its default is not said, and a digest has what it holds as they have it. So a record is the same
+    for them until the field says something. It may not go back to its default, which tells them
+    nothing.
+    """
+    return field(default=default, repr=False, metadata={_ADDED: True})
+
+
+@cache
+def added_to(kind: type) -> Mapping[str, Any]:
+    """The defaults of those fields, by name."""
+    every: Any = kind
+    return {each.name: each.default for each in fields(every) if _ADDED in each.metadata}
 
 
 class Keeps(Protocol):

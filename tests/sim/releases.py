@@ -21,7 +21,7 @@ from elasticd.core.words.versions import NEWEST, OLDEST, SPOKEN, Spoken
 from elasticd.core.words.views import Carry
 from elasticd.errors import ProtocolError
 from elasticd.recovery.fitness import Unfit
-from elasticd.recovery.unknown import Unknown
+from elasticd.recovery.unknown import Unknown, added_to
 from elasticd.types import NodeId
 
 LATER = NEWEST + 1
@@ -33,7 +33,8 @@ MARK = "later_"
 
 _KEEPERS = (JobRecord, NodeRecord, Unfit)
 _SINCE_LITTLE: Mapping[type, tuple[str, ...]] = {
-    JobRecord: ("offered", "served"),
+    JobRecord: ("offered", "served", *added_to(JobRecord)),
+    Unfit: tuple(added_to(Unfit)),
     Jobs: ("digests", "wanted", "asked"),
     TrainerStatus: ("came",),
 }

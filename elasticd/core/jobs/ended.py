@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from elasticd.core.words.codec import beyond
 from elasticd.core.words.records import JobRecord
 from elasticd.types import JobId
 
@@ -68,11 +69,9 @@ def digest(record: JobRecord) -> int:
     """The same wherever the record is the same. Should the order in its maps differ it is told once
     more, no worse."""
     text = repr(record)
-    # Without unknown fields, or those added since, it is what versions have that know of none.
-    if record.relief_turn:
-        text += repr(record.relief_turn)
-    beyond = [record.unknown.fields, *(entry.unknown.fields for entry in record.unfit)]
-    if any(beyond):
-        text += repr(beyond)
+    # What was added is in it as builds have it that don't know it: they keep the record, too.
+    further = [beyond(each) for each in (record, *record.unfit)]
+    if any(further):
+        text += repr(further)
     said = text.encode(errors="surrogatepass")
     return int.from_bytes(hashlib.blake2b(said, digest_size=_DIGEST_BYTES).digest())

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from elasticd.core.words.records import World
-from elasticd.core.words.shards import Digest
+from elasticd.core.words.shards import Digest, newest_states
 from elasticd.recovery import divergence
 from elasticd.recovery.divergence import Divergence
 from elasticd.types import NO_TAG, NodeId, Point, Stamp, Tag
 
 SPLITS = 3
 """Without a majority, behind one restore after the other: it will always be so."""
-_STATES = 4
-"""Of so many states digests are waited for at a time."""
 _OWN = ("keep", "init")
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """Members have told of one state otherwise."""
+
+    world: World
+    """The newest of those of which they told it."""
+    step: int
+    found: Divergence
+    told: Mapping[NodeId, Tag]
+    """Who has told of it, each as of which world."""
 
 
 @dataclass(slots=True)
 class ToldOfStates:
     """Of one job, while its driver lives."""
 
-    digests: dict[Stamp, dict[NodeId, Digest]] = field(default_factory=dict)
-    """What members told of the newest states, be it before we knew their world."""
-    compared: Tag = NO_TAG
-    """The last world of which that was found to differ: nothing more follows from it."""
+    digests: dict[NodeId, list[Digest]] = field(default_factory=dict)
+    """What each member told of its newest states, be it before we knew their world. All of it as of
+    one world: what is still true in a newer one it tells again there."""
+    settled: dict[NodeId, Tag] = field(default_factory=dict)
+    """The last world as of which what each told was found to differ: nothing more follows from what
+    it told until then."""
     agreed: Point | None = None
     """The newest state that all members of a world have told of alike."""
     chosen: Stamp | None = None
@@ -33,53 +46,86 @@ class ToldOfStates:
     splits: list[int] = field(default_factory=list)
     """The steps after which states differed without a majority, since all agreed further on."""
 
-    def hear(self, node: NodeId, told: Digest, world: World | None) -> None:
-        """What a member has told of its own state after a step; ``world``: the last one."""
-        if world is not None and told.generation < world.generation:
+    def hear(self, node: NodeId, told: Digest) -> None:
+        """What a member has told of its own state after a step."""
+        own = self.digests.get(node, [])
+        if any(each.generation > told.generation for each in own):
             return
-        same = self.digests.setdefault(told.stamp, {})
-        if node not in same or same[node].generation <= told.generation:
-            same[node] = told  # it may have found another than before
-        if len(self.digests) > _STATES:
-            # Slow disks tell of old states after new ones: those must not drive these out.
-            del self.digests[min(self.digests, key=self._step_of)]
+        # Of the same state it may have found another than before.
+        others = [o for o in own if o.generation == told.generation and o.stamp != told.stamp]
+        self.digests[node] = newest_states([*others, told])
 
-    def compare(self, world: World, *, over: bool = False) -> tuple[int, Divergence] | None:
-        """After which step states differ, and whom that speaks against: of a state that all have
-        told of who have had it in this world, or who have kept it since an older one. ``over``: the
-        world is left, and nobody else is waited for."""
-        if world.generation <= self.compared:
-            return None
-        own = [n for n, s in zip(world.members, world.sources, strict=True) if s in _OWN]
-        for stamp in sorted(self.digests, key=lambda s: (-self._step_of(s), s)):
-            told = {
-                n: d for n, d in self.digests[stamp].items() if d.generation == world.generation
-            }
-            step = self._step_of(stamp)
-            waited = set(own if own and step < world.step else world.members)
-            if not told or stamp == self.chosen or not (over or waited <= told.keys()):
+    def compare(self, world: World) -> Differing | None:
+        """Of a state that all have told of who have had it in this world, or who have kept it since
+        an older one."""
+        return self._compare([world], {}, over=False)
+
+    def compare_left(
+        self, worlds: Sequence[World], since: Mapping[NodeId, Tag], kept: Iterable[NodeId]
+    ) -> Differing | None:
+        """These worlds are left, and nobody else is waited for. ``since``: as of which each has
+        what it holds; ``kept``: who is to go on with that, together with others.
+
+        What these told, and who was in their worlds, is compared first: the more can tell who is
+        right. Otherwise states of two worlds may be called the same though one lacks what the
+        script has done since in its loop's body."""
+        tags = {
+            each.generation
+            for node in kept
+            for each in self.digests.get(node, ())
+            if self._counts(node, each, since)
+        }
+        parted = [world for world in worlds if world.generation in tags]
+        each_alone = ([world] for world in worlds)
+        found = (self._compare(some, since, over=True) for some in (parted, *each_alone))
+        return next((differing for differing in found if differing is not None), None)
+
+    def _compare(
+        self, worlds: Sequence[World], since: Mapping[NodeId, Tag], *, over: bool
+    ) -> Differing | None:
+        known = {world.generation: world for world in worlds}
+        by_state: dict[tuple[int, Stamp], dict[NodeId, Digest]] = {}
+        for node, own in self.digests.items():
+            for each in own:
+                if each.generation in known and self._counts(node, each, since):
+                    by_state.setdefault((-each.step, each.stamp), {})[node] = each
+        for (back, stamp), told in sorted(by_state.items()):
+            step, tags = -back, {node: each.generation for node, each in told.items()}
+            world = known[max(tags.values())]
+            silent = sorted(_waited(world, step) - told.keys())
+            if stamp == self.chosen or (silent and not over):
                 continue
             parts = {n: dict(d.parts) for n, d in told.items()}
             found = divergence.compare({n: d.digest for n, d in told.items()}, step, parts)
             if found is None:
-                if step >= world.step and told.keys() >= set(world.members):
-                    self._agree(Point(world.lineage, step, stamp))
+                self._agree(worlds, tags, step, stamp)
                 continue
-            if silent := sorted(waited - told.keys()):
+            if silent:
                 text = f"{found.reason}; {', '.join(silent)} had not told of it yet"
                 found = replace(found, reason=text)
-            return step, found
+            return Differing(world, step, found, tags)
         return None
 
-    def judged(self, world: World) -> None:
-        """Its states differ, and what follows from that is settled: from what is told of it later
-        nothing more does."""
-        self.compared = max(self.compared, world.generation)
+    def _counts(self, node: NodeId, told: Digest, since: Mapping[NodeId, Tag]) -> bool:
+        settled = self.settled.get(node, NO_TAG)
+        return told.generation > settled and told.generation >= since.get(node, NO_TAG)
 
-    def _agree(self, point: Point) -> None:
-        known = self.agreed
-        if known is None or known.lineage != point.lineage or known.step < point.step:
-            self.agreed = point
+    def settle(self, world: World, nodes: Iterable[NodeId]) -> None:
+        """The states of its members, and of ``nodes``, differ, and what follows from that is known:
+        from what they tell of them later nothing more does."""
+        for node in {*world.members, *nodes}:
+            self.settled[node] = max(self.settled.get(node, NO_TAG), world.generation)
+
+    def _agree(
+        self, worlds: Iterable[World], told: Mapping[NodeId, Tag], step: int, stamp: Stamp
+    ) -> None:
+        """All of these have told of that state alike: perhaps all members of a world have."""
+        for world in worlds:
+            whole = all(told.get(node) == world.generation for node in world.members)
+            known = self.agreed
+            further = known is None or known.lineage != world.lineage or known.step < step
+            if whole and step >= world.step and further:
+                self.agreed = Point(world.lineage, step, stamp)
 
     def split(self, step: int) -> bool:
         """States differ after ``step``, and nobody has a majority. Whether that has returned behind
@@ -97,5 +143,8 @@ class ToldOfStates:
         """The next world has others' digests."""
         self.digests.clear()
 
-    def _step_of(self, stamp: Stamp) -> int:
-        return next(iter(self.digests[stamp].values())).step
+
+def _waited(world: World, step: int) -> set[NodeId]:
+    """Who has that state in this world."""
+    own = [n for n, s in zip(world.members, world.sources, strict=True) if s in _OWN]
+    return set(own if own and step < world.step else world.members)

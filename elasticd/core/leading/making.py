@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from elasticd.checkpoints.layout import placement
 from elasticd.core.leading import calling, planning, poison, routing
 from elasticd.core.leading.council import Plan
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.stopping import last_kept
-from elasticd.core.words.records import GOING_BACK, World
+from elasticd.core.words.records import GOING_BACK, World, keeps_own
 from elasticd.recovery.restore import Resume
 from elasticd.types import NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Who is to be in it, and where each has its state from."""
+
+    resume: Resume
+    hosts: tuple[str, ...]
+    caller: NodeId
+    calls: calling.Counts
+
+    @property
+    def kept(self) -> list[NodeId]:
+        """Who goes on with what it holds."""
+        pairs = zip(self.resume.members, self.resume.sources, strict=True)
+        return [node for node, source in pairs if keeps_own(source)]
+
+
+def laid_out(office: Office, plan: Plan) -> Layout:
+    """The members in order, once all have the same results of ``run.on_main``."""
+    resume, hosts = routing.laid(office.roster, plan.start.resume, plan.holdings)
+    caller, calls, resume = calling.arranged(resume, plan.holdings)
+    return Layout(resume, hosts, caller, calls)
 
 
 def make_world(office: Office, plan: Plan, cause: str) -> World:
@@ -20,8 +45,8 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
     lost = max(0, office.course.committed - point.step) if rung in GOING_BACK else 0
     office.account.planned(rung, point.step, lost)
     before = office.relief.cut(last.relief) if last is not None else cut
-    resume, hosts = routing.laid(office.roster, start.resume, plan.holdings)
-    caller, calls, resume = calling.arranged(resume, plan.holdings)
+    layout = laid_out(office, plan)
+    resume, caller = layout.resume, layout.caller
     kept = planning.shares_kept(last, resume, before, cut)
     weights = office.balance.speeds.weights(resume.members)
     usual = planning.deal(cut, kept, resume.members, weights)
@@ -37,7 +62,7 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
         stamp=point.stamp,
         members=resume.members,
         sources=resume.sources,
-        hosts=hosts,
+        hosts=layout.hosts,
         shares_now=deal.now,
         shares=deal.later,
         rung=rung,
@@ -57,7 +82,7 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
         unproven=_unproven(office, plan, resume),
         last=end if end >= point.step else last_kept(last, point, rung, start.manifest),
         caller="" if caller == resume.members[0] else caller,
-        calls=calls,
+        calls=layout.calls,
         alone=deal.alone,
     )
 

@@ -152,7 +152,7 @@ class Stage:
 
     def compare(self, node: NodeId, told: Digest) -> None:
         """What a member's parameters are like."""
-        self.office.trust.states.hear(node, told, self.office.world)
+        self.office.trust.states.hear(node, told)
         self._compare()
 
     def _compare(self) -> None:

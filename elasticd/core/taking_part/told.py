@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from elasticd.checkpoints.manifest import Stored
-from elasticd.core.words.records import World
-from elasticd.core.words.shards import Digest, ShardsFailed, ShardsWritten
+from elasticd.core.words.records import World, keeps_own
+from elasticd.core.words.shards import Digest, ShardsFailed, ShardsWritten, newest_states
 from elasticd.types import NO_TAG, Lineage, NodeId, Stamp, Tag
 
 _KEPT = 4
@@ -67,8 +67,7 @@ class ToldStates:
 
     def enter(self, me: NodeId, world: World) -> None:
         """The trainer goes on in a newer world, perhaps with another's state."""
-        source = world.sources[world.members.index(me)]
-        if source == "keep" or source.startswith("updates:"):
+        if keeps_own(world.sources[world.members.index(me)]):
             self.told = [replace(told, generation=world.generation) for told in self.told]
         else:
             self.since, self.told = world.generation, []
@@ -79,8 +78,7 @@ class ToldStates:
             return None
         if world is not None:
             told = replace(told, generation=max(told.generation, world.generation))
-        others = [old for old in self.told if old.stamp != told.stamp]
-        self.told = [*others[1 - _KEPT :], told]
+        self.told = newest_states([*(o for o in self.told if o.stamp != told.stamp), told])
         return told
 
 

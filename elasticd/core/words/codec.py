@@ -24,7 +24,7 @@ from functools import cache, lru_cache
 from typing import Any, Generic, TypeVar, Union, cast
 
 from elasticd.errors import ProtocolError
-from elasticd.recovery.unknown import NOTHING, Unknown
+from elasticd.recovery.unknown import NOTHING, Unknown, added_to
 from elasticd.types import Point, Tag, Within
 
 Plain = Any
@@ -65,6 +65,8 @@ def to_plain(value: Any, rows: bool = False) -> Plain:
             return [to_plain(getattr(value, name), rows) for name in names]
         plain = {name: to_plain(getattr(value, name), rows) for name in names}
         if keeper := _keeper(type(value)):
+            for name in _unsaid(value):
+                del plain[name]
             plain |= getattr(value, keeper).fields
         return plain
     if isinstance(value, (list, tuple)):
@@ -81,6 +83,19 @@ def from_plain(hint: Any, plain: Plain, rows: bool = False) -> Any:
         ProtocolError: ``plain`` does not fit the annotation, or is too long.
     """
     return _reader(hint, rows)(plain)
+
+
+def _unsaid(value: Any) -> list[str]:
+    kind: type = type(value)
+    return [name for name, usual in added_to(kind).items() if getattr(value, name) == usual]
+
+
+def beyond(value: Any) -> tuple[tuple[str, Plain], ...]:
+    """What builds that lack all that was added have in their field for what they don't know."""
+    kind: type = type(value)
+    said = {n: to_plain(getattr(value, n)) for n in added_to(kind).keys() - _unsaid(value)}
+    unknown: Unknown = value.unknown
+    return unknown.over(Unknown.of(said)).fields
 
 
 class Words(Generic[W]):

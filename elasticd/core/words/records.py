@@ -8,7 +8,7 @@ from typing import Any, Literal
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.words.limits import clipped
 from elasticd.recovery import fitness, lineages
-from elasticd.recovery.unknown import NOTHING, Unknown, later
+from elasticd.recovery.unknown import NOTHING, Unknown, added, later
 from elasticd.types import (
     JobId,
     Lineage,
@@ -80,7 +80,7 @@ class JobRecord:
     digest: str | None = None
     relief: int = 0
     """What was given up for want of memory (elasticd.recovery.relief); it only grows in a turn."""
-    relief_turn: int = field(default=0, repr=False)
+    relief_turn: int = added(0)
     """How often the operator has had it given back."""
     account: dict[str, Any] = field(default_factory=dict)
     """Of an ended job: what ``status`` shows of its course, which no leader remembers later."""
@@ -210,6 +210,11 @@ class NodeRecord:
 
 GOING_BACK: tuple[Rung, ...] = ("start", "rescue", "restore")
 """The rungs by which committed steps may be lost; by a start, those before any checkpoint."""
+
+
+def keeps_own(source: str) -> bool:
+    """Whether a member of a world goes on with what it holds, be it after updates that it lacks."""
+    return source == "keep" or source.startswith("updates:")
 
 
 @dataclass(frozen=True, slots=True)

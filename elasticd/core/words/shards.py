@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from elasticd.checkpoints.manifest import Manifest
@@ -19,6 +20,16 @@ class Digest:
     digest: str
     parts: tuple[tuple[str, str], ...] = ()
     """As in :class:`ShardsWritten`."""
+
+
+STATES_TOLD = 4
+"""Of so many states members tell a new leader again, and leaders wait for what others tell."""
+
+
+def newest_states(told: Iterable[Digest]) -> list[Digest]:
+    """What is kept of what one member has told. Slow disks tell of old states after new ones: those
+    must not drive these out."""
+    return sorted(told, key=lambda each: (each.step, each.stamp))[-STATES_TOLD:]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,24 +6,42 @@ have been without it. Only a state on which all agreed is.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from elasticd.core.leading.comparing import Differing
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases.moves import Blame, Blames, Outcome
 from elasticd.core.words.records import World
+from elasticd.core.words.worlds import Holding
 from elasticd.recovery.divergence import Divergence, Unlike
-from elasticd.types import NodeId, Point
+from elasticd.types import NO_TAG, NodeId, Point, Tag
 
 
-def compared(office: Office, world: World, *, over: bool = False) -> Blames | Outcome | None:
-    """Members have told of their parameters; once all have told of the same step they are compared.
-    ``over``: the world is left, and what some have told is all that there will be."""
-    found = office.trust.states.compare(world, over=over)
-    if found is None:
-        return None
-    step, divergence = found
-    office.trust.taint(divergence.odd, world)
-    return _leave(office, world, divergence, step)
+def compared(office: Office, world: World) -> Blames | Outcome | None:
+    """Members have told of their parameters; once all have told of the same step they are
+    compared."""
+    found = office.trust.states.compare(world)
+    return None if found is None else _judge(office, found)
+
+
+def left(
+    office: Office, holdings: Mapping[NodeId, Holding], kept: Iterable[NodeId]
+) -> Blames | Outcome | None:
+    """All have left their worlds, and have said what they hold; what they have told is all that
+    there will be. ``kept``: these are to go on together with it."""
+    worlds = sorted(office.roster.worlds(office.world), key=lambda world: world.generation)
+    # Of those that have not answered it is known only in which world they were to take another's.
+    since = {node: world.generation for world in worlds for node in world.takers}
+    since |= {node: holding.entered or NO_TAG for node, holding in holdings.items()}
+    found = office.trust.states.compare_left(worlds, since, kept)
+    return None if found is None else _judge(office, found)
+
+
+def _judge(office: Office, differing: Differing) -> Blames | Outcome:
+    world, found = differing.world, differing.found
+    office.trust.taint(found.odd, world)
+    return _leave(office, world, found, differing.step, differing.told)
 
 
 def contested(office: Office, world: World, step: int) -> Blames | Outcome | None:
@@ -39,7 +57,7 @@ def contested(office: Office, world: World, step: int) -> Blames | Outcome | Non
     named = f": {', '.join(odd)}" if majority else ", no majority"
     text = f"parameters differ after step {step} among those who could write them{named}"
     found = Divergence(odd if majority else (), majority, text, said.unlike)
-    return _leave(office, world, found, step)
+    return _leave(office, world, found, step, dict.fromkeys(world.members, world.generation))
 
 
 def disputed(office: Office, world: World) -> Blames | None:
@@ -53,10 +71,12 @@ def disputed(office: Office, world: World) -> Blames | None:
     return Blames(tuple(Blame(node, "divergence", text) for node in world.members))
 
 
-def _leave(office: Office, world: World, found: Divergence, step: int) -> Blames | Outcome:
+def _leave(
+    office: Office, world: World, found: Divergence, step: int, told: Mapping[NodeId, Tag]
+) -> Blames | Outcome:
     """Go back to what all agreed on, or on with the majority's state. Neither helps where the
-    script itself makes them differ."""
-    office.trust.states.judged(world)
+    script itself makes them differ. ``told``: by whom that is known, each as of which world."""
+    office.trust.states.settle(world, told)
     if found.unlike is not None:
         return refused(office, world, found.unlike, step)
     agreed = office.checkpoints.survey.agreed(office.trust.states.agreed, step)
@@ -87,11 +107,22 @@ def _leave(office: Office, world: World, found: Divergence, step: int) -> Blames
             f" since {since}"
         )
     for odd in found.odd:
+        if _was_counted(office, world, odd, told[odd]):
+            continue
         if office.trust.quarantine(odd) and (why := _kept_outside(office, world, odd)):
             since = "the start" if agreed is None else f"step {agreed.step}"
             office.exactness.lose(f"{why}, and those who stay go back without it, to {since}")
-    culprits = found.odd or world.members
+    culprits = found.odd or sorted(told)
     return Blames(tuple(Blame(n, "divergence", found.reason) for n in culprits))
+
+
+def _was_counted(office: Office, world: World, odd: NodeId, last: Tag) -> bool:
+    """Whether that ``odd``, which was last in an older world, differs is what a newer one knows."""
+    if last == world.generation:
+        return False
+    its = [known for known in office.roster.worlds(office.world) if known.generation == last]
+    before = max((dict(known.diverged).get(odd, 0) for known in its), default=0)
+    return office.trust.diverged.get(odd, 0) > before
 
 
 def _kept_outside(office: Office, world: World, odd: NodeId) -> str:
@@ -113,10 +144,9 @@ def _kept_outside(office: Office, world: World, odd: NodeId) -> str:
 
 def refused(office: Office, world: World, found: Unlike, step: int) -> Outcome:
     """A script keeps by rank what is to be the same on all."""
-    ranks = [(world.members.index(node), node) for node in found.digests if node in world.members]
     shown = ", ".join(
-        f"rank {rank} ({node}) has {found.digests[node][:8] or 'none'}"
-        for rank, node in sorted(ranks)
+        f"{_named(world, node)} has {found.digests[node][:8] or 'none'}"
+        for node in _in_order(world, found.digests)
     )
     reason = (
         f"{found.name} differs between ranks after step {step}: {shown}. The loop's body has to "
@@ -134,15 +164,24 @@ def _why_always(office: Office, world: World, found: Divergence) -> str:
     where = ""
     if first is not None:
         tensor, nodes = first
-        ranks = " and ".join(
-            f"rank {world.members.index(n)} ({n})" if n in world.members else n for n in nodes
-        )
+        ranks = " and ".join(_named(world, node) for node in nodes)
         where = f"; the first tensor that differs is {tensor!r}, of {ranks}"
     return (
         f"{found.reason}{where}. It has come back behind each restore. Either what the script does "
         "depends on the rank, the time, or state outside of run.state, or a node computes wrongly "
         "(recovery.recheck_every finds out which)"
     )
+
+
+def _named(world: World, node: NodeId) -> str:
+    """A node, with its rank if it has one there."""
+    return f"rank {world.members.index(node)} ({node})" if node in world.members else node
+
+
+def _in_order(world: World, nodes: Iterable[NodeId]) -> list[NodeId]:
+    """By rank; who has none there comes last."""
+    ranks = {node: rank for rank, node in enumerate(world.members)}
+    return sorted(nodes, key=lambda node: (ranks.get(node, len(ranks)), node))
 
 
 def _may_go_back(office: Office, agreed: Point) -> bool:

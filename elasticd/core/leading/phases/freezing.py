@@ -81,10 +81,11 @@ class Freezing:
             self.since = self.office.ctx.now
             self._ask(further)
             return None
-        if (differ := self._told_to_differ()) is not None:
-            return differ
         council = self._council()
         found = decide(council)
+        kept = making.laid_out(self.office, found).kept if isinstance(found, Plan) else []
+        if (differ := differing.left(self.office, self.holdings, kept)) is not None:
+            return differ
         self.office.growth.compare(council.at.holdings)
         for told in found.told:
             self._tell(told)
@@ -110,14 +111,6 @@ class Freezing:
                 return Outcome("failed", reason)
             case _:
                 assert_never(found)
-
-    def _told_to_differ(self) -> Blames | Outcome | None:
-        """What they told of their states they have told before they answered, in whichever world:
-        two sides of a cut may meet here."""
-        office = self.office
-        worlds = sorted(office.roster.worlds(office.world), key=lambda w: w.generation)
-        found = (differing.compared(office, world, over=True) for world in worlds)
-        return next((each for each in found if each is not None), None)
 
     def _council(self) -> Council:
         office, ctx = self.office, self.office.ctx

@@ -10,7 +10,7 @@ from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.core.leading.phases.moves import Outcome
 from elasticd.core.words.records import World
 from elasticd.core.words.shards import Digest, ShardsFailed, ShardsWritten
-from elasticd.types import DivergencePolicy, Lineage, NodeId
+from elasticd.types import DivergencePolicy, Lineage, NodeId, Tag
 from tests.unit.core.leading.bench import (
     JOB,
     LINE,
@@ -19,11 +19,13 @@ from tests.unit.core.leading.bench import (
     B,
     Bench,
     C,
+    fault,
     holds,
     manifest_of,
     point_of,
     status_of,
 )
+from tests.unit.core.leading.bench import world_of as first_of
 
 OTHER = Lineage("22")
 
@@ -144,6 +146,72 @@ def test_what_one_tells_again_of_a_state_that_all_took_from_it_is_no_split() -> 
     assert bench.phase == "running"
     tell(bench, 2, "xyz")
     assert bench.phase == "freezing", "what follows is compared"
+
+
+def parted(*later: NodeId, diverged: tuple[tuple[NodeId, int], ...] = ()) -> Bench:
+    """Of a world of three these have kept their states in a newer one, whose ring has broken. All
+    meet under one leader, who asks what they hold."""
+    bench = Bench()
+    first, stored = first_of(A, B, C), (Stored(agreed(5), (0,)),)
+    newer = replace(first_of(*later), generation=Tag(7, A, "x"), diverged=diverged)
+    for node in bench.members:
+        mine = newer if node in later else first
+        bench.driver.hear(node, replace(status_of("active", mine), stored=stored))
+    bench.driver.hear(A, fault(newer, A, "reducer_gone"))
+    assert bench.phase == "freezing"
+    return bench
+
+
+def tell_as_of(bench: Bench, counter: int, node: NodeId, model: str, thing: str = "") -> None:
+    parts = (("model", model), ("run.track('seen', …)", thing)) if thing else ()
+    told = Digest(JOB, Tag(counter, A, "x"), 13, point_of(13).stamp, model + thing, parts)
+    bench.driver.hear(node, told)
+
+
+def meet(bench: Bench, **counters: int) -> None:
+    """All hold the same step, each since the world of that number."""
+    same = {n: holds(point_of(14), Tag(c, A, "x")) for n, c in counters.items()}
+    bench.answer(**same)
+
+
+def test_what_two_told_in_different_worlds_is_compared_before_the_next_one() -> None:
+    """The leader has what both told: nobody waits until they have told it again."""
+    bench = parted(A)
+    for counter, node, model in ((7, A, "x"), (2, B, "y"), (2, C, "x")):
+        tell_as_of(bench, counter, node, model)
+    meet(bench, a=7, b=2, c=2)
+    made = world_of(bench)
+    assert (made.rung, made.step) == ("restore", 5)
+    assert [e.fields["culprit"] for e in bench.told("fault_detected")].count(B) == 1
+    assert dict(made.diverged) == {B: 1}
+
+
+def test_what_one_told_before_it_took_anothers_state_is_not() -> None:
+    bench = parted(A, B)
+    for counter, node, model in ((7, A, "x"), (2, B, "y"), (2, C, "x")):
+        tell_as_of(bench, counter, node, model)
+    meet(bench, a=7, b=7, c=2)
+    made = world_of(bench)
+    assert (made.rung, made.step) == ("retry", 14) and not made.diverged
+
+
+def test_what_a_newer_world_knows_of_one_that_it_has_left_counts_once() -> None:
+    """It would be left out for good, having computed wrongly once."""
+    bench = parted(A, C, diverged=((B, 1),))
+    for counter, node, model in ((7, A, "x"), (2, B, "y"), (7, C, "x")):
+        tell_as_of(bench, counter, node, model)
+    meet(bench, a=7, b=2, c=7)
+    assert dict(world_of(bench).diverged) == {B: 1} and not bench.told("node_quarantined")
+
+
+def test_what_a_script_keeps_by_rank_is_named_for_all_who_told_of_it() -> None:
+    bench = parted(A)
+    for counter, node, thing in ((7, A, "x"), (2, B, "y")):
+        tell_as_of(bench, counter, node, "m", thing)
+    meet(bench, a=7, b=2, c=2)
+    end = bench.driver.end
+    assert isinstance(end, Outcome) and end.state == "failed"
+    assert "after step 13: rank 0 (a) has x, b has y. " in end.reason
 
 
 def test_one_behind_which_all_agreed_is_another() -> None:

@@ -32,9 +32,9 @@ def test_late_words_of_old_states_do_not_hide_what_is_wrong_with_the_newest() ->
 
     def tell(node: NodeId, step: int, digest: str) -> bool:
         told = Digest(JOB, GENERATION, step, Stamp(f"{step:032x}"), digest)
-        states.hear(node, told, world)
+        states.hear(node, told)
         found = states.compare(world)
-        return found is not None and found[1].odd == (A,)
+        return found is not None and found.found.odd == (A,)
 
     assert not tell(A, 40, "odd")
     assert not tell(B, 40, "even")
@@ -76,9 +76,9 @@ def test_the_last_word_of_a_state_counts() -> None:
     """A world that starts from it writes it again, and tells first what was told before."""
     states, world = ToldOfStates(), world_of(A, B, C)
     for node, check in ((A, "11"), (C, "11"), (C, "22"), (B, "11")):
-        states.hear(node, Digest(JOB, GENERATION, 10, STAMP, check), world)
+        states.hear(node, Digest(JOB, GENERATION, 10, STAMP, check))
     found = states.compare(world)
-    assert found is not None and found[1].odd == (C,)
+    assert found is not None and found.found.odd == (C,)
 
 
 def test_what_was_told_before_the_world_was_known_counts() -> None:

@@ -102,6 +102,13 @@ def test_what_a_state_was_like_is_told_as_of_the_world_that_goes_on_with_it() ->
     assert [told.step for told in made.told] == [8, 9, 10, 11]
 
 
+def test_slow_disks_that_tell_of_old_states_leave_the_newest_to_be_told_again() -> None:
+    world, made = world_of(A, B), ToldStates()
+    for step in (40, 20, 25, 30, 35):
+        made.hear(_of(step, world.generation), world)
+    assert [told.step for told in made.told] == [25, 30, 35, 40]
+
+
 def test_nothing_is_told_of_a_state_that_was_given_up_for_another() -> None:
     first = world_of(A, B)
     later = replace(first, generation=Tag(3, A, "y"), sources=("peer:b", "keep"))
