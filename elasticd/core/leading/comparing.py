@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from elasticd.core.words.records import World
 from elasticd.core.words.shards import Digest, newest_states
+from elasticd.core.words.worlds import Holding
 from elasticd.recovery import divergence
 from elasticd.recovery.divergence import Divergence
 from elasticd.types import NO_TAG, NodeId, Point, Stamp, Tag
@@ -26,6 +27,36 @@ class Differing:
     found: Divergence
     told: Mapping[NodeId, Tag]
     """Who has told of it, each as of which world."""
+
+
+def without_untaken(
+    worlds: Collection[World], holdings: Mapping[NodeId, Holding]
+) -> dict[NodeId, Holding]:
+    """Without what a member was to replace by the same state of another, as its own differed: all
+    daemons may have been restarted before it did, and nobody else remembers why. Where nobody else
+    has that state it has to do."""
+
+    def untaken(node: NodeId, held: Holding) -> bool:
+        point, entered = held.point, held.entered or NO_TAG
+        return not held.given and any(
+            point is not None
+            and world.generation > entered
+            and (world.step, world.stamp) == (point.step, point.stamp)
+            and _takes_from_a_peer(world, node)
+            for world in worlds
+        )
+
+    odd = {node for node, held in holdings.items() if untaken(node, held)}
+    sure = {h.point.stamp for n, h in holdings.items() if n not in odd and h.point is not None}
+    return {
+        n: replace(h, point=None) if n in odd and h.point and h.point.stamp in sure else h
+        for n, h in holdings.items()
+    }
+
+
+def _takes_from_a_peer(world: World, node: NodeId) -> bool:
+    sources = zip(world.members, world.sources, strict=True)
+    return any(n == node and source.startswith("peer:") for n, source in sources)
 
 
 @dataclass(slots=True)

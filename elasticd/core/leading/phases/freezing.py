@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from elasticd.core.leading import making
+from elasticd.core.leading import comparing, making
 from elasticd.core.leading.council import (
     Apart,
     Council,
@@ -61,7 +61,7 @@ class Freezing:
         """Newcomers that hold more than those turn out to hold who were asked: who had come as far,
         and gave it to them, may have lost it since."""
         office = self.office
-        held = office.trust.all_trusted({n: h for n, h in self.holdings.items() if h.able})
+        held = self._trusted({n: h for n, h in self.holdings.items() if h.able})
         furthest = max((h.point.step for h in held.values() if h.point is not None), default=-1)
         prepared = office.wishes.without_left_out(office.roster.prepared(furthest))
         return [n for n in prepared if n not in self.invited]
@@ -112,6 +112,11 @@ class Freezing:
             case _:
                 assert_never(found)
 
+    def _trusted(self, holdings: Mapping[NodeId, Holding]) -> dict[NodeId, Holding]:
+        office = self.office
+        worlds = office.roster.worlds(office.world)
+        return comparing.without_untaken(worlds, office.trust.all_trusted(holdings))
+
     def _council(self) -> Council:
         office, ctx = self.office, self.office.ctx
         left_out = office.fitness.left_out
@@ -137,7 +142,7 @@ class Freezing:
         )
         return Council(
             situation,
-            trusted=office.trust.all_trusted(able),
+            trusted=self._trusted(able),
             unwanted=office.wishes.unwanted,
             odd=frozenset(office.trust.tainted),
             heard=ctx.heard.get(office.job, NO_TAG),

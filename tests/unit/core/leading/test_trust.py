@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elasticd.core.context import Context
-from elasticd.core.leading.comparing import ToldOfStates
+from elasticd.core.leading.comparing import ToldOfStates, without_untaken
 from elasticd.core.leading.trust import Trust
 from elasticd.core.words import effects as e
 from elasticd.core.words.shards import Digest, PullShards, ShardsWritten
@@ -88,3 +88,19 @@ def test_what_was_told_before_the_world_was_known_counts() -> None:
         bench.driver.hear(node, Digest(JOB, GENERATION, 10, STAMP, check))
     bench.adopt()
     assert set(bench.office.trust.tainted) == {C} and bench.phase == "freezing"
+
+
+def test_who_was_to_take_the_same_state_of_another_does_not_keep_its_own() -> None:
+    """All daemons were restarted before it did, and no leader remembers that it differed."""
+    at, later = point_of(10), Tag(GENERATION.counter + 1, A, "later")
+    took = replace(
+        world_of(A, B, C, generation=later, step=10), sources=("keep", "keep", f"peer:{A}")
+    )
+    held = {A: holds(at, later), C: holds(at, GENERATION)}
+    assert without_untaken([took], held) == {A: held[A], C: holds(None, GENERATION)}
+    there = {A: held[A], C: holds(at, later)}
+    assert without_untaken([took], there) == there, "it has it"
+    alone = {C: held[C]}
+    assert without_untaken([took], alone) == alone, "nobody else has one"
+    further = {A: held[A], C: holds(point_of(11), GENERATION)}
+    assert without_untaken([took], further) == further, "that is another state"
