@@ -18,6 +18,10 @@ _LONGEST_PAUSE_SECONDS = 3600.0
 _MOST_TURNS_IN_THE_LOOP = 8
 """A script that raises so often in its loop on one node costs the others a recovery each time: then
 only a restart of that node's daemon, or an operator, has it tried again."""
+_MOST_TIMES_UNLIKE = 2
+"""A node that computes something else so often, when it joins, is not tried again rather than that
+the job ends. Once may be one wrong bit, on either side; a script that keeps state to itself does it
+each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +56,15 @@ class Unfit:
         return min(_LONGEST_PAUSE_SECONDS, first * 2.0 ** min(self._times - 1, 16))
 
     def has_another_chance(self, step: int) -> bool:
-        """Whether it is tried again, now that ``step`` is committed, rather than that the job ends.
-        Who computes something else does so again, and lets one step be committed each time: two
+        """Whether it is tried again, now that ``step`` is committed, rather than that the job
+        ends."""
+        return self.out and self.step < step and not self.is_unlike_always and not self._is_spent
+
+    @property
+    def is_unlike_always(self) -> bool:
+        """Whether it would compute something else each time, and let one step be committed: two
         such nodes would take turns for ever."""
-        return self.out and self.step < step and not self.unlike and not self._is_spent
+        return self.unlike and self._times >= _MOST_TIMES_UNLIKE
 
     @property
     def _times(self) -> int:

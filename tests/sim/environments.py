@@ -46,6 +46,8 @@ class Environments:
     """Jobs that were ended by a leader that saw too few good nodes."""
     ignorant: set[JobId] = field(default_factory=set)
     """Those of them whose leader's build doesn't keep where a job has run."""
+    dismissed: set[JobId] = field(default_factory=set)
+    """Those of them whose leader was told by an operator that the good nodes are gone for good."""
     seen: int = -_CALM_STEPS
     """The newest step when a script last met with a bad one."""
 
@@ -92,6 +94,11 @@ class Environments:
                 self.lonely.add(emit.job)
                 if "served" in host.release.lacks.get(JobRecord, ()):
                     self.ignorant.add(emit.job)
+                gone = host.node.tables.nodes.gone
+                there = {h.name for h in self.cluster.hosts.values() if not h.environment.bad}
+                left = there - gone - set(out)
+                if there & gone and len(left) < self.cluster.specs[emit.job].world.min:
+                    self.dismissed.add(emit.job)
         if emit.kind != "node_unfit":
             return ""
         node, reason = emit.fields["culprit"], emit.reason
@@ -121,6 +128,8 @@ class Environments:
     def excuses(self, job: JobId, formed: bool) -> bool:
         """Whether a job may fail because of them: who sees too few good nodes, before any world was
         formed, knows of no better ones; nor does an early build, of none that it doesn't see; nor
-        is there one where the script leaves some out."""
+        is there one where the script leaves some out, or an operator has said of too many good
+        ones that they never come back."""
         early = not formed or job in self.ignorant or bool(self.cluster.shapes[job].outside)
+        early = early or job in self.dismissed
         return job in self.lonely and bool(self.raised) and early

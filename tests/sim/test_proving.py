@@ -70,6 +70,35 @@ def test_a_job_that_needs_who_computes_otherwise_fails_soon(kind: str) -> None:
     assert failed
 
 
+@pytest.mark.parametrize("whose", ["n0", "n1"])
+def test_one_wrong_bit_ends_no_job_that_needs_all_its_nodes(whose: str) -> None:
+    """While one joins, the state of one of the two is spoilt."""
+    shape, tried = JobShape(steps=40, world_min=2), 0
+    for seed in range(4):
+
+        def script(cluster: Cluster, injector: Injector) -> None:
+            def serving(name: str) -> list[Trainer]:
+                children = cluster.hosts[NodeId(name)].children.values()
+                return [c for c in children if isinstance(c, Trainer) and c.point]
+
+            def joins() -> bool:
+                worlds = cluster.checkers.forms.values()
+                return bool(serving(whose)) and any(world.unproven for world in worlds)
+
+            def spoil() -> None:
+                (victim,) = serving(whose)
+                victim.spoilt, victim.taint = True, frozenset((cluster.events,))
+                cluster.faults["diverge"] += 1
+
+            cluster.when(lambda: newest(cluster) >= 8, lambda: serving("n1")[0].kill())
+            cluster.when(lambda: newest(cluster) > 8 and joins(), spoil)
+
+        result = passes(simulate(Setup(seed=seed, nodes=2, jobs=(shape,)), script=script))
+        tried += len(job_events(result, "node_tried_again"))
+        assert job_events(result, "job_finished"), seed
+    assert tried
+
+
 @pytest.mark.parametrize("kind", ["grain", "body"])
 def test_who_is_left_out_goes_on_alone_where_all_others_are_lost(kind: str) -> None:
     """Nobody is there any more from whom it could differ: it begins at the newest checkpoint."""

@@ -51,11 +51,16 @@ class Fitness:
         for node in sorted(before - self.left_out):
             self._tell_again(node)
 
+    def counted(self, found: Unfit) -> Unfit:
+        """The same, with the turn that begins if its node is left out."""
+        turn = self.turn_of(found.node) + 1
+        return replace(found, turn=turn, reason=clipped(found.reason))
+
     def leave_out(self, found: Unfit) -> None:
         """From now on, until it is tried again; it counts its turn itself."""
-        turn, reason = self.turn_of(found.node) + 1, clipped(found.reason)
-        self.entries = merged(self.entries, (replace(found, turn=turn, reason=reason),))
-        self.ctx.emit("node_unfit", reason, self.job, culprit=found.node)
+        found = self.counted(found)
+        self.entries = merged(self.entries, (found,))
+        self.ctx.emit("node_unfit", found.reason, self.job, culprit=found.node)
 
     def try_again(self, nodes: Iterable[NodeId]) -> None:
         """Let these take part again."""

@@ -53,7 +53,7 @@ class Trust:
     """When the first of them was told."""
     tainted: dict[NodeId, Tag] = field(default_factory=dict)
     """Members whose state differs from the majority's, by the world in which it did: until they
-    have entered a later one they take another's."""
+    have entered a later one, or hold nothing any more, they take another's."""
     lent: dict[NodeId, Tag] = field(default_factory=dict)
     """Newcomers that were brought a state, and the world that it is of."""
     diverged: dict[NodeId, int] = field(default_factory=dict)
@@ -153,6 +153,11 @@ class Trust:
         """What these hold since ``world``, or before, is not what the others hold."""
         for node in nodes:
             self.tainted[node] = world.generation
+
+    def heard(self, node: NodeId, holding: Holding) -> None:
+        """What a member holds now. If it is nothing, what was wrong is gone with its trainer."""
+        if holding.point is None:
+            self.tainted.pop(node, None)
 
     def settled(self) -> None:
         """The next world has others' digests."""

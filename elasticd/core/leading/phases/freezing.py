@@ -71,6 +71,7 @@ class Freezing:
         if holding.serial != self.serial:
             return False
         self.holdings[node] = holding
+        self.office.trust.heard(node, holding)
         return True
 
     def go_on(self) -> ToForming | ToWaiting | Blames | Outcome | None:

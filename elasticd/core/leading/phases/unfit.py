@@ -25,19 +25,22 @@ def leave_out(
     """Let the job go on without ``node``, for this reason; or end, if that leaves too few.
 
     Nodes that are away or drained count: they come back. Nodes that were left out before the job
-    made its last steps get another try rather than that the job ends, but for those that compute
-    something else than the others (``unlike``).
+    made its last steps get another try rather than that the job ends. So does who computes
+    something else than the others (``unlike``), once: nobody knows yet who has computed wrongly.
     """
     fitness, failing = office.fitness, failing_nodes(office)
     if node in fitness.left_out:
         return None
-    without = {node, *failing}
-    if _too_few(office, without | fitness.left_out):
+    without, spared = {node, *failing} | fitness.left_out, frozenset[NodeId]()
+    found = fitness.counted(Unfit(node, 0, reason, office.course.committed, looping, unlike))
+    if _too_few(office, without):
         spared = fitness.second_chances(office.course.committed)
-        if _too_few(office, without | (fitness.left_out - spared)):
+        if unlike and not found.is_unlike_always and _too_few(office, without - spared):
+            spared |= {node}
+        if _too_few(office, without - spared):
             return Outcome("failed", reason)
-        fitness.try_again(spared)
-    fitness.leave_out(Unfit(node, 0, reason, office.course.committed, looping, unlike))
+    fitness.leave_out(found)
+    fitness.try_again(spared)
     return None
 
 

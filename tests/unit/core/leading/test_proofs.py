@@ -96,11 +96,47 @@ def test_where_nobody_has_shown_it_the_others_show_it_to_the_first_who_stays() -
     assert stayed(form.world) == (B,)
 
 
-def test_a_job_fails_where_too_few_compute_alike() -> None:
-    bench = Bench(least=3)
-    world = grown(bench)
+def differs(bench: Bench, world: World) -> None:
     shows(bench, world, A, grain=GRAIN)
     shows(bench, world, C, grain={"grain 0 of step 11": "h"})
+
+
+def again(bench: Bench) -> World:
+    """``c``, without which there are too few, has computed something else, and joins again."""
+    differs(bench, grown(bench))
+    (event,) = bench.told("node_unfit")
+    assert event.fields["culprit"] == C and bench.told("node_tried_again")
+    assert bench.driver.end is None and bench.office.fitness.left_out == frozenset()
+    old = holds(point_of(10), GENERATION)
+    bench.answer(a=old, b=old, c=holds(None))
+    world = bench.form()
+    assert world.unproven == (C,)
+    bench.say("active", world, A, B, C)
+    return world
+
+
+def test_one_wrong_bit_ends_no_job_that_needs_all_its_nodes() -> None:
+    bench = Bench(least=3)
+    world = again(bench)
+    bench.sent(Proven)
+    for node in (A, C):
+        shows(bench, world, node, grain=GRAIN)
+    assert [(to, p.part) for to, p in bench.sent(Proven)] == [(C, "grain")]
+    assert bench.driver.end is None
+
+
+def test_what_was_wrong_is_gone_with_its_trainer() -> None:
+    """What the next one is given counts, be it that its daemon can't say yet in which world."""
+    bench = Bench(least=3)
+    world = again(bench)
+    bench.driver.hear(A, fault(world, A))
+    held = bench.office.trust.trusted(C, holds(point_of(10), None, unproven=True, given=True))
+    assert held.point == point_of(10)
+
+
+def test_a_job_fails_where_too_few_compute_alike() -> None:
+    bench = Bench(least=3)
+    differs(bench, again(bench))
     end: Any = bench.driver.end
     assert end.state == "failed"
     assert end.reason.startswith("the script keeps state outside of run.state: ")
@@ -195,10 +231,13 @@ def test_who_stays_keeps_what_it_shows_until_all_are_past_that() -> None:
 
 
 def test_one_that_was_left_out_so_is_not_tried_rather_than_that_the_job_ends() -> None:
+    """Not twice: who computes something else each time lets one step be committed, and two such
+    nodes would take turns."""
     bench = Bench(least=2)
-    world = grown(bench)
-    shows(bench, world, A, grain=GRAIN)
-    shows(bench, world, C, grain={"grain 0 of step 11": "h"})
-    assert bench.office.fitness.unlike == {C}
-    assert leave_out(bench.office, B, "it differs, too", unlike=True) is not None
-    assert bench.office.fitness.left_out == {C}
+    differs(bench, grown(bench))
+    fitness = bench.office.fitness
+    assert fitness.unlike == {C}
+    assert leave_out(bench.office, B, "it differs, too", unlike=True) is None
+    assert fitness.left_out == {C}, "b is tried again"
+    assert leave_out(bench.office, B, "it differs again", unlike=True) is not None
+    assert fitness.left_out == {C}
