@@ -5,7 +5,7 @@ The numbers are those of DESIGN.md's invariants.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -18,7 +18,7 @@ from elasticd.core.words.views import Heartbeat
 from elasticd.core.words.worlds import Form, Holding, MemberStatus
 from elasticd.recovery import fitness
 from elasticd.recovery.relief import cut
-from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag, next_stamp
+from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Point, Stamp, Tag, next_stamp
 
 from .agreement import Generations, Order, Views, durable_before, forgotten
 from .byrank import ByRank
@@ -276,6 +276,20 @@ class Checkers:
             for one in [child] if child is not None else each.trainers():
                 one.doubts.append((driver, alone))
 
+    def _distrusted(self, asked: Iterable[NodeId], job: JobId) -> Tag:
+        """Since which world no state is trusted, as these know from an earlier leader."""
+        nodes = [self.cluster.hosts[name].node for name in asked]
+        members = [node.members.by_job.get(job) for node in nodes if node is not None]
+        worlds = [one.reports.world for one in members if one is not None]
+        return max((w.distrusted or NO_TAG for w in worlds if w is not None), default=NO_TAG)
+
+    def _entered(self, host: Host, job: JobId) -> Tag | None:
+        """The newest world in which its trainer has had the right state."""
+        assert host.node is not None
+        part = host.node.members.by_job[job].part
+        trainer = part.crew.trainer if isinstance(part, Elastic) else None
+        return trainer.entered if trainer is not None else None
+
     def _trainer_of(self, host: Host, job: JobId) -> Trainer | None:
         """The one that its daemon counts on."""
         serving = host.node.members.by_job.get(job) if host.node is not None else None
@@ -309,6 +323,7 @@ class Checkers:
         # A restore must not overlook anybody; a regroup none of those that it takes along.
         asked = world.members if "keep" in world.sources else node.views.view.members
         out = fitness.left_out(node.records[world.job].unfit)  # what these hold counts for nothing
+        told = self._distrusted(asked, world.job)
         for name in asked:
             member = self.cluster.hosts[name]
             trainer = self._trainer_of(member, world.job)
@@ -317,7 +332,9 @@ class Checkers:
             if member.node is None or member.node.views.epoch != node.views.epoch:
                 continue  # it has gone over to another view, and takes no order of this one
             point = trainer.point
-            doubts = [alone for doubt, alone in trainer.doubts if doubt is driver]
+            entered = self._entered(member, world.job)
+            recalled = entered is not None and entered <= told
+            doubts = [alone for doubt, alone in trainer.doubts if recalled or doubt is driver]
             if doubts:
                 keeps = sources.get(name) == "keep"
                 # Of states of which nobody knows who is right one may have to do.

@@ -225,11 +225,9 @@ class Training:
         point, want = self._replayed(brought), world.point
         if point is None or (point.step, point.stamp) != (want.step, want.stamp):
             self.cluster.checkers.broken(f"{self.trainer.name} is brought {brought}")
-        if self._set_up and not brought.updates and not brought.set_up:
-            with self.trainer.turn() as protocol:
-                protocol.unloaded("this script is past the top of its loop", spent=True)
-            raise GenerationLost
         with self.trainer.turn() as protocol:
+            if self._set_up and not (brought.updates or brought.set_up):
+                protocol.unloaded("this script is past the top of its loop", spent=True)
             protocol.begin_update()
         yield self._takes("loads", 0.0, 0.02)
         self._install(brought, want)
@@ -255,9 +253,7 @@ class Training:
 
     def _replayed(self, brought: Brought) -> Point | None:
         """The state after ``brought``; None if its updates don't lead on from ours."""
-        if not brought.updates:
-            return brought.point
-        point = self.protocol.held.point
+        point = self.protocol.held.point if brought.updates else brought.point
         for update in brought.updates:
             point = update.after(point) if point is not None else None
         return point

@@ -15,7 +15,7 @@ from elasticd.types import NodeId
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Seating:
     """Who is to be in it, and where each has its state from."""
 
     resume: Resume
@@ -30,11 +30,11 @@ class Layout:
         return [node for node, source in pairs if keeps_own(source)]
 
 
-def laid_out(office: Office, plan: Plan) -> Layout:
+def seated(office: Office, plan: Plan) -> Seating:
     """The members in order, once all have the same results of ``run.on_main``."""
     resume, hosts = routing.laid(office.roster, plan.start.resume, plan.holdings)
     caller, calls, resume = calling.arranged(resume, plan.holdings)
-    return Layout(resume, hosts, caller, calls)
+    return Seating(resume, hosts, caller, calls)
 
 
 def make_world(office: Office, plan: Plan, cause: str) -> World:
@@ -45,8 +45,8 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
     lost = max(0, office.course.committed - point.step) if rung in GOING_BACK else 0
     office.account.planned(rung, point.step, lost)
     before = office.relief.cut(last.relief) if last is not None else cut
-    layout = laid_out(office, plan)
-    resume, caller = layout.resume, layout.caller
+    seating = seated(office, plan)
+    resume, caller = seating.resume, seating.caller
     kept = planning.shares_kept(last, resume, before, cut)
     weights = office.balance.speeds.weights(resume.members)
     usual = planning.deal(cut, kept, resume.members, weights)
@@ -62,7 +62,7 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
         stamp=point.stamp,
         members=resume.members,
         sources=resume.sources,
-        hosts=layout.hosts,
+        hosts=seating.hosts,
         shares_now=deal.now,
         shares=deal.later,
         rung=rung,
@@ -82,8 +82,9 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
         unproven=_unproven(office, plan, resume),
         last=end if end >= point.step else last_kept(last, point, rung, start.manifest),
         caller="" if caller == resume.members[0] else caller,
-        calls=layout.calls,
+        calls=seating.calls,
         alone=deal.alone,
+        distrusted=office.trust.distrusted,
     )
 
 

@@ -271,6 +271,8 @@ class World:
     they compute what those do that have stayed (:func:`stayed`). None where nobody has."""
     alone: bool = False
     """One member has all of the later steps, too, until the step is over that kills."""
+    distrusted: Tag | None = None
+    """No state is trusted that a member has had since this world, or an older one."""
 
     @property
     def shards(self) -> int:

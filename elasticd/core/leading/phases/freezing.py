@@ -84,7 +84,7 @@ class Freezing:
             return None
         council = self._council()
         found = decide(council)
-        kept = making.laid_out(self.office, found).kept if isinstance(found, Plan) else []
+        kept = making.seated(self.office, found).kept if isinstance(found, Plan) else []
         if (differ := differing.left(self.office, self.holdings, kept)) is not None:
             return differ
         self.office.growth.compare(council.at.holdings)

@@ -104,3 +104,17 @@ def test_who_was_to_take_the_same_state_of_another_does_not_keep_its_own() -> No
     assert without_untaken([took], alone) == alone, "nobody else has one"
     further = {A: held[A], C: holds(point_of(11), GENERATION)}
     assert without_untaken([took], further) == further, "that is another state"
+
+
+def test_what_a_leader_did_not_trust_the_next_one_does_not_either() -> None:
+    """All daemons were restarted before the members went back to the checkpoint."""
+    first, second = (Trust(Context(A, lambda: "nonce"), JOB) for _ in range(2))
+    world = world_of(A, B)
+    first.distrust(world)
+    back = replace(world, generation=Tag(9, A, "back"), distrusted=first.distrusted)
+    second.adopt(back)
+    held = holds(point_of(20), world.generation)
+    assert first.trusted(B, held).point is second.trusted(B, held).point is None
+    gone_back = holds(point_of(10), back.generation)
+    assert second.trusted(B, gone_back) == gone_back
+    assert Trust(Context(A, lambda: "nonce"), JOB).distrusted is None
