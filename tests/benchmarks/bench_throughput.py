@@ -236,12 +236,18 @@ OWN_SESSION = (
 def _plain_ranks(launcher: int) -> list[psutil.Process]:
     """The launcher's ranks: interpreters that run the script, and not what wraps them."""
     ranks = []
-    for parent in _processes([launcher]):
-        for child in parent.children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                if OWN_SESSION in child.cmdline():
-                    ranks.append(child)
+    for child in _children(launcher):
+        with contextlib.suppress(psutil.Error):
+            if OWN_SESSION in child.cmdline():
+                ranks.append(child)
     return ranks
+
+
+def _children(pid: int) -> list[psutil.Process]:
+    """None where it has ended."""
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).children(recursive=True)
+    return []
 
 
 def _processes(pids: Iterable[int]) -> list[psutil.Process]:

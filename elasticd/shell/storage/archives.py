@@ -196,12 +196,14 @@ class Archives:
 
     def _read(self, digest: str) -> bytes | None:
         try:
-            data = self._path(digest).read_bytes()
+            file = self._path(digest).open("rb")
         except FileNotFoundError:
             return None
-        if archive.digest(data) == digest:
-            return data
-        self._damaged(digest)
+        with file:
+            data = file.read()
+            if archive.digest(data) == digest:
+                return data
+            self._damaged(digest, file.fileno())
         return None
 
     def _is_sound(self, digest: str) -> bool:
@@ -211,18 +213,20 @@ class Archives:
         except FileNotFoundError:
             return False
         try:
-            sound = digest_of(fd) == digest
+            if digest_of(fd) == digest:
+                return True
+            self._damaged(digest, fd)
         finally:
             os.close(fd)
-        if not sound:
-            self._damaged(digest)
-        return sound
+        return False
 
-    def _damaged(self, digest: str) -> None:
+    def _damaged(self, digest: str, fd: int) -> None:
+        """It is removed, unless a sound one has come in its place meanwhile."""
         path = self._path(digest)
         log.warning("an archive is damaged, and fetched again", path=str(path))
-        with self._changing:
-            path.unlink(missing_ok=True)
+        with self._changing, contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(path.stat(), os.fstat(fd)):
+                path.unlink()
 
     async def _ask_around(self, digest: str) -> bytes:
         """Fetch an archive from whichever peer has it; the submitter may have died since."""

@@ -292,3 +292,19 @@ def test_what_a_killed_daemon_was_receiving_goes_at_the_next_start(tmp_path: Pat
     assert len([*home.tar.parent.iterdir()]) == 2
     home.start()
     assert [*home.tar.parent.iterdir()] == [home.tar]
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_sound_archive_that_came_while_a_damaged_one_was_read_stays(
+    tmp_path: Path, replaced: bool
+) -> None:
+    home = Home(tmp_path)
+    archives, sound = home.start(), home.tar.read_bytes()
+    home.tar.write_bytes(b"damaged")
+    with home.tar.open("rb") as reading:
+        if replaced:
+            beside = home.tar.with_suffix(".new")
+            beside.write_bytes(sound)
+            beside.rename(home.tar)
+        archives._damaged(home.record.archive, reading.fileno())
+    assert home.tar.exists() is replaced
