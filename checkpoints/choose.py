@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from elasticd.checkpoints.line import line
 from elasticd.checkpoints.manifest import Manifest, Stored
+from elasticd.counting import counted
 from elasticd.types import Lineage, NodeId, Point
 
 
@@ -100,9 +101,10 @@ def _reach(group: list[tuple[NodeId, Stored]]) -> Choice | None:
         turn = index % len(nodes)
         sources.append((*nodes[turn:], *nodes[:turn]))
     holders = sorted({node for nodes in sources for node in nodes})
+    shards = counted(manifest.count, "shard is", "shards are all")
     reason = (
         f"step {manifest.step} of lineage {manifest.lineage} is the newest whose "
-        f"{manifest.count} shards are all within reach, on {', '.join(holders)}"
+        f"{shards} within reach, on {', '.join(holders)}"
     )
     return Choice(manifest, tuple(sources), reason)
 

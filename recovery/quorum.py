@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from elasticd.counting import counted
 from elasticd.types import NO_TAG, NodeId, Tag
 
 PREFIX = 'partition = "strict": '
@@ -143,7 +144,7 @@ class _Count:
     def sentence(self, last: bool) -> str:
         total, first = len(self.session.members), self.session.members[0]
         whose = "the last view's" if last else f"undecided view {self.session.epoch}'s"
-        text = f"{len(self.there)} of {whose} {total} members are here"
+        text = f"{len(self.there)} of {whose} {counted(total, 'member is', 'members are')} here"
         if self.forgot:
             text += f", beside {', '.join(self.forgot)}, which forgot"
         if 2 * len(self.there) == total:
@@ -160,7 +161,9 @@ def _first(here: Mapping[NodeId, History]) -> Decision:
     configured = max((history.configured for history in here.values()), default=1)
     needed = configured // 2 + 1
     lost = sorted(node for node, history in here.items() if history.lost)
-    text = f"{len(here)} of {configured} configured nodes are here"
+    text = (
+        f"{len(here)} of {counted(configured, 'configured node is', 'configured nodes are')} here"
+    )
     if lost:
         text += f", of which {', '.join(lost)} forgot"
     if len(here) - len(lost) >= needed or len(here) >= max(configured, needed):

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, log2
 
+from elasticd.counting import counted
 from elasticd.types import Range
 
 RECOMPUTE_LEVEL = 2
@@ -121,7 +122,7 @@ def describe_back(global_size: int, micro: int, before: int, level: int) -> str:
     was, now = (cut(global_size, micro, n).micro for n in (before, level))
     parts = ["the operator asks for more memory again: what was given up is given back"]
     if was != now:
-        parts.append(f"{now} instead of {was} samples at once")
+        parts.append(f"{now} instead of {counted(was, 'sample')} at once")
     return "; ".join(parts)
 
 
@@ -136,7 +137,7 @@ def describe(global_size: int, micro: int, before: int, level: int) -> str:
     was, now = (cut(global_size, micro, n).micro for n in (before, level))
     if was == now:
         return f"{'; '.join(parts)}; from now on, and the result keeps its bits"
-    parts.append(f"{now} instead of {was} samples at once")
+    parts.append(f"{now} instead of {counted(was, 'sample')} at once")
     return (
         f"{'; '.join(parts)}; from now on. The global batch stays {global_size}, but sums are"
         " rounded in another order, so the result differs in its last bits from that of an"

@@ -39,6 +39,7 @@ from elasticd.core.words.requests import (
     ShowStatus,
     UndrainNode,
 )
+from elasticd.counting import counted
 from elasticd.types import JobId, NodeId
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
@@ -149,7 +150,8 @@ def local_up(
     rows = [(node["id"], node["address"], node["pid"]) for node in described]
     output.print_table(output.STARTED, rows)
     kept = f", kept by process {keeper}" if keeper else ""
-    say(f"{len(rows)} daemons share a view{kept}; home {options.local_home}")
+    shared = counted(len(rows), "daemon shares", "daemons share")
+    say(f"{shared} a view{kept}; home {options.local_home}")
 
 
 @local_app.command("down")

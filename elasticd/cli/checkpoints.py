@@ -31,6 +31,7 @@ from elasticd.core.words.requests import (
     PruneCheckpoints,
     VerifyCheckpoints,
 )
+from elasticd.counting import counted
 from elasticd.errors import ProtocolError, UsageError
 from elasticd.types import JobId
 
@@ -123,7 +124,10 @@ def verify(
             say(
                 f"step {each['step']} was never completed (on {' '.join(each['on'])}): no data lost"
             )
-        say(f"{good} replicas of shards are as they were written, {bad} are not")
+        whole = counted(
+            good, "replica of a shard is as it was", "replicas of shards are as they were"
+        )
+        say(f"{whole} written, {counted(bad, 'is', 'are')} not")
         _print_silent({"silent": silent})
     if bad:
         raise typer.Exit(1)
@@ -264,7 +268,8 @@ def prune(
         verb = "would remove" if dry_run else "removed"
         for row in answer["removed"]:
             say(f"{verb} step {row['step']} ({output.shown_bytes(row['bytes'])})")
-        say(f"{verb} {len(answer['removed'])} checkpoints, {len(answer['kept'])} stay")
+        stay = counted(len(answer["kept"]), "stays", "stay")
+        say(f"{verb} {counted(len(answer['removed']), 'checkpoint')}, {stay}")
         for failure in answer["failures"]:
             warn(failure)
         _print_silent(answer)

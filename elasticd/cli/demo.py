@@ -34,6 +34,7 @@ from elasticd.cli.output import event_line
 from elasticd.cli.screen import print_json
 from elasticd.client.client import Client
 from elasticd.core.words.requests import CancelJob
+from elasticd.counting import counted
 from elasticd.errors import ElasticdError, OperationError, UsageError
 from elasticd.types import JobId
 
@@ -261,7 +262,7 @@ class _Story:
         self._result.figures.append(figures)
         self._screen.say(
             f"trains again {figures.seconds_to_next_step:.2f} s after the kill;"
-            f" {figures.steps_lost} steps lost",
+            f" {counted(figures.steps_lost, 'step')} lost",
             "bold green",
         )
 
@@ -293,7 +294,7 @@ class _Story:
         }
         self._screen.say(
             f"{node} trains again {seconds:.2f} s after its start; meanwhile the others committed"
-            f" {entered - before} steps",
+            f" {counted(entered - before, 'step')}",
             "bold green",
         )
 

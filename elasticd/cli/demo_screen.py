@@ -16,6 +16,7 @@ from rich.text import Text
 from elasticd.cli.output import RANKS, in_short
 from elasticd.cli.screen import Line, clean
 from elasticd.cli.tables import STATE_STYLES, Table, fitted, shown
+from elasticd.counting import counted
 
 PLAIN_PROGRESS_SECONDS = 5.0
 BAR_WIDTH = 40
@@ -159,7 +160,7 @@ def described_rank(rank: Mapping[str, Any]) -> str:
     reducer = rank.get("reducer_pid")
     return (
         f"rank {rank.get('rank')}: {rank.get('node')}, trainer {shown(rank.get('pid'))},"
-        f" reducer {shown(reducer)}, {rank.get('grains')} grains"
+        f" reducer {shown(reducer)}, {counted(rank.get('grains'), 'grain')}"
     )
 
 

@@ -9,6 +9,7 @@ from elasticd.cli.options import Home, Json, common
 from elasticd.cli.output import print_table, shown_bytes
 from elasticd.cli.tables import Table
 from elasticd.core.words.requests import ShowDisk
+from elasticd.counting import counted
 
 KINDS = Table(("kind", "size"))
 DISK_JOBS = Table(
@@ -55,4 +56,5 @@ def disk(context: typer.Context, home: Home = None, json: Json = False) -> None:
     rest = found["jobs"][SHOWN_JOBS:]
     if rest or found["other_jobs"]:
         size = sum(job["bytes"] for job in rest) + found["other_bytes"]
-        screen.say(f"and {len(rest) + found['other_jobs']} other jobs: {shown_bytes(size)}")
+        others = counted(len(rest) + found["other_jobs"], "other job")
+        screen.say(f"and {others}: {shown_bytes(size)}")

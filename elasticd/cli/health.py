@@ -19,6 +19,7 @@ from elasticd.cli.options import Home, Json, common
 from elasticd.cli.screen import print_json, say
 from elasticd.client.homes import SOCKET_NAME, node_homes
 from elasticd.core.recall import without_promises
+from elasticd.counting import counted
 from elasticd.errors import OperationError, UsageError
 from elasticd.shell.children.server import ROSTER_NAME
 from elasticd.shell.children.server import SOCKET_NAME as CHILDREN_SOCKET
@@ -134,7 +135,7 @@ def reset(
         print_json({"nodes": done})
         return
     for each in done:
-        kept = f", {each['jobs']} jobs are kept" if keep_jobs else ""
+        kept = f", {counted(each['jobs'], 'job is', 'jobs are')} kept" if keep_jobs else ""
         aside = f"; the old journal is {each['journal']}" if each["journal"] else ""
         say(f"{each['home']}: reset{kept}{aside}")
     say("Start the daemon again. The other nodes tell it the jobs.")

@@ -29,6 +29,7 @@ from elasticd.cli.screen import warn
 from elasticd.client.connection import Connection, probe
 from elasticd.client.homes import SOCKET_NAME, node_homes
 from elasticd.core.words.requests import REQUESTS, ShutDown
+from elasticd.counting import counted
 from elasticd.errors import (
     DamageError,
     NoDaemonError,
@@ -177,14 +178,15 @@ def _prepare(home: Path, count: int | None, partition: Partition | None) -> list
     total = count or len(existing) or DEFAULT_NODES
     if total < len(existing):
         raise UsageError(
-            f"{home} has {len(existing)} nodes, more than {total};"
+            f"{home} has {counted(len(existing), 'node')}, more than {total};"
             " leave -n out or use another --home"
         )
     running = [node.name for node in existing if find_daemon(node.home) is not None]
     if running and total > len(existing):
         raise UsageError(
-            f"{home} has {len(existing)} nodes, of which {len(running)} run; nodes can be added"
-            " after 'elasticctl local down'"
+            f"{home} has {counted(len(existing), 'node')}, of which"
+            f" {counted(len(running), 'runs', 'run')}; nodes can be added after"
+            " 'elasticctl local down'"
         )
     if running and partition not in (None, existing[0].config.partition):
         raise UsageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
@@ -64,7 +65,10 @@ def logs(
     options = common(context, home, json)
     if raw and options.json:
         raise UsageError("--raw and --json can't be given together")
-    request = ReadLogs(JobId(job), rank, follow, tail, since(since_), raw or None)
+    moment = since(since_)
+    if moment is not None and moment > time.time():
+        screen.warn(f"--since {since_} is in the future: nothing has been printed since then")
+    request = ReadLogs(JobId(job), rank, follow, tail, moment, raw or None)
     printer = screen.RawPrinter() if raw else screen.LogPrinter(labelled=rank is None)
     try:
         for piece in options.client.stream(request):

@@ -10,6 +10,7 @@ from typing import Any
 from elasticd.cli import screen
 from elasticd.cli.screen import say
 from elasticd.cli.tables import Row, Table, fitted, shown
+from elasticd.counting import counted
 from elasticd.settings.rules import one_line
 
 ENDED = ("finished", "failed", "cancelled")
@@ -180,9 +181,9 @@ def print_job(job: Mapping[str, Any]) -> None:
         ("step", f"{job.get('step')} of {job.get('steps')}"),
         ("loss", job.get("loss")),
         ("steps/s", job.get("steps_per_second")),
-        ("batch", f"{job.get('global_batch')} samples, {_at_once(job)}"),
+        ("batch", f"{counted(job.get('global_batch'), 'sample')}, {_at_once(job)}"),
         ("generation", job.get("generation")),
-        ("recoveries", f"{job.get('recoveries')}, {job.get('lost_steps')} steps lost"),
+        ("recoveries", f"{job.get('recoveries')}, {counted(job.get('lost_steps'), 'step')} lost"),
         ("exact", _exact(job)),
         ("bytes/step", shown_bytes(job.get("bytes_per_step"))),
         ("digest", f"{digest} (step {job.get('digest_step')})" if digest else None),

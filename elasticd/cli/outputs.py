@@ -19,6 +19,7 @@ from elasticd.cli.options import Home, Job, Json, common
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.client.connection import Connection
 from elasticd.core.words.requests import OpenOutputs
+from elasticd.counting import counted
 from elasticd.disknames import folded, folders_of
 from elasticd.errors import OperationError, ProtocolError, UsageError
 from elasticd.outputs import checked
@@ -156,7 +157,7 @@ def _take(source: Path, target: Path, size: int) -> bool:
 
 def _print(head: Mapping[str, Any], names: Sequence[str], count: int, folder: Path) -> None:
     """``names``: of all files that were offered."""
-    say(f"{count} files, {output.shown_bytes(head['bytes'])}: {folder}")
+    say(f"{counted(count, 'file')}, {output.shown_bytes(head['bytes'])}: {folder}")
     if head["note"]:
         warn(head["note"])
     if head["copy"]:

@@ -21,6 +21,7 @@ from elasticd.cli.tables import STATE_STYLES, fold, shown
 from elasticd.client.client import Client
 from elasticd.client.connection import Connection
 from elasticd.core.words.requests import ReadEvents, ShowStatus
+from elasticd.counting import counted
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
 from elasticd.types import JobId
 
@@ -288,8 +289,9 @@ def progress_line(job: Mapping[str, Any]) -> str:
 
 def summary(job: Mapping[str, Any]) -> str:
     """How a job ended."""
-    name, steps = job["id"], f"{job.get('step')} of {job.get('steps')} steps"
-    faults = f"{job.get('recoveries')} recoveries, {job.get('lost_steps')} steps lost"
+    name, steps = job["id"], f"{job.get('step')} of {counted(job.get('steps'), 'step')}"
+    recoveries = counted(job.get("recoveries"), "recovery", "recoveries")
+    faults = f"{recoveries}, {counted(job.get('lost_steps'), 'step')} lost"
     if job.get("state") == "finished":
         return f"{name} finished: {steps}, loss {shown(job.get('loss'))}, {faults}\n" + (
             f"digest {job.get('digest')}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticd.archive import Archive
-from elasticd.client.connection import ANSWER_SECONDS, Connection, probe
+from elasticd.client.connection import ANSWER_SECONDS, Connection, NobodyListens, probe
 from elasticd.client.homes import sockets
 from elasticd.client.queue import Submission
 from elasticd.core.words.codec import from_plain
@@ -99,20 +99,21 @@ class Client:
         tried after the others.
 
         Raises:
-            NoDaemonError: no daemon under the home answers.
+            NobodyListens: no daemon under the home runs.
+            NoDaemonError: one may run, but none answers: what the first such lacks.
         """
         paths = sorted(sockets(self.home), key=lambda path: path == last)
-        failure = NoDaemonError(
-            f"no daemon runs at {self.home} (start one with 'elasticctl local up',"
-            " or name its home with --home)"
-        )
+        failure: NoDaemonError = NobodyListens(self.home)
         for path in paths:
             try:
                 if len(paths) > 1:
                     probe(path)
                 connection = Connection(path)
+            except NobodyListens:
+                continue
             except NoDaemonError as error:
-                failure = error
+                if isinstance(failure, NobodyListens):
+                    failure = error
                 continue
             try:
                 connection.send(REQUESTS.encode(request))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import time
@@ -21,8 +22,23 @@ PROBE_SECONDS = 2.0
 """How long one of several daemons may take to prove that it answers."""
 
 _READ_BYTES = 256 * 1024
+_HUNG_UP = "it hung up"
 # sun_path holds 104 bytes on macOS and 108 on Linux, with the closing zero.
 _SHORT_PATH_BYTES = 100
+
+
+# A file that is no socket, or a home that is no folder, has no daemon either.
+_NOBODY = {errno.ENOENT, errno.ENOTDIR, errno.ECONNREFUSED, errno.ENOTSOCK}
+
+
+class NobodyListens(NoDaemonError):
+    """There is no socket, or its daemon has ended."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(
+            f"no daemon runs at {home} (start one with 'elasticctl local up' or 'elasticctl service"
+            " install', or name its home with --home)"
+        )
 
 
 class Connection:
@@ -32,7 +48,8 @@ class Connection:
         """Connect.
 
         Raises:
-            NoDaemonError: nobody listens at ``path``.
+            NobodyListens: no daemon runs there.
+            NoDaemonError: it takes no connection from us.
         """
         self._path = path
         self._decoder = Decoder()
@@ -47,7 +64,9 @@ class Connection:
                     self._socket.connect(path.name)
         except OSError as error:
             self._socket.close()
-            raise NoDaemonError(f"no daemon answers at {path.parent} ({error})") from None
+            if error.errno in _NOBODY:
+                raise NobodyListens(path.parent) from None
+            raise self._gone(_why(error, "it takes no connection")) from None
 
     def __enter__(self) -> Self:
         return self
@@ -79,7 +98,7 @@ class Connection:
         try:
             self._socket.sendall(_encoded(message))
         except OSError as error:
-            raise self._gone(str(error)) from None
+            raise self._gone(_why(error, f"it read nothing for {seconds:g} s")) from None
 
     def receive(self, seconds: float | None) -> dict[str, Any] | None:
         """The next frame, or None if it hasn't come within ``seconds`` (None: wait for ever).
@@ -100,9 +119,9 @@ class Connection:
             except TimeoutError:
                 return None
             except OSError as error:
-                raise self._gone(str(error)) from None
+                raise self._gone(_why(error)) from None
             if not data:
-                raise self._gone("it hung up")
+                raise self._gone(_HUNG_UP)
             self._frames.extend(self._decoder.feed(data))
         return _checked(self._frames.popleft())
 
@@ -146,6 +165,17 @@ def _checked(frame: dict[str, Any]) -> dict[str, Any]:
         kind = UsageError if frame.get("code") == 2 else OperationError
         raise kind(str(frame["error"]))
     return frame
+
+
+def _why(error: OSError, silent: str = "") -> str:
+    """What is said of ``error``; ``silent``: that the daemon did nothing in time."""
+    if isinstance(error, TimeoutError | BlockingIOError):  # the latter: its queue is full
+        return silent
+    if isinstance(error, BrokenPipeError | ConnectionResetError):
+        return _HUNG_UP
+    if isinstance(error, PermissionError):
+        return "permission denied: ask as the account that it runs as"
+    return error.strerror or str(error)
 
 
 def _encoded(message: Mapping[str, Any]) -> bytes:

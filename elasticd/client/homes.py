@@ -20,7 +20,7 @@ def user_home(given: Path | None) -> Path:
     if given is not None:
         return given.absolute()
     home = default_home().absolute()
-    if "ELASTICD_HOME" not in os.environ and not (home / SOCKET_NAME).exists():
+    if "ELASTICD_HOME" not in os.environ and not _may_exist(home / SOCKET_NAME):
         local = home / LOCAL
         if node_homes(local):
             return local
@@ -45,6 +45,14 @@ def node_homes(home: Path) -> list[Path]:
 
 
 def sockets(home: Path) -> list[Path]:
-    """The control sockets under ``home``: its own, then those of its nodes."""
+    """The control sockets under ``home``: its own, then those of its nodes. One that we may not
+    look for counts, so that whoever connects to it hears that."""
     folders = [home, *node_homes(home)]
-    return [path for folder in folders if (path := folder / SOCKET_NAME).exists()]
+    return [path for folder in folders if _may_exist(path := folder / SOCKET_NAME)]
+
+
+def _may_exist(path: Path) -> bool:
+    try:
+        return path.exists()
+    except PermissionError:
+        return True

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from elasticd.counting import counted
 from elasticd.settings.keep import KeepRules
 from elasticd.types import JobId
 
@@ -71,8 +72,8 @@ class Calendar:
             return ""
         days = (clock - self.believed) / _DAY_SECONDS
         return (
-            f"the clock is {days:.0f} days ahead of what is known here: [keep] days does not count"
-            " by it before it has been so for a day"
+            f"the clock is {counted(round(days), 'day')} ahead of what is known here: [keep] days"
+            " does not count by it before it has been so for a day"
         )
 
 
@@ -99,9 +100,9 @@ def surplus(jobs: Iterable[EndedJob], now: float, rules: KeepRules) -> list[Remo
 def _beyond(job: EndedJob, newer: int, kept_bytes: int, now: float, rules: KeepRules) -> str:
     days = (now - job.ended) / _DAY_SECONDS if job.ended is not None else 0.0
     if rules.days and days > rules.days:
-        return f"it ended {days:.0f} days ago ([keep] days = {rules.days})"
+        return f"it ended {counted(round(days), 'day')} ago ([keep] days = {rules.days})"
     if rules.jobs and newer >= rules.jobs:
-        return f"{newer} jobs ended later ([keep] jobs = {rules.jobs})"
+        return f"{counted(newer, 'job')} ended later ([keep] jobs = {rules.jobs})"
     if rules.bytes and kept_bytes + job.size_bytes > rules.bytes:
         return (
             f"with jobs that ended later it takes {kept_bytes + job.size_bytes} bytes"

@@ -12,6 +12,7 @@ from elasticd.core.leading import planning, routing
 from elasticd.core.leading.planning import Situation, Start
 from elasticd.core.leading.relief import Raise
 from elasticd.core.words.worlds import Holding
+from elasticd.counting import counted
 from elasticd.recovery import faults, fitness
 from elasticd.types import NO_TAG, NodeId, Tag
 
@@ -161,7 +162,8 @@ def decide(council: Council) -> Plan | Wait | Apart | Fail:
 def _plan(strain: Strain, at: Situation, start: Start, told: tuple[Told, ...]) -> Plan | Wait:
     seconds, raised = strain.rest_seconds, strain.raised
     if seconds:
-        text = f"{strain.fruitless} recoveries in a row without one committed step"
+        text = counted(strain.fruitless, "recovery", "recoveries")
+        text += " in a row without one committed step"
         text += f"; the next in {seconds:g} s; {strain.evidence}"
         return Wait(text, seconds, told)
     members = at.world.members if at.world is not None else ()
@@ -232,7 +234,7 @@ def _out_of_ring(at: Situation) -> LeftOut | str | None:
     if rest < min(max(steps.values()), at.committed) and not at.waited:
         return f"only {order[0]} holds step {steps[order[0]]}: {why}"
     if (left := len(order) - len(without)) < at.least:
-        return f"{left} of at least {at.least} members can be in one ring: {why}"
+        return f"{left} of at least {counted(at.least, 'member')} can be in one ring: {why}"
     return LeftOut(without, why)
 
 

@@ -163,7 +163,7 @@ class Drivers:
         world = driver.world
         generation = world.generation.counter if world is not None else None
         if state == "finished":
-            text = f"all {step} steps are done"
+            text = f"all {step} steps are done" if step != 1 else "its one step is done"
             if world is not None and world.last >= 0:
                 text = f"it is done with step {step}, as its script asked"
             self.ctx.emit("job_finished", text, job, generation, steps=step, digest=digest)

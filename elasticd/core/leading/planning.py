@@ -15,6 +15,7 @@ from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.core.leading.roster import Roster
 from elasticd.core.words.records import World
 from elasticd.core.words.worlds import Holding
+from elasticd.counting import counted
 from elasticd.recovery import regroup, restore
 from elasticd.recovery.lineages import Left, Parting, Ran, is_left, partings, remaining
 from elasticd.recovery.relief import Cut
@@ -125,7 +126,8 @@ def _in_turn(at: Situation, holding: Holding) -> Holding:
 
 def _start_point(at: Situation) -> Start | str:
     if len(at.holdings) < at.least:
-        return f"{len(at.holdings)} of at least {at.least} members are ready"
+        least = counted(at.least, "member is", "members are")
+        return f"{len(at.holdings)} of at least {least} ready"
     held = {n: restore.Held(h.point, h.entered) for n, h in at.holdings.items()}
     best = restore.best_held(held)
     step = best.point.step if best is not None and best.point is not None else -1

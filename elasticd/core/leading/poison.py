@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from elasticd.core.leading.office import Office
 from elasticd.core.words.records import World
 from elasticd.core.words.worlds import Fault
+from elasticd.counting import counted
 from elasticd.recovery.poison import HANG, Dealt, Ranges, is_short, signature_of
 from elasticd.recovery.regroup import Shares
 from elasticd.recovery.relief import Cut
@@ -73,7 +74,9 @@ def deal(office: Office, cut: Cut, resume: Resume, usual: tuple[Shares, Shares])
         return Deal(*usual)
     step, tries = ladder.worst
     everything: Shares = tuple((cut.whole,) if node == chosen else () for node in members)
-    text = f"step {step} has ended trainers {len(tries)} times: {chosen} alone computes it"
+    text = (
+        f"step {step} has ended trainers {counted(len(tries), 'time')}: {chosen} alone computes it"
+    )
     if resume.point.step + 1 == step:
         return Deal(everything, usual[1], why=text)
     return Deal(everything, everything, len(members) > 1, text)

@@ -7,6 +7,7 @@ from typing import Any
 
 from elasticd.core.leading.office import Office
 from elasticd.core.words.records import World
+from elasticd.counting import counted
 from elasticd.types import NodeId
 
 
@@ -49,7 +50,10 @@ class Bulletin:
     def note(self, office: Office, parked: bool, why: str) -> None:
         """Say so, once, when too few members are there."""
         if parked and not self.parked:
-            why = why or f"fewer than {office.spec.world.min} members are there"
+            why = (
+                why
+                or f"fewer than {counted(office.spec.world.min, 'member is', 'members are')} there"
+            )
             office.ctx.emit("job_parked", why, office.job)
         self.parked = parked
 

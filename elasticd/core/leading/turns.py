@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from elasticd.core.words.records import JobRecord
+from elasticd.counting import counted
 from elasticd.recovery import fitness
 from elasticd.types import JobId, NodeId
 
@@ -48,7 +49,7 @@ def obstacle(record: JobRecord, nodes: NodesThere) -> str:
     there, least = nodes.usable(record), least_of(record)
     if len(there) >= least:
         return ""
-    text = f"it needs {least} nodes and may run on {len(there)}"
+    text = f"it needs {counted(least, 'node')} and may run on {len(there)}"
     if drained := sorted(nodes.unwanted & {*nodes.members}):
         text += f"; drained: {', '.join(drained)}"
     if out := sorted({*fitness.left_out(record.unfit)} & {*nodes.members}):

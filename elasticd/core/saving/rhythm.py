@@ -9,6 +9,7 @@ from elasticd.core.context import Context
 from elasticd.core.saving.testimony import Measured
 from elasticd.core.words.records import World
 from elasticd.core.words.shards import Interval
+from elasticd.counting import counted
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId
 
@@ -53,7 +54,7 @@ class Rhythm:
             ctx.send(node, Interval(self.job, world.generation, found.steps, first))
         ctx.emit(
             "checkpoint_interval",
-            f"every {found.steps} steps from {first} on: {found.reason}",
+            f"every {counted(found.steps, 'step')} from {first} on: {found.reason}",
             self.job,
             world.generation.counter,
             every_steps=found.steps,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from elasticd.core.context import Context
 from elasticd.core.saving.checkpoint import Checkpoint
 from elasticd.core.words.records import World
+from elasticd.counting import counted
 from elasticd.types import JobId, NodeId
 
 
@@ -27,7 +28,7 @@ def committed(ctx: Context, job: JobId, checkpoint: Checkpoint, wanted: int) -> 
     text = f"step {manifest.step} is consistent"
     if replicas < wanted and checkpoint.failed:
         why = "; ".join(f"{node}: {reason}" for node, reason in sorted(checkpoint.failed.items()))
-        text += f", with {replicas} of {wanted} replicas ({why})"
+        text += f", with {replicas} of {counted(wanted, 'replica')} ({why})"
     ctx.emit(
         "checkpoint_committed",
         text,

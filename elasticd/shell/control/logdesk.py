@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import codecs
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from elasticd.core.node import Node
 from elasticd.core.words import requests as r
 from elasticd.core.words.bulk import WantLog, WantLogStart
 from elasticd.errors import ElasticdError, OperationError
+from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control.logtail import Tail
 from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.network.neighbours import Neighbours
@@ -31,6 +33,7 @@ class LogDesk:
     states: States
     events: EventReading
     neighbours: Neighbours
+    now: Callable[[], float] = unix_seconds
 
     def handlers(self) -> Handlers:
         return on(r.ReadLogs, self.logs)
@@ -56,6 +59,8 @@ class LogDesk:
             moved = False
             ranks = await self._last_ranks(job)
             for node in self._nodes_by_rank(job, request.rank, ranks):
+                if (request.since or 0.0) > self.now():
+                    continue  # all that there is was printed before
                 try:
                     if node not in offsets:
                         offsets[node] = await self._start(node, job, request.since or 0.0)

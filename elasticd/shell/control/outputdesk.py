@@ -67,10 +67,10 @@ class OutputDesk:
     async def _source(self, job: JobId) -> _Source:
         """Main's own folder if it can be had, else the newest copy, else what another rank has."""
         outputs = self.outputs
-        outputs.known(job)
+        none = "no output" if outputs.ended(job) else "no output yet"
         world = await outputs.last_world(job)
         if world is None:
-            raise OperationError(f"{job} has no output yet: it has not trained")
+            raise OperationError(f"{job} has {none}: it has not trained")
         main, *others = world[1]
         why = await self._live(main, job)
         if isinstance(why, OutputSet) and why.listing.files:
@@ -86,7 +86,7 @@ class OutputDesk:
             return _Source(node, True, copies[node], note)
         if isinstance(why, OutputSet):
             raise OperationError(
-                f"{job} has no output yet: its script has written no file to run.output_dir"
+                f"{job} has {none}: its script has written no file to run.output_dir"
             )
         note = (
             f"{main}, which was main, has not answered ({why}), and there is no copy of its files"

@@ -19,6 +19,7 @@ from elasticd.core.words import requests as r
 from elasticd.core.words.codec import from_plain
 from elasticd.core.words.limits import most_bytes
 from elasticd.core.words.records import JobRecord
+from elasticd.counting import counted
 from elasticd.errors import OperationError, ProtocolError, UsageError
 from elasticd.settings.job import JobSpec
 from elasticd.shell.control.server import Handlers, Stream, on
@@ -163,7 +164,9 @@ class Submissions:
         if len(own) + len(found.done) >= wanted:
             return ""
         why = "; ".join(f"{each}: {reason}" for each, reason in sorted(found.failed.items()))
-        short = f"its files are on {', '.join(holders)} only, not on {wanted} nodes ({why})"
+        short = (
+            f"its files are on {', '.join(holders)} only, not on {counted(wanted, 'node')} ({why})"
+        )
         log.warning("a job's files are on too few nodes", job=record.id, reason=short)
         return short
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from elasticd import archive
 from elasticd.checkpoints import layout
 from elasticd.checkpoints.store import LocalStore
+from elasticd.counting import counted
 from elasticd.errors import DamageError, ElasticdError
 from elasticd.settings import config
 from elasticd.shell.storage.clusterid import CLUSTER_ID_NAME, read_cluster_id
@@ -112,7 +113,7 @@ def _left(found: Inspection) -> str:
             continue
         if kind == "job":
             jobs.add(getattr(record, "id", ""))
-    return f"Readable are {len(records)} records, with {len(jobs)} jobs"
+    return f"Readable: {counted(len(records), 'record')}, with {counted(len(jobs), 'job')}"
 
 
 def _kept(home: Path) -> Iterator[HomeFinding]:

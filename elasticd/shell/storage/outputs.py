@@ -112,9 +112,9 @@ class Outputs:
 
     # --- serving ----------------------------------------------------------------------------------
 
-    def known(self, job: JobId) -> None:
+    def ended(self, job: JobId) -> bool:
         """Raises OperationError: there is no such job."""
-        self._record_of(job)
+        return self._record_of(job).ended
 
     async def own_set(self, job: JobId, copy: bool) -> OutputSet:
         """What this node has. Raises OperationError: there is no copy here."""

@@ -21,6 +21,7 @@ from elasticd.core.words.children import (
     TrainerReturned,
 )
 from elasticd.core.words.records import Called
+from elasticd.counting import counted
 from elasticd.train.protocol.arrivals import Arrivals
 from elasticd.train.protocol.voice import Voice
 from elasticd.train.world import TrainerWorld
@@ -199,9 +200,10 @@ class Calls:
             return
         where = f"in the body of step {body}" if body else "above the loop"
         reason = (
-            f"rank {world.rank} ({world.members[world.rank]}) called run.on_main() {used} times "
-            f"{where}, rank {world.caller} ({world.members[world.caller]}) more often: call it on "
-            "every rank alike, under no `if run.is_main`"
+            f"rank {world.rank} ({world.members[world.rank]}) called "
+            f"run.on_main() {counted(used, 'time')} {where}, "
+            f"rank {world.caller} ({world.members[world.caller]}) more often: "
+            "call it on every rank alike, under no `if run.is_main`"
         )
         self._voice.say(TrainerRefused(reason))
 

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Callable
 from typing import Any, TypeVar, assert_never
 
+from elasticd.counting import counted
 from elasticd.errors import OperationError, UsageError
 from elasticd.train.states.state import TrainingState
 from elasticd.train.steps import randomness
@@ -119,8 +120,9 @@ class MainCalls:
         kept = self._keeps()
         if index >= len(kept):
             raise UsageError(
-                f"run.on_main() was called {len(kept)} times above the loop when the job began, "
-                f"this is call {index + 1}: call it on every rank alike, under no condition"
+                f"run.on_main() was called {counted(len(kept), 'time')} above the loop when "
+                f"the job began, this is call {index + 1}: call it on every rank alike, under no "
+                "condition"
             )
         return kept.get(index)
 

@@ -97,7 +97,10 @@ def test_no_daemon(ctl: Ctl, home: Path) -> None:
 def test_a_socket_that_nobody_serves(ctl: Ctl, home: Path, daemon: Daemon) -> None:
     home.mkdir()
     (home / "control.sock").touch()
-    assert ctl("status", "--home", home)[0] == 3
+    code, _, err = ctl("status", "--home", home)
+    assert code == 3 and f"no daemon runs at {home} (start one with" in err
+    code, out, _ = ctl("status", "--json", "--home", home)
+    assert code == 3 and json.loads(out)["error"] in err
 
 
 def test_a_daemon_that_hangs_up(ctl: Ctl, home: Path, daemon: Daemon) -> None:

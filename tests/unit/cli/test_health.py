@@ -65,7 +65,9 @@ def test_the_doctor_names_cause_and_cure_of_a_damaged_journal(ctl: Ctl, home: Pa
     code, (finding,) = examined(ctl, home)
     assert code == 1
     assert finding["path"] == str(home / "journal")
-    assert "damaged at byte 0" in finding["cause"] and "2 records, with 1 jobs" in finding["cause"]
+    assert "damaged at byte 0" in finding["cause"] and finding["cause"].endswith(
+        "2 records, with 1 job"
+    )
     assert f"elasticctl reset --home {home}" in finding["cure"]
     with pytest.raises(DamageError, match="elasticctl reset --home"):
         StableRecords(home)

@@ -69,6 +69,15 @@ def test_logs_are_asked_for(ctl: Ctl, home: Path, daemon: Daemon) -> None:
     assert ctl("logs", "j", "--raw", "--json", "--home", home)[0] == 2
 
 
+def test_logs_of_a_time_to_come_say_why_there_are_none(
+    ctl: Ctl, home: Path, daemon: Daemon
+) -> None:
+    daemon(home, {"logs": [{"end": True}]})
+    code, out, err = ctl("logs", "j", "--since", "2999-01-01", "--home", home)
+    assert (code, out) == (0, "")
+    assert err == "--since 2999-01-01 is in the future: nothing has been printed since then\n"
+
+
 NOON = time.mktime((2026, 1, 31, 12, 0, 0, 0, 0, -1))
 
 

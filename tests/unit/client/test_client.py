@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +15,7 @@ import pytest
 
 from elasticd.archive import pack
 from elasticd.client.client import Client
-from elasticd.client.connection import probe
+from elasticd.client.connection import NobodyListens, probe
 from elasticd.client.queue import ARCHIVE_FRAME_BYTES
 from elasticd.core.words.requests import (
     CancelJob,
@@ -77,8 +80,89 @@ def test_who_hangs_up_or_keeps_silent_is_no_daemon(home: Path, serve: Serve) -> 
             Client(other, answer_seconds=0.05).request(ShowStatus())
         with pytest.raises(NoDaemonError, match="nothing came"):
             probe(other / "control.sock", 0.05)
-    with pytest.raises(NoDaemonError, match="no daemon answers at"):
+    with pytest.raises(NobodyListens, match="no daemon runs at"):
         probe(other / "control.sock")
+
+
+def abandoned(home: Path) -> None:
+    """A socket whose daemon was killed."""
+    home.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as dead, contextlib.chdir(home):
+        dead.bind("control.sock")
+
+
+def said(home: Path) -> str:
+    with pytest.raises(NoDaemonError) as error:
+        Client(home, answer_seconds=0.05).request(ShowStatus())
+    return str(error.value)
+
+
+def test_one_cause_and_cure_is_said_of_a_home_with_no_daemon(tmp_path: Path) -> None:
+    """Whether its sockets are there or not, its own or those of its nodes, and whatever else."""
+
+    def nothing(home: Path) -> None:
+        pass
+
+    def a_cluster(home: Path) -> None:
+        for number in range(3):
+            abandoned(home / f"node-{number}")
+
+    def some_of_each(home: Path) -> None:
+        abandoned(home / "node-0")
+        (home / "node-1").mkdir()
+        (home / "node-2").mkdir()
+        (home / "node-2" / "control.sock").touch()
+        (home / "control.sock").symlink_to("nowhere")
+
+    makers: list[Callable[[Path], None]] = [nothing, a_cluster, some_of_each, Path.touch]
+    for name in ("a", "a path that fits no address of a socket" * 3):
+        for number, make in enumerate(makers):
+            home = tmp_path / f"{name}{number}"
+            make(home)
+            assert said(home) == (
+                f"no daemon runs at {home} (start one with 'elasticctl local up' or 'elasticctl"
+                " service install', or name its home with --home)"
+            )
+
+
+def test_a_daemon_that_is_there_but_silent_is_not_one_that_has_ended(tmp_path: Path) -> None:
+    """Whichever of the others ended."""
+    abandoned(tmp_path / "node-0")
+    abandoned(tmp_path / "node-2")
+    (tmp_path / "node-1").mkdir()
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "node-1" / "control.sock"))
+        silent.listen()
+        assert said(tmp_path).startswith(f"the daemon at {tmp_path}/node-1 doesn't answer (nothing")
+
+
+def test_a_daemon_that_takes_no_connection_is_silent_too(home: Path) -> None:
+    home.mkdir()
+    path = str(home / "control.sock")
+    with ExitStack() as stack:
+        full = stack.enter_context(socket.socket(socket.AF_UNIX))
+        full.bind(path)
+        full.listen(0)
+        with contextlib.suppress(BlockingIOError, ConnectionRefusedError):
+            while True:  # macOS refuses where Linux has us wait
+                waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
+                waiting.setblocking(False)
+                waiting.connect(path)
+        text = said(home)
+        assert "it takes no connection" in text or sys.platform == "darwin"
+        assert "Errno" not in text
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may open everything")
+def test_a_socket_that_we_may_not_open_is_a_cause_of_its_own(home: Path) -> None:
+    abandoned(home)
+    (home / "control.sock").chmod(0)
+    assert "permission denied" in said(home)
+    home.chmod(0)
+    try:
+        assert "permission denied" in said(home)
+    finally:
+        home.chmod(0o700)
 
 
 def test_of_several_daemons_the_first_that_answers_is_asked(home: Path, serve: Serve) -> None:

@@ -24,6 +24,7 @@ from elasticd.core.words.worlds import (
     OfForming,
     Ready,
 )
+from elasticd.counting import counted
 from elasticd.recovery.quorum import holds
 from elasticd.types import NodeId
 
@@ -85,7 +86,8 @@ class Forming:
         office.course.formed(office.ctx.now)
         office.ctx.emit(
             "world_formed",
-            f"{len(world.members)} members go on from step {world.step}: {world.reason}",
+            f"{counted(len(world.members), 'member goes', 'members go')} on from step {world.step}:"
+            f" {world.reason}",
             world.job,
             world.generation.counter,
             members=list(world.members),

@@ -9,6 +9,7 @@ from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases.moves import Blame, Outcome, Rest, ToFreezing
 from elasticd.core.leading.phases.unfit import may_run_elsewhere, try_unlike_again
 from elasticd.core.leading.roster import HOLDING
+from elasticd.counting import counted
 from elasticd.types import NodeId
 
 
@@ -35,7 +36,7 @@ class Waiting:
         if len(able) < least:
             if not holding and office.ctx.now - self.since >= office.ctx.timing.restore_seconds:
                 try_unlike_again(office)
-            self.why = f"{len(able)} of at least {least} members are ready"
+            self.why = f"{len(able)} of at least {counted(least, 'member is', 'members are')} ready"
             if drained := sorted(office.wishes.unwanted & {*office.view.members}):
                 self.why += f"; drained: {', '.join(drained)}"
             self.why += office.roster.troubles()

@@ -30,6 +30,7 @@ def stall(since: float = 100.0, costly: bool = False) -> Stall:
 def test_what_a_job_lacks() -> None:
     assert obstacle(job(1, 3), ALL) == ""
     assert obstacle(job(1, 4), ALL) == "it needs 4 nodes and may run on 3"
+    assert obstacle(job(1), NodesThere(())) == "it needs 1 node and may run on 0"
     drained = NodesThere((A, B, C), frozenset({B, C}))
     assert obstacle(job(1, 2), drained) == "it needs 2 nodes and may run on 1; drained: b, c"
     unfit = replace(job(1, 3), unfit=(Unfit(C, 1, "no dataset"),))

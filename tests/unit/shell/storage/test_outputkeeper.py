@@ -36,6 +36,7 @@ class Net:
         self.folder = folder
         self.world: LastWorld | None = (1, (A, B, C))
         self.lost: set[NodeId] = set()
+        self.ended = False
         self.fetched: list[str] = []
         self.served: Callable[[str], object] = lambda name: None
         """Called when a file has been opened for another node, before it is read."""
@@ -71,7 +72,7 @@ class Net:
     def record(self, job: JobId) -> JobRecord:
         if job != JOB:
             raise OperationError(f"no job {job}")
-        return cast(JobRecord, SimpleNamespace(id=JOB))
+        return cast(JobRecord, SimpleNamespace(id=JOB, ended=self.ended))
 
 
 class Node:
@@ -333,6 +334,19 @@ def test_why_there_is_nothing(
     net: Net, world: LastWorld | None, lost: set[NodeId], why: str
 ) -> None:
     net.world, net.lost = world, lost
+    with pytest.raises(OperationError, match=why):
+        Client(net.nodes[B])
+
+
+@pytest.mark.parametrize(
+    ("world", "why"),
+    [
+        (None, "job has no output: it has not trained"),
+        ((1, (A, B)), "job has no output: its script has written no file to run.output_dir"),
+    ],
+)
+def test_an_ended_job_will_have_none(net: Net, world: LastWorld | None, why: str) -> None:
+    net.world, net.ended = world, True
     with pytest.raises(OperationError, match=why):
         Client(net.nodes[B])
 
