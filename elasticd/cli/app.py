@@ -33,6 +33,7 @@ from elasticd.core.words.requests import (
     ChangeOfJob,
     ChangeOfNode,
     ForgetJob,
+    JobChanged,
     PauseJob,
     ReadEvents,
     ResumeJob,
@@ -40,6 +41,7 @@ from elasticd.core.words.requests import (
     UndrainNode,
 )
 from elasticd.counting import counted
+from elasticd.errors import OperationError
 from elasticd.types import JobId, NodeId
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
@@ -291,6 +293,8 @@ app.command("outputs", short_help="Fetch the files that a job has written.")(out
 def cancel(context: typer.Context, job: Job, home: Home = None, json: Json = False) -> None:
     """End a job; its checkpoints stay.
 
+    Exit code: 1 if it had ended already, by itself or by another cancel; then nothing is changed.
+
     \b
     Example:
       elasticctl cancel byte-lm-1-k3f9
@@ -318,8 +322,12 @@ def _control(
 ) -> None:
     options = common(context, home, json)
     changed = options.client.change(change)
+    if isinstance(changed, JobChanged) and changed.already:
+        raise OperationError(
+            f"{changed.id} has ended already ({changed.state}); nothing was changed"
+        )
     if options.json:
-        print_json(to_plain(changed))
+        print_json({"id": changed.id, "state": changed.state})
     else:
         say(f"{changed.id} {changed.state}")
 

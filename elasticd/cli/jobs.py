@@ -41,7 +41,8 @@ def jobs(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """List all jobs: first the queue in its order, then the ended ones, the latest first.
+    """List all jobs: first those that have their turn, then the queue in its order, then those
+    that rest, then the ended ones, the latest first.
 
     On a narrow terminal the reason goes below its row. Then columns are left out in this order:
     recoveries, ranks, steps/s, loss, step.
@@ -70,11 +71,9 @@ def choose(
     found: Sequence[Mapping[str, Any]], states: Sequence[str], last: int | None
 ) -> list[Mapping[str, Any]]:
     """The jobs in one of ``states`` (none: in any), in the order in which they are listed."""
-    wanted = [job for job in found if not states or job.get("state") in states]
+    wanted = output.in_order(job for job in found if not states or job.get("state") in states)
     ended = [job for job in wanted if job.get("state") in output.ENDED]
-    ended.sort(key=lambda job: job.get("ended") or 0.0, reverse=True)
-    live = [job for job in wanted if job.get("state") not in output.ENDED]
-    return [*live, *ended[:last]]
+    return [*wanted[: len(wanted) - len(ended)], *ended[:last]]
 
 
 def wait(context: typer.Context, job: Job, home: Home = None, json: Json = False) -> None:

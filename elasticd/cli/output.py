@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from elasticd.cli import screen
@@ -14,6 +14,8 @@ from elasticd.counting import counted
 from elasticd.settings.rules import one_line
 
 ENDED = ("finished", "failed", "cancelled")
+_AFTER = ("parked", "queued", "paused")
+"""States after all others of a job that has not ended, in this order."""
 MAY_SWITCH_OFF = "may be switched off"
 
 NODES = Table(
@@ -117,6 +119,21 @@ def drained_note(node: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]]) -> 
     return MAY_SWITCH_OFF
 
 
+def in_order(jobs: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """As people look for them: those that have their turn, the parked ones last; those that wait,
+    by their place in the queue; those that rest; the ended ones, the latest first."""
+    return sorted(jobs, key=_order)
+
+
+def _order(job: Mapping[str, Any]) -> tuple[int, float]:
+    state = job.get("state")
+    if state in ENDED:
+        return len(_AFTER) + 1, -(job.get("ended") or 0.0)
+    rank = _AFTER.index(state) + 1 if state in _AFTER else 0
+    # An older daemon may not tell the place; then they stay in the order in which it told them.
+    return rank, job.get("queue_position") or 0.0 if state == "queued" else 0.0
+
+
 def print_jobs(status: Mapping[str, Any]) -> None:
     """The table of ``elasticctl jobs``."""
     if not status["jobs"]:
@@ -152,8 +169,9 @@ def print_status(status: Mapping[str, Any]) -> None:
     say()
     print_nodes(status)
     say()
-    print_jobs(status)
-    for job in status["jobs"]:
+    jobs = in_order(status["jobs"])
+    print_jobs({"jobs": jobs})
+    for job in jobs:
         if job.get("ranks"):
             say()
             _print_ranks(job)

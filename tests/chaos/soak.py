@@ -39,7 +39,9 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from elasticd.core.words.requests import CancelJob
 from elasticd.errors import ElasticdError
+from elasticd.types import JobId
 from tests.chaos import schedule, strikes
 from tests.chaos.stalls import Longest, longest
 from tests.chaos.traffic import QUEUED_STEPS, Traffic
@@ -350,7 +352,7 @@ class Soak:
                 assert grown < GENERATIONS_GROWTH_BYTES, f"{pid} grew by {grown} bytes"
         except (AssertionError, KeyError) as error:
             self._failed(cluster, job, AssertionError(f"generations: {error}"))
-        cluster.command("cancel", job)
+        cluster.client.change(CancelJob(JobId(job)))  # it may have ended meanwhile
 
     def _samples(self, cluster: Cluster, job: str) -> dict[int, Sample]:
         pids = [rank["pid"] for rank in cluster.status(job)["ranks"]]

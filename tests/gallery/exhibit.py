@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticd.cli.submit import prepare
-from elasticd.core.words.requests import VerifyCheckpoints
+from elasticd.core.words.requests import CancelJob, VerifyCheckpoints
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
 from elasticd.types import JobId
 from tests.gallery.alone import SEARCHED, Alone
@@ -164,7 +164,7 @@ def run_on(
         hold.until(FREE)
     events = cluster.events(job)
     if stuck:
-        cluster.command("cancel", job, seconds=60)
+        cluster.client.change(CancelJob(JobId(job)))  # it may have ended meanwhile
     elif status["state"] == "finished":
         unverified = verify(cluster, job)
     return Ended(status, events, tuple(struck), stuck, unverified)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests import CancelJob, ShowStatus
+from elasticd.types import JobId
 from tests.integration.cluster import ENDED, Cluster, compile_kernels
 
 ARENA_NODES = 4
@@ -56,7 +57,7 @@ class Arena:
         jobs = cluster.client.request(ShowStatus())["jobs"]
         for job in jobs:
             if job["state"] not in ENDED:
-                cluster.command("cancel", job["id"], seconds=30)
+                cluster.client.change(CancelJob(JobId(job["id"])))  # it may have ended meanwhile
 
     def close(self) -> None:
         """End it; nothing of it may be left."""

@@ -73,13 +73,14 @@ class JobTable:
         self._answer_when_kept(request, record.id, Submitted(record.id))
 
     def cancel(self, request: int, job: JobId, summary: Mapping[str, Any]) -> None:
-        """``summary`` is what the job's leader told last."""
+        """``summary`` is what the job's leader told last. That it has ended is no error: who got
+        no answer asks again."""
         record = self.records.get(job)
         if record is None:
             self.ctx.do(e.Reply(request, Failed(f"no job {job}")))
             return
         if record.ended:
-            self.ctx.do(e.Reply(request, JobChanged(job, record.state)))
+            self.ctx.do(e.Reply(request, JobChanged(job, record.state, already=True)))
             return
         step = max(record.step, summary.get("step", 0))
         account = {**record.account, **{key: summary[key] for key in ACCOUNT if key in summary}}

@@ -278,6 +278,8 @@ class JobChanged:
     id: JobId
     state: str
     """As people are told; that it is paused is no state of its record."""
+    already: bool = False
+    """It was to be cancelled, and had ended before: nothing has changed."""
 
 
 @dataclass(frozen=True, slots=True)

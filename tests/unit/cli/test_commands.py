@@ -254,6 +254,17 @@ def test_cancel(ctl: Ctl, home: Path, daemon: Daemon) -> None:
     assert json.loads(ctl("cancel", "j", "--home", home, "--json")[1])["state"] == "cancelled"
 
 
+@pytest.mark.parametrize("state", ["finished", "failed", "cancelled"])
+def test_cancel_of_a_job_that_has_ended_says_how(
+    ctl: Ctl, home: Path, daemon: Daemon, state: str
+) -> None:
+    daemon(home, {"cancel": {"id": "j", "state": state, "already": True}})
+    text = f"j has ended already ({state}); nothing was changed"
+    assert ctl("cancel", "j", "--home", home) == (1, "", f"elasticctl: {text}\n")
+    code, out, _ = ctl("cancel", "j", "--home", home, "--json")
+    assert (code, json.loads(out)) == (1, {"error": text, "exit": 1})
+
+
 def test_of_several_daemons_the_first_that_answers_is_asked(
     ctl: Ctl, home: Path, daemon: Daemon, status: dict[str, Any]
 ) -> None:

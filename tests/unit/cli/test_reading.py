@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from elasticd.checkpoints import export
 from elasticd.cli.moments import since
+from elasticd.cli.output import in_order
 from elasticd.errors import UsageError
 
 from .test_commands import Ctl, Daemon
@@ -53,6 +55,45 @@ def test_jobs_are_chosen(
         assert [line[0] for line in out.splitlines()[1:]] == list(listed)
     else:
         assert out == "no such jobs\n"
+
+
+def test_who_has_the_turn_is_listed_above_those_that_wait() -> None:
+    told: list[tuple[str, str, str, float]] = [
+        ("a", "paused", "queue_position", 0),
+        ("b", "queued", "queue_position", 2),
+        ("c", "finished", "ended", 5),
+        ("d", "queued", "queue_position", 1),
+        ("e", "parked", "queue_position", 0),
+        ("f", "cancelled", "ended", 7),
+        ("g", "running", "queue_position", 0),
+        ("h", "recovering", "queue_position", 0),
+        ("i", "failed", "ended", 0),
+        ("j", "failed", "ended", 0),
+    ]
+    jobs: list[dict[str, Any]] = [
+        {"id": name, "state": state, key: at or None} for name, state, key, at in told
+    ]
+    dice = random.Random(7)
+    for _ in range(50):
+        dice.shuffle(jobs)
+        listed = "".join(job["id"] for job in in_order(jobs))
+        assert listed[2:8] == "edbafc"
+        # Those of which nothing else is known stay in the daemon's order.
+        tied = [job["id"] for job in jobs if job["id"] in {*"ghij"}]
+        assert listed[:2] == "".join(name for name in tied if name in "gh")
+        assert listed[8:] == "".join(name for name in tied if name in "ij")
+
+
+def test_a_queued_job_of_high_priority_is_listed_below_the_one_that_trains(
+    ctl: Ctl, home: Path, daemon: Daemon
+) -> None:
+    jobs = [{"id": "q", "state": "queued", "queue_position": 1}, {"id": "r", "state": "running"}]
+    view = {"epoch": 1, "leader": "n", "members": ["n"]}
+    daemon(home, {"status": {"cluster": "c", "view": view, "nodes": [], "jobs": jobs}})
+    assert ids(ctl("jobs", "--json", "--home", home)[1]) == ["r", "q"]
+    for command in ("jobs", "status"):
+        out = ctl(command, "--home", home)[1].splitlines()
+        assert [line[0] for line in out[-2:]] == ["r", "q"]
 
 
 def test_a_state_that_there_is_not_is_named(ctl: Ctl, home: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from elasticd.core.context import Context
 from elasticd.core.jobs.table import JobTable
 from elasticd.core.words import effects as e
 from elasticd.core.words.codec import to_plain
-from elasticd.core.words.records import JobRecord
+from elasticd.core.words.records import JobRecord, JobState
 from elasticd.core.words.tables import Jobs
 from elasticd.types import JobId, NodeId
 
@@ -52,7 +54,7 @@ def test_a_request_that_changes_nothing_is_answered_too() -> None:
         assert any(isinstance(f, e.Send) and f.to == OTHER for f in jobs.ctx.effects)
         jobs.on_kept(OTHER, [JOB])
         jobs.answer()
-        assert replies(jobs) == [{"id": JOB, "state": "paused"}]
+        assert replies(jobs) == [{"id": JOB, "state": "paused", "already": False}]
     assert jobs.records[JOB].paused
     told = [f for f in jobs.ctx.effects if isinstance(f, e.Emit)]
     assert told == [], "that it was paused is told once"
@@ -77,7 +79,7 @@ def test_only_a_job_that_has_ended_is_forgotten() -> None:
         assert [each.forgotten for each in kept] == [True] * (number == 3)
         jobs.on_kept(OTHER, [JOB])
         jobs.answer()
-        assert replies(jobs) == [{"id": JOB, "state": "forgotten"}]
+        assert replies(jobs) == [{"id": JOB, "state": "forgotten", "already": False}]
 
 
 def test_what_is_forgotten_stays_so_for_who_was_away() -> None:
@@ -110,6 +112,16 @@ def test_pause_of_an_unknown_or_ended_job_is_refused() -> None:
         "no job job-1",
         "job-1 has ended: it was cancelled",
     ]
+
+
+@pytest.mark.parametrize("state", ["finished", "failed", "cancelled"])
+def test_cancel_of_an_ended_job_says_that_it_had_ended(state: JobState) -> None:
+    jobs = table()
+    jobs.update(replace(record(), state=state))
+    before = jobs.records[JOB]
+    jobs.cancel(1, JOB, {"step": 7})
+    assert replies(jobs) == [{"id": JOB, "state": state, "already": True}]
+    assert jobs.records[JOB] == before
 
 
 def test_the_order_of_the_queue() -> None:
