@@ -6,6 +6,7 @@ Both look at the disk and need no daemon.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -24,13 +25,14 @@ from elasticd.errors import OperationError, UsageError
 from elasticd.shell.children.server import ROSTER_NAME
 from elasticd.shell.children.server import SOCKET_NAME as CHILDREN_SOCKET
 from elasticd.shell.control.server import lock_home
+from elasticd.shell.storage.diskend import FILE_NAME as END_FILE
 from elasticd.shell.storage.health import HomeFinding, examine
 from elasticd.shell.storage.journal import BEGUN_SUFFIX, LOST_SUFFIX, begin_anew, salvage
 from elasticd.shell.storage.records import JOURNAL_NAME, UNREADABLE, plain, read
 from elasticd.supervision.roster import ChildRoster
 
 STATE = ("events", "reached", "archives", "work", "clones", "cache")
-RUNTIME = (DAEMON_FILE, ROSTER_NAME, SOCKET_NAME, CHILDREN_SOCKET)
+RUNTIME = (DAEMON_FILE, END_FILE, ROSTER_NAME, SOCKET_NAME, CHILDREN_SOCKET)
 
 
 def _homes(home: Path) -> list[Path]:
@@ -43,7 +45,8 @@ def _homes(home: Path) -> list[Path]:
 def doctor(context: typer.Context, home: Home = None, json: Json = False) -> None:
     """Say what is wrong with this node's home: its journal, settings, disk and stored files.
 
-    It needs no daemon and changes nothing. Of a local cluster's home all nodes are looked at. Each
+    If its daemon doesn't run since the disk refused, that is said too, with when and where. It
+    needs no daemon and changes nothing. Of a local cluster's home all nodes are looked at. Each
     finding says where, the cause and the cure.
 
     Exit code: 0 if nothing is wrong, 1 if something is.
@@ -55,7 +58,9 @@ def doctor(context: typer.Context, home: Home = None, json: Json = False) -> Non
     """
     options = common(context, home, json)
     homes = _homes(options.home)
-    found = [(folder, examine(folder, running=_runs(folder))) for folder in homes]
+    found = [
+        (folder, examine(folder, running=_runs(folder), start=_start(folder))) for folder in homes
+    ]
     wrong = sum(each.wrong for _, findings in found for each in findings)
     if options.json:
         told = [
@@ -81,6 +86,13 @@ def _told(finding: HomeFinding) -> dict[str, Any]:
         "cure": finding.cure,
         "wrong": finding.wrong,
     }
+
+
+def _start(home: Path) -> str:
+    """The command that starts the daemon of this home."""
+    if home in node_homes(home.parent):
+        return f"elasticctl local up --home {shlex.quote(str(home.parent))}"
+    return f"elasticctl service start --home {shlex.quote(str(home))}"
 
 
 def _runs(home: Path) -> bool:

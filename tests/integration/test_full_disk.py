@@ -111,7 +111,15 @@ def test_a_home_without_room_names_the_path_and_loses_nothing(
             while cluster.living():
                 assert time.monotonic() < deadline, cluster.report("it goes on", job)
                 time.sleep(POLL_SECONDS)
+            told = cluster.run("doctor")
+            assert told.returncode == 1, told.stdout
+            assert "its disk refused" in told.stdout and "No space left" in told.stdout
+            assert "It still can't be written" in told.stdout, told.stdout
+        told = cluster.run("doctor")
+        assert told.returncode == 1 and "It can be written again" in told.stdout, told.stdout
+        assert f"elasticctl local up --home {cluster.home}" in told.stdout
         cluster.up()
+        assert cluster.run("doctor").returncode == 0
         end = cluster.wait_end(job)
         assert end["digest"] == alone["digest"]
         kept = [event["step"] for event in cluster.kinds(job, "checkpoint_committed")]

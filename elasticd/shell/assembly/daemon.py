@@ -241,7 +241,7 @@ class Daemon:
         if written:  # a disk that hangs may still write
             self._records.close()
         self._pulse.stalls.close()
-        identity.remove(self._home)
+        identity.remove(self._home, self._ending.failure)
 
     # --- what the parts call ------------------------------------------------------------------
 

@@ -12,7 +12,9 @@ import psutil
 from elasticd import __version__
 from elasticd.core.words.connections import NodeInfo
 from elasticd.settings.config import NodeConfig
+from elasticd.shell.clock import unix_seconds
 from elasticd.shell.network.hello import Identity
+from elasticd.shell.storage import diskend
 from elasticd.shell.storage.clusterid import read_cluster_id
 from elasticd.shell.storage.durable import write_durable
 from elasticd.supervision.birth import birth
@@ -43,7 +45,11 @@ def write(home: Path, settings: NodeConfig) -> None:
         "address": settings.addresses[0],
     }
     write_durable(home / FILE_NAME, json.dumps(identity).encode())
+    diskend.begin(home)
 
 
-def remove(home: Path) -> None:
+def remove(home: Path, failure: BaseException | None) -> None:
+    """It ends, of ``failure`` if it does not so because it was asked to."""
     (home / FILE_NAME).unlink(missing_ok=True)
+    if failure is not None:
+        diskend.note(home, failure, unix_seconds())

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from elasticd.checkpoints.store import LocalStore
 from elasticd.counting import counted
 from elasticd.errors import DamageError, ElasticdError
 from elasticd.settings import config
+from elasticd.shell.storage import diskend
 from elasticd.shell.storage.clusterid import CLUSTER_ID_NAME, read_cluster_id
 from elasticd.shell.storage.durable import unwritable
 from elasticd.shell.storage.journal import CUT_SUFFIX, LOST_SUFFIX, Inspection, inspect, salvage
@@ -44,10 +46,11 @@ class HomeFinding:
     wrong: bool = True
 
 
-def examine(home: Path, *, running: bool) -> list[HomeFinding]:
-    """What is found in ``home``. ``running``: its daemon is, so that nothing is written there."""
+def examine(home: Path, *, running: bool, start: str) -> list[HomeFinding]:
+    """What is found in ``home``. ``running``: its daemon is, so that nothing is written there.
+    ``start``: the command that starts it."""
     checks = [_settings, _cluster, _journal, _kept, _archives, _checkpoints, _jobs]
-    found = [] if running else list(_writable(home))
+    found = [] if running else list(_refused(home, start))
     for check in checks:
         try:
             found += check(home)
@@ -57,10 +60,20 @@ def examine(home: Path, *, running: bool) -> list[HomeFinding]:
     return found
 
 
-def _writable(home: Path) -> Iterator[HomeFinding]:
-    if (error := unwritable(home)) is not None:
-        cure = "Make room on that disk, or mend the permissions; then start the daemon again"
+def _refused(home: Path, start: str) -> Iterator[HomeFinding]:
+    """Whether the disk refuses, and whether a daemon ended of it."""
+    error, ended = unwritable(home), diskend.read(home)
+    if error is not None:
+        cure = f"Make room on that disk, or mend the permissions; then start the daemon: '{start}'"
         yield HomeFinding(home, f"can't be written: {error.strerror}", cure)
+    if ended is not None:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ended.time))
+        if error is None:
+            now, cure = "It can be written again", f"Start the daemon again: '{start}'"
+        else:
+            now, cure = "It still can't be written", "Do what is said above"
+        cause = f"the daemon doesn't run: it ended at {when}, as its disk refused: {ended.error}"
+        yield HomeFinding(home, f"{cause}. {now}", cure)
 
 
 def _settings(home: Path) -> Iterator[HomeFinding]:

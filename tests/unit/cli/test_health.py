@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -13,11 +14,14 @@ import pytest
 
 from elasticd import archive
 from elasticd.cli.daemons import DAEMON
+from elasticd.cli.health import _start
 from elasticd.core.words.records import JobRecord, View
-from elasticd.errors import DamageError
+from elasticd.errors import DamageError, DiskError
 from elasticd.launchd.plist import INCURABLE_ENDS_WELL
 from elasticd.shell.control.server import lock_home
+from elasticd.shell.storage import diskend
 from elasticd.shell.storage.clusterid import read_cluster_id
+from elasticd.shell.storage.health import examine
 from elasticd.shell.storage.records import StableRecords
 from elasticd.types import JobId, NodeId, Tag
 
@@ -168,6 +172,49 @@ def test_reset_asks_and_refuses_where_a_daemon_runs(ctl: Ctl, home: Path) -> Non
         os.close(lock)
     assert code == 1 and "stop it first" in err
     assert journal.read_bytes() == before and (home / "events").exists()
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device", "/disk/work/a-1/x")
+
+
+@pytest.mark.parametrize("error", [FULL, DiskError("/disk/journal: No space left on device")])
+def test_the_doctor_says_that_a_daemon_ended_of_its_full_disk(
+    ctl: Ctl, home: Path, error: Exception
+) -> None:
+    node = home / "node-0"
+    lived(node)
+    for folder, start in (
+        (node, f"elasticctl local up --home {home}"),
+        (home, f"elasticctl service start --home {home}"),
+    ):
+        diskend.begin(folder)
+        size = (folder / diskend.FILE_NAME).stat().st_size
+        diskend.note(folder, error, 1.5e9)
+        assert (folder / diskend.FILE_NAME).stat().st_size == size, "it needs no room"
+        (finding,) = examine(folder, running=False, start=_start(folder))
+        assert finding.wrong and finding.path == folder
+        assert "it ended at 2017-07-1" in finding.cause
+        path = getattr(error, "filename", None) or "/disk/journal"
+        assert f"its disk refused: {path}: No space left on device" in finding.cause
+        assert "It can be written again" in finding.cause
+        assert finding.cure == f"Start the daemon again: '{start}'"
+        assert examine(folder, running=True, start=start) == []
+    code, (told,) = examined(ctl, node)
+    assert code == 1 and "No space left on device" in told["cause"]
+    diskend.begin(node)
+    assert examined(ctl, node) == (0, [])
+
+
+def test_only_an_end_that_was_the_disks_is_noted(home: Path) -> None:
+    home.mkdir(exist_ok=True)
+    diskend.note(home, FULL, 1.0)
+    assert diskend.read(home) is None, "no daemon took the room for it"
+    diskend.begin(home)
+    diskend.note(home, ValueError("a bug"), 1.0)
+    assert diskend.read(home) is None
+    diskend.note(home, OSError(errno.EIO, "\udcff" * 9999), 1.0)
+    found = diskend.read(home)
+    assert found is not None and len(found.error) == 500
 
 
 def test_a_local_cluster_is_examined_and_reset_as_a_whole(ctl: Ctl, home: Path) -> None:
