@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from elasticd.core.taking_part import trainers
 from elasticd.core.taking_part.elastic import Elastic
 from elasticd.core.words import effects as e
 from elasticd.core.words.messages import Message
@@ -281,20 +282,22 @@ class Checkers:
         nodes = [self.cluster.hosts[name].node for name in asked]
         members = [node.members.by_job.get(job) for node in nodes if node is not None]
         worlds = [one.reports.world for one in members if one is not None]
-        return max((w.distrusted or NO_TAG for w in worlds if w is not None), default=NO_TAG)
+        return max((world.distrusted for world in worlds if world is not None), default=NO_TAG)
 
     def _entered(self, host: Host, job: JobId) -> Tag | None:
         """The newest world in which its trainer has had the right state."""
-        assert host.node is not None
-        part = host.node.members.by_job[job].part
-        trainer = part.crew.trainer if isinstance(part, Elastic) else None
+        trainer = self._counted_on(host, job)
         return trainer.entered if trainer is not None else None
+
+    def _counted_on(self, host: Host, job: JobId) -> trainers.Trainer | None:
+        """As its daemon knows it."""
+        serving = host.node.members.by_job.get(job) if host.node is not None else None
+        part = serving.part if serving is not None else None
+        return part.crew.trainer if isinstance(part, Elastic) else None
 
     def _trainer_of(self, host: Host, job: JobId) -> Trainer | None:
         """The one that its daemon counts on."""
-        serving = host.node.members.by_job.get(job) if host.node is not None else None
-        part = serving.part if serving is not None else None
-        trainer = part.crew.trainer if isinstance(part, Elastic) else None
+        trainer = self._counted_on(host, job)
         number = trainer.child if trainer is not None else 0
         return next((t for t in host.trainers() if t.child == number and t.alive), None)
 

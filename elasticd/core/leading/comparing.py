@@ -14,7 +14,6 @@ from elasticd.types import NO_TAG, NodeId, Point, Stamp, Tag
 
 SPLITS = 3
 """Without a majority, behind one restore after the other: it will always be so."""
-_OWN = ("keep", "init")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,5 +176,5 @@ class ToldOfStates:
 
 def _waited(world: World, step: int) -> set[NodeId]:
     """Who has that state in this world."""
-    own = [n for n, s in zip(world.members, world.sources, strict=True) if s in _OWN]
-    return set(own if own and step < world.step else world.members)
+    own = {*world.members} - {*world.takers}
+    return own if own and step < world.step else {*world.members}

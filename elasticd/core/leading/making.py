@@ -37,7 +37,7 @@ def seated(office: Office, plan: Plan) -> Seating:
     return Seating(resume, hosts, caller, calls)
 
 
-def make_world(office: Office, plan: Plan, cause: str) -> World:
+def make_world(office: Office, plan: Plan, seating: Seating, cause: str) -> World:
     """A world of a new generation; ``cause`` says why the last one is left if nothing broke it."""
     ctx, last, start = office.ctx, office.world, plan.start
     cut, point, rung = office.relief.cut(), start.resume.point, start.rung
@@ -45,7 +45,6 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
     lost = max(0, office.course.committed - point.step) if rung in GOING_BACK else 0
     office.account.planned(rung, point.step, lost)
     before = office.relief.cut(last.relief) if last is not None else cut
-    seating = seated(office, plan)
     resume, caller = seating.resume, seating.caller
     kept = planning.shares_kept(last, resume, before, cut)
     weights = office.balance.speeds.weights(resume.members)
@@ -84,7 +83,7 @@ def make_world(office: Office, plan: Plan, cause: str) -> World:
         caller="" if caller == resume.members[0] else caller,
         calls=seating.calls,
         alone=deal.alone,
-        distrusted=office.trust.distrusted,
+        distrusted=office.trust.rollback,
     )
 
 

@@ -50,11 +50,8 @@ class Bulletin:
     def note(self, office: Office, parked: bool, why: str) -> None:
         """Say so, once, when too few members are there."""
         if parked and not self.parked:
-            why = (
-                why
-                or f"fewer than {counted(office.spec.world.min, 'member is', 'members are')} there"
-            )
-            office.ctx.emit("job_parked", why, office.job)
+            least = counted(office.spec.world.min, "member is", "members are")
+            office.ctx.emit("job_parked", why or f"fewer than {least} there", office.job)
         self.parked = parked
 
 

@@ -122,16 +122,11 @@ class Trust:
 
     def adopt(self, world: World) -> None:
         """What earlier leaders knew."""
-        self.rollback = max(self.rollback, world.distrusted or NO_TAG)
+        self.rollback = max(self.rollback, world.distrusted)
         for node, times in world.diverged:
             self.diverged[node] = max(times, self.diverged.get(node, 0))
             if times >= _DIVERGENCES:
                 self.benched[node] = inf
-
-    @property
-    def distrusted(self) -> Tag | None:
-        """What the next leader has to know of that, should all daemons be restarted."""
-        return None if self.rollback == NO_TAG else self.rollback
 
     @property
     def quarantined(self) -> list[NodeId]:

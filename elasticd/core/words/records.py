@@ -10,6 +10,7 @@ from elasticd.core.words.limits import clipped
 from elasticd.recovery import fitness, lineages
 from elasticd.recovery.unknown import NOTHING, Unknown, added, later
 from elasticd.types import (
+    NO_TAG,
     JobId,
     Lineage,
     NodeId,
@@ -271,8 +272,9 @@ class World:
     they compute what those do that have stayed (:func:`stayed`). None where nobody has."""
     alone: bool = False
     """One member has all of the later steps, too, until the step is over that kills."""
-    distrusted: Tag | None = None
-    """No state is trusted that a member has had since this world, or an older one."""
+    distrusted: Tag = NO_TAG
+    """No state is trusted that a member has had since this world, or an older one: who leads after
+    a restart of all daemons has to know it, too."""
 
     @property
     def shards(self) -> int:

@@ -39,7 +39,7 @@ class LogDesk:
         return on(r.ReadLogs, self.logs)
 
     async def logs(self, request: r.ReadLogs, stream: Stream) -> None:
-        job = self.node.tables.jobs.known(request.job).id
+        job, since = self.node.tables.jobs.known(request.job).id, request.since or 0.0
         offsets: dict[NodeId, int] = {}
         decoders: dict[NodeId, codecs.IncrementalDecoder] = {}
         tails: dict[NodeId, Tail] | None = None if request.tail is None else {}
@@ -58,12 +58,12 @@ class LogDesk:
             ended = self.node.records[job].ended
             moved = False
             ranks = await self._last_ranks(job)
-            for node in self._nodes_by_rank(job, request.rank, ranks):
-                if (request.since or 0.0) > self.now():
-                    continue  # all that there is was printed before
+            # Of a time that is yet to come nothing is to be shown: all there is was printed before.
+            nodes = [] if since > self.now() else self._nodes_by_rank(job, request.rank, ranks)
+            for node in nodes:
                 try:
                     if node not in offsets:
-                        offsets[node] = await self._start(node, job, request.since or 0.0)
+                        offsets[node] = await self._start(node, job, since)
                     data = await self._bytes(node, job, offsets[node])
                     if not data and offsets[node] < (start := await self._start(node, job)):
                         # Parts were removed faster than they were read.

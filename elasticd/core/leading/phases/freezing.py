@@ -84,7 +84,8 @@ class Freezing:
             return None
         council = self._council()
         found = decide(council)
-        kept = making.seated(self.office, found).kept if isinstance(found, Plan) else []
+        seating = making.seated(self.office, found) if isinstance(found, Plan) else None
+        kept = seating.kept if seating is not None else []
         if (differ := differing.left(self.office, self.holdings, kept)) is not None:
             return differ
         self.office.growth.compare(council.at.holdings)
@@ -94,7 +95,8 @@ class Freezing:
             return Outcome("failed", self.office.exactness.forbids)
         match found:
             case Plan():
-                return self._carry_out(found)
+                assert seating is not None
+                return self._carry_out(found, seating)
             case Wait(reason, rest_seconds):
                 if rest_seconds:
                     self.office.account.rest()
@@ -183,7 +185,7 @@ class Freezing:
             case _:
                 assert_never(told)
 
-    def _carry_out(self, plan: Plan) -> ToForming | Outcome:
+    def _carry_out(self, plan: Plan, seating: making.Seating) -> ToForming | Outcome:
         office, account, start = self.office, self.office.account, plan.start
         level, committed, last = office.relief.level, office.course.committed, office.world
         office.relief.settle(plan.raised, committed)
@@ -219,7 +221,7 @@ class Freezing:
             office.relief.tell(level, plan.raised.text, last)
         elif given_back and last is not None:
             office.relief.tell_given_back(last)
-        world = making.make_world(office, plan, self.cause)
+        world = making.make_world(office, plan, seating, self.cause)
         office.trust.settled()
         account.settled()
         return ToForming(world)

@@ -10,7 +10,7 @@ from elasticd.core.leading.trust import Trust
 from elasticd.core.words import effects as e
 from elasticd.core.words.shards import Digest, PullShards, ShardsWritten
 from elasticd.core.words.worlds import Prepared
-from elasticd.types import NodeId, Stamp, Tag
+from elasticd.types import NO_TAG, NodeId, Stamp, Tag
 from tests.unit.core.leading.bench import (
     GENERATION,
     JOB,
@@ -111,10 +111,10 @@ def test_what_a_leader_did_not_trust_the_next_one_does_not_either() -> None:
     first, second = (Trust(Context(A, lambda: "nonce"), JOB) for _ in range(2))
     world = world_of(A, B)
     first.distrust(world)
-    back = replace(world, generation=Tag(9, A, "back"), distrusted=first.distrusted)
+    back = replace(world, generation=Tag(9, A, "back"), distrusted=first.rollback)
     second.adopt(back)
     held = holds(point_of(20), world.generation)
     assert first.trusted(B, held).point is second.trusted(B, held).point is None
     gone_back = holds(point_of(10), back.generation)
     assert second.trusted(B, gone_back) == gone_back
-    assert Trust(Context(A, lambda: "nonce"), JOB).distrusted is None
+    assert Trust(Context(A, lambda: "nonce"), JOB).rollback == world.distrusted == NO_TAG
