@@ -109,9 +109,13 @@ class Departures:
         """When the first sign was seen; ``now`` where none is known."""
         return self.first_signs.get(node, (now, ""))[0]
 
+    def why(self, node: NodeId) -> str:
+        """The first sign of it; empty where none is known."""
+        return self.first_signs.get(node, (0.0, ""))[1]
+
     def farewell(self, node: NodeId) -> str:
         """A sentence about it."""
-        why = self.first_signs.get(node, (0.0, ""))[1]
+        why = self.why(node)
         return f"{node} left the view: {why}" if why else f"{node} left the view"
 
 

@@ -268,7 +268,10 @@ class Node:
             case Obituary(dead, why):
                 self.liveness.confirm_dead(dead, f"{node} says: {why}")
             case Leaving():
+                known = self.ctx.departures.why(node)
                 views.on_leaving(node, message)
+                if views.leading and views.view is not None:
+                    self._herald.tell_why(views.view, node, known, message.reason)
             case ViewPropose(view):
                 views.on_propose(node, view)
             case ViewAck():

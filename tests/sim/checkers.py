@@ -13,7 +13,7 @@ from elasticd.core.taking_part import trainers
 from elasticd.core.taking_part.elastic import Elastic
 from elasticd.core.words import effects as e
 from elasticd.core.words.messages import Message
-from elasticd.core.words.records import World
+from elasticd.core.words.records import JobRecord, World
 from elasticd.core.words.shards import Digest, ShardsWritten
 from elasticd.core.words.views import Heartbeat
 from elasticd.core.words.worlds import Form, Holding, MemberStatus
@@ -27,6 +27,7 @@ from .cluster import Cluster, Violation
 from .disk import is_spoilt
 from .histories import Commits, Ledger, OneSide
 from .proving import counts, unlike
+from .states import loss_of
 from .taints import Taints
 from .tellings import Tellings
 
@@ -436,6 +437,7 @@ class Checkers:
             record = records[0]
             if record is not None and record.state == "finished":
                 self._whole(job, record.step)
+                self._shown(record)
                 sizes = {w.generation: len(w.members) for w in self.forms.values()}
                 self._require(self.by_rank.ended(job, sizes))
 
@@ -462,6 +464,12 @@ class Checkers:
             self.broken(f"{job} was forgotten, and a node remembers it")
         if asked.startswith("cancel") and answer["state"] == "cancelled" != record.state:
             self.broken(f"{job} was cancelled, and is {record.state}")
+
+    def _shown(self, record: JobRecord) -> None:
+        """Who made the last step may be gone; then no loss is known, or an earlier one."""
+        loss = record.account.get("loss")
+        if loss is not None and loss != loss_of(record.step):
+            self.broken(f"{record.id} finished with step {record.step}, and shows the loss {loss}")
 
     def _whole(self, job: JobId, steps: int) -> None:
         if steps not in self.cluster.shapes[job].may_end_at():

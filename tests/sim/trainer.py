@@ -30,7 +30,7 @@ from .process import SOCKET_SECONDS, Process
 from .proving import Outside
 from .questions import Answer, Answered
 from .ring import Reducer
-from .states import Brought, State, Update
+from .states import Brought, State, Update, loss_of
 from .threads import Thread
 from .training import Place, Training
 from .writing import Writer
@@ -66,7 +66,7 @@ class Trainer(Process):
         self.fresh = False
         """It has taken another's state, of which its daemon may not know yet."""
         self.outside = Outside()
-        self._figures = Figures("idle", None, None, 1, {}, 0.0, 0.0)
+        self._figures = Figures("idle", None, 0, None, 1, {}, 0.0, 0.0)
         self._to_report = False
         self._reducers: list[Reducer] = []
         self._questions: dict[int, Answered] = {}
@@ -202,11 +202,15 @@ class Trainer(Process):
                 self._to_report = True
                 self.later(self.chance("reports").uniform(0.0, _REPORT_SECONDS), self._report)
 
-    def timed(self, loss: float, *, idle: bool) -> None:
+    def timed(self, number: int, *, idle: bool) -> None:
         grain = 0.0 if idle else self.slowness * sum(self.cluster.setup.grain_seconds) / 2
         update = 0.003 * self.slowness
         self._figures = replace(
-            self._figures, loss=loss, grain_seconds=grain, update_seconds=update
+            self._figures,
+            loss=loss_of(number),
+            loss_step=number,
+            grain_seconds=grain,
+            update_seconds=update,
         )
 
     def _report(self) -> None:

@@ -403,7 +403,7 @@ class Training:
         self._computed, self._attached = set(), True
         self.trainer.outside.reduced(took=missed is not None)
         if missed is None:
-            self.trainer.timed(1.0 / (1 + number), idle=not world.share(number))
+            self.trainer.timed(number, idle=not world.share(number))
         with self.trainer.turn() as protocol:
             size = LEAST_LOG_BYTES // self.cluster.setup.log_limit
             done = not self.cluster.shapes[self.trainer.job].calls

@@ -23,6 +23,8 @@ class Course:
     moved_at: float = 0.0
     """When a member last delivered, applied or committed something."""
     loss: float | None = None
+    """Of the furthest step whose loss was told."""
+    loss_step: int = 0
     last: int = -1
     """The step with which the next world ends, whatever breaks before it is made; -1: none is
     named."""
@@ -49,7 +51,7 @@ class Course:
 
     def resume(self, step: int) -> None:
         """The job was paused, all members having stored ``step``."""
-        self.committed = step
+        self.committed = self.loss_step = step
 
     def source_of(self, node: NodeId) -> str | None:
         """Where a member of the world has its state from; None for any other node."""
@@ -83,7 +85,9 @@ class Course:
         """All members are in the world, which may go back behind what was committed."""
         world = self.world
         assert world is not None
-        self.committed = world.step if world.goes_back else max(self.committed, world.step)
+        if world.goes_back:
+            self.committed = self.loss_step = world.step
+        self.committed = max(self.committed, world.step)
         self.moved_at = now
 
     def heard_of(self, committed: int) -> None:
@@ -102,8 +106,8 @@ class Course:
             self.moved_at = now
         self.progress[node] = progress
         self.patience.saw(node, progress, now)
-        if progress.loss is not None:
-            self.loss = progress.loss
+        if progress.loss is not None and progress.step >= self.loss_step:
+            self.loss, self.loss_step = progress.loss, progress.step
         further = progress.committed > self.committed
         self.committed = max(self.committed, progress.committed)
         return further

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -146,8 +145,7 @@ class DaemonSeat:
     def end_update(self, point: Point, loss: float | None, update: Update | None) -> None:
         with self.driver.turn() as protocol:
             if loss is not None:
-                self.driver.report.loss = loss
-                self.driver.report.pace.step(time.monotonic())
+                self.driver.report.step_done(point.step, loss)
                 self.driver.background.writer.step_done()
             protocol.end_update(point, update)
 

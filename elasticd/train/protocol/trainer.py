@@ -61,6 +61,8 @@ class Figures:
 
     phase: WorkPhase
     loss: float | None
+    loss_step: int
+    """The step that this was the loss of."""
     steps_per_second: float | None
     memory_bytes: int
     metrics: Mapping[str, float | str]
@@ -76,7 +78,7 @@ class Figures:
             step=point.step,
             stamp=point.stamp,
             committed=committed,
-            loss=self.loss,
+            loss=self.loss if self.loss_step == point.step else None,
             phase=self.phase,
             steps_per_second=self.steps_per_second,
             memory_bytes=self.memory_bytes,

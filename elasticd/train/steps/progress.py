@@ -119,11 +119,17 @@ class WorkReport:
 
     phase: WorkPhase = "idle"
     loss: float | None = None
+    loss_step: int = 0
     metrics: dict[str, float | str] = field(default_factory=dict)
     grain_seconds: float = 0.0
     update_seconds: float = 0.0
     pace: Pace = field(default_factory=Pace)
     memory: Memory = field(default_factory=Memory)
+
+    def step_done(self, step: int, loss: float) -> None:
+        """This step's update is made."""
+        self.loss, self.loss_step = loss, step
+        self.pace.step(time.monotonic())
 
     def log(self, values: Mapping[str, float | str]) -> None:
         """The script's own figures; only the newest names are kept."""
@@ -141,6 +147,7 @@ class WorkReport:
         return Figures(
             phase=self.phase,
             loss=self.loss,
+            loss_step=self.loss_step,
             steps_per_second=self.pace.steps_per_second,
             memory_bytes=self.memory.bytes,
             metrics=dict(self.metrics),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from elasticd.core.context import Context
 from elasticd.core.leading.calls import ResultRelay
@@ -19,6 +21,10 @@ WORLD = world_of(A, B)
 
 @pytest.fixture
 def course() -> Course:
+    return new()
+
+
+def new() -> Course:
     ctx = Context(ME, lambda: "0000", now=50.0)
     made = Course(Patience(60.0), ResultRelay(ctx, JOB, 60.0))
     made.take(WORLD)
@@ -57,6 +63,24 @@ def test_the_last_known_loss_stays_while_a_step_has_none(course: Course) -> None
     course.saw(A, at(3, 2), 51.0)
     course.saw(A, at(4, 3, loss=None), 52.0)
     assert course.loss == 0.5
+
+
+@given(steps=st.permutations(range(1, 6)))
+def test_the_loss_is_that_of_the_furthest_step_in_whatever_order_members_tell(
+    steps: list[int],
+) -> None:
+    course = new()
+    for step in steps:
+        course.saw(B if step % 2 else A, at(step, 1, loss=step / 10), 51.0)
+    assert course.loss == 0.5
+
+
+def test_the_loss_of_steps_that_are_made_again_is_shown_again(course: Course) -> None:
+    course.saw(A, at(8, 7, loss=0.8), 51.0)
+    course.begin(replace(world_of(A, B, generation=Tag(3, A, "n"), step=5), rung="restore"))
+    course.formed(60.0)
+    course.saw(A, at(6, 6, loss=0.6), 61.0)
+    assert course.loss == 0.6
 
 
 def test_a_world_that_goes_on_keeps_what_is_committed(course: Course) -> None:

@@ -178,6 +178,21 @@ def test_the_reason_of_a_leave_is_in_the_event() -> None:
     assert told == ["a left the view: its daemon is being stopped"]
 
 
+def test_who_was_given_up_before_it_could_say_why_it_goes_is_heard_all_the_same() -> None:
+    wires = Wires(A, B, C)
+    wires.connect(A, B, C)
+    stalled = wires.nodes.pop(A)
+    wires.wait(10.0)
+    assert wires.views() == {B: (B, C), C: (B, C)}
+    wires.nodes[A] = stalled
+    for _ in range(2):
+        wires.post(A, e.Leave("its disk can't be written"))
+        wires.settle()
+    given_up, why = (emit.reason for emit in wires.emitted if emit.kind == "node_lost")
+    assert "silent" in given_up
+    assert why == "a, which had left the view, says why: its disk can't be written"
+
+
 def test_of_two_proposers_one_wins() -> None:
     wires = Wires(A, B, C)
     wires.connect(A, B, C)

@@ -13,7 +13,7 @@ from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag, first_stam
 
 JOB, LINEAGE, NODE = JobId("job"), Lineage("l"), NodeId("n")
 START = Point(LINEAGE, 0, first_stamp(JOB, LINEAGE))
-FIGURES = Figures("compute", 0.5, None, 1, {}, 0.0, 0.0)
+FIGURES = Figures("compute", 0.5, 0, None, 1, {}, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
