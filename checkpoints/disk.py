@@ -82,7 +82,7 @@ class LocalDisk:
         path.unlink(missing_ok=True)
 
     def remove_folder(self, folder: Path) -> None:
-        if folder.exists():
+        with suppress(FileNotFoundError):
             shutil.rmtree(folder)
 
 

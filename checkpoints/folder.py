@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,14 +55,8 @@ class CheckpointFolder:
 
     def present(self, found: Manifest) -> tuple[int, ...]:
         """The shards that are here, at the manifest's sizes."""
-
-        def size(index: int) -> int:
-            try:
-                return os.stat(self.shard(found, index)).st_size
-            except OSError:
-                return -1
-
-        return tuple(shard.index for shard in found.shards if size(shard.index) == shard.bytes)
+        sizes = ((shard, size_of(self.shard(found, shard.index))) for shard in found.shards)
+        return tuple(shard.index for shard, size in sizes if size == shard.bytes)
 
     def missing(self, found: Manifest) -> list[Problem]:
         """Shards that the node is to hold and that are not here, and those of another size."""
@@ -71,8 +66,9 @@ class CheckpointFolder:
             path = self.shard(found, shard.index)
             if shard.index in present:
                 continue
-            if path.exists():
-                reason = f"has {path.stat().st_size} bytes, not {shard.bytes}"
+            size = size_of(path)
+            if size is not None:
+                reason = f"has {size} bytes, not {shard.bytes}"
             elif shard.index in mine:
                 reason = "is missing, though this node is a holder"
             else:
@@ -143,21 +139,32 @@ class CheckpointFolder:
             if not doomed.name.endswith(TEMPORARY):
                 doomed = doomed.with_name(doomed.name + TEMPORARY)
                 self.disk.remove_folder(doomed)
-                self.disk.rename(self.path, doomed)
+                with suppress(FileNotFoundError):  # somebody else has removed it
+                    self.disk.rename(self.path, doomed)
                 self.disk.sync_folder(doomed.parent)
             self.disk.remove_folder(doomed)
 
 
 def entries(folder: Path) -> list[Path]:
     """What is in a folder, by name; nothing if there is no folder."""
-    with refusing(folder):
-        return sorted(folder.iterdir()) if folder.is_dir() else []
+    with refusing(folder), suppress(FileNotFoundError, NotADirectoryError):
+        return sorted(folder.iterdir())
+    return []
+
+
+def size_of(path: Path) -> int | None:
+    """In bytes. None: it isn't there, or can't be looked at."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return None
 
 
 def changed_at(path: Path) -> int:
     """On the wall clock, in ns; a folder changes when a shard comes. 0: it isn't there."""
-    with refusing(path):
-        return path.stat().st_mtime_ns if path.exists() else 0
+    with refusing(path), suppress(FileNotFoundError):
+        return os.stat(path).st_mtime_ns
+    return 0
 
 
 def rot(path: Path, digest: str, pace: Pace | None = None) -> str:

@@ -30,6 +30,9 @@ from elasticd.checkpoints.sequential import Chunk
 from elasticd.errors import StateError
 from elasticd.types import JobId, NodeId, Stamp
 
+_LOOKS = 8
+"""How often what is there is listed again, in all, beside somebody who removes without end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Swept:
@@ -280,19 +283,29 @@ class LocalStore:
             raise StateError(f"{final}: another state is committed there")
         return found
 
-    def _examine(self, job: JobId) -> Iterator[tuple[Stored | None, list[Problem]]]:
-        for _, path in self._folders(job, partial=False):
+    def _examine(self, job: JobId) -> list[tuple[Stored | None, list[Problem]]]:
+        """What there was at one moment: if one goes while we look another may have come for it."""
+        for _ in range(_LOOKS):
+            folders = self._folders(job, partial=False)
+            found = list(self._look_at(job, [path for _, path in folders]))
+            if self._folders(job, partial=False) == folders:
+                break
+        return found
+
+    def _look_at(
+        self, job: JobId, folders: Iterable[Path]
+    ) -> Iterator[tuple[Stored | None, list[Problem]]]:
+        for path in folders:
             folder = self._at(path)
+            examined: tuple[Stored | None, list[Problem]]
             try:
                 found = folder.manifest()
                 if found.job != job or layout.final_name(found.step, found.stamp) != path.name:
                     raise StateError(f"{path}: holds the manifest of another checkpoint")
+                examined = Stored(found, folder.present(found)), folder.missing(found)
             except StateError as error:
-                yield None, [folder.without_manifest(error)]
-                continue
-            examined = Stored(found, folder.present(found)), folder.missing(found)
-            if path.is_dir():  # else it was removed while we looked, and nothing of it is missing
-                yield examined
+                examined = None, [folder.without_manifest(error)]
+            yield examined
 
     def _leftovers(self, job: JobId, spared: Collection[Path]) -> list[Path]:
         finals, partials = self._folders(job, partial=False), self._folders(job, partial=True)

@@ -331,10 +331,10 @@ class Node:
         self.drivers.keep_records()
         self._schedule()
         unwanted, view = self.me in self.tables.nodes.unwanted(), self.views.view
+        there = view.members if view is not None else (self.me,)  # nobody else is known to be
         live = self.tables.jobs.live
         for record in [self.records[job] for job in (*self.members.ending(live), *live)]:
-            short = view is not None and too_few(record, view.members)
-            self.members.attend(record, view, unwanted=unwanted, short=short)
+            self.members.attend(record, view, unwanted=unwanted, short=too_few(record, there))
         self.drivers.tick()
         self.members.mind_reducers()
         self.tables.jobs.answer()

@@ -227,7 +227,8 @@ def judge(card: Card, alone: Alone, ended: Ended) -> list[str]:
     reason = _one_line(str(status["reason"]))
     left_out = [_one_line(e["reason"]) for e in ended.events if e["kind"] == "node_unfit"]
     said = [_one_line(e["reason"]) for e in ended.events if e["kind"] in TOLD]
-    said += [str(status.get("exact_reason")), alone.words]
+    # A job's end may be known before its event has come from the node that wrote it.
+    said += [reason, str(status.get("exact_reason")), alone.words]
     match card.expect:
         case "same":
             return list(_differences(alone, ended)) + [f"left out: {r}" for r in left_out]

@@ -43,6 +43,9 @@ def test_who_differs_may_be_left_out_by_name() -> None:
     assert not judge(named, ALONE, Ended(FINISHED, []))
     assert not judge(named, ALONE, Ended(other, [UNFIT]))
     assert judge(named, ALONE, Ended(other, [DIVERGED]))
+    failed = {**FAILED, "reason": "ProtocolError: it kept state outside of run.state"}
+    assert not judge(named, ALONE, Ended(failed, []))
+    assert judge(named, ALONE, Ended(FAILED, []))
     inexact = {**other, "exact": False, "exact_reason": "the script keeps state outside of run"}
     assert not judge(named, ALONE, Ended(inexact, []))
 

@@ -238,13 +238,13 @@ class Checkers:
                     self._require(self.chain.formed(view))
 
     def _begins(self, host: Host, job: JobId) -> None:
-        """No script is begun where too few nodes are there to train it."""
+        """No script is begun where too few nodes are known to be there to train it."""
         assert host.node is not None
-        if (view := host.node.views.view) is None:
-            return
+        view = host.node.views.view
+        there = {*view.members} if view is not None else {host.name}
         tables, least = host.node.tables, self.cluster.specs[job].world.min
         out = fitness.left_out(tables.jobs.records[job].unfit).keys()
-        if len(usable := {*view.members} - out) < least:
+        if len(usable := there - out) < least:
             self.broken(f"{host.name} begins {job} though only {sorted(usable)} may train it")
 
     def _tells(self, host: Host, message: Message) -> None:

@@ -143,9 +143,6 @@ class Driver:
                     stage.go_on()
             case Lent():
                 office.growth.on_lent(node, message)
-                if message.never and office.world is not None:
-                    # What they hold lacks what the script did between steps.
-                    office.trust.taint(office.growth.newcomers, office.world)
             case Prepared():
                 office.growth.on_prepared(node, message)
                 office.trust.lend(node, message)

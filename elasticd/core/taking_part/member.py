@@ -53,8 +53,9 @@ class Member:
     ended: bool = False
     unwanted: str = ""
     """Why the job is not to run on this node."""
-    short: bool = False
-    """The view has too few nodes for the job: nothing is started until there are more."""
+    short: bool = True
+    """Too few nodes are known to be there: nothing is started until there are more. Of a job that
+    goes on with children of a daemon before us nothing is known at first."""
     let_go: bool = False
     """The world runs without us, and our trainer has ended."""
 
@@ -86,7 +87,7 @@ class Member:
 
     def attend(self, record: JobRecord, unwanted: bool, short: bool) -> None:
         """Bring the node in line with the job's record, with what operators want of it, and with
-        whether there are too few nodes for the job (``short``)."""
+        whether too few nodes are known to be there for the job (``short``)."""
         me, turn = self.ctx.me, fitness.turn_of(record.unfit, self.ctx.me)
         why = _UNWANTED if unwanted else fitness.left_out(record.unfit).get(me, "")
         news = (self.record, self.unwanted, self.short) != (record, why, short)

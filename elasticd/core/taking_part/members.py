@@ -258,8 +258,7 @@ class Members:
                 member.follow(view.epoch)
         if member.world is not None:
             self.worlds[record.id] = member.world
-        # Without a view nobody knows who is there: it is as it was.
-        member.attend(record, unwanted, short if view is not None else member.short)
+        member.attend(record, unwanted, short)
         if member.ended:
             del self.by_job[record.id]
 

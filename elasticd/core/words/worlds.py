@@ -125,7 +125,7 @@ class Lent:
     stamp: Stamp
     reason: str = ""
     never: bool = False
-    """No other step would do: the script's own code is part of the state."""
+    """No other step would do: memory is short."""
 
 
 @dataclass(frozen=True, slots=True)

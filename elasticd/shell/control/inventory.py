@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import tempfile
 from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Collection,
     Iterator,
     Mapping,
     Sequence,
 )
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,7 +39,7 @@ from elasticd.core.words.requests import (
     PruneCheckpoints,
     VerifyCheckpoints,
 )
-from elasticd.errors import ElasticdError, OperationError, UsageError
+from elasticd.errors import ElasticdError, OperationError, StateError, UsageError
 from elasticd.settings.job import JobSpec
 from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.storage.states import States
@@ -79,6 +81,11 @@ class _Doubt:
         """It was read; otherwise it was missing."""
         return self.node in self.row.present[self.index]
 
+    def is_over(self, row: Row, outlived: Collection[Row]) -> bool:
+        """The node has removed the checkpoint while it was looked at, or before. ``row`` is what
+        there is of it now, ``outlived`` what no policy keeps on that node now."""
+        return self.node not in row.nodes and (self.node in self.row.nodes or row in outlived)
+
 
 class Inventory:
     """Handlers of the ``checkpoint…`` requests of docs/protocols.md §3."""
@@ -113,7 +120,7 @@ class Inventory:
     async def show(self, request: ListCheckpoints, stream: Stream) -> dict[str, Any]:
         """All checkpoints of a job, by step."""
         job = request.job
-        known = await self._gather(job)
+        known = await self._known(job)
         return {
             "job": job,
             "checkpoints": [row.plain() for row in known.rows],
@@ -123,11 +130,11 @@ class Inventory:
     async def verify(self, request: VerifyCheckpoints, stream: Stream) -> None:
         """Read every replica of every shard, the nodes beside one another; a frame for each.
 
-        What retention has removed on a node is no damage, though another has it yet. Nor is what
-        was never completed, which the first frame names.
+        What a node has removed is no damage, before we look or while we do, though another has it
+        yet. Nor is what was never completed, which the first frame names.
         """
         job = request.job
-        known = await self._gather(job)
+        known = await self._known(job)
         chosen = _chosen(known.rows, request.step)
         begun = await self._never_completed(job, known)
         rows = [row for row in chosen if row not in begun]
@@ -153,7 +160,7 @@ class Inventory:
 
         async def check_all() -> None:
             await asyncio.gather(*(check(node) for node in known.stored))
-            async for result in self._settled(job, doubts):
+            async for result in self._settled(job, doubts, policies):
                 await results.put(result)
             await results.put(None)
 
@@ -171,22 +178,16 @@ class Inventory:
         The newest consistent one, or that of ``step``. Frames of progress, then one with ``files``;
         the client answers it when it has read them.
         """
-        job = request.job
-        chosen = _chosen((await self._gather(job)).rows, request.step)
-        rows = [row for row in chosen if row.consistent]
-        if not rows:
-            which = f"step {request.step} has" if request.step is not None else "has"
-            raise OperationError(f"{job} {which} no consistent checkpoint on the living nodes")
-        row = max(rows, key=lambda r: (r.manifest.step, r.manifest.lineage))
-        with (
-            self._states.pins.held(job, row.manifest.step, row.manifest.stamp),
-            self._scratch() as at,
-        ):
-            files = []
-            for index, shard in enumerate(row.manifest.shards):
-                path = await self._file(row, index, at)
-                files.append([str(path), shard.digest])
-                await stream.send({"shard": index, "shards": row.manifest.count})
+        async with contextlib.AsyncExitStack() as brought:
+            for left in reversed(range(_LOOKS)):
+                row = _newest((await self._known(request.job)).rows, request.job, request.step)
+                try:
+                    files = await brought.enter_async_context(self._brought(row, stream))
+                    break
+                except (OperationError, StateError):
+                    # Beside a job that trains it may be gone meanwhile, for a newer one.
+                    if not left or row in (await self._gather(request.job)).rows:
+                        raise
             await stream.send({"checkpoint": row.plain(), "files": files})
             # A client that dies hangs up, which cancels this handler.
             await stream.receive(seconds=None)
@@ -194,7 +195,7 @@ class Inventory:
     async def prune(self, request: PruneCheckpoints, stream: Stream) -> dict[str, Any]:
         """Remove what no policy keeps; never the newest consistent checkpoint of a line."""
         job = request.job
-        known = await self._gather(job)
+        known = await self._known(job)
         said = {
             "keep": request.keep,
             "keep_every_steps": request.keep_every_steps,
@@ -226,6 +227,12 @@ class Inventory:
 
     # --- inside ---------------------------------------------------------------------------------
 
+    async def _known(self, job: JobId) -> Known:
+        known = await self._gather(job)
+        if self._record_of(job) is None and not any(known.stored.values()):
+            raise OperationError(f"no job {job}")
+        return known
+
     async def _gather(self, job: JobId) -> Known:
         nodes = sorted(self._nodes())
 
@@ -237,13 +244,10 @@ class Inventory:
 
         answers = await asyncio.gather(*(ask(node) for node in nodes))
         pairs = list(zip(nodes, answers, strict=True))
-        known = Known(
+        return Known(
             {node: said for node, said in pairs if isinstance(said, tuple)},
             {node: str(said) for node, said in pairs if not isinstance(said, tuple)},
         )
-        if self._record_of(job) is None and not any(known.stored.values()):
-            raise OperationError(f"no job {job}")
-        return known
 
     def _store(self, node: NodeId) -> Store:
         return self._states.store_of(node)
@@ -279,28 +283,53 @@ class Inventory:
             return doubt.index in held
         return False
 
-    async def _settled(self, job: JobId, doubts: list[_Doubt]) -> AsyncIterator[dict[str, Any]]:
+    async def _settled(
+        self, job: JobId, doubts: list[_Doubt], policies: Collection[Policy]
+    ) -> AsyncIterator[dict[str, Any]]:
         """What becomes of doubts: beside a job that trains a checkpoint may have been on its way to
         a node that was asked early, or may be gone by now."""
-        for look in range(_LOOKS):
+        for look in itertools.count():
             if not doubts:
                 return
             await asyncio.sleep(_LOOK_SECONDS if look else 0.0)
-            rows = {_key(row): row for row in (await self._gather(job)).rows}
-            waiting: list[_Doubt] = []
+            known = await self._gather(job)
+            listed = known.rows
+            rows = {_key(row): row for row in listed}
+            gone = {node: outlived(listed, policies, node) for node in known.stored}
+            fresh, waiting = list[_Doubt](), list[_Doubt]()
             for doubt in doubts:
                 row = rows.get(_key(doubt.row))
-                if row is None:
-                    continue  # removed everywhere
-                if doubt.was_there and doubt.node in row.nodes:
+                if doubt.node not in known.stored:
+                    waiting.append(doubt)
+                elif row is None or doubt.is_over(row, gone[doubt.node]):
+                    continue
+                elif doubt.was_there:
                     yield doubt.result
-                elif not doubt.was_there and doubt.node in row.present[doubt.index]:
-                    yield await self._check(doubt.node, row, doubt.index)
+                elif doubt.node in row.present[doubt.index]:
+                    result = await self._check(doubt.node, row, doubt.index)
+                    if result["ok"]:
+                        yield result
+                    else:
+                        fresh.append(replace(doubt, row=row, result=result))
                 elif not await self._coming(doubt):
                     waiting.append(doubt)
-            doubts = waiting
-        for doubt in doubts:
-            yield doubt.result
+            if look + 1 >= _LOOKS:
+                for doubt in waiting:
+                    yield doubt.result
+                waiting = []
+            doubts = fresh + waiting
+
+    @contextlib.asynccontextmanager
+    async def _brought(self, row: Row, stream: Stream) -> AsyncIterator[list[list[str]]]:
+        """Files with all shards of a checkpoint, and their digests; the checkpoint stays here as
+        long."""
+        m, files = row.manifest, list[list[str]]()
+        with self._states.pins.held(m.job, m.step, m.stamp), self._scratch() as at:
+            for index, shard in enumerate(m.shards):
+                path = await self._file(row, index, at)
+                files.append([str(path), shard.digest])
+                await stream.send({"shard": index, "shards": m.count})
+            yield files
 
     @contextlib.contextmanager
     def _scratch(self) -> Iterator[Path]:
@@ -356,6 +385,15 @@ def _chosen(rows: list[Row], step: int | None) -> list[Row]:
     if not chosen:
         raise OperationError(f"there is no checkpoint of step {step}")
     return chosen
+
+
+def _newest(rows: list[Row], job: JobId, step: int | None) -> Row:
+    """The newest consistent one, or that of ``step``."""
+    found = [row for row in _chosen(rows, step) if row.consistent]
+    if not found:
+        which = f"step {step} has" if step is not None else "has"
+        raise OperationError(f"{job} {which} no consistent checkpoint on the living nodes")
+    return max(found, key=lambda row: (row.manifest.step, row.manifest.lineage))
 
 
 def _named(row: Row) -> dict[str, Any]:

@@ -88,9 +88,7 @@ class Forgetting:
         folders = [*self._children.files.of_job(job)]
         try:
             for stored in store.stored(job):
-                manifest = stored.manifest
-                if (job, manifest.step, manifest.stamp) not in self._states.pins:
-                    store.remove(job, manifest.step, manifest.stamp)
+                self._states.remove_unused(job, stored.manifest.step, stored.manifest.stamp)
             if store.stored(job):
                 why.append("a checkpoint of it is being exported")
             else:

@@ -6,7 +6,9 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from threading import Lock
 
+from elasticd.errors import StateError
 from elasticd.types import JobId, Stamp
 
 Key = tuple[JobId, int, Stamp]
@@ -14,23 +16,53 @@ Key = tuple[JobId, int, Stamp]
 
 @dataclass(slots=True)
 class Pins:
-    """Counts the uses of each."""
+    """Counts the uses of each, and its removals: while there is one of the one there is none of the
+    other. From any thread; nobody waits."""
 
     _uses: Counter[Key] = field(default_factory=Counter)
+    _removals: Counter[Key] = field(default_factory=Counter)
+    _lock: Lock = field(default_factory=Lock)
 
     @contextlib.contextmanager
     def held(self, job: JobId, step: int, stamp: Stamp) -> Iterator[None]:
-        """Keep a checkpoint from being removed in the meantime."""
+        """Keep a checkpoint from being removed in the meantime.
+
+        Raises:
+            StateError: it is being removed.
+        """
         key = (job, step, stamp)
-        self._uses[key] += 1
+        if not self._begin(key, self._uses, self._removals):
+            raise StateError(f"step {step} is being removed")
         try:
             yield
         finally:
-            self._uses[key] -= 1
+            self._end(key, self._uses)
+
+    @contextlib.contextmanager
+    def removal(self, job: JobId, step: int, stamp: Stamp) -> Iterator[bool]:
+        """Whether a checkpoint may be removed in the meantime: nobody uses it, nor begins to."""
+        key = (job, step, stamp)
+        free = self._begin(key, self._removals, self._uses)
+        try:
+            yield free
+        finally:
+            if free:
+                self._end(key, self._removals)
 
     def all(self) -> tuple[Key, ...]:
         """Those that are in use now."""
-        return tuple(key for key, uses in self._uses.items() if uses > 0)
+        with self._lock:
+            return tuple(self._uses)
 
-    def __contains__(self, key: Key) -> bool:
-        return self._uses[key] > 0
+    def _begin(self, key: Key, wanted: Counter[Key], other: Counter[Key]) -> bool:
+        with self._lock:
+            free = key not in other
+            if free:
+                wanted[key] += 1
+            return free
+
+    def _end(self, key: Key, ended: Counter[Key]) -> None:
+        with self._lock:
+            ended[key] -= 1
+            if not ended[key]:
+                del ended[key]

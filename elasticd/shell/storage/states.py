@@ -124,12 +124,22 @@ class States:
         Raises:
             StateError: it is in use, or no newer one of its line is here.
         """
-        if (job, step, stamp) in self.pins:
-            raise StateError(f"step {step} is being read or written")
         newest = last_ones(item.manifest for item in self.store.stored(job))
         if any((m.step, m.stamp) == (step, stamp) for m in newest):
             raise StateError(f"step {step} is the newest of its line here")
-        self.store.remove(job, step, stamp)
+        if not self.remove_unused(job, step, stamp):
+            raise StateError(f"step {step} is being read or written")
+
+    def remove_unused(self, job: JobId, step: int, stamp: Stamp) -> bool:
+        """Remove a checkpoint, in a thread; False: it is in use, and stays.
+
+        Raises:
+            StateError: the disk refuses.
+        """
+        with self.pins.removal(job, step, stamp) as free:
+            if free:
+                self.store.remove(job, step, stamp)
+        return free
 
     async def changed(self, job: JobId) -> None:
         """What the node has of a job was changed by somebody else than its leader, who is told."""
@@ -275,8 +285,7 @@ class States:
         spec = JobSpec.from_dict(self._record_of(effect.job).spec).checkpoint
         known, policies = self.store.manifests(effect.job), policies_of(spec, {})
         for old in overtaken(known, policies, effect.step, effect.lineage):
-            if (old.job, old.step, old.stamp) not in self.pins:
-                self.store.remove(old.job, old.step, old.stamp)
+            self.remove_unused(old.job, old.step, old.stamp)
 
     # --- serving ------------------------------------------------------------------
 

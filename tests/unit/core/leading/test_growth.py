@@ -123,11 +123,11 @@ def test_a_state_that_nobody_can_lend_is_tried_further_ahead() -> None:
     assert [order.step for _, order in door.sent(Lend)] == [17, 17]
 
 
-def test_where_a_script_keeps_state_of_its_own_the_world_stops_at_once() -> None:
+def test_where_memory_is_short_the_world_stops_at_once() -> None:
     door = Door()
     door.at(10)
-    door.lent(12, reason="its script keeps state", never=True)
-    assert door.growth.plain_reason == "its script keeps state"
+    door.lent(12, reason="memory is short", never=True)
+    assert door.growth.plain_reason == "memory is short"
     assert door.at(11) == [C]
 
 

@@ -88,6 +88,14 @@ def test_nothing_is_started_while_too_few_nodes_are_there() -> None:
     assert len(post.done(e.StartTrainer)) == 1
 
 
+def test_nothing_is_started_before_it_is_known_who_is_there() -> None:
+    post = Post()
+    post.member.on_archive(True, "")
+    assert post.done(e.StartTrainer) == []
+    post.attend()
+    assert len(post.done(e.StartTrainer)) == 1
+
+
 # --- nodes that are not to train ------------------------------------------------------------------
 
 

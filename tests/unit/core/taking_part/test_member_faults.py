@@ -88,7 +88,7 @@ def desk(phase: TrainerPhase = "active") -> Desk:
     ctx = Context(ME, lambda: "nonce", now=100.0)
     record = JobRecord(JobId("job-1"), 1, SPEC.to_dict(), "digest", "running")
     made = Member(ctx, record, SpareReducers(ctx))
-    made.archive = "ready"
+    made.archive, made.short = "ready", False
     made.reports.leader, made.reports.epoch = LEADER, Tag(1, LEADER, "e")
     assert isinstance(made.part, Elastic)
     trainer = Trainer(ctx.next_child(), pid=7, phase=phase)
