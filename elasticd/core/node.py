@@ -267,11 +267,9 @@ class Node:
                 self.liveness.on_missing(node, message)
             case Obituary(dead, why):
                 self.liveness.confirm_dead(dead, f"{node} says: {why}")
-            case Leaving():
-                known = self.ctx.departures.why(node)
-                views.on_leaving(node, message)
-                if views.leading and views.view is not None:
-                    self._herald.tell_why(views.view, node, known, message.reason)
+            case Leaving(reason):
+                if views.on_leaving(node, reason):
+                    self._herald.tell_why(node, reason, views.installed.counter)
             case ViewPropose(view):
                 views.on_propose(node, view)
             case ViewAck():
@@ -290,8 +288,7 @@ class Node:
         """A new view is ours: tell its leader what we hold; lead, if it is us."""
         view = self.views.view
         assert view is not None
-        before = self.followed
-        self.followed = view.epoch
+        before, self.followed = self.followed, view.epoch
         kept_lead = before is not None and before.leader == self.me == view.leader
         reborn = self.liveness.following.reborn
         self.ctx.log("info", "view", epoch=str(view.epoch), members=list(view.members))

@@ -33,11 +33,10 @@ class Herald:
                 "node_lost", self.ctx.departures.farewell(node), culprit=node, epoch=epoch
             )
 
-    def tell_why(self, view: View, node: NodeId, known: str, reason: str) -> None:
-        """A node says why it goes. It may have been given up before, for what was ``known``."""
-        if node not in view.members and known not in ("", reason):
-            text = f"{node}, which had left the view, says why: {reason}"
-            self.ctx.emit("node_lost", text, culprit=node, epoch=view.epoch.counter)
+    def tell_why(self, node: NodeId, reason: str, epoch: int) -> None:
+        """Who was given up says only now why it goes."""
+        text = f"{node}, which had left the view, says why: {reason}"
+        self.ctx.emit("node_lost", text, culprit=node, epoch=epoch)
 
     def tell_of_parking(self, view: View, records: Iterable[JobRecord]) -> None:
         """What would run and may not, as another side of a cut may train."""

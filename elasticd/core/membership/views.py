@@ -15,7 +15,7 @@ from elasticd.core.membership.liveness import Liveness
 from elasticd.core.membership.succession import Succession
 from elasticd.core.membership.votes import Votes
 from elasticd.core.words.records import Heard, View
-from elasticd.core.words.views import Heartbeat, Leaving, ViewAck, ViewForm, ViewNack, ViewPropose
+from elasticd.core.words.views import Heartbeat, ViewAck, ViewForm, ViewNack, ViewPropose
 from elasticd.recovery.quorum import History
 from elasticd.types import NO_TAG, NodeId, Tag
 
@@ -95,9 +95,14 @@ class Membership:
             self.votes.stay()
             self.liveness.stay()
 
-    def on_leaving(self, node: NodeId, leaving: Leaving) -> None:
+    def on_leaving(self, node: NodeId, reason: str) -> bool:
+        """A peer says that it goes. True if the view that we lead was formed without it, for
+        another reason than that."""
+        known = self.ctx.departures.why(node)
         self.votes.leaves(node, self.view)
-        self.liveness.departs(node, leaving.reason)
+        self.liveness.departs(node, reason)
+        led = self.view if self.leading else None
+        return led is not None and node not in led.members and known not in ("", reason)
 
     def wake(self, seconds: float) -> bool:
         """This node did not run for so long that the others may have gone on without it: follow no
