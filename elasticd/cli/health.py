@@ -18,7 +18,7 @@ from elasticd.cli.daemons import DAEMON_FILE, find_daemon
 from elasticd.cli.keeper import keeper_of
 from elasticd.cli.options import Home, Json, common
 from elasticd.cli.screen import print_json, say
-from elasticd.client.homes import SOCKET_NAME, node_homes
+from elasticd.client.homes import SOCKET_NAME, cluster_of, node_homes
 from elasticd.core.recall import without_promises
 from elasticd.counting import counted
 from elasticd.errors import OperationError, UsageError
@@ -90,9 +90,9 @@ def _told(finding: HomeFinding) -> dict[str, Any]:
 
 def _start(home: Path) -> str:
     """The command that starts the daemon of this home."""
-    if home in node_homes(home.parent):
-        return f"elasticctl local up --home {shlex.quote(str(home.parent))}"
-    return f"elasticctl service start --home {shlex.quote(str(home))}"
+    named = cluster_of(home)
+    command = "service start" if named == home else "local up"
+    return f"elasticctl {command} --home {shlex.quote(str(named))}"
 
 
 def _runs(home: Path) -> bool:

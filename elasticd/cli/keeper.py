@@ -3,7 +3,8 @@ services.
 
 ``python -m elasticd.cli.keeper HOME PROGRAM…``, detached, one to a home; ``local up --keep`` starts
 it and ``local down`` ends it. A daemon that was told to end takes its daemon.json along and stays
-away.
+away. One that ended of a failure, a full disk say, leaves it, and is tried again and again, more
+and more seldom.
 """
 
 from __future__ import annotations

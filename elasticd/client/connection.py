@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from elasticd.client.homes import home_option
 from elasticd.core.words.requests import REQUESTS, ShowStatus
 from elasticd.errors import NoDaemonError, OperationError, UsageError
 from elasticd.ipc.frames import Decoder, encode
@@ -35,9 +36,10 @@ class NobodyListens(NoDaemonError):
     """There is no socket, or its daemon has ended."""
 
     def __init__(self, home: Path) -> None:
+        of = home_option(home)
         super().__init__(
-            f"no daemon runs at {home} (start one with 'elasticctl local up' or 'elasticctl service"
-            " install', or name its home with --home)"
+            f"no daemon runs at {home} (start one with 'elasticctl local up{of}' or 'elasticctl"
+            f" service install{of}', or name its home with --home)"
         )
 
 

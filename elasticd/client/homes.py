@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from shlex import quote
 
 from elasticd.settings.config import default_home
 
@@ -42,6 +43,19 @@ def node_homes(home: Path) -> list[Path]:
         if found and folder.is_dir():
             numbered.append((int(found[1]), folder))
     return [folder for _, folder in sorted(numbered)]
+
+
+def cluster_of(home: Path) -> Path:
+    """The home to name for what starts the daemon of ``home``: that of its local cluster if it is a
+    node of one."""
+    return home.parent if home in node_homes(home.parent) else home
+
+
+def home_option(home: Path) -> str:
+    """What names ``home`` behind a command, for the shell; nothing where the command means it
+    anyway."""
+    named = cluster_of(home)
+    return "" if named in (user_home(None), local_home(None)) else f" --home {quote(str(named))}"
 
 
 def sockets(home: Path) -> list[Path]:

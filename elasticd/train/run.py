@@ -114,6 +114,7 @@ class Run:
         self._source = Witness(source, self._seat, lambda: self._runner.world)
         if isinstance(source, StreamSource):
             source.prove_fresh()
+            self._own.stream_proved()
             if source.has_state:
                 self._state.track(STREAM, _StreamState(source, self._runner))
         HOST.at_end(self._conclude)
@@ -297,7 +298,7 @@ class Run:
             )
         self._looping = True
         runner = self._runner
-        self._own.loop_begins(sys._getframe())
+        name_own(self._own.loop_begins(sys._getframe()), aloud=self.rank == 0)
         while True:
             if not runner.turn():
                 raise OperationError("the job has ended")

@@ -23,7 +23,9 @@ from elasticd.train.steps import randomness
 from tests.gallery.cards import Card
 from tests.unit.train.cohort import Cohort, Killed
 
-NOT_HERE = frozenset({"signal_handlers", "multiprocess_loader", "log_file_at_top"})
+NOT_HERE = frozenset(
+    {"signal_handlers", "multiprocess_loader", "log_file_at_top", "generator_in_module"}
+)
 """They want the main thread, to be imported, or a folder for each rank."""
 
 

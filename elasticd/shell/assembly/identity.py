@@ -49,7 +49,9 @@ def write(home: Path, settings: NodeConfig) -> None:
 
 
 def remove(home: Path, failure: BaseException | None) -> None:
-    """It ends, of ``failure`` if it does not so because it was asked to."""
-    (home / FILE_NAME).unlink(missing_ok=True)
-    if failure is not None:
+    """It ends. Of a ``failure``: then its file stays, as that of one that crashed, and its keeper
+    starts it again as launchd and systemd do by its exit code."""
+    if failure is None:
+        (home / FILE_NAME).unlink(missing_ok=True)
+    else:
         diskend.note(home, failure, unix_seconds())

@@ -24,6 +24,7 @@ from elasticd.errors import OperationError, ProtocolError, UsageError
 from elasticd.settings.job import JobSpec
 from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.storage.arrival import Arrival
+from elasticd.shell.storage.places import Places
 from elasticd.shell.storage.states import States
 from elasticd.types import JobId, NodeId
 
@@ -35,40 +36,12 @@ MAX_WAITING = 32
 """So many more clients may wait to send theirs."""
 PART_SECONDS = 10.0
 """How long a client may take for a part, while others wait."""
+_BUSY = "other jobs are being sent to this node: submit again in a moment"
 _ID_LETTERS = string.ascii_lowercase + string.digits
 _ID = re.compile(r"-(?P<number>[1-9]\d{0,8})-[a-z0-9]{4}")
 """What follows a job's name."""
 
 log = structlog.get_logger(__name__)
-
-
-class Places:
-    """Lets some be at it at once, and some more wait."""
-
-    def __init__(self, most: int, waiting: int) -> None:
-        self._free = asyncio.Semaphore(most)
-        self._limit, self._there = most + waiting, 0
-
-    async def begin(self) -> None:
-        """Wait for a turn; :meth:`end` gives it back.
-
-        Raises:
-            OperationError: too many wait already.
-        """
-        if self._there >= self._limit:
-            raise OperationError(
-                f"{self._there} other jobs are being sent to this node: submit again in a moment"
-            )
-        self._there += 1
-        try:
-            await self._free.acquire()
-        except BaseException:
-            self._there -= 1
-            raise
-
-    def end(self) -> None:
-        self._there -= 1
-        self._free.release()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +51,7 @@ class Submissions:
     node: Node
     states: States
     ask: Callable[[Callable[[int], e.Event]], Awaitable[r.Outcome]]
-    _receiving: Places = field(default_factory=lambda: Places(MAX_RECEIVING, MAX_WAITING))
+    _receiving: Places = field(default_factory=lambda: Places(MAX_RECEIVING, MAX_WAITING, _BUSY))
 
     def handlers(self) -> Handlers:
         return {**on(r.NameJob, self.name_job), **on(r.SubmitJob, self.submit)}

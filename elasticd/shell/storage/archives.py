@@ -27,11 +27,14 @@ from elasticd.shell.network.retries import attempts
 from elasticd.shell.storage.arrival import Arrival, Settle, digest_of
 from elasticd.shell.storage.durable import PARTIAL_SUFFIX, settle
 from elasticd.shell.storage.namelessfile import nameless_file
+from elasticd.shell.storage.places import Places
 from elasticd.shell.storage.spreading import Spread, spread
 from elasticd.types import JobId, NodeId
 
 MAX_COPYING = 4
-"""So many archives are fetched at once for other nodes; the others wait."""
+"""So many archives are fetched at once for other nodes."""
+MAX_WAITING = 32
+"""So many more wait; then others are asked to keep a copy."""
 KNOWN_SECONDS = 60.0
 """After so long the job of an archive that was kept for another node is known here."""
 _DIGEST = re.compile(r"[\w-]{1,128}", re.ASCII)
@@ -57,7 +60,8 @@ class Archives:
         self.prepare: Callable[[JobId], Awaitable[None]] = _nothing
         """What else a job's first trainer here must find."""
         self._storing = asyncio.Lock()
-        self._copying = asyncio.Semaphore(MAX_COPYING)
+        busy = "other archives are being copied to it"
+        self._copying = Places(MAX_COPYING, MAX_WAITING, busy)
         self._changing = threading.Lock()
         """In threads: a cancelled writer goes on."""
         self._held: Counter[str] = Counter()
@@ -117,10 +121,11 @@ class Archives:
         """For another node that has just been sent a job: have its archive here, too.
 
         Raises:
-            OperationError, ProtocolError: ``source`` doesn't give it.
+            OperationError, ProtocolError: ``source`` doesn't give it, or too many wait.
             OSError: the disk refuses.
         """
-        async with self._copying:
+        await self._copying.begin()
+        try:
             self._hold(digest)
             # Its job is not known before the other node has its answer.
             asyncio.get_running_loop().call_later(KNOWN_SECONDS, self._release, digest)
@@ -128,6 +133,8 @@ class Archives:
                 here = await asyncio.to_thread(self._is_sound, digest)
             if not here:
                 await self._fetch(digest, source)
+        finally:
+            self._copying.end()
 
     async def spread(self, digest: str, nodes: Sequence[NodeId], count: int) -> Spread:
         """Have ``count`` other nodes keep an archive that is here. Which do, and why not more."""

@@ -49,9 +49,9 @@ class Namespace:
     def __contains__(self, name: str) -> bool:
         return name in self._kept
 
-    def holds(self, generator: Any) -> bool:
-        """Whether a random generator is kept here."""
-        return any(value is generator for value in self._kept.values())
+    def generators(self) -> list[Any]:
+        """Those that are kept here."""
+        return [value for value in self._kept.values() if type(value) in Generators]
 
     def __repr__(self) -> str:
         return f"run.state({', '.join(sorted(self._kept))})"
@@ -75,6 +75,9 @@ class Namespace:
         self._kept = {**saved["values"], **made}
 
 
+_NONE_SPAWNED = {"n_children_spawned": 0}
+
+
 def _is_generator(name: str, value: Any) -> bool:
     if type(value) not in Generators:
         return False
@@ -91,7 +94,11 @@ def _is_generator(name: str, value: Any) -> bool:
 def _generator_state(generator: Any) -> Any:
     if isinstance(generator, random.Random):
         return {"kind": "python", "state": generator.getstate()}
-    return {"kind": "numpy", "state": generator.bit_generator.state}
+    found = {"kind": "numpy", "state": generator.bit_generator.state}
+    seeds = generator.bit_generator.seed_seq
+    if type(seeds) is np.random.SeedSequence and seeds.n_children_spawned:
+        found["spawns"] = seeds.state  # only then, since an earlier build may compare its own
+    return found
 
 
 def _generator(name: str, saved: Mapping[str, Any], here: Any) -> Any:
@@ -105,7 +112,12 @@ def _generator(name: str, saved: Mapping[str, Any], here: Any) -> Any:
     kind = getattr(np.random, str(state["bit_generator"]), None)
     if kind is None:
         raise MismatchError(f"run.state.{name} is a generator that this NumPy doesn't have")
-    same = type(here) is np.random.Generator and type(here.bit_generator) is kind
-    generator = here if same else np.random.Generator(kind())
+    spawns = saved.get("spawns")
+    generator = here
+    if type(here) is not np.random.Generator or type(here.bit_generator) is not kind:
+        generator = np.random.Generator(kind(np.random.SeedSequence(**(spawns or {}))))
     generator.bit_generator.state = state
+    seeds: Any = generator.bit_generator.seed_seq
+    if type(seeds) is np.random.SeedSequence:  # it has no method for that, but may begin anew
+        np.random.SeedSequence.__init__(seeds, **(spawns or {**seeds.state, **_NONE_SPAWNED}))
     return generator

@@ -3,10 +3,12 @@
 ``rng = np.random.default_rng(7)`` above the loop, and ``rng.normal()`` in its body, in a loss or in
 a dataset: where such a generator stands would depend on the history of its process, and a process
 that joins has another. So what it draws is made a function of (its own seed, seed, where we are).
+So are the children that it, or a ``SeedSequence``, spawns: how many there were before is forgotten.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import random
 import types
@@ -18,17 +20,18 @@ import mlx.optimizers as optim
 import numpy as np
 from mlx.nn.layers.base import Module
 
-DEEPEST = 2
-"""``rng``, ``sampler.rng`` and ``trainer.sampler.rng`` are found, and no deeper ones."""
-MOST_ITEMS = 1000
-"""A container with more holds data."""
-MOST_REACHED = 20_000
-"""Objects that are looked at from where a stream begins."""
+from elasticd.train.steps.reach import MOST_ITEMS
 
-_KINDS = (random.Random, np.random.Generator, np.random.RandomState)
+DEEPEST = 2
+"""``rng``, ``sampler.rng`` and ``buffer.sampler.rng`` of what is tracked are its own affair."""
+
+_BASES = (random.Random, np.random.Generator, np.random.RandomState)
+_DRAWS = ("random", "getrandbits", "seed", "getstate", "setstate")
 _BITS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
 _CONTAINERS: tuple[Any, ...] = (dict, list, tuple)
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), np.ndarray)
+_MOST_CHILDREN = 0x3FFFFFFF
+"""Their numbers have 32 bits."""
 _GLOBAL = (getattr(random, "_inst", None), np.random.mtrand._rand)
 _CALLED = (types.FunctionType, types.MethodType)
 _NOT_LOOKED_INTO = (types.ModuleType, types.FrameType, type, *_CALLED, optim.Optimizer)
@@ -36,23 +39,39 @@ _NOT_LOOKED_INTO = (types.ModuleType, types.FrameType, type, *_CALLED, optim.Opt
 
 
 def is_generator(value: Any) -> bool:
-    """Whether it is a generator that can be seeded, and none of the global ones."""
-    if type(value) not in _KINDS or any(value is one for one in _GLOBAL):
+    """Whether it is a generator that can be seeded, or spawns such, and none of the global ones."""
+    kind = type(value)
+    if any(value is one for one in _GLOBAL):
         return False
-    if isinstance(value, random.Random):
-        return True
-    if isinstance(value, np.random.RandomState):
-        return bool(_state(value)["bit_generator"] == "MT19937")
-    kind = type(value.bit_generator)
+    if issubclass(kind, random.Random):  # a helper more, but the numbers are Python's
+        return all(getattr(kind, name) is getattr(random.Random, name) for name in _DRAWS)
+    if issubclass(kind, np.random.Generator):
+        return _is_numpys(source_of(value))
+    if kind is np.random.RandomState:
+        return _is_numpys(source_of(value))
+    return kind is np.random.SeedSequence or _is_numpys(value)
+
+
+def _is_numpys(bits: Any) -> bool:
+    kind = type(bits)
     return kind.__name__ in _BITS and getattr(np.random, kind.__name__, None) is kind
+
+
+def source_of(generator: Any) -> Any:
+    """What it draws from, which several may share."""
+    if isinstance(generator, np.random.RandomState):
+        return generator._bit_generator
+    return generator.bit_generator if isinstance(generator, np.random.Generator) else generator
 
 
 def _state(generator: Any) -> Any:
     if isinstance(generator, random.Random):
-        return generator.getstate()
+        return random.Random.getstate(generator)
     if isinstance(generator, np.random.RandomState):
         return generator.get_state(legacy=False)
-    return generator.bit_generator.state
+    if isinstance(generator, np.random.SeedSequence):
+        return generator.n_children_spawned
+    return source_of(generator).state
 
 
 class OwnGenerator:
@@ -67,12 +86,19 @@ class OwnGenerator:
         digest = hashlib.blake2b(key.to_bytes(8, "big") + self._mark, digest_size=8).digest()
         own, generator = int.from_bytes(digest, "big"), self.generator
         if isinstance(generator, random.Random):
-            generator.seed(own)
-        elif isinstance(generator, np.random.RandomState):
+            random.Random.seed(generator, own)
+        elif isinstance(generator, np.random.SeedSequence):
+            _have_spawned(generator, own & _MOST_CHILDREN)
+        elif not isinstance(generator, np.random.RandomState):
+            bits = source_of(generator)
+            bits.state = type(bits)(own).state
+        elif isinstance(source_of(generator), np.random.MT19937):
             generator.seed(own & 0xFFFFFFFF)
         else:
-            bits = generator.bit_generator
+            bits = source_of(generator)
             bits.state = type(bits)(own).state
+            if generator.get_state(legacy=False)["has_gauss"]:
+                generator.standard_normal()  # which was drawn before
 
     def state(self) -> Any:
         """Where it stands."""
@@ -80,18 +106,40 @@ class OwnGenerator:
 
     def put(self, state: Any) -> None:
         """Have it stand there."""
-        if isinstance(self.generator, random.Random):
-            self.generator.setstate(state)
-        elif isinstance(self.generator, np.random.RandomState):
-            self.generator.set_state(state)
+        generator = self.generator
+        if isinstance(generator, random.Random):
+            random.Random.setstate(generator, state)
+        elif isinstance(generator, np.random.SeedSequence):
+            _have_spawned(generator, state)
+        elif not isinstance(generator, np.random.RandomState):
+            source_of(generator).state = state
+        elif isinstance(source_of(generator), np.random.MT19937):
+            generator.set_state(state)
         else:
-            self.generator.bit_generator.state = state
+            source_of(generator).state = {k: v for k, v in state.items() if "gauss" not in k}
+
+
+def _have_spawned(seeds: np.random.SeedSequence, children: int) -> None:
+    """Its next child is the one with this number. It has no method for that, but may begin anew."""
+    np.random.SeedSequence.__init__(
+        seeds,
+        seeds.entropy,
+        spawn_key=seeds.spawn_key,
+        pool_size=seeds.pool_size,
+        n_children_spawned=children,
+    )
 
 
 def mark_of(generator: Any) -> bytes:
     """A digest of where a generator stands."""
-    digest = hashlib.blake2b(type(generator).__name__.encode(), digest_size=16)
-    for part in _parts(_state(generator)):
+    kind: Any = next((base for base in _BASES if isinstance(generator, base)), type(generator))
+    if _is_numpys(generator):
+        kind = np.random.Generator  # several may draw from these bits
+    digest = hashlib.blake2b(kind.__name__.encode(), digest_size=16)
+    whole = _state(generator)
+    if kind is np.random.SeedSequence:
+        whole = [generator.entropy, generator.spawn_key, generator.pool_size]
+    for part in _parts(whole):
         digest.update(part + b"\0")
     return digest.digest()
 
@@ -108,42 +156,68 @@ def _parts(value: Any) -> Iterator[bytes]:
 
 
 class OwnGenerators:
-    """Of one process; for the training thread alone."""
+    """Of one process; for the training thread alone. Two that draw from the same bits are one."""
 
     def __init__(self) -> None:
         self._owned: list[OwnGenerator] = []
         self._left_alone: list[Any] = []
-        self._is_kept: Callable[[Any], bool] = lambda generator: False
+        self._kept: Callable[[], Iterable[Any]] = list
 
-    def begin(self, is_kept: Callable[[Any], bool]) -> None:
-        """A run begins, with none. ``is_kept``: whether one is part of the state just now."""
-        self._owned, self._left_alone, self._is_kept = [], [], is_kept
+    def begin(self, kept: Callable[[], Iterable[Any]]) -> None:
+        """A run begins, with none. ``kept``: those that are part of the state just now."""
+        self._owned, self._left_alone, self._kept = [], [], kept
 
     def leave_alone(self, found: Iterable[Any]) -> None:
         """Never seed these."""
         self._left_alone += found
-        left = {id(one) for one in self._left_alone}
-        self._owned = [one for one in self._owned if id(one.generator) not in left]
+        left = _sources(self._left_alone)
+        self._owned = [one for one in self._owned if id(source_of(one.generator)) not in left]
 
     def adopt(self, found: Iterable[Any]) -> None:
         """Seed these from now on."""
+        known = _sources(self._left_alone) | {id(source_of(one.generator)) for one in self._owned}
         for generator in found:
-            if not self.owns(generator) and not any(generator is one for one in self._left_alone):
+            if id(source_of(generator)) not in known:
+                known.add(id(source_of(generator)))
                 self._owned.append(OwnGenerator(generator))
+
+    def take_back(self, found: Iterable[Any]) -> None:
+        """Seed these, which were left alone."""
+        back = list(found)
+        self._left_alone = [one for one in self._left_alone if not any(one is b for b in back)]
+        self.adopt(back)
+
+    def is_left_alone(self, generator: Any) -> bool:
+        """Whether something else than its seed says where it stands."""
+        return id(source_of(generator)) in _sources(self._left_alone)
 
     def owns(self, generator: Any) -> bool:
         """Whether it is seeded here."""
-        return any(generator is one.generator for one in self._owned)
+        return any(source_of(generator) is source_of(one.generator) for one in self._owned)
+
+    def is_kept(self, generator: Any) -> bool:
+        """Whether it is part of the state just now."""
+        return id(source_of(generator)) in _sources(self._kept())
 
     def seed(self, key: int) -> None:
         """Have all stand where ``key`` says."""
+        kept = _sources(self._kept()) if self._owned else set()
         for one in self._owned:
-            if not self._is_kept(one.generator):
+            if id(source_of(one.generator)) not in kept:
                 one.seed(key)
 
     def states(self) -> list[tuple[OwnGenerator, Any]]:
         """Where all stand."""
         return [(one, one.state()) for one in self._owned]
+
+
+def _sources(generators: Iterable[Any]) -> set[int]:
+    """Of what they draw from, and of what their children come from: the ids."""
+    found = set()
+    for generator in generators:
+        source = source_of(generator)
+        found |= {id(source), id(getattr(source, "seed_seq", source))}
+    return found
 
 
 def found_in(values: Iterable[Any]) -> list[Any]:
@@ -177,68 +251,27 @@ def _inner(value: Any) -> Iterator[Any]:
             yield from (item for item in list(items) if type(item) not in _PLAIN)
     if kind not in _CONTAINERS:
         yield from list(attributes(value).values())
+        yield from _slots(value)
+
+
+def _slots(value: Any) -> Iterator[Any]:
+    for base in type(value).__mro__:
+        for slot in list(vars(base).values()):
+            if type(slot) is types.MemberDescriptorType and not _is_closed(value):
+                with contextlib.suppress(AttributeError):  # not assigned yet
+                    yield slot.__get__(value)
+
+
+def _is_closed(value: Any) -> bool:
+    return issubclass(type(value), _NOT_LOOKED_INTO)
 
 
 def attributes(value: Any) -> dict[str, Any]:
     """Those of an object that a script may have made; none of modules, classes and functions."""
-    if issubclass(type(value), _NOT_LOOKED_INTO):
+    if _is_closed(value):
         return {}
     try:  # not by getattr, which a script's own __getattr__ may answer
         found = object.__getattribute__(value, "__dict__")
     except Exception:  # it has none, or a property of its own says something else
         return {}
     return found if type(found) is dict else {}
-
-
-def reached_from(start: Any) -> list[Any]:
-    """The generators that a function, or an object, may draw from: in what it holds, in what it has
-    from around it, and in the globals that it and what it calls name."""
-    found: list[Any] = []
-    waiting = deque([start])
-    seen: dict[int, Any] = {}
-    for _ in range(MOST_REACHED):
-        if not waiting:
-            break
-        value = waiting.popleft()
-        if id(value) in seen:
-            continue
-        if is_generator(value):
-            found.append(value)
-        following = list(_following(value))
-        if following or is_generator(value):
-            seen[id(value)] = value
-        waiting += following
-    return found
-
-
-def _following(value: Any) -> Iterator[Any]:
-    kind = type(value)
-    if kind is types.MethodType:
-        yield value.__self__
-        yield value.__func__
-    elif kind is types.FunctionType:
-        yield from value.__defaults__ or ()
-        yield from (value.__kwdefaults__ or {}).values()
-        for cell in value.__closure__ or ():
-            try:
-                yield cell.cell_contents
-            except ValueError:  # not assigned yet
-                continue
-        names = value.__globals__
-        yield from (names[name] for name in sorted(_names(value.__code__)) if name in names)
-    elif issubclass(kind, type):
-        module = str(type.__getattribute__(value, "__module__"))
-        if module not in ("builtins", "numpy") and not module.startswith("mlx"):
-            yield from vars(value).values()
-    elif not issubclass(kind, (types.ModuleType, types.FrameType, Module)):
-        yield from _inner(value)
-        if attributes(value):
-            yield type(value)
-
-
-def _names(code: types.CodeType) -> set[str]:
-    found = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            found |= _names(constant)
-    return found

@@ -21,8 +21,8 @@ from elasticd.train.steps.generators import (
     found_in,
     is_generator,
     mark_of,
-    reached_from,
 )
+from elasticd.train.steps.reach import MOST_REACHED, reached
 from elasticd.train.steps.scriptnames import names, outside
 
 BODIES = 10
@@ -37,38 +37,60 @@ class OwnState:
 
     def __init__(self, frame: FrameType, kept: Namespace, data: Any, others: Iterable[Any]) -> None:
         """``frame`` has called ``Run(…)`` with ``data`` and ``others``. What a stream draws from is
-        its own affair: it may be drawn from ahead of need, by a thread of its own."""
+        its own affair: it may be drawn from ahead of need, by a thread of its own. What else it can
+        come to, such as its trainer's, is told apart by :meth:`stream_proved`."""
         script = outside(frame)
         self._home = None if script is None else script.f_globals
-        self._kept = kept
-        self._stream: Any = None
+        self._streams: tuple[Any, ...] = ()
+        self._not_streams: list[Any] = []
         self._tracked: list[Any] = []
         self._bodies = 0
         self._keys: dict[str, mx.array] = {}
-        self._made: dict[str, tuple[Any, bytes]] = {}
+        self._made: dict[int, tuple[Any, bytes]] = {}
+        """By id, those that a body has left: with where it stood then."""
         self._named: set[str] = set()
         if callable(data) and not hasattr(data, "__getitem__"):
-            self._stream = data
-        randomness.own().begin(self._kept.holds)
+            self._streams = (data,)
+        randomness.own().begin(kept.generators)
         self._adopt([*names(frame, self._home).values(), *others])
+        found = reached(self._streams, is_generator).found
+        self._marks = [(generator, mark_of(generator)) for generator in found]
+
+    def stream_proved(self) -> None:
+        """The stream was begun twice, and both gave the same samples: it doesn't draw from what
+        stands where it stood, or makes it stand where it wants."""
+        self._not_streams = [g for g, mark in self._marks if mark_of(g) == mark]
+        randomness.own().take_back(self._not_streams)
 
     def tracked(self, thing: Any) -> None:
-        """Its generators are its own affair: they stand where its stored state says."""
+        """Its generators are its own affair: they stand where its stored state says. Those that it
+        only leads to aren't, and are taken as they are before a state is loaded."""
         self._tracked.append(thing)
-        randomness.own().leave_alone(found_in([thing]))
+        self._adopt([thing])
 
-    def _adopt(self, values: Iterable[Any]) -> None:
+    def _adopt(self, values: Iterable[Any]) -> bool:
         # The stream, and what is tracked, may have made others since they were looked at.
         randomness.own().leave_alone(found_in(self._tracked))
-        randomness.own().leave_alone(() if self._stream is None else reached_from(self._stream))
-        randomness.own().adopt(found_in(values))
+        not_its = {id(generator) for generator in self._not_streams}
+        of_stream = reached(self._streams, is_generator).found
+        randomness.own().leave_alone(g for g in of_stream if id(g) not in not_its)
+        found, all_seen = reached(values, is_generator)
+        randomness.own().adopt(found)
+        return all_seen
 
-    def loop_begins(self, frame: FrameType) -> None:
-        """What the script has made since is adopted, too."""
+    def loop_begins(self, frame: FrameType) -> list[str]:
+        """What the script has made since is adopted, too. Returns what can't be promised, in
+        sentences."""
         here = names(frame, self._home)
-        self._adopt(here.values())
+        all_seen = self._adopt(here.values())
         self._keys = _keys_of(here)
-        self._made = {name: (v, b"") for name, v in here.items() if is_generator(v)}
+        self._made = {id(g): (g, b"") for g in reached(here.values(), is_generator).found}
+        if all_seen:
+            return []
+        return [
+            f"the script's variables lead to more than {MOST_REACHED} objects: a random generator "
+            "among those that weren't looked at would draw other numbers in a process that joins"
+        ]
 
     def body_ends(self, frame: FrameType) -> list[str]:
         """What in the script's variables a process that joins won't have, each once, in a
@@ -102,14 +124,16 @@ class OwnState:
         return found
 
     def _kept_alive(self, here: Mapping[str, Any]) -> list[str]:
-        found, made = [], {}
-        for name, value in here.items():
-            if not is_generator(value) or self._kept.holds(value) or randomness.own().owns(value):
+        found, own = [], randomness.own()
+        before, self._made = self._made, {}
+        for generator in reached(here.values(), is_generator).found:
+            if own.is_kept(generator) or own.owns(generator) or own.is_left_alone(generator):
                 continue
-            made[name] = value, mark_of(value)
-            before = self._made.get(name)
-            if before is None or before[0] is not value or before[1] in (b"", made[name][1]):
+            now = mark_of(generator)
+            self._made[id(generator)] = generator, now
+            if before.get(id(generator), (generator, now))[1] in (now, b""):
                 continue
+            name = _leads_to(generator, here)
             if name not in self._named:
                 self._named.add(name)
                 found.append(
@@ -117,8 +141,15 @@ class OwnState:
                     f"another: make it above Run(…), or keep it as run.state.{name} and draw from "
                     "that"
                 )
-        self._made = made
         return found
+
+
+def _leads_to(generator: Any, here: Mapping[str, Any]) -> str:
+    """The name of the variable, as far as a script can tell."""
+    for name, value in here.items():
+        if any(one is generator for one in reached([value], is_generator).found):
+            return name
+    return "something"
 
 
 def name_own(sentences: Iterable[str], *, aloud: bool) -> None:

@@ -14,6 +14,7 @@ import pytest
 from elasticd.cli import keeper, local
 from elasticd.cli.daemons import find_daemon
 from elasticd.cli.keeper import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, RestartPauses
+from elasticd.shell.assembly import identity
 
 WAIT_SECONDS = 60.0
 
@@ -81,14 +82,20 @@ def _other(home: Path, pid: int) -> bool:
 
 
 @pytest.mark.process
-def test_what_was_told_to_end_stays_away(cluster: Path, fake_program: list[str]) -> None:
+@pytest.mark.parametrize("failure", [None, OSError(28, "No space left on device", "journal")])
+def test_what_was_told_to_end_stays_away(
+    cluster: Path, fake_program: list[str], failure: OSError | None
+) -> None:
+    """Not what ended of a failure, or crashed."""
     local.up(cluster, 2, fake_program, keep=True)
     daemon = find_daemon(cluster / "node-0")
     assert daemon is not None
-    (cluster / "node-0" / "daemon.json").unlink()  # as a daemon does that ends in order
+    identity.remove(cluster / "node-0", failure)
     daemon.kill()
+    if failure is not None:
+        wait_for("another node-0", lambda: _other(cluster / "node-0", daemon.pid))
     crashed = find_daemon(cluster / "node-1")
     assert crashed is not None
     os.kill(crashed.pid, signal.SIGKILL)
     wait_for("another node-1", lambda: _other(cluster / "node-1", crashed.pid))
-    assert find_daemon(cluster / "node-0") is None
+    assert (find_daemon(cluster / "node-0") is None) == (failure is None)

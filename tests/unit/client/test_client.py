@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pytest
@@ -119,9 +120,10 @@ def test_one_cause_and_cure_is_said_of_a_home_with_no_daemon(tmp_path: Path) -> 
         for number, make in enumerate(makers):
             home = tmp_path / f"{name}{number}"
             make(home)
+            of = f"--home {quote(str(home))}"
             assert said(home) == (
-                f"no daemon runs at {home} (start one with 'elasticctl local up' or 'elasticctl"
-                " service install', or name its home with --home)"
+                f"no daemon runs at {home} (start one with 'elasticctl local up {of}' or"
+                f" 'elasticctl service install {of}', or name its home with --home)"
             )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.client.homes import local_home, node_homes, sockets, user_home
+from elasticd.client.homes import home_option, local_home, node_homes, sockets, user_home
 from elasticd.settings.config import default_home
 
 
@@ -58,3 +58,11 @@ def test_sockets_are_those_of_the_home_then_of_its_nodes(home: Path) -> None:
         (folder / "control.sock").touch()
     found = [path.parent.relative_to(home).as_posix() for path in sockets(home)]
     assert found == [".", "node-2", "node-10"]
+
+
+def test_a_command_names_a_home_that_is_not_meant_anyway(place: Path, tmp_path: Path) -> None:
+    spaced = tmp_path / "a home"
+    (spaced / "node-1").mkdir(parents=True)
+    assert home_option(spaced) == f" --home '{spaced}'" == home_option(spaced / "node-1")
+    (place / "local" / "node-0").mkdir(parents=True)
+    assert home_option(place / "local") == "" == home_option(place / "local" / "node-0")

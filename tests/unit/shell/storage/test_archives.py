@@ -17,7 +17,7 @@ from elasticd.core.words.codec import UNKNOWN
 from elasticd.core.words.records import JobRecord
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.shell.network.neighbours import Neighbours
-from elasticd.shell.storage.archives import Archives
+from elasticd.shell.storage.archives import MAX_COPYING, MAX_WAITING, Archives
 from elasticd.shell.storage.arrival import Arrival, Settle
 from elasticd.shell.storage.durable import settle
 from elasticd.shell.storage.spreading import Spread
@@ -238,6 +238,34 @@ def test_a_copy_stays_until_its_job_is_known(tmp_path: Path) -> None:
 
     asyncio.run(main())
     assert (tmp_path / "other" / home.tar.name).exists()
+
+
+def test_no_more_copies_wait_than_there_are_places_for(tmp_path: Path) -> None:
+    """Each may be of a hundred MiB, and whoever asks has other nodes to ask."""
+    home = Home(tmp_path)
+    limit = MAX_COPYING + MAX_WAITING
+
+    async def story() -> None:
+        may, digests = asyncio.Event(), [f"{number:064x}" for number in range(limit)]
+
+        class Slow(Peer):
+            async def fetch(self, *_: Any) -> int:
+                await may.wait()
+                raise OperationError("it has gone")
+
+        home.peer = Slow(b"")
+        copies = other_node(home)
+        work = [asyncio.create_task(copies.keep_copy(d, NodeId("first"))) for d in digests]
+        await asyncio.sleep(0)  # all have begun
+        with pytest.raises(OperationError, match=f"^{limit} other archives are being copied"):
+            await copies.keep_copy(home.record.archive, NodeId("first"))
+        may.set()
+        ends = await asyncio.gather(*work, return_exceptions=True)
+        assert {str(end) for end in ends} == {"it has gone"}
+        with pytest.raises(OperationError, match="it has gone"):
+            await copies.keep_copy(digests[0], NodeId("first"))
+
+    asyncio.run(story())
 
 
 def test_what_is_being_removed_is_not_taken_for_a_copy(tmp_path: Path) -> None:
