@@ -87,6 +87,8 @@ class Checkers:
         """Of states that are written, what calls of run.on_main have returned that led to them."""
         self.chain, self.taints, self.by_rank = OneSide(), Taints(), ByRank()
         self.tellings = Tellings()
+        self.doubted = 0
+        """So often has a leader told that states differ."""
 
     def broken(self, text: str) -> NoReturn:
         self.cluster.say("checker", text)
@@ -263,6 +265,7 @@ class Checkers:
         """A leader has found a member's state to differ, be it beside a fault that is nearer. Where
         nobody knows who is right it trusts no state of that time, whoever has it."""
         assert host.node is not None and emit.job is not None
+        self.doubted += 1
         driver = host.node.drivers.by_job[emit.job]
         alone = "no majority" not in text and "all go back" not in text
         # What speaks against another than the culprit begins with its name.

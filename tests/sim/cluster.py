@@ -123,6 +123,8 @@ class Setup:
     fault_seconds: float = 0.0
     """For how long faults are injected, from the first formed world on; 0: never."""
     fault_kinds: tuple[str, ...] = ()
+    more_kinds: tuple[str, ...] = ()
+    """Of each of these one strike besides; none of the others is another for it."""
     mean_fault_seconds: float = 2.0
     strikes: tuple[Strike, ...] | None = None
     """These faults and no others; None: drawn from the seed."""

@@ -198,6 +198,31 @@ class Injector:
         victims[0].spoilt, victims[0].taint = True, frozenset((self.cluster.events,))
         return True
 
+    def _diverge_daemons(self, host: Host) -> bool:
+        """A trainer computes wrongly, and shortly after that was told all daemons are killed: what
+        is known of it is what their disks have, and what the children tell again."""
+        if not self._diverge(host):
+            return False
+        self.cluster.faults["diverge"] += 1
+        checkers, names = self.cluster.checkers, sorted(self.cluster.hosts)
+        told, wait = checkers.doubted, self.chance.choice((0.0, self.chance.uniform(0.0, 0.09)))
+        longest = self.chance.choice((0.3, 1.0, 4.0))
+        away = {name: self.chance.uniform(0.2, longest) for name in names}
+
+        def fails() -> None:
+            if self.stopped:
+                return
+            self.cluster.say("faults", "kill all daemons")
+            for each in self.cluster.living():
+                each.kill_daemon()
+                self.later(away[each.name], each.start)
+
+        self.cluster.when(
+            lambda: self.stopped or checkers.doubted > told,
+            lambda: self.cluster.after(wait, fails),
+        )
+        return True
+
     # --- nodes ------------------------------------------------------------------------------------
 
     def _node(self, host: Host) -> bool:

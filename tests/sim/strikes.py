@@ -36,7 +36,9 @@ KINDS = (
     *CHILD_KINDS, *NODE_KINDS, *LINK_KINDS, *DISK_KINDS, *CLOCK_KINDS, *ENVIRONMENT_KINDS,
     *OPERATOR_KINDS,
 )  # fmt: skip
-EVERY_KIND = (*KINDS, *AGEING_KINDS, *VERSION_KINDS)
+TOLD_KINDS = ("diverge_daemons",)
+"""Of one strike more in a few runs, which no other fault shifts with."""
+EVERY_KIND = (*KINDS, *AGEING_KINDS, *VERSION_KINDS, *TOLD_KINDS)
 HEAVY_KINDS = frozenset((*NODE_KINDS, *LINK_KINDS, *DISK_KINDS))
 """Crashes, partitions and disk faults."""
 
@@ -56,5 +58,14 @@ def plan(setup: Setup) -> tuple[Strike, ...]:
         mean = setup.mean_fault_seconds
         at += chance.uniform(0.0, 0.3) if soon else chance.expovariate(1 / mean)
         if at >= setup.fault_seconds:
-            return tuple(found)
+            return (*found, *_more(setup))
         found.append(Strike(len(found), at, chance.choice(setup.fault_kinds)))
+
+
+def _more(setup: Setup) -> list[Strike]:
+    """One of each kind that comes on top; their numbers are below the others'."""
+    drawn = [random.Random(f"{kind} {setup.seed}") for kind in setup.more_kinds]
+    return [
+        Strike(-number, chance.uniform(0.0, setup.fault_seconds), kind)
+        for number, (kind, chance) in enumerate(zip(setup.more_kinds, drawn, strict=True), 1)
+    ]

@@ -68,6 +68,9 @@ class ToldOfStates:
     settled: dict[NodeId, Tag] = field(default_factory=dict)
     """The last world as of which what each told was found to differ: nothing more follows from what
     it told until then."""
+    relied: set[NodeId] = field(default_factory=set)
+    """The majority of the last time: if one of these tells another than before of its state, what
+    they told is compared again."""
     agreed: Point | None = None
     """The newest state that all members of a world have told of alike."""
     chosen: Stamp | None = None
@@ -82,6 +85,10 @@ class ToldOfStates:
         if any(each.generation > told.generation for each in own):
             return
         # Of the same state it may have found another than before.
+        if node in self.relied and any(
+            (o.stamp, o.step) == (told.stamp, told.step) and o.digest != told.digest for o in own
+        ):
+            self._rely_no_more()
         others = [o for o in own if o.generation == told.generation and o.stamp != told.stamp]
         self.digests[node] = newest_states([*others, told])
 
@@ -143,8 +150,18 @@ class ToldOfStates:
     def settle(self, world: World, nodes: Iterable[NodeId]) -> None:
         """The states of its members, and of ``nodes``, differ, and what follows from that is known:
         from what they tell of them later nothing more does."""
+        self.relied.clear()
         for node in {*world.members, *nodes}:
             self.settled[node] = max(self.settled.get(node, NO_TAG), world.generation)
+
+    def rely(self, nodes: Iterable[NodeId]) -> None:
+        """These were the majority, and go on with what they hold."""
+        self.relied = {*nodes}
+
+    def _rely_no_more(self) -> None:
+        for node in self.relied:
+            self.settled.pop(node, None)
+        self.relied.clear()
 
     def _agree(
         self, worlds: Iterable[World], told: Mapping[NodeId, Tag], step: int, stamp: Stamp
@@ -172,6 +189,7 @@ class ToldOfStates:
     def clear(self) -> None:
         """The next world has others' digests."""
         self.digests.clear()
+        self.relied.clear()
 
 
 def _waited(world: World, step: int) -> set[NodeId]:

@@ -38,6 +38,8 @@ def take_over(
         return set()
     trainer, said = us.crew.trainer, first.said
     us.answers.recall(said.serial)
+    if world is not None and said.took is not None and us.ctx.me in world.members:
+        us.reports.told.states.took(us.ctx.me, world, said.took)
     kept: set[ChildId] = set()
     if trainer is not None and world is not None and said.generation == world.generation:
         kept |= _take_place(us, world, trainer, reducers)

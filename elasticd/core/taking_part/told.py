@@ -65,9 +65,15 @@ class ToldStates:
         state that it has no more."""
         self.since = world.generation
 
+    def took(self, me: NodeId, world: World, took: Tag) -> None:
+        """The trainer says in which world it was brought what it has. Where it was to be brought
+        another in the newest, nothing of before counts any more."""
+        if keeps_own(_source(me, world)):
+            self.since = took
+
     def enter(self, me: NodeId, world: World) -> None:
         """The trainer goes on in a newer world, perhaps with another's state."""
-        if keeps_own(world.sources[world.members.index(me)]):
+        if keeps_own(_source(me, world)):
             self.told = [replace(told, generation=world.generation) for told in self.told]
         else:
             self.since, self.told = world.generation, []
@@ -105,6 +111,10 @@ class ToldByMember:
         own = written.own()
         told = None if own is None else self.states.hear(own, world)
         return [written] if told in (None, own) else [written, told]
+
+
+def _source(me: NodeId, world: World) -> str:
+    return world.sources[world.members.index(me)]
 
 
 def _state(said: ShardsWritten | ShardsFailed) -> tuple[Lineage, int, Stamp, int]:

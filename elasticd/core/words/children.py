@@ -68,6 +68,9 @@ class TrainerHere:
     released: bool
     prepared: Point | None = None
     """The state that it was brought before it was ever in a world."""
+    took: Tag | None = None
+    """The last world in which it was brought a state: what it says of older ones is of another than
+    it has. Counter 0: there was none; None: an older trainer, which doesn't say."""
 
 
 @dataclass(frozen=True, slots=True)

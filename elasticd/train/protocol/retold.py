@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from elasticd.core.words import children as w
-from elasticd.types import Lineage, Point, ProofPart, Stamp, Tag
+from elasticd.types import NO_TAG, Lineage, Point, ProofPart, Stamp, Tag
 
 _KEPT_REPORTS = 4
 """What became of the shards of this many states is told again; older ones are of no use any
@@ -36,10 +36,11 @@ class Retold:
 
     def __init__(self) -> None:
         self._fingerprint: dict[str, str] | None = None
-        self._waiting = self._judged = self._released = self._used = False
+        self._waiting = self._judged = self._released = False
         self._serial = 0
         self._entered: Tag | None = None
         self._given: Tag | None = None
+        self._newest = self._took = NO_TAG  # of worlds that we were given, or left since
         self._probe: w.TrainerProbed | None = None
         self._here = _InWorld()
         self._digest: w.TrainerDigest | None = None
@@ -99,11 +100,15 @@ class Retold:
 
     def given(self, generation: Tag, holds_state: bool) -> None:
         """The daemon gave us a world, for which the state is in place or will be brought."""
-        self._given, self._used = generation, True
+        self._given = self._newest = generation
         self._here, self._prepared = _InWorld(), None
         self._skipped.clear()  # nobody waits for shards of an older world
         if holds_state:
             self._entered = generation
+
+    def brought(self) -> None:
+        """A state from elsewhere is in place of ours."""
+        self._took = self._newest
 
     def frozen(self) -> None:
         """The daemon made us leave our world."""
@@ -135,11 +140,12 @@ class Retold:
             waiting=self._waiting,
             generation=self._given,
             entered=self._entered,
-            used=self._used,
+            used=self._newest != NO_TAG,
             serial=self._serial,
             judged=self._judged,
             released=self._released,
             prepared=self._prepared,
+            took=self._took,
         )
         repeated = (
             self._here.came,

@@ -316,6 +316,7 @@ class TrainerProtocol(Generic[S, U]):
     def end_load(self, point: Point) -> None:
         """A state from elsewhere is in place. What was committed before belonged to another."""
         self._sharing.lending.drop()
+        self._voice.retold.brought()
         self.calls.replaced()
         self.held.committed, self.held.given, self.held.unproven = None, True, True
         self._end(point)

@@ -101,6 +101,7 @@ def _leave(
         office.checkpoints.spoil(agreed)
     else:
         office.checkpoints.doubt(found.odd, world.generation)
+        office.trust.states.rely(told.keys() - {*found.odd})
         since = "the start" if agreed is None else f"step {agreed.step}"
         office.exactness.lose(
             f"{found.reason}; the majority goes on, with sums to which the odd one may have added"

@@ -235,6 +235,16 @@ def test_a_job_may_want_to_go_on_and_is_told_since_when_it_is_not_exact() -> Non
     assert bench.driver.summary()["exact_reason"] == lost.reason
 
 
+def test_if_one_of_the_majority_then_tells_otherwise_the_rest_of_it_is_asked_who_is_right() -> None:
+    bench = training(agreed(5), agreed(10), policy="continue")
+    tell(bench, 13, "xyx")
+    assert bench.phase == "freezing"
+    told = Digest(JOB, world_of(bench).generation, 13, point_of(13).stamp, "y")
+    bench.driver.hear(C, told)
+    world = next_world(bench, 14)
+    assert (world.rung, world.step) == ("restore", 10), "A and C differ, and nobody is right"
+
+
 def test_so_does_one_without_a_checkpoint_to_go_back_to() -> None:
     bench = training()
     tell(bench, 13, "xyx")

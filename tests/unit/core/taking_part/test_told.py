@@ -118,4 +118,18 @@ def test_nothing_is_told_of_a_state_that_was_given_up_for_another() -> None:
     assert made.told == [] and made.hear(_of(6, first.generation), later) is None
     after_a_restart = ToldStates()
     after_a_restart.recall(later)
+    after_a_restart.took(A, later, first.generation)
     assert after_a_restart.hear(_of(5, first.generation), later) is None
+
+
+def test_what_was_kept_through_a_newer_world_is_told_again_behind_a_restart() -> None:
+    first = world_of(A, B)
+    later = replace(first, generation=Tag(3, A, "y"), sources=("keep", "peer:a"))
+    made = ToldStates()
+    made.recall(later)
+    assert made.hear(_of(5, first.generation), later) is None, "an older trainer does not say"
+    made.took(A, later, first.generation)
+    told = made.hear(_of(5, first.generation), later)
+    assert told is not None and told.generation == later.generation
+    made.took(A, later, later.generation)
+    assert made.hear(_of(5, first.generation), later) is None
