@@ -86,6 +86,11 @@ class LocalStore:
             if item is not None and not problems
         ]
 
+    def problems(self, job: JobId) -> list[Problem]:
+        """Final checkpoints without a readable manifest, shards that this node is to hold and that
+        are not here, and those of another size. Nothing is read as a whole."""
+        return [problem for _, found in self._examine(job) for problem in found]
+
     def held(
         self, job: JobId, step: int, stamp: Stamp, count: int | None = None
     ) -> tuple[int, ...]:
@@ -245,7 +250,7 @@ class LocalStore:
                     else:
                         self._disk.remove_file(path)
                 removed.append(path)
-            problems += [problem for _, found in self._examine(each) for problem in found]
+            problems += self.problems(each)
         return Swept(tuple(removed), tuple(problems))
 
     def final_path(self, job: JobId, step: int, stamp: Stamp, index: int, count: int) -> Path:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -86,8 +87,13 @@ def daemons(aged: Path, young: Path) -> dict[str, Any]:
 
 def _start(home: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "elasticd.shell.daemon", "run", "--home", str(home)]
+    # As where it is installed: what the first one has compiled the other needn't compile again.
+    kept = {n: v for n, v in os.environ.items() if n != "PYTHONDONTWRITEBYTECODE"}
+    compiled = {"PYTHONPYCACHEPREFIX": str(home.parent / "compiled")}
     with (home / "daemon.log").open("ab") as log:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        return subprocess.Popen(
+            command, env=kept | compiled, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
 
 
 def _await(home: Path, members: int) -> None:

@@ -197,6 +197,19 @@ def _reader(hint: Any, rows: bool) -> Reader:
     return _within(_WHOLE) if hint is int else _atom(hint)
 
 
+class Checked:
+    """What fits where anything does, and was looked at before."""
+
+    __slots__ = ("plain",)
+
+    def __init__(self, plain: Plain) -> None:
+        """
+        Raises:
+            ProtocolError: it is too long, or nested too deep.
+        """
+        self.plain = _anything(plain)
+
+
 def _bounded(plain: Any) -> None:
     if len(plain) > MAX_LENGTH:
         raise ProtocolError(f"{len(plain)} are more than {MAX_LENGTH}")
@@ -214,32 +227,42 @@ def _anything(plain: Plain, depth: int = 0) -> Plain:
                     _bounded(item)
             elif type(item) not in _ATOMS or type(item) is bytes:
                 _anything(item, depth + 1)
+    elif type(plain) is Checked:
+        return plain.plain
     elif isinstance(plain, (str, bytes)):
         _bounded(plain)
     return plain
 
 
 def _atom(hint: Any) -> Reader:
+    # A large journal is mostly texts: no call for each.
+    longest = MAX_LENGTH if hint in (str, bytes) else None
+
     def read(plain: Plain) -> Any:
         if type(plain) is hint:
-            if hint in (str, bytes):
+            if longest is not None and len(plain) > longest:
                 _bounded(plain)
             return plain
         if hint is float and type(plain) is int:
             return float(plain)
-        raise ProtocolError(f"expected {hint.__name__}, got {type(plain).__name__}")
+        raise _unfit(hint, plain)
 
     return read
 
 
+def _unfit(hint: Any, plain: Plain) -> ProtocolError:
+    return ProtocolError(f"expected {hint.__name__}, got {type(plain).__name__}")
+
+
 def _within(limits: Within) -> Reader:
-    inner = _atom(int)
+    least, most = limits.least, limits.most
 
     def read(plain: Plain) -> int:
-        number: int = inner(plain)
-        if not limits.least <= number <= limits.most:
-            raise ProtocolError(f"{number} is not from {limits.least} to {limits.most}")
-        return number
+        if type(plain) is not int:
+            raise _unfit(int, plain)
+        if not least <= plain <= most:
+            raise ProtocolError(f"{plain} is not from {least} to {most}")
+        return plain
 
     return read
 
@@ -285,11 +308,13 @@ def _many(kind: Any, rows: bool) -> Reader:
 
     def read(plain: Plain) -> Any:
         _list(plain)
+        if not plain:
+            return ()
         # A large view has many numbers.
         if kind is int and all(type(item) is int and least <= item <= most for item in plain):
             return tuple(plain)
         items = tuple([inner(item) for item in plain])
-        return _same(items) if names and 0 < len(items) <= _FEW else items
+        return _same(items) if names and len(items) <= _FEW else items
 
     return read
 
@@ -331,14 +356,16 @@ def _dataclass(kind: type, rows: bool) -> Reader:
         if not isinstance(plain, dict):
             raise ProtocolError(f"{kind.__name__}: expected a map, got {type(plain).__name__}")
         values = {}
-        for name, reader in fields:
-            if name in plain:
-                try:
+        name = ""
+        try:
+            for name, reader in fields:
+                if name in plain:
                     values[name] = reader(plain[name])
-                except ProtocolError as error:
-                    raise ProtocolError(f"{kind.__name__}.{name}: {error}") from None
-            elif name in required:
-                raise ProtocolError(f"{kind.__name__}: field {name} is missing")
+        except ProtocolError as error:
+            raise ProtocolError(f"{kind.__name__}.{name}: {error}") from None
+        if len(values) < len(fields) and (missing := required - values.keys()):
+            first = next(name for name, _ in fields if name in missing)
+            raise ProtocolError(f"{kind.__name__}: field {first} is missing")
         if keeper and len(plain) > len(values):
             values[keeper] = _kept(plain, values)
         return kind(**values)

@@ -215,6 +215,7 @@ class Daemon:
             self._pulse.beat(),
             self._children.tend_logs(),
             self._tidying.rounds(),
+            self._desk.queries.files.rounds(),
             self._talk.keep_asking(lambda: self._node.ctx.reach.deaf),
         ]
 

@@ -15,6 +15,7 @@ from elasticd.core.words.connections import NodeInfo
 from elasticd.core.words.limits import PART_BYTES, most_bytes
 from elasticd.core.words.records import Path
 from elasticd.errors import OperationError
+from elasticd.shell.control.jobfiles import JobFiles
 from elasticd.shell.control.listing import JobListing
 from elasticd.shell.control.names import Names
 from elasticd.shell.control.server import Handlers, Stream, on
@@ -56,7 +57,8 @@ class Queries:
         self._stalls = stalls
         self._requests = 0
         self._waiting: dict[int, asyncio.Future[r.Outcome]] = {}
-        self.submissions = Submissions(node, states, self._ask)
+        self.files = JobFiles(node, states.archives, states.me)
+        self.submissions = Submissions(node, states, self.files, self._ask)
 
     def handlers(self) -> Handlers:
         return {

@@ -10,8 +10,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import structlog
-
 from elasticd.archive import MAX_ARCHIVE_BYTES
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
@@ -19,9 +17,9 @@ from elasticd.core.words import requests as r
 from elasticd.core.words.codec import from_plain
 from elasticd.core.words.limits import most_bytes
 from elasticd.core.words.records import JobRecord
-from elasticd.counting import counted
 from elasticd.errors import OperationError, ProtocolError, UsageError
 from elasticd.settings.job import JobSpec
+from elasticd.shell.control.jobfiles import JobFiles
 from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.storage.arrival import Arrival
 from elasticd.shell.storage.places import Places
@@ -41,8 +39,6 @@ _ID_LETTERS = string.ascii_lowercase + string.digits
 _ID = re.compile(r"-(?P<number>[1-9]\d{0,8})-[a-z0-9]{4}")
 """What follows a job's name."""
 
-log = structlog.get_logger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class Submissions:
@@ -50,6 +46,7 @@ class Submissions:
 
     node: Node
     states: States
+    files: JobFiles
     ask: Callable[[Callable[[int], e.Event]], Awaitable[r.Outcome]]
     _receiving: Places = field(default_factory=lambda: Places(MAX_RECEIVING, MAX_WAITING, _BUSY))
 
@@ -117,31 +114,9 @@ class Submissions:
             await kept
         except ProtocolError:
             raise UsageError("the archive arrived damaged; submit again") from None
-        short = await self._spread(record)
+        short = await self.files.spread(record)
         await self.ask(lambda request: e.Submit(request, record))
         return r.Submitted(record.id, self.node.drivers.obstacle(record, self._members()), short)
-
-    async def _spread(self, record: JobRecord) -> str:
-        """Have a job's files on as many nodes as its checkpoints are to be on, if there are so
-        many. Returns why they are on fewer, or nothing."""
-        node, me = self.node, self.states.me
-        members = self._members()
-        # One that is drained may be switched off.
-        lasting = [each for each in members if each not in node.drivers.unwanted()] or [*members]
-        wanted = min(JobSpec.from_dict(record.spec).checkpoint.replicas, len(lasting))
-        own = (me,) if me in lasting else ()
-        behind = sorted(each for each in lasting if each > me)
-        others = behind + sorted(each for each in lasting if each < me)
-        found = await self.states.archives.spread(record.archive, others, wanted - len(own))
-        holders = sorted({me, *found.done})
-        if len(own) + len(found.done) >= wanted:
-            return ""
-        why = "; ".join(f"{each}: {reason}" for each, reason in sorted(found.failed.items()))
-        short = (
-            f"its files are on {', '.join(holders)} only, not on {counted(wanted, 'node')} ({why})"
-        )
-        log.warning("a job's files are on too few nodes", job=record.id, reason=short)
-        return short
 
     def _members(self) -> tuple[NodeId, ...]:
         view = self.node.views.view

@@ -136,6 +136,16 @@ class Archives:
         finally:
             self._copying.end()
 
+    async def have(self, digest: str) -> None:
+        """Have an archive here that a job needs; one that is here is not read for that.
+
+        Raises:
+            OperationError: nobody gives it.
+            OSError: the disk refuses.
+        """
+        if not await asyncio.to_thread(self._path(digest).exists):
+            await self._ask_once(digest)
+
     async def spread(self, digest: str, nodes: Sequence[NodeId], count: int) -> Spread:
         """Have ``count`` other nodes keep an archive that is here. Which do, and why not more."""
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticd import archive
-from elasticd.checkpoints import layout
 from elasticd.checkpoints.store import LocalStore
 from elasticd.counting import counted
 from elasticd.errors import DamageError, ElasticdError
@@ -171,22 +170,12 @@ def _checkpoints(home: Path) -> Iterator[HomeFinding]:
         return  # said already
     store = LocalStore(root, node)
     for job in store.jobs():
-        stored = store.stored(job)
-        for item in stored:
-            manifest = item.manifest
-            for shard in manifest.held_by(node):
-                if shard not in item.held:
-                    path = store.final_path(
-                        job, manifest.step, manifest.stamp, shard, manifest.count
-                    )
-                    cause = "a shard that this node is to hold is missing or has another size"
-                    yield HomeFinding(path, cause, f"{cure} {job}' shows whether one has")
-        readable = {layout.final_name(i.manifest.step, i.manifest.stamp) for i in stored}
-        for path in sorted(store.folder(job).iterdir()):
-            parsed = layout.parse_folder(path.name)
-            if parsed is not None and not parsed[2] and path.name not in readable:
-                cause = "a checkpoint whose manifest can't be read"
-                yield HomeFinding(path / layout.MANIFEST_NAME, cause, f"{cure} {job}' shows it")
+        for problem in store.problems(job):
+            if problem.shard is None:
+                cause, shows = "a checkpoint whose manifest can't be read", "shows it"
+            else:
+                cause, shows = f"a shard that {problem.reason}", "shows whether one has"
+            yield HomeFinding(problem.path, cause, f"{cure} {job}' {shows}")
 
 
 def _jobs(home: Path) -> Iterator[HomeFinding]:

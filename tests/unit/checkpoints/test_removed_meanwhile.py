@@ -13,6 +13,7 @@ import pytest
 from elasticd.checkpoints.layout import final_name
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.checkpoints.store import LocalStore
+from elasticd.shell.storage.health import examine
 from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Stamp
 from tests.unit.moments import Moment
 
@@ -49,7 +50,7 @@ def at_each(tmp_path: Path) -> Callable[[Callable[[LocalStore], object]], list[o
         said = []
         for at in itertools.count():
             here = tmp_path / str(next(numbers))
-            store, aside = LocalStore(here / "store", ME), LocalStore(here / "aside", ME)
+            store, aside = LocalStore(here / "checkpoints", ME), LocalStore(here / "aside", ME)
             fill(store, 10)
             fill(aside, 20)
 
@@ -79,6 +80,11 @@ def test_there_is_always_one_and_it_is_whole(at_each: Callable[..., list[object]
 def test_none_is_called_damaged(at_each: Callable[..., list[object]]) -> None:
     seen = at_each(lambda store: store.sweep(JOB))
     assert all(one == LocalStore(Path()).sweep(JobId("none")) for one in seen)
+
+
+def test_nor_by_doctor(at_each: Callable[..., list[object]]) -> None:
+    seen = at_each(lambda store: examine(store.root.parent, running=True, start=""))
+    assert all("checkpoints" not in str(found) for found in seen)
 
 
 def test_what_goes_anyway_can_be_removed(at_each: Callable[..., list[object]]) -> None:

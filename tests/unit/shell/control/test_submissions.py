@@ -18,6 +18,7 @@ from elasticd.core.words.codec import to_plain
 from elasticd.core.words.records import JobRecord
 from elasticd.errors import OperationError, UsageError
 from elasticd.settings.job import JobSpec
+from elasticd.shell.control.jobfiles import JobFiles
 from elasticd.shell.control.server import Stream
 from elasticd.shell.control.submissions import MAX_RECEIVING, MAX_WAITING, Submissions
 from elasticd.shell.network.neighbours import Neighbours
@@ -56,7 +57,8 @@ class Daemon:
         near = cast(Neighbours, SimpleNamespace(me=A, fetch=self.fetch))
         archives = Archives(self.folder, near, lambda job: self.folder / job, lambda event: None)
         states = SimpleNamespace(archives=archives, me=A)
-        return Submissions(cast(Node, node), cast(States, states), self.ask)
+        files = JobFiles(cast(Node, node), archives, A)
+        return Submissions(cast(Node, node), cast(States, states), files, self.ask)
 
     async def fetch(self, node: NodeId, wanted: Any, sink: int) -> int:
         assert not self.queued, "a job is known whose files one node has"

@@ -1,0 +1,182 @@
+"""Nodes come, go for good, lead and are drained at random: a job's files stay on enough of them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from elasticd import archive
+from elasticd.core.node import Node
+from elasticd.core.words.bulk import KeepArchive, WantArchive
+from elasticd.core.words.records import JobRecord
+from elasticd.errors import OperationError
+from elasticd.shell.control.jobfiles import JobFiles
+from elasticd.shell.network.neighbours import Neighbours
+from elasticd.shell.storage.archives import Archives
+from elasticd.types import JobId, NodeId
+
+JOBS = 3
+MOST_NODES = 5
+
+
+def record_of(number: int, data: bytes) -> JobRecord:
+    spec = {
+        "job": {"name": "job", "entrypoint": "train.py"},
+        "batch": {"global": 8, "micro": 1},
+        "train": {"steps": 1},
+        "checkpoint": {"replicas": 2 + number},
+    }
+    return JobRecord(JobId(f"job-{number}"), number, spec, archive.digest(data), "queued")
+
+
+@dataclass
+class Cluster:
+    """Nodes with archives on disks of their own. ``leader`` is one of them."""
+
+    home: Path
+    nodes: dict[NodeId, JobFiles] = field(default_factory=dict)
+    live: dict[JobId, JobRecord] = field(default_factory=dict)
+    drained: set[NodeId] = field(default_factory=set)
+    leader: NodeId | None = None
+    born: int = 0
+    asked: int = 0
+
+    def comes(self) -> NodeId:
+        """A node with an empty disk."""
+        self.born += 1
+        me = NodeId(f"node-{self.born}")
+
+        async def fetch(
+            node: NodeId, wanted: Any, sink: int, limit_bytes: int | None = None
+        ) -> int:
+            if node not in self.nodes:
+                raise OperationError(f"{node} is not connected")
+            return await self.answer(self.nodes[node].archives, wanted, sink)
+
+        def others() -> list[NodeId]:
+            return [node for node in self.nodes if node != me]
+
+        near = cast(Neighbours, SimpleNamespace(me=me, fetch=fetch, connected=others))
+        archives = Archives(self.home / me, near, lambda job: self.home / job, lambda event: None)
+        cluster = self
+
+        class Views:
+            @property
+            def view(self) -> Any:
+                return SimpleNamespace(members=tuple(cluster.nodes))
+
+            @property
+            def leading(self) -> bool:
+                return cluster.leader == me
+
+        node = SimpleNamespace(
+            views=Views(),
+            drivers=SimpleNamespace(unwanted=lambda: frozenset(self.drained)),
+            tables=SimpleNamespace(jobs=SimpleNamespace(live=self.live)),
+        )
+        self.nodes[me] = JobFiles(cast(Node, node), archives, me)
+        return me
+
+    async def answer(self, archives: Archives, wanted: Any, sink: int) -> int:
+        self.asked += 1
+        if isinstance(wanted, KeepArchive):
+            await archives.keep_copy(wanted.digest, wanted.source)
+            return 0
+        assert isinstance(wanted, WantArchive)
+        return _copied(archives, wanted.digest, sink)
+
+    async def looks(self, times: int = 2) -> None:
+        for _ in range(times):
+            for files in self.nodes.values():
+                await files.look()
+
+    def holders(self, record: JobRecord) -> set[NodeId]:
+        return {node for node in self.nodes if _has(self.home / node, record.archive)}
+
+    def lacking(self) -> list[str]:
+        """What is on too few of the nodes that count."""
+        lasting = set(self.nodes) - self.drained or set(self.nodes)
+        found = []
+        for record in self.live.values():
+            held = self.holders(record)
+            wanted = min(record.spec["checkpoint"]["replicas"], len(lasting))
+            if len(held & lasting) < wanted:
+                found.append(f"{record.id} is on {sorted(held)} of {sorted(lasting)}")
+        return found
+
+
+def _copied(archives: Archives, digest: str, sink: int) -> int:
+    try:
+        fd = archives.open(digest)
+    except OSError as error:
+        raise OperationError(str(error)) from None
+    with open(fd, "rb") as file, open(sink, "wb", closefd=False) as out:
+        return out.write(file.read())
+
+
+def _has(folder: Path, digest: str) -> bool:
+    return (folder / f"{digest}.tar").exists()
+
+
+async def _submitted(cluster: Cluster, dice: random.Random) -> None:
+    for number in range(JOBS):
+        data = b"the folder of job %d" % number
+        record = record_of(number, data)
+        node = dice.choice([*cluster.nodes])
+        await cluster.nodes[node].archives.keep(data, record.archive)
+        assert await cluster.nodes[node].spread(record) == ""
+        cluster.live[record.id] = record
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_in_quiet_it_is_on_as_many_nodes_as_it_wants(tmp_path: Path, seed: int) -> None:
+    dice = random.Random(seed)
+
+    async def story() -> None:
+        cluster = Cluster(tmp_path)
+        for _ in range(3):
+            cluster.leader = cluster.comes()
+        await _submitted(cluster, dice)
+        for _ in range(6):
+            nodes = [*cluster.nodes]
+            match dice.choice(["comes", "goes", "drained", "leads"]):
+                case "comes" if len(nodes) < MOST_NODES:
+                    cluster.comes()
+                case "goes" if len(nodes) > 1:
+                    del cluster.nodes[dice.choice(nodes)]
+                case "drained":
+                    cluster.drained ^= {dice.choice(nodes)}
+                case _:
+                    cluster.leader = dice.choice(nodes)
+            if cluster.leader not in cluster.nodes:
+                cluster.leader = dice.choice([*cluster.nodes])
+            await cluster.looks()
+            assert cluster.lacking() == []
+        before = cluster.asked
+        await cluster.looks()
+        assert cluster.asked == before, "in quiet nobody is asked again"
+
+    asyncio.run(story())
+
+
+def test_a_node_that_is_away_for_a_moment_costs_no_copy(tmp_path: Path) -> None:
+    async def story() -> None:
+        cluster = Cluster(tmp_path)
+        for _ in range(4):
+            cluster.leader = cluster.comes()
+        await _submitted(cluster, random.Random(0))
+        await cluster.looks()
+        before, gone = cluster.asked, NodeId("node-2")
+        kept = cluster.nodes.pop(gone)
+        await cluster.looks(1)
+        cluster.nodes[gone] = kept
+        await cluster.looks()
+        assert cluster.asked == before
+
+    asyncio.run(story())
