@@ -72,6 +72,7 @@ class JobFiles:
         if lasting != before or not self.node.views.leading:
             return
         for record in list(live.values()):
+            await asyncio.sleep(0)  # a queue may be long, and the daemon has other work
             known = self._holders.get(record.id, frozenset()) & {*lasting}
             if record.id not in live or len(known) >= self._wanted(record):
                 continue
