@@ -86,7 +86,9 @@ class Course:
         world = self.world
         assert world is not None
         if world.goes_back:
-            self.committed = self.loss_step = world.step
+            self.committed = world.step
+            if self.loss_step != world.step:  # which may lie before it, in another line
+                self.loss, self.loss_step = None, world.step
         self.committed = max(self.committed, world.step)
         self.moved_at = now
 

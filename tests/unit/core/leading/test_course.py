@@ -79,6 +79,7 @@ def test_the_loss_of_steps_that_are_made_again_is_shown_again(course: Course) ->
     course.saw(A, at(8, 7, loss=0.8), 51.0)
     course.begin(replace(world_of(A, B, generation=Tag(3, A, "n"), step=5), rung="restore"))
     course.formed(60.0)
+    assert course.loss is None
     course.saw(A, at(6, 6, loss=0.6), 61.0)
     assert course.loss == 0.6
 
