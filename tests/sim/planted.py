@@ -61,6 +61,7 @@ from .run import Result, simulate
 from .scripts import (
     crash_before_it_is_formed,
     crash_on_slow_disks,
+    forget_while_one_is_away,
     kill_who_has_answered,
     leader_leaves,
     lose_two_journals,
@@ -476,6 +477,11 @@ def _aged(seed: int) -> Setup:
     return replace(drawn, past_jobs=300, fault_kinds=("node", "partition", *AGEING_KINDS))
 
 
+def _old(seed: int) -> Setup:
+    """So many jobs have ended that nodes compare digests of them. No fault but what is scripted."""
+    return replace(_aged(seed), fault_seconds=0.0)
+
+
 def _tidied(seed: int) -> Setup:
     """Operators tidy up all the time."""
     return replace(_aged(seed), past_jobs=20, fault_kinds=("forget",), mean_fault_seconds=0.5)
@@ -710,7 +716,14 @@ BUGS = (
         ("the past differs", "was forgotten"),
         setup=_aged,
     ),
-    Bug("digest an ended job once", digested_once, ("the past differs",), setup=_aged, bound=20),
+    Bug(
+        "digest an ended job once",
+        digested_once,
+        ("the past differs",),
+        setup=_old,
+        bound=3,
+        script=forget_while_one_is_away,
+    ),
     Bug(
         "keep a node that is back off the list",
         back_and_not_listed,

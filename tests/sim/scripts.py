@@ -13,6 +13,8 @@ from .faults import Injector
 from .host import Host
 from .trainer import Trainer
 
+FORGOTTEN = 4
+
 Script = Callable[[Cluster, Injector], None]
 
 
@@ -147,6 +149,22 @@ def stop_the_only_member(cluster: Cluster, injector: Injector) -> None:
         cluster.after(45.0, victim.resume)
 
     cluster.when(lambda: newest(cluster) >= 30, strike)
+
+
+def forget_while_one_is_away(cluster: Cluster, injector: Injector) -> None:
+    """The newest jobs of the past are forgotten while the last node is down."""
+    there, *_, away = cluster.hosts.values()
+
+    def forget() -> None:
+        for job in [*cluster.ageing.old][-FORGOTTEN:]:
+            injector.operator.forget(job, there)
+
+    def strike() -> None:
+        away.crash()
+        cluster.after(3.0, forget)
+        cluster.after(5.0, away.start)
+
+    cluster.when(lambda: newest(cluster) >= 1, strike)
 
 
 def lose_two_journals(cluster: Cluster, injector: Injector) -> None:
