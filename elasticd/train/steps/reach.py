@@ -35,7 +35,7 @@ _FOLDERS = [*map(sysconfig.get_path, _PATHS), *site.getsitepackages(), site.getu
 _INSTALLED = tuple(f"{folder}/" for folder in _FOLDERS)
 
 
-class Reached(NamedTuple):
+class ReachedObjects(NamedTuple):
     """What was looked for, each once, the nearest first."""
 
     found: list[Any]
@@ -43,7 +43,7 @@ class Reached(NamedTuple):
     """Else there are too many objects, and it isn't known what is among the others."""
 
 
-def reached(starts: Iterable[Any], wanted: Callable[[Any], bool]) -> Reached:
+def reached(starts: Iterable[Any], wanted: Callable[[Any], bool]) -> ReachedObjects:
     """The ``wanted`` ones among all that can be come to."""
     found: list[Any] = []
     waiting = deque(starts)
@@ -56,7 +56,7 @@ def reached(starts: Iterable[Any], wanted: Callable[[Any], bool]) -> Reached:
         if wanted(value):
             found.append(value)
         waiting += _following(value)
-    return Reached(found, not waiting)
+    return ReachedObjects(found, not waiting)
 
 
 def _following(value: Any) -> Iterator[Any]:
