@@ -20,7 +20,7 @@ import mlx.optimizers as optim
 import numpy as np
 from mlx.nn.layers.base import Module
 
-from elasticd.train.steps.reach import MOST_ITEMS
+from elasticd.train.steps.reach import MOST_ITEMS, is_global
 
 DEEPEST = 2
 """``rng``, ``sampler.rng`` and ``buffer.sampler.rng`` of what is tracked are its own affair."""
@@ -32,7 +32,6 @@ _CONTAINERS: tuple[Any, ...] = (dict, list, tuple)
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), np.ndarray)
 _MOST_CHILDREN = 0x3FFFFFFF
 """Their numbers have 32 bits."""
-_GLOBAL = (getattr(random, "_inst", None), np.random.mtrand._rand)
 _CALLED = (types.FunctionType, types.MethodType)
 _NOT_LOOKED_INTO = (types.ModuleType, types.FrameType, type, *_CALLED, optim.Optimizer)
 """An optimizer's own generators are part of the state."""
@@ -41,7 +40,7 @@ _NOT_LOOKED_INTO = (types.ModuleType, types.FrameType, type, *_CALLED, optim.Opt
 def is_generator(value: Any) -> bool:
     """Whether it is a generator that can be seeded, or spawns such, and none of the global ones."""
     kind = type(value)
-    if any(value is one for one in _GLOBAL):
+    if is_global(value):
         return False
     if issubclass(kind, random.Random):  # a helper more, but the numbers are Python's
         return all(getattr(kind, name) is getattr(random.Random, name) for name in _DRAWS)

@@ -21,6 +21,7 @@ from elasticd.train.steps.generators import (
     found_in,
     is_generator,
     mark_of,
+    source_of,
 )
 from elasticd.train.steps.reach import MOST_REACHED, reached
 from elasticd.train.steps.scriptnames import names, outside
@@ -84,9 +85,10 @@ class OwnState:
         here = names(frame, self._home)
         all_seen = self._adopt(here.values())
         self._keys = _keys_of(here)
-        self._made = {id(g): (g, b"") for g in reached(here.values(), is_generator).found}
         if all_seen:
+            self._made = {id(g): (g, b"") for g in reached(here.values(), is_generator).found}
             return []
+        self._bodies = BODIES  # it would take too long to look again behind each body
         return [
             f"the script's variables lead to more than {MOST_REACHED} objects: a random generator "
             "among those that weren't looked at would draw other numbers in a process that joins"
@@ -126,30 +128,41 @@ class OwnState:
     def _kept_alive(self, here: Mapping[str, Any]) -> list[str]:
         found, own = [], randomness.own()
         before, self._made = self._made, {}
-        for generator in reached(here.values(), is_generator).found:
+        sources = {
+            id(source_of(g)): g for g in reversed(reached(here.values(), is_generator).found)
+        }
+        for generator in sources.values():  # the nearest of those that draw from the same bits
             if own.is_kept(generator) or own.owns(generator) or own.is_left_alone(generator):
                 continue
             now = mark_of(generator)
             self._made[id(generator)] = generator, now
             if before.get(id(generator), (generator, now))[1] in (now, b""):
                 continue
-            name = _leads_to(generator, here)
+            name, short = _leads_to(generator, here)
             if name not in self._named:
                 self._named.add(name)
                 found.append(
                     f"{name}: the loop's body draws from this generator, and who joins later has "
-                    f"another: make it above Run(…), or keep it as run.state.{name} and draw from "
+                    f"another: make it above Run(…), or keep it as run.state.{short} and draw from "
                     "that"
                 )
         return found
 
 
-def _leads_to(generator: Any, here: Mapping[str, Any]) -> str:
-    """The name of the variable, as far as a script can tell."""
+def _leads_to(generator: Any, here: Mapping[str, Any]) -> tuple[str, str]:
+    """The variable, or the attribute, that it is, as far as a script can tell, and its last name;
+    else the variable that leads to it."""
+    for name, value in here.items():
+        if value is generator:
+            return name, name
+    for name, value in here.items():
+        for short, inner in attributes(value).items():
+            if inner is generator:
+                return f"{name}.{short}", short
     for name, value in here.items():
         if any(one is generator for one in reached([value], is_generator).found):
-            return name
-    return "something"
+            return f"what {name} leads to", "rng"
+    return "a generator", "rng"
 
 
 def name_own(sentences: Iterable[str], *, aloud: bool) -> None:

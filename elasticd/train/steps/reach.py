@@ -8,9 +8,9 @@ a thing: in slots, in a closure, in a ``partial``, or in a generator's frame.
 from __future__ import annotations
 
 import gc
+import random
 import site
 import sysconfig
-import threading
 import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -22,13 +22,19 @@ import numpy as np
 
 MOST_ITEMS = 1000
 """A container with more holds data."""
-MOST_REACHED = 200_000
-"""Objects that are looked at, in some tenths of a second."""
+MOST_REACHED = 50_000
+"""Objects that are looked at, in two tenths of a second."""
 
 _CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, frozenset, deque)
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), np.ndarray, mx.array)
-_CLOSED = (types.FrameType, types.CodeType, threading.Thread, optim.Optimizer)
-"""An optimizer's own is part of the state. What a thread holds is drawn from whenever it likes."""
+_CLOSED = (types.FrameType, types.CodeType, optim.Optimizer)
+"""An optimizer's own is part of the state."""
+_ELSEWHERE = frozenset((
+    "_thread", "_threading_local", "asyncio", "concurrent", "logging", "multiprocessing", "socket",
+    "subprocess", "tempfile", "threading",
+))  # fmt: skip
+"""Whose objects, and those of classes made from theirs, are not looked into: other threads and
+processes draw from what they hold whenever they like."""
 _LIBRARY = "elasticd."
 _PATHS = ("stdlib", "platstdlib", "purelib", "platlib")
 _FOLDERS = [*map(sysconfig.get_path, _PATHS), *site.getsitepackages(), site.getusersitepackages()]
@@ -43,19 +49,32 @@ class ReachedObjects(NamedTuple):
     """Else there are too many objects, and it isn't known what is among the others."""
 
 
+def is_global(value: Any) -> bool:
+    """Whether ``random`` or ``numpy.random`` themselves draw from it: those are seeded anyway."""
+    legacy: Any = np.random.mtrand._rand
+    bits = legacy._bit_generator
+    own = (getattr(random, "_inst", None), legacy, bits, bits.seed_seq)
+    return any(value is one for one in own)
+
+
 def reached(starts: Iterable[Any], wanted: Callable[[Any], bool]) -> ReachedObjects:
     """The ``wanted`` ones among all that can be come to."""
     found: list[Any] = []
-    waiting = deque(starts)
-    seen: dict[int, Any] = {}
+    waiting: deque[Any] = deque()
+    seen: dict[int, Any] = {}  # kept, so that no other object gets its id meanwhile
+
+    def queue(values: Iterable[Any]) -> None:
+        for value in values:
+            if type(value) not in _PLAIN and id(value) not in seen and not is_global(value):
+                seen[id(value)] = value
+                waiting.append(value)
+
+    queue(starts)
     while waiting and len(seen) < MOST_REACHED:
         value = waiting.popleft()
-        if id(value) in seen or type(value) in _PLAIN:
-            continue
-        seen[id(value)] = value  # kept, so that no other object gets its id meanwhile
         if wanted(value):
             found.append(value)
-        waiting += _following(value)
+        queue(_following(value))
     return ReachedObjects(found, not waiting)
 
 
@@ -68,7 +87,7 @@ def _following(value: Any) -> Iterator[Any]:
         yield from _around(value)
     elif issubclass(kind, type):
         yield from _of_class(value)
-    elif not issubclass(kind, _CLOSED) and not _module_of(kind).startswith(_LIBRARY):
+    elif not _is_closed(kind):
         held = next((base for base in _CONTAINERS if issubclass(kind, base)), None)
         if held is None or held.__len__(value) <= MOST_ITEMS:
             yield from gc.get_referents(value)  # its class among them
@@ -90,13 +109,20 @@ def _around(function: types.FunctionType) -> Iterator[Any]:
 
 def _of_class(found: type) -> Iterator[Any]:
     module = _module_of(found)
-    if module.startswith((_LIBRARY, "mlx.")) or module in ("builtins", "numpy"):
+    if _is_closed(found) or module.startswith("mlx.") or module in ("builtins", "numpy"):
         return
     held = type.__getattribute__(found, "__dict__")
     methods = [value for value in list(held.values()) if type(value) is types.FunctionType]
     if not methods or any(_is_scripts(method.__globals__) for method in methods):
         yield from list(held.values())
         yield from type.__getattribute__(found, "__bases__")
+
+
+def _is_closed(kind: type) -> bool:
+    if issubclass(kind, _CLOSED) or _module_of(kind).startswith(_LIBRARY):
+        return True
+    bases = type.__getattribute__(kind, "__mro__")
+    return any(_module_of(base).partition(".")[0] in _ELSEWHERE for base in bases)
 
 
 def _module_of(found: type) -> str:

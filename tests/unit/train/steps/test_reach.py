@@ -6,8 +6,10 @@ import collections
 import dataclasses
 import functools
 import random
+import threading
 import types
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import mlx.core as mx
@@ -19,6 +21,7 @@ import pytest
 import elasticd
 from elasticd.train.states.namespace import Namespace
 from elasticd.train.steps.generators import is_generator
+from elasticd.train.steps.ownstate import _leads_to
 from elasticd.train.steps.reach import reached
 from tests.unit.train.cohort import Cohort, Killed, spec
 
@@ -309,3 +312,43 @@ def test_too_much_to_look_through_is_told() -> None:
     heap = [[[object()] for _ in range(1000)] for _ in range(400)]
     assert reached([rng, heap], is_generator) == ([rng], False)
     assert reached([rng, heap[:9]], is_generator) == ([rng], True)
+
+
+def test_what_the_libraries_themselves_draw_from_is_left_to_their_own_seeds() -> None:
+    legacy: Any = np.random.mtrand._rand
+    noise = functools.partial(np.random.uniform, -1, 1)
+    starts = [np.random.normal, noise, random.gauss, legacy, legacy._bit_generator, [legacy]]
+    assert reached(starts, is_generator) == ([], True)
+
+
+class Loader(threading.Thread):
+    dice = random.Random(5)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rng = np.random.default_rng(3)
+
+
+def test_what_threads_draw_from_is_not_seeded_beneath_them() -> None:
+    pool, local = ThreadPoolExecutor(1), threading.local()
+    local.rng = random.Random(3)
+    pool.work = functools.partial(random.Random(3).random)  # type: ignore[attr-defined]
+    assert reached([Loader(), Loader, pool, local], is_generator) == ([], True)
+
+
+def test_a_long_list_of_numbers_is_no_work() -> None:
+    rng = random.Random(3)
+    data = [[float(n) for n in range(900)] for _ in range(900)]
+    assert reached([data, rng], is_generator) == ([rng], True)
+
+
+def test_a_generator_that_a_body_makes_is_named_as_the_script_knows_it() -> None:
+    rng = random.Random(3)
+    holder = types.SimpleNamespace(rng=rng)
+
+    def augment() -> float:
+        return rng.random()
+
+    assert _leads_to(rng, {"augment": augment, "rng": rng}) == ("rng", "rng")
+    assert _leads_to(rng, {"augment": augment, "trainer": holder}) == ("trainer.rng", "rng")
+    assert _leads_to(rng, {"augment": augment}) == ("what augment leads to", "rng")
