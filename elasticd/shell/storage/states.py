@@ -23,6 +23,7 @@ from elasticd.core.words.bulk import (
     KeepArchive,
     OfStates,
     WantArchive,
+    WantArchiveList,
     WantLog,
     WantLogStart,
     WantState,
@@ -316,6 +317,8 @@ class States:
                     return file_of(b"%d" % await self.log_start(job, since, counted))
                 case WantArchive(digest):
                     return await asyncio.to_thread(self.archives.open, digest)
+                case WantArchiveList():
+                    return file_of("\n".join(await self.archives.names()).encode())
                 case KeepArchive(digest, source):
                     await self.archives.keep_copy(digest, source)
                     return file_of(b"")
