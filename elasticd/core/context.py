@@ -113,6 +113,11 @@ class Departures:
         """The first sign of it; empty where none is known."""
         return self.first_signs.get(node, (0.0, ""))[1]
 
+    def is_told(self, node: NodeId, why: str) -> bool:
+        """Whether that is the first sign of it, also with what others said behind it."""
+        known = self.why(node)
+        return known == why or known.startswith(f"{why}; ")
+
     def farewell(self, node: NodeId) -> str:
         """A sentence about it."""
         why = self.why(node)

@@ -96,13 +96,16 @@ class Membership:
             self.liveness.stay()
 
     def on_leaving(self, node: NodeId, reason: str) -> bool:
-        """A peer says that it goes. True if the view that we lead was formed without it, for
-        another reason than that."""
-        known = self.ctx.departures.why(node)
+        """A peer says that it goes, over each new link again. True if the view that we lead was
+        formed without it, for another reason than that, and nobody was told that one yet."""
+        departures = self.ctx.departures
+        news = departures.why(node) != "" and not departures.is_told(node, reason)
         self.votes.leaves(node, self.view)
         self.liveness.departs(node, reason)
         led = self.view if self.leading else None
-        return led is not None and node not in led.members and known not in ("", reason)
+        if news and not departures.is_told(node, reason):
+            departures.note(node, departures.seen_at(node, self.ctx.now), reason)
+        return news and led is not None and node not in led.members
 
     def wake(self, seconds: float) -> bool:
         """This node did not run for so long that the others may have gone on without it: follow no

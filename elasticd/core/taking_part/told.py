@@ -66,8 +66,8 @@ class ToldStates:
         self.since = world.generation
 
     def took(self, me: NodeId, world: World, took: Tag) -> None:
-        """The trainer says in which world it was brought what it has. Where it was to be brought
-        another in the newest, nothing of before counts any more."""
+        """The trainer says that it has the state which it was brought in the world ``took``. If it
+        was to be brought one in this world, that one counts, and no older one."""
         if keeps_own(_source(me, world)):
             self.since = took
 

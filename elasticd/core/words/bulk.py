@@ -74,6 +74,13 @@ class KeepArchive:
 
 
 @dataclass(frozen=True, slots=True)
+class WantArchiveList:
+    """The digests of the archives that are there, a line each; none is read for that."""
+
+    kind: ClassVar = "archive_list"
+
+
+@dataclass(frozen=True, slots=True)
 class WantOutputList:
     """Which files there are in the node's output folder of a job, or in its copy of main's.
 
@@ -149,7 +156,7 @@ class Relay:
 
 
 OfChaos = CutHere | StrikeHere
-OfArchives = WantArchive | KeepArchive
+OfArchives = WantArchive | KeepArchive | WantArchiveList
 OfStates = Question | WantShard | WantState | DoubtShard | WantLog | WantLogStart | OfArchives
 OfOutputs = WantOutputList | WantOutput
 Want = OfStates | OfOutputs | OfChaos | WantBlank | Relay

@@ -198,7 +198,8 @@ def _reader(hint: Any, rows: bool) -> Reader:
 
 
 class Checked:
-    """What fits where anything does, and was looked at before."""
+    """What fits where anything does, and was looked at before. Only as the whole of such a value:
+    inside of a list or map nothing would put in what it stands for."""
 
     __slots__ = ("plain",)
 
@@ -225,6 +226,8 @@ def _anything(plain: Plain, depth: int = 0) -> Plain:
             if type(item) is str:
                 if len(item) > MAX_LENGTH:
                     _bounded(item)
+            elif type(item) is Checked:
+                raise TypeError("what was checked is a part of what was not")
             elif type(item) not in _ATOMS or type(item) is bytes:
                 _anything(item, depth + 1)
     elif type(plain) is Checked:

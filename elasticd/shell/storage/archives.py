@@ -18,7 +18,7 @@ import structlog
 from elasticd import archive
 from elasticd.archive import MAX_ARCHIVE_BYTES
 from elasticd.core.words import effects as e
-from elasticd.core.words.bulk import KeepArchive, WantArchive
+from elasticd.core.words.bulk import KeepArchive, WantArchive, WantArchiveList
 from elasticd.core.words.codec import UNKNOWN
 from elasticd.core.words.records import JobRecord
 from elasticd.errors import ElasticdError, OperationError, ProtocolError
@@ -146,6 +146,25 @@ class Archives:
         if not await asyncio.to_thread(self._path(digest).exists):
             await self._ask_once(digest)
 
+    async def names(self) -> frozenset[str]:
+        """The digests of those that are here, as their files' names say."""
+        return frozenset(await asyncio.to_thread(_names, self._folder))
+
+    async def names_at(self, nodes: Sequence[NodeId]) -> dict[NodeId, frozenset[str]]:
+        """The same of other nodes; without those that don't say it soon, as older ones."""
+        found: dict[NodeId, frozenset[str]] = {}
+
+        async def ask(node: NodeId) -> None:
+            fd = nameless_file()
+            try:
+                await self._neighbours.fetch(node, WantArchiveList(), fd)
+                found[node] = frozenset(await asyncio.to_thread(_lines, fd))
+            finally:
+                os.close(fd)
+
+        await spread(ask, nodes, len(nodes))
+        return found
+
     async def spread(self, digest: str, nodes: Sequence[NodeId], count: int) -> Spread:
         """Have ``count`` other nodes keep an archive that is here. Which do, and why not more."""
 
@@ -268,6 +287,16 @@ class Archives:
             fd = await asyncio.to_thread(arriving.open)
             await self._neighbours.fetch(node, WantArchive(digest), fd, MAX_ARCHIVE_BYTES)
             await self.take_in(arriving, digest)
+
+
+def _names(folder: Path) -> list[str]:
+    return [path.stem for path in folder.glob("*.tar")]
+
+
+def _lines(fd: int) -> list[str]:
+    with open(fd, "rb", closefd=False) as file:
+        file.seek(0)
+        return file.read().decode(errors="replace").split()
 
 
 def _unpacked(data: bytes, folder: Path) -> None:

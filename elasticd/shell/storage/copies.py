@@ -104,6 +104,7 @@ class Copies:
 
         Raises:
             OperationError: none of ``sources`` has it.
+            StateError: this node's disk refuses; or (GoingError) the checkpoint is being removed.
         """
         order = sorted(sources, key=lambda node: node not in found.holders[index])
         digest = found.shards[index].digest

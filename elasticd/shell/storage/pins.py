@@ -14,6 +14,10 @@ from elasticd.types import JobId, Stamp
 Key = tuple[JobId, int, Stamp]
 
 
+class GoingError(StateError):
+    """A checkpoint is being removed."""
+
+
 @dataclass(slots=True)
 class Pins:
     """Counts the uses of each, and its removals: while there is one of the one there is none of the
@@ -28,11 +32,11 @@ class Pins:
         """Keep a checkpoint from being removed in the meantime.
 
         Raises:
-            StateError: it is being removed.
+            GoingError: it is being removed.
         """
         key = (job, step, stamp)
         if not self._begin(key, self._uses, self._removals):
-            raise StateError(f"step {step} is being removed")
+            raise GoingError(f"step {step} is being removed")
         try:
             yield
         finally:

@@ -11,8 +11,8 @@ class Places:
     """Lets some be at it at once, and some more wait."""
 
     def __init__(self, most: int, waiting: int, taken: str) -> None:
-        """``taken``: what all places and those who wait are there for, as whoever comes then is
-        told behind their number."""
+        """``taken``: what is said to whoever finds everything taken, behind the number of those
+        who are there: "other archives are being copied to it"."""
         self._free = asyncio.Semaphore(most)
         self._limit, self._there, self._taken = most + waiting, 0, taken
 

@@ -21,6 +21,7 @@ from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.checkpoints.retention import superseded, useless
 from elasticd.checkpoints.summary import Row
 from elasticd.errors import ElasticdError, StateError
+from elasticd.shell.storage.pins import GoingError
 from elasticd.shell.storage.states import States
 from elasticd.types import JobId, NodeId
 
@@ -173,7 +174,7 @@ class Scrubber:
         try:
             await self._states.copies.replace(m, damage.shard, tuple(self._nodes()))
         except ElasticdError as error:
-            if self._is_pruned(damage):
+            if isinstance(error, GoingError) or self._is_pruned(damage):
                 return
             if key not in self._unrepaired:
                 self._unrepaired.add(key)

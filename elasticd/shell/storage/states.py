@@ -21,8 +21,10 @@ from elasticd.core.words import effects as e
 from elasticd.core.words.bulk import (
     DoubtShard,
     KeepArchive,
+    OfArchives,
     OfStates,
     WantArchive,
+    WantArchiveList,
     WantLog,
     WantLogStart,
     WantState,
@@ -314,11 +316,8 @@ class States:
                 case WantLogStart(job, since, counted):
                     self._record_of(job)
                     return file_of(b"%d" % await self.log_start(job, since, counted))
-                case WantArchive(digest):
-                    return await asyncio.to_thread(self.archives.open, digest)
-                case KeepArchive(digest, source):
-                    await self.archives.keep_copy(digest, source)
-                    return file_of(b"")
+                case WantArchive() | WantArchiveList() | KeepArchive():
+                    return await _archives_answer(self.archives, wanted)
                 case _:
                     assert_never(wanted)
         except OSError as error:
@@ -361,3 +360,16 @@ class _OwnStore(LocalStore):
 
 async def _awaited(fetched: Awaitable[int]) -> int:
     return await fetched
+
+
+async def _archives_answer(archives: Archives, wanted: OfArchives) -> int:
+    match wanted:
+        case WantArchive(digest):
+            return await asyncio.to_thread(archives.open, digest)
+        case WantArchiveList():
+            return file_of("\n".join(await archives.names()).encode())
+        case KeepArchive(digest, source):
+            await archives.keep_copy(digest, source)
+            return file_of(b"")
+        case _:
+            assert_never(wanted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from elasticd.core.words import effects as e
-from elasticd.core.words.views import ViewForm, ViewPropose
+from elasticd.core.words.views import Leaving, ViewForm, ViewPropose
 from elasticd.types import NodeId
 
 from .wires import Wires
@@ -191,6 +191,33 @@ def test_who_was_given_up_before_it_could_say_why_it_goes_is_heard_all_the_same(
     given_up, why = (emit.reason for emit in wires.emitted if emit.kind == "node_lost")
     assert "silent" in given_up
     assert why == "a, which had left the view, says why: its disk can't be written"
+
+
+def test_who_was_given_up_says_why_it_goes_once_however_often_it_comes() -> None:
+    wires = Wires(A, B, C)
+    wires.connect(A, B, C)
+    wires.kill(A)
+    wires.wait(3.0)
+    for _ in range(3):
+        for name in (B, C):  # a third node carried it, as no link is there
+            wires.post(name, e.Received(A, Leaving("its disk can't be written")))
+        wires.settle()
+    _, *why = (emit.reason for emit in wires.emitted if emit.kind == "node_lost")
+    assert why == ["a, which had left the view, says why: its disk can't be written"]
+
+
+def test_who_left_is_told_once_whatever_others_said_of_it() -> None:
+    wires = Wires(A, B, C)
+    wires.connect(A, B, C)
+    wires.kill(A)
+    for _ in range(2):
+        for name in (B, C):
+            wires.nodes[name].liveness.hearsay(A, "d does not hear it either")
+            wires.post(name, e.Received(A, Leaving("drained")))
+        wires.settle()
+        wires.wait(1.0)
+    told = [emit.reason for emit in wires.emitted if emit.kind == "node_lost"]
+    assert told == ["a left the view: drained; d does not hear it either"]
 
 
 def test_of_two_proposers_one_wins() -> None:

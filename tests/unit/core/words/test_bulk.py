@@ -17,6 +17,7 @@ from elasticd.core.words.bulk import (
     Relay,
     StrikeHere,
     Want,
+    WantArchiveList,
     WantOutput,
     WantOutputList,
     WantState,
@@ -62,6 +63,7 @@ STATE = {"what": "state", "job": "j", "step": 3, "stamp": "s"}
             },
         ),
         (KeepArchive("00", A), {"what": "keep_archive", "digest": "00", "source": "a"}),
+        (WantArchiveList(), {"what": "archive_list"}),
         (
             WantOutputList(JOB, limit_bytes=9),
             {"what": "output_list", "job": "j", "copy": False, "limit_bytes": 9},

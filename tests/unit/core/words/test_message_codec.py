@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from elasticd.checkpoints.manifest import Manifest
-from elasticd.core.words.codec import MAX_DEPTH, MAX_LENGTH, from_plain, to_plain
+from elasticd.core.words.codec import MAX_DEPTH, MAX_LENGTH, Checked, from_plain, to_plain
 from elasticd.core.words.messages import decode, encode, since
 from elasticd.core.words.records import Heard, JobRecord, NodeRecord, View, World
 from elasticd.core.words.versions import OLDEST
@@ -40,6 +40,13 @@ from tests.unit.core.words.drawn import PLAIN, values
 def test_refuses_a_malformed_message(plain: dict[str, Any], part: str) -> None:
     with pytest.raises(ProtocolError, match=part.replace("[", r"\[").replace(".", r"\.")):
         decode(plain)
+
+
+def test_what_was_checked_stands_for_a_whole_value_and_never_for_a_part_of_one() -> None:
+    assert from_plain(Any, Checked({"a": 1})) == {"a": 1}
+    for plain in ([Checked(1)], {"a": Checked(1)}, {"a": [Checked(1)]}):
+        with pytest.raises(TypeError, match="a part"):
+            from_plain(Any, plain)
 
 
 def test_a_field_that_a_later_version_has_is_passed_over() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,7 +14,7 @@ import pytest
 
 from elasticd import archive
 from elasticd.core.node import Node
-from elasticd.core.words.bulk import KeepArchive, WantArchive
+from elasticd.core.words.bulk import KeepArchive, WantArchive, WantArchiveList
 from elasticd.core.words.records import JobRecord
 from elasticd.errors import OperationError
 from elasticd.shell.control.jobfiles import JobFiles
@@ -46,6 +47,9 @@ class Cluster:
     leader: NodeId | None = None
     born: int = 0
     asked: int = 0
+    """For an archive, or to keep one."""
+    full: set[NodeId] = field(default_factory=set)
+    """Whose disk refuses."""
 
     def comes(self) -> NodeId:
         """A node with an empty disk."""
@@ -57,6 +61,9 @@ class Cluster:
         ) -> int:
             if node not in self.nodes:
                 raise OperationError(f"{node} is not connected")
+            if isinstance(wanted, KeepArchive) and node in self.full:
+                self.asked += 1
+                raise OperationError("its disk is full")
             return await self.answer(self.nodes[node].archives, wanted, sink)
 
         def others() -> list[NodeId]:
@@ -84,6 +91,8 @@ class Cluster:
         return me
 
     async def answer(self, archives: Archives, wanted: Any, sink: int) -> int:
+        if isinstance(wanted, WantArchiveList):
+            return os.write(sink, "\n".join(await archives.names()).encode())
         self.asked += 1
         if isinstance(wanted, KeepArchive):
             await archives.keep_copy(wanted.digest, wanted.source)
@@ -178,5 +187,55 @@ def test_a_node_that_is_away_for_a_moment_costs_no_copy(tmp_path: Path) -> None:
         cluster.nodes[gone] = kept
         await cluster.looks()
         assert cluster.asked == before
+
+    asyncio.run(story())
+
+
+def test_a_leader_that_knows_of_no_copy_makes_none_where_there_are_enough(tmp_path: Path) -> None:
+    async def story() -> None:
+        cluster = Cluster(tmp_path)
+        for _ in range(5):
+            cluster.comes()
+        await _submitted(cluster, random.Random(1))
+        before = {job: cluster.holders(record) for job, record in cluster.live.items()}
+        asked = cluster.asked
+        for leader in cluster.nodes:
+            cluster.leader = leader
+            await cluster.looks()
+        assert {job: cluster.holders(record) for job, record in cluster.live.items()} == before
+        assert cluster.asked == asked
+
+    asyncio.run(story())
+
+
+def test_what_stays_short_is_tried_less_and_less_often(tmp_path: Path) -> None:
+    async def story() -> None:
+        cluster = Cluster(tmp_path)
+        cluster.leader, other = cluster.comes(), cluster.comes()
+        cluster.full = {other}
+        data = b"a folder"
+        record = cluster.live[JobId("job-0")] = record_of(0, data)
+        await cluster.nodes[cluster.leader].archives.keep(data, record.archive)
+        await cluster.looks(100)
+        assert 5 <= cluster.asked <= 8
+        cluster.full.clear()
+        await cluster.looks(40)
+        assert cluster.lacking() == []
+
+    asyncio.run(story())
+
+
+def test_a_record_that_nobody_here_can_read_stops_no_other(tmp_path: Path) -> None:
+    async def story() -> None:
+        cluster = Cluster(tmp_path)
+        cluster.leader = cluster.comes()
+        cluster.comes()
+        data = b"a folder"
+        strange = replace(record_of(1, b""), spec={"batch": {"newer": 1}})
+        cluster.live.update({strange.id: strange, JobId("job-0"): record_of(0, data)})
+        archives = cluster.nodes[cluster.leader].archives
+        await archives.keep(data, archive.digest(data))
+        await cluster.looks()
+        assert len(cluster.holders(cluster.live[JobId("job-0")])) == 2
 
     asyncio.run(story())

@@ -241,6 +241,23 @@ def test_what_was_pruned_meanwhile_is_not_damaged(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
+def test_what_is_being_removed_is_not_damaged(tmp_path: Path) -> None:
+    """Its folder is still there, and nobody may take it into use any more."""
+
+    async def story(node: Node) -> None:
+        node.make(5, 10)
+        scrubber = Scrubber(node.states, lambda: [PEER])
+        damage = Damage(manifest_of(5), 1, "was removed")
+        with node.states.pins.removal(JOB, 5, stamp_of(5)):
+            await scrubber._repair(damage)
+        assert node.told.empty()
+        node.path(5, 1).unlink()
+        await scrubber._repair(damage)
+        assert (await node.event())[0] == "checkpoint_repaired"
+
+    run(tmp_path, story)
+
+
 def test_what_is_rotten_and_whole_nowhere_is_no_copy_to_restore_from(tmp_path: Path) -> None:
     async def story(node: Node) -> None:
         node.make(10)
