@@ -56,6 +56,8 @@ class Poisons:
     """Histories that were gone back behind."""
     died: dict[JobId, set[NodeId]] = field(default_factory=dict)
     """Where."""
+    hung: set[str] = field(default_factory=set)
+    """Trainers whose threads hang for it."""
 
     def pass_by(self) -> None:
         """Faults are over."""
@@ -83,6 +85,7 @@ class Poisons:
             trainer.memory = _FULL if poison.short else None
             trainer.die(SIGKILL if poison.how == "kill" else -11)
         else:
+            self.hung.add(trainer.name)
             trainer.memory = _AWAY if poison.short else None
         yield Until(lambda: False)
         return False

@@ -60,6 +60,18 @@ def test_poison_everywhere_ends_the_job_with_step_and_evidence(
         assert "; samples 0-" in reason and "0-15" not in reason, "those that were lived through"
 
 
+def test_who_waits_for_one_that_hangs_is_not_blamed() -> None:
+    """Not in the first step of fresh processes either, which wait for each other's probes."""
+    result = run(Poison(1, "hang", (0, 1, 2)))
+    assert ending(result)[0] == "failed"
+    killed = [
+        f"{line.split()[1]}/{line.split()[3].rstrip(':')}"
+        for line in result.transcript
+        if " kills " in line and " it hung: " in line
+    ]
+    assert killed and {*killed} <= result.cluster.poisons.hung
+
+
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("node", [0, 2])
 def test_one_node_that_dies_of_a_step_ends_nothing(node: int, how: str) -> None:

@@ -350,9 +350,9 @@ class Training:
     def _agree(self) -> Waits:
         if self._agreed:
             return
-        point = self._point
+        self._phase("idle")
         with self.trainer.turn() as protocol:
-            protocol.probe(TrainerProbed(True, f"g{point.step}", "u", "l", point.stamp))
+            protocol.probe(TrainerProbed(True, f"g{self._point.step}", "u", "l", self._point.stamp))
         yield Until(lambda: self.protocol.visits.is_judged)
         self.protocol.current()
         self._agreed = True

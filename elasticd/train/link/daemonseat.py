@@ -216,12 +216,8 @@ class DaemonSeat:
             answer = protocol.calls.called(body, index)
         if answer is not None:
             return answer
-        before = self.driver.report.phase
-        self.phase("idle")
-        try:
+        with self.driver.waiting():
             return self._called(body, index, step)
-        finally:
-            self.phase(before)
 
     def _called(self, body: int, index: int, step: int) -> Answer:
         while True:
@@ -258,11 +254,12 @@ class DaemonSeat:
         told = w.TrainerProbed(
             result.repeats, result.gradient, result.update, result.layout, result.state
         )
-        with self.driver.turn() as protocol:
-            protocol.probe(told)
-        with self.driver.turn() as protocol:
-            self.driver.wait(lambda: protocol.visits.is_judged)
-            protocol.current()
+        with self.driver.waiting():
+            with self.driver.turn() as protocol:
+                protocol.probe(told)
+            with self.driver.turn() as protocol:
+                self.driver.wait(lambda: protocol.visits.is_judged)
+                protocol.current()
 
     def finish(self, point: Point) -> bool:
         self.phase("idle")

@@ -157,6 +157,16 @@ class ProtocolDriver:
         with self._lock:
             self.set_phase(name)
 
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """For others: who does that is not late itself."""
+        before = self.report.phase
+        self.phase("idle")
+        try:
+            yield
+        finally:
+            self.phase(before)
+
     def set_phase(self, name: WorkPhase) -> None:
         """The caller holds the lock."""
         if self.report.phase != name:

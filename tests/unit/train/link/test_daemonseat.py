@@ -25,12 +25,14 @@ from elasticd.core.words.children import (
     LoadState,
     ReleaseTrainer,
     TakeState,
+    TellVerdict,
     ToTrainer,
     TrainerCame,
     TrainerHere,
     TrainerHolds,
     TrainerLostReducer,
     TrainerPrepared,
+    TrainerProbed,
     TrainerProgress,
     WritePlan,
 )
@@ -39,7 +41,7 @@ from elasticd.ipc.child import DaemonLink
 from elasticd.ipc.chunks import create_memory
 from elasticd.settings.job import JobSpec
 from elasticd.train.link.daemonseat import DaemonSeat
-from elasticd.train.steps.seat import Delivery, Files
+from elasticd.train.steps.seat import Delivery, Files, ProbeResult
 from elasticd.train.world import TrainerWorld
 from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
 
@@ -218,6 +220,28 @@ def test_a_freeze_wakes_a_thread_that_waits(seat: DaemonSeat, waits: str) -> Non
         tell(seat, FreezeTrainer(1))
     (result,) = results
     assert isinstance(result, GenerationLost) if waits == "files" else not result
+
+
+def test_who_waits_for_the_verdict_over_all_probes_does_not_compute(tmp_path: Path) -> None:
+    """It would be charged with what another takes, whose thread hangs."""
+    phases: list[str] = []
+
+    class Judging(FakeLink):
+        def send(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> bool:
+            sent = super().send(message, fds)
+            if isinstance(self.said[-1], TrainerProbed):
+                phases.append(here.driver.report.phase)
+                tell(here, TellVerdict(OLD, True, ""))
+            return sent
+
+    here = DaemonSeat(cast(DaemonLink, Judging()), SPEC, tmp_path)
+    tell(here, world(OLD, size=1))
+    here.adopt(taken(here).point)
+    here.phase("compute")
+    with beside(lambda: here.agree(ProbeResult(True, "g", "u", "l", "s"))) as results:
+        pass
+    assert results == [None]
+    assert [*phases, here.driver.report.phase] == ["idle", "compute"]
 
 
 @pytest.mark.parametrize("what", ["gone", "frozen"])
