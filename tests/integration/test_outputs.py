@@ -24,12 +24,14 @@ def main_of(cluster: Cluster, job: str) -> str:
 
 
 def await_copies(cluster: Cluster, job: str, main: str, step: int, nodes: int = 3) -> None:
-    """Until so many nodes have main's lines up to a step."""
+    """Until so many nodes have main's lines up to a step, also where their own script goes on."""
+
+    def have(folder: str) -> bool:
+        found = cluster.home.glob(f"node-*/{folder}/history.jsonl")
+        return sum(step in steps(path) for path in found if main not in path.parts) >= nodes
 
     def look() -> bool:
-        pattern = f"node-*/outputs/{job}/[0-9]*[0-9]/files/history.jsonl"
-        found = [path for path in cluster.home.glob(pattern) if main not in path.parts]
-        return sum(step in steps(path) for path in found) >= nodes
+        return have(f"outputs/{job}/[0-9]*[0-9]/files") and have(f"output/{job}")
 
     cluster.wait_for(f"copies of step {step}", look)
 
