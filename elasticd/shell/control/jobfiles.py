@@ -27,17 +27,35 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
+class _Copies:
+    """Of one job's files."""
+
+    holders: frozenset[NodeId] = frozenset()
+    """Who has said so."""
+    told: str = ""
+    rests: int = 0
+    """So many looks pass over it yet."""
+    pause: int = 1
+    """So many do if it stays short once more."""
+
+    def rests_now(self) -> bool:
+        """Whether this look passes over it."""
+        rests, self.rests = self.rests, max(0, self.rests - 1)
+        return rests > 0
+
+    def mended(self, short: str) -> None:
+        """Copies were made: enough, or why not."""
+        self.rests, self.pause = (self.pause, min(2 * self.pause, MOST_RESTS)) if short else (0, 1)
+
+
+@dataclass(slots=True)
 class JobFiles:
     """Has other nodes keep copies, from one node."""
 
     node: Node
     archives: Archives
     me: NodeId
-    _holders: dict[JobId, frozenset[NodeId]] = field(default_factory=dict)
-    """Who has said so, of each job."""
-    _told: dict[JobId, str] = field(default_factory=dict)
-    _rests: dict[JobId, tuple[int, int]] = field(default_factory=dict)
-    """How many looks pass over a job yet, and how many do if it stays short once more."""
+    _jobs: dict[JobId, _Copies] = field(default_factory=dict)
     _seen: Sequence[NodeId] = ()
     """Whom the last look counted on."""
 
@@ -52,13 +70,14 @@ class JobFiles:
         others = [each for each in others if each not in known]
         lacking = wanted - len(known & {*lasting})
         found = await self.archives.spread(record.archive, others, lacking)
-        holders = self._holders[record.id] = known | {*found.done}
+        job = self._of(record.id)
+        job.holders = known | {*found.done}
         if len(found.done) >= lacking:
-            self._told.pop(record.id, None)
+            job.told = ""
             return ""
         why = "; ".join(f"{each}: {reason}" for each, reason in sorted(found.failed.items()))
         short = (
-            f"its files are on {', '.join(sorted(holders))} only,"
+            f"its files are on {', '.join(sorted(job.holders))} only,"
             f" not on {counted(wanted, 'node')} ({why})"
         )
         self._tell(record.id, short)
@@ -77,14 +96,14 @@ class JobFiles:
         """As the view's leader: of what too few nodes have since others have gone, have copies
         made, once the same nodes are there as at the last look."""
         live = self.node.tables.jobs.live
-        self._holders = {job: nodes for job, nodes in self._holders.items() if job in live}
-        self._told = {job: text for job, text in self._told.items() if job in live}
-        self._rests = {job: rest for job, rest in self._rests.items() if job in live}
+        self._jobs = {job: known for job, known in self._jobs.items() if job in live}
         lasting, before = self._lasting(), self._seen
         self._seen = lasting
         if lasting != before:
-            self._rests.clear()
-        if lasting != before or not self.node.views.leading:
+            for known in self._jobs.values():
+                known.rests, known.pause = 0, 1
+            return
+        if not self.node.views.leading:
             return
         if short := await self._short([*live.values()]):
             await self._find(short, lasting)
@@ -102,15 +121,9 @@ class JobFiles:
             except ElasticdError as error:  # a newer elasticd's record
                 self._tell(record.id, str(error))
                 continue
-            if not enough and not self._rests_now(record.id):
+            if not enough and not self._of(record.id).rests_now():
                 found.append(record)
         return found
-
-    def _rests_now(self, job: JobId) -> bool:
-        left, pause = self._rests.get(job, (0, 1))
-        if left:
-            self._rests[job] = left - 1, pause
-        return left > 0
 
     async def _find(self, records: Sequence[JobRecord], nodes: Sequence[NodeId]) -> None:
         """Learn who has the files: another node may have spread them."""
@@ -120,7 +133,8 @@ class JobFiles:
             await asyncio.sleep(0)
             has = {node for node, names in named.items() if record.archive in names}
             lacks = named.keys() - has
-            self._holders[record.id] = (self._holders.get(record.id, frozenset()) - lacks) | has
+            job = self._of(record.id)
+            job.holders = (job.holders - lacks) | has
 
     async def _mend(self, record: JobRecord) -> None:
         try:
@@ -129,12 +143,13 @@ class JobFiles:
         except (ElasticdError, OSError) as error:
             short = str(error)
             self._tell(record.id, short)
-        _, pause = self._rests.pop(record.id, (0, 1))
-        if short:
-            self._rests[record.id] = pause, min(2 * pause, MOST_RESTS)
+        self._of(record.id).mended(short)
+
+    def _of(self, job: JobId) -> _Copies:
+        return self._jobs.setdefault(job, _Copies())
 
     def _known(self, record: JobRecord) -> frozenset[NodeId]:
-        return self._holders.get(record.id, frozenset()) & {*self._lasting()}
+        return self._of(record.id).holders & {*self._lasting()}
 
     def _lasting(self) -> list[NodeId]:
         """The nodes that count: one that is drained may be switched off."""
@@ -147,6 +162,7 @@ class JobFiles:
         return min(JobSpec.from_dict(record.spec).checkpoint.replicas, len(self._lasting()))
 
     def _tell(self, job: JobId, reason: str) -> None:
-        if self._told.get(job) != reason:
-            self._told[job] = reason
+        known = self._of(job)
+        if known.told != reason:
+            known.told = reason
             log.warning("a job's files are on too few nodes", job=job, reason=reason)
