@@ -92,6 +92,13 @@ class Endpoint:
             return []
         return self._frames(now, node, session.send(now, beat))
 
+    def last_words(self, now: float, event: e.Leave) -> list[e.Transmit]:
+        """What tells the others that this node goes, though effects of before were never performed:
+        messages among them are given up, so that nobody waits for them first."""
+        for session in self.sessions.values():
+            session.give_up()
+        return [each for each in self.step(now, event) if isinstance(each, e.Transmit)]
+
     # --- connections ------------------------------------------------------------------------------
 
     def _peer_up(self, now: float, event: e.PeerUp) -> list[e.Outward]:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from elasticd.core.duties import Duties, Flush
 from elasticd.core.endpoint import Endpoint
-from elasticd.core.words.effects import Inward, Outward, Persist, Tick, Transmit
+from elasticd.core.words.effects import Inward, Leave, Outward, Persist, Tick
 from elasticd.shell.clock import monotonic_seconds
 from elasticd.types import NodeId
 
@@ -62,12 +62,11 @@ class ControlPlane:
             await asyncio.wait([self._flush], timeout=seconds)
         return self._flush is None or self._flush.done()
 
-    def last_words(self, event: Inward) -> None:
-        """Let one that has failed tell the other nodes something; nothing is journalled."""
+    def last_words(self, event: Leave) -> None:
+        """Let one that has failed tell the other nodes why it goes; nothing is journalled."""
         with contextlib.suppress(Exception):  # the top of a process that is ending anyway
-            for effect in self._endpoint.step(monotonic_seconds(), event):
-                if isinstance(effect, Transmit):
-                    self._perform(effect)
+            for effect in self._endpoint.last_words(monotonic_seconds(), event):
+                self._perform(effect)
 
     def stuck(self) -> bool:
         """Whether the disk holds the control plane up for so long that the others should do

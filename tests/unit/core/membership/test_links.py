@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from itertools import count, permutations
 from typing import Any
 
@@ -45,7 +46,10 @@ class Mesh:
         self.post(name, e.Tick())
 
     def post(self, name: NodeId, event: e.Inward) -> None:
-        for effect in self.endpoints[name].step(self.now, event):
+        self.perform(name, self.endpoints[name].step(self.now, event))
+
+    def perform(self, name: NodeId, effects: Sequence[e.Outward]) -> None:
+        for effect in effects:
             match effect:
                 case e.Transmit(to, frame):
                     blocked = (name, to) in self.cut or frozenset((name, to)) in self.closed
@@ -231,6 +235,22 @@ def test_a_dead_node_is_known_by_all_as_that() -> None:
     assert mesh.told("link_lost") == []
     (lost,) = mesh.reasons("node_lost")
     assert "b and c do not hear it either" in lost
+
+
+@pytest.mark.parametrize("dropped", [0, 1, 3])
+def test_last_words_are_heard_though_what_was_said_before_was_never_sent(dropped: int) -> None:
+    mesh = Mesh(A, B, C)
+    for number in range(dropped):  # its disk refused the first effect, so that the others are lost
+        effects = mesh.endpoints[A].step(mesh.now, e.Drain(number, C, number % 2 == 0))
+        assert any(isinstance(effect, e.Transmit) and effect.frame.number for effect in effects)
+    mesh.perform(A, mesh.endpoints[A].last_words(mesh.now, e.Leave("its disk can't be written")))
+    mesh.stopped.add(A)
+    mesh.wait(0.1)
+    for other in (B, C):
+        mesh.close(A, other)
+    mesh.wait(3.0)
+    assert mesh.views() == {B: (B, C), C: (B, C)}
+    assert mesh.reasons("node_lost") == ["a left the view: its disk can't be written"]
 
 
 def test_the_node_that_carries_may_die_too() -> None:
