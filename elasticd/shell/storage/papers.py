@@ -1,0 +1,199 @@
+"""What makes a node a member of its cluster: HOME/cluster/, for this account only.
+
+authority.pem   the certificate of the cluster's authority, the same at every member
+node.pem        this node's certificate, made by that authority
+node.key        its private key
+member.json     the node's id, and the secret that all members share
+revoked.json    members that were put out
+authority.key   only where the cluster was made: with it members are made
+tokens.json     ... and the join tokens that are open
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from elasticd.errors import DamageError, OperationError, ProtocolError
+from elasticd.shell.storage.durable import sync_folder, write_durable
+from elasticd.trust import authority, revoked
+from elasticd.trust.authority import Authority
+from elasticd.trust.member import Member, admit
+from elasticd.trust.revoked import Revoked
+from elasticd.trust.tokens import OpenToken
+from elasticd.types import NodeId
+
+FOLDER_NAME = "cluster"
+AUTHORITY, NODE, KEY = "authority.pem", "node.pem", "node.key"
+MEMBER, REVOKED = "member.json", "revoked.json"
+AUTHORITY_KEY, TOKENS = "authority.key", "tokens.json"
+_CURE = "join again: 'elasticctl cluster join' with a token of another node's cluster"
+
+
+def folder_of(home: Path) -> Path:
+    return home / FOLDER_NAME
+
+
+def is_member(home: Path) -> bool:
+    """Whether the home has been given what makes a member, sound or not."""
+    return folder_of(home).is_dir()
+
+
+def read(home: Path) -> Member:
+    """What makes the node of this home a member.
+
+    Raises:
+        DamageError: a file is missing or damaged; names it and the cure.
+    """
+    folder = folder_of(home)
+    try:
+        said = _read_json(folder / MEMBER)
+        files = [(folder / name).read_bytes() for name in (AUTHORITY, NODE, KEY)]
+        member = Member(
+            NodeId(str(said["node"])), bytes.fromhex(said["secret"]), *files, tuple(said["peers"])
+        )
+        member.check()
+    except (DamageError, OSError, LookupError, TypeError, ValueError) as error:
+        reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
+        raise DamageError(f"{folder}: damaged ({reason}); {_CURE}") from None
+    return member
+
+
+def write(home: Path, member: Member, founder: Authority | None = None) -> None:
+    """Make the node of a home a member; what it was of another cluster is replaced whole.
+
+    Raises:
+        OSError: the disk is full or broken; nothing has changed.
+    """
+    said = {"node": member.node, "secret": member.secret.hex(), "peers": list(member.peers)}
+    files = {
+        AUTHORITY: member.authority,
+        NODE: member.certificate,
+        KEY: member.key,
+        MEMBER: _json(said),
+    }
+    if founder is not None:
+        files[AUTHORITY_KEY] = founder.key
+    folder = folder_of(home)
+    with _replacing(folder) as beside:
+        for name, data in files.items():
+            write_durable(beside / name, data)
+        sync_folder(beside)
+
+
+@contextmanager
+def _replacing(folder: Path) -> Iterator[Path]:
+    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    old = beside.with_name(beside.name + ".old")
+    try:
+        yield beside
+        if folder.exists():
+            folder.rename(old)
+        beside.rename(folder)
+        sync_folder(folder.parent)
+    except BaseException:
+        if old.exists() and not folder.exists():
+            old.rename(folder)
+        raise
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def found(home: Path, node: NodeId) -> Member:
+    """Make a new cluster in a home, whose node is the first member and makes others.
+
+    Raises:
+        OSError: the disk is full or broken; nothing has changed.
+    """
+    founder = Authority.make()
+    member = admit(founder, node, secrets.token_bytes(authority.SECRET_BYTES))
+    write(home, member, founder)
+    return member
+
+
+def founder_of(home: Path) -> Authority | None:
+    """The authority, where this node makes members.
+
+    Raises:
+        DamageError: its certificate is missing.
+    """
+    folder = folder_of(home)
+    try:
+        key = (folder / AUTHORITY_KEY).read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        return Authority(key, (folder / AUTHORITY).read_bytes())
+    except OSError as error:
+        raise DamageError(f"{error.filename}: {error.strerror}") from None
+
+
+def read_revoked(home: Path) -> Revoked:
+    """Who was put out, as far as this node knows.
+
+    Raises:
+        DamageError: the file can't be read; who was put out must not come back for that.
+    """
+    path = folder_of(home) / REVOKED
+    try:
+        return revoked.read(_read_json(path))
+    except FileNotFoundError:
+        return Revoked()
+    except (OSError, ValueError, TypeError, AttributeError, ProtocolError):
+        raise DamageError(
+            f"{path}: damaged; copy it from another node's home, or remove it: the others tell"
+        ) from None
+
+
+def write_revoked(home: Path, known: Revoked) -> None:
+    """Raises OSError: the disk is full or broken; the old list is still there."""
+    write_durable(folder_of(home) / REVOKED, _json(known.words()))
+
+
+def read_tokens(home: Path) -> tuple[OpenToken, ...]:
+    """The tokens with which nodes may join here.
+
+    Raises:
+        OperationError: the file is damaged.
+    """
+    path = folder_of(home) / TOKENS
+    try:
+        return tuple(_token(each) for each in _read_json(path))
+    except FileNotFoundError:
+        return ()
+    except (OSError, LookupError, TypeError, ValueError):
+        raise OperationError(f"{path}: damaged; remove it and make new join tokens") from None
+
+
+def write_tokens(home: Path, tokens: tuple[OpenToken, ...]) -> None:
+    """Raises OSError: the disk is full or broken; the old ones are still there."""
+    write_durable(folder_of(home) / TOKENS, _json([asdict(each) for each in tokens]))
+
+
+def _token(said: Mapping[str, Any]) -> OpenToken:
+    keys = tuple(str(key) for key in said["keys"])
+    return OpenToken(str(said["digest"]), float(said["until_unix"]), int(said["uses"]), keys)
+
+
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_bytes())
+
+
+def _json(said: object) -> bytes:
+    return json.dumps(said, indent=1).encode() + b"\n"
+
+
+def is_private(home: Path) -> bool:
+    """Whether only this account can read the keys."""
+    return all(
+        not os.stat(path).st_mode & 0o077 for path in (folder_of(home), *folder_of(home).iterdir())
+    )

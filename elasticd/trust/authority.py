@@ -1,0 +1,251 @@
+"""The authority of a cluster: the key that makes certificates of members (RFC 5280, P-256).
+
+Nothing in a certificate names the cluster or a node to strangers: TLS shows a server's certificate
+to whoever connects, before it knows who that is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from elasticd.errors import DamageError, ProtocolError
+from elasticd.types import NodeId
+
+YEARS = 20
+"""A certificate is good for so long. Who is to be put out is revoked; a date that ends a run at
+three in the morning helps nobody."""
+SECRET_BYTES = 32
+REQUEST_BYTES = 4096
+"""A request for a certificate is no longer."""
+_BEGIN = datetime(2020, 1, 1, tzinfo=UTC)
+"""Before the clock of any Mac that has lost the time."""
+_COMMON = "elasticd"
+_DICE_BITS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """Who a certificate is of."""
+
+    name: str
+    """:func:`opaque_name` of the node."""
+    serial: int
+    """Grows with the time at which it was made: what is revoked is everything up to one."""
+
+
+def opaque_name(secret: bytes, node: NodeId) -> str:
+    """How a node is called in its certificate: members know the ``secret`` and can check the name,
+    strangers learn nothing from it."""
+    return hmac.new(secret, b"node " + node.encode(), hashlib.sha256).hexdigest()[:32]
+
+
+def cluster_id(authority_pem: bytes) -> str:
+    """What tells one cluster from another: the digest of its authority's certificate, 64 hex."""
+    return _certificate(authority_pem).fingerprint(hashes.SHA256()).hex()
+
+
+def new_key() -> bytes:
+    """A private key, as PEM."""
+    return _private_pem(ec.generate_private_key(ec.SECP256R1()))
+
+
+def request_of(key_pem: bytes) -> bytes:
+    """What the owner of a key sends to get a certificate, as PEM; it proves that it has the key."""
+    builder = x509.CertificateSigningRequestBuilder().subject_name(_name(_COMMON))
+    return builder.sign(_private(key_pem), hashes.SHA256()).public_bytes(_PEM)
+
+
+def key_of_request(request_pem: bytes) -> str:
+    """The digest of the key that asks, 64 hex: the same key asks again after a fault.
+
+    Raises:
+        ProtocolError: it is no sound request.
+    """
+    return _digest_of_key(_request(request_pem).public_key())
+
+
+def was_issued_by(authority_pem: bytes, certificate_der: bytes) -> bool:
+    """Whether an authority has made a certificate; dates are not looked at."""
+    try:
+        x509.load_der_x509_certificate(certificate_der).verify_directly_issued_by(
+            _certificate(authority_pem)
+        )
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """The key that makes members, and its certificate; both PEM."""
+
+    key: bytes
+    certificate: bytes
+
+    @classmethod
+    def make(cls) -> Authority:
+        """A new one, of which nobody is a member yet."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(_name(_COMMON), _name(_COMMON), _serial(datetime.now(UTC)), YEARS)
+        identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        certificate = (
+            builder.public_key(key.public_key())
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(signs_certificates=True), critical=True)
+            .add_extension(identifier, critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        return cls(_private_pem(key), certificate.public_bytes(_PEM))
+
+    def issue(
+        self,
+        request_pem: bytes,
+        node: NodeId,
+        secret: bytes,
+        at: datetime | None = None,
+        years: float = YEARS,
+    ) -> bytes:
+        """The certificate of ``node`` for the key that asks, as PEM.
+
+        Raises:
+            ProtocolError: it is no sound request.
+        """
+        asking = _request(request_pem).public_key()
+        ours = _certificate(self.certificate)
+        name = _name(opaque_name(secret, node))
+        identifier = x509.SubjectKeyIdentifier.from_public_key(asking)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(_public(ours))
+        both = x509.ExtendedKeyUsage(
+            [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        )
+        made = (
+            _builder(name, ours.subject, _serial(at or datetime.now(UTC)), years)
+            .public_key(asking)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(signs_certificates=False), critical=True)
+            .add_extension(both, critical=False)
+            .add_extension(identifier, critical=False)
+            .add_extension(issuer, critical=False)
+            .sign(_private(self.key), hashes.SHA256())
+        )
+        return made.public_bytes(_PEM)
+
+
+def issued(certificate_pem: bytes) -> Issued:
+    """Who a certificate is of.
+
+    Raises:
+        DamageError: it is none.
+    """
+    found = _certificate(certificate_pem)
+    names = found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if len(names) != 1:
+        raise DamageError("the certificate names nobody")
+    return Issued(str(names[0].value), found.serial_number)
+
+
+def fits(certificate_pem: bytes, key_pem: bytes) -> bool:
+    """Whether a certificate is of this key."""
+    return _digest_of_key(_public(_certificate(certificate_pem))) == _digest_of_key(
+        _private(key_pem).public_key()
+    )
+
+
+_PEM = serialization.Encoding.PEM
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _serial(at: datetime) -> int:
+    return int(at.timestamp() * 1000) << _DICE_BITS | secrets.randbits(_DICE_BITS)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, serial: int, years: float
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .serial_number(serial)
+        .not_valid_before(_BEGIN)
+        .not_valid_after(datetime.now(UTC) + timedelta(days=365.25 * years))
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+
+
+def _private(key_pem: bytes) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = serialization.load_pem_private_key(key_pem, None)
+    except (ValueError, TypeError):
+        raise DamageError("the private key can't be read") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise DamageError("the private key is of another kind")
+    return key
+
+
+def _certificate(pem: bytes) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(pem)
+    except ValueError:
+        raise DamageError("the certificate can't be read") from None
+
+
+def _public(certificate: x509.Certificate) -> ec.EllipticCurvePublicKey:
+    key = certificate.public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise DamageError("the certificate is of another kind of key")
+    return key
+
+
+def _request(pem: bytes) -> x509.CertificateSigningRequest:
+    if len(pem) > REQUEST_BYTES:
+        raise ProtocolError("its request for a certificate is too long")
+    try:
+        found = x509.load_pem_x509_csr(pem)
+        sound = found.is_signature_valid
+        key = found.public_key()
+    except Exception:  # of the many that the parser raises on what a stranger sends
+        raise ProtocolError("its request for a certificate can't be read") from None
+    if not sound or not isinstance(key, ec.EllipticCurvePublicKey):
+        raise ProtocolError("its request for a certificate is not signed with a key on P-256")
+    if not isinstance(key.curve, ec.SECP256R1):
+        raise ProtocolError("its request for a certificate has a key on another curve than P-256")
+    return found
+
+
+def _digest_of_key(key: object) -> str:
+    assert isinstance(key, ec.EllipticCurvePublicKey)
+    der = key.public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return hashlib.sha256(der).hexdigest()
