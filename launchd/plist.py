@@ -32,7 +32,6 @@ class DaemonPlist:
         path: PATH of the daemon and its ranks.
         python: absolute path of the interpreter that has elasticd.
         lang: LANG of the daemon and its ranks.
-        insecure: serve addresses beyond loopback (``elasticd run --insecure``).
     """
 
     home: Path
@@ -41,7 +40,6 @@ class DaemonPlist:
     path: str
     python: str = sys.executable
     lang: str = "en_US.UTF-8"
-    insecure: bool = False
 
     @property
     def log(self) -> Path:
@@ -50,7 +48,7 @@ class DaemonPlist:
     def values(self) -> dict[str, Any]:
         """The property list as plistlib takes it."""
         log = str(self.log)
-        command = daemon_command(self.python, self.home, self.insecure)
+        command = daemon_command(self.python, self.home)
         return {
             "Label": LABEL,
             # A LaunchDaemon, not an agent: Local Network privacy exempts daemons, while it denies

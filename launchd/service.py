@@ -77,7 +77,7 @@ class LaunchdService:
     pause: Callable[[float], None] = time.sleep
 
     @classmethod
-    def for_this_machine(cls, home: Path, *, user: str, insecure: bool = False) -> LaunchdService:
+    def for_this_machine(cls, home: Path, *, user: str) -> LaunchdService:
         """A service that runs as ``user``.
 
         Raises:
@@ -90,7 +90,7 @@ class LaunchdService:
         path = os.environ.get("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")
         lang = os.environ.get("LANG", "en_US.UTF-8")
         folder = home.absolute()
-        return cls(DaemonPlist(folder, user, user_home, path, lang=lang, insecure=insecure))
+        return cls(DaemonPlist(folder, user, user_home, path, lang=lang))
 
     @property
     def path(self) -> Path:

@@ -91,18 +91,16 @@ class UnitFile:
         user: the account of a system service; None: a user service.
         python: absolute path of the interpreter that has elasticd.
         environment: PATH, HOME and LANG of the daemon and so of the ranks.
-        insecure: serve addresses beyond loopback (``elasticd run --insecure``).
     """
 
     home: Path
     user: str | None
     python: str = sys.executable
     environment: tuple[tuple[str, str], ...] = ()
-    insecure: bool = False
 
     def text(self) -> str:
         """The file. Reasons stand in it as comments: it is read on machines without the source."""
-        command = daemon_command(self.python, self.home, self.insecure)
+        command = daemon_command(self.python, self.home)
         account = [f"User={self.user}"] if self.user else []
         lines = [
             "[Unit]",
@@ -152,10 +150,9 @@ def quote(word: str, *, command: bool = False) -> str:
     return f'"{word.replace("$", "$$") if command else word}"'
 
 
-def daemon_command(python: str, home: Path, insecure: bool) -> list[str]:
+def daemon_command(python: str, home: Path) -> list[str]:
     """What a service manager starts."""
-    command = [python, "-m", "elasticd.shell.daemon", "run", "--home", str(home)]
-    return [*command, "--insecure"] if insecure else command
+    return [python, "-m", "elasticd.shell.daemon", "run", "--home", str(home)]
 
 
 def invoking_user() -> str:
@@ -202,7 +199,7 @@ class SystemdService:
 
     @classmethod
     def for_this_machine(
-        cls, home: Path, *, user: str | None, insecure: bool = False
+        cls, home: Path, *, user: str | None
     ) -> SystemdService:
         """A system service that runs as ``user``, or with None the caller's own user service."""
         names = ("HOME", "PATH", "LANG")
@@ -210,7 +207,7 @@ class SystemdService:
         if user is not None:
             environment.pop("HOME", None)  # systemd sets that of the account
         pairs = tuple(sorted(environment.items()))
-        unit = UnitFile(home.absolute(), user, environment=pairs, insecure=insecure)
+        unit = UnitFile(home.absolute(), user, environment=pairs)
         folder = SYSTEM_FOLDER if user is not None else user_unit_folder()
         return cls(unit, SystemSystemctl(user=user is None), folder)
 

@@ -1,7 +1,7 @@
 """A cluster of real daemons on this machine: started, awaited, ended.
 
 HOME holds ``node-0/ node-1/ …``, one daemon's home each. In each: ``elasticd.toml`` and
-``cluster_id`` (one random id; daemons with different ids ignore one another), written here, and
+``cluster/`` (what makes it a member; the first node founds the cluster), written here, and
 ``daemon.json`` and ``children.json``, in which the daemon names its processes.
 """
 
@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import os
 import random
-import secrets
 import socket
 import subprocess
 import time
@@ -40,10 +39,12 @@ from elasticd.errors import (
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.chaos.firewall import firewall
-from elasticd.shell.storage.clusterid import CLUSTER_ID_NAME
+from elasticd.shell.storage import papers
 from elasticd.shell.storage.durable import write_whole
 from elasticd.supervision.roster import ChildRoster, kill_group
-from elasticd.types import Partition
+from elasticd.trust.authority import Authority
+from elasticd.trust.member import admit
+from elasticd.types import NodeId, Partition
 
 DEFAULT_NODES = 3
 MAX_LOCAL_NODES = 64
@@ -204,7 +205,6 @@ def _configure(
     folders = [home / f"node-{number}" for number in range(total)]
     wanted = [_kept_address(kept.get(folder)) for folder in folders]
     addresses = _addresses(wanted)
-    cluster_id = _cluster_id(folders)
     before = existing[0].config.partition if existing else NodeConfig().partition
     nodes = []
     for number, folder in enumerate(folders):
@@ -217,10 +217,10 @@ def _configure(
             peers=tuple(address for at, address in enumerate(addresses) if at != number),
         )
         folder.mkdir(mode=0o700, exist_ok=True)
-        write_whole(folder / CLUSTER_ID_NAME, f"{cluster_id}\n".encode())
         if kept.get(folder) != settings or not (folder / config.FILE_NAME).exists():
             write_whole(folder / config.FILE_NAME, config.dump(settings).encode())
         nodes.append(LocalNode(folder, settings))
+    _give_papers(nodes)
     return nodes
 
 
@@ -255,12 +255,32 @@ def _bound(held: contextlib.ExitStack, address: str) -> str | None:
     return address
 
 
-def _cluster_id(folders: Sequence[Path]) -> str:
-    for folder in folders:
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            if known := (folder / CLUSTER_ID_NAME).read_text().strip():
-                return known
-    return secrets.token_hex(16)
+def _give_papers(nodes: Sequence[LocalNode]) -> None:
+    """Make every node a member of the cluster that its first one founds, unless it is already."""
+    first = nodes[0]
+    founder = _founder(first)
+    if founder is None:
+        papers.found(first.home, NodeId(first.name))
+        founder = papers.founder_of(first.home)
+    assert founder is not None
+    secret = papers.read(first.home).secret
+    for node in nodes[1:]:
+        if not _is_of(node, founder):
+            papers.write(node.home, admit(founder, NodeId(node.name), secret))
+
+
+def _founder(first: LocalNode) -> Authority | None:
+    founder = papers.founder_of(first.home) if papers.is_member(first.home) else None
+    return founder if founder is not None and _is_of(first, founder) else None
+
+
+def _is_of(node: LocalNode, founder: Authority) -> bool:
+    """Whether a node is a member that this authority has made; where damaged, it is made again."""
+    try:
+        member = papers.read(node.home)
+    except DamageError:
+        return False
+    return member.authority == founder.certificate and member.node == node.name
 
 
 # --- processes ----------------------------------------------------------------------------------

@@ -47,15 +47,12 @@ class Service(Protocol):
     def log_command(self, follow: bool = False) -> list[str]: ...
 
 
-def service(
-    home: Path | None, user: str | None, platform: str = sys.platform, *, insecure: bool = False
-) -> Service:
+def service(home: Path | None, user: str | None, platform: str = sys.platform) -> Service:
     """The service of one home on this machine.
 
     Args:
         home: the daemon's state folder; None: the default of the account that it runs as.
         user: that account; None: whoever called, also through sudo.
-        insecure: let the daemon serve addresses beyond loopback.
 
     Raises:
         UsageError: there is no such user.
@@ -63,10 +60,10 @@ def service(
     account = user or invoking_user()
     folder = home or _home_of(account)
     if platform == "darwin":
-        return LaunchdService.for_this_machine(folder, user=account, insecure=insecure)
+        return LaunchdService.for_this_machine(folder, user=account)
     # Without root, systemd can still run it as a service of the caller's own.
     own = user is None and os.geteuid() != 0
-    return SystemdService.for_this_machine(folder, user=None if own else account, insecure=insecure)
+    return SystemdService.for_this_machine(folder, user=None if own else account)
 
 
 def _home_of(account: str) -> Path:
@@ -127,14 +124,6 @@ def _say(done: str, options: Common, *, dry_run: bool) -> None:
 def install(
     context: typer.Context,
     user: User = None,
-    insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure",
-            help="Listen on addresses that others can reach. Whoever reaches them controls the"
-            " training.",
-        ),
-    ] = False,
     dry_run: DryRun = False,
     home: Home = None,
     json: Json = False,
@@ -147,10 +136,9 @@ def install(
     \b
     Examples:
       elasticctl service install --dry-run
-      sudo elasticctl service install --insecure
     """
     options = common(context, home, json)
-    found = service(options.given_home, user, insecure=insecure)
+    found = service(options.given_home, user)
     _say(found.install(dry_run), options, dry_run=dry_run)
 
 

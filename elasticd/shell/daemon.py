@@ -62,14 +62,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     run.add_argument("--home", type=Path, help="the state folder (default: the system's usual)")
     run.add_argument("--config", type=Path, help="elasticd.toml (default: the one in the home)")
-    run.add_argument(
-        "--insecure",
-        action="store_true",
-        help="listen where others can reach it; nothing is encrypted, nobody has to log in",
-    )
+    run.add_argument("--insecure", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
+    if given.insecure:
+        text = "--insecure does nothing any more: connections are encrypted, and for members only"
+        print(f"elasticd: {text}", file=sys.stderr)
     try:
-        return _run(given.home or config.default_home(), given.config, given.insecure)
+        return _run(given.home or config.default_home(), given.config)
     except (ElasticdError, OSError) as error:
         print(f"elasticd: {error}", file=sys.stderr)
         code: int = getattr(error, "exit_code", 1)
@@ -83,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
 
 
-def _run(home: Path, file: Path | None, insecure: bool) -> int:
+def _run(home: Path, file: Path | None) -> int:
     home = home.absolute()
     file = file.absolute() if file is not None else None
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -92,9 +91,7 @@ def _run(home: Path, file: Path | None, insecure: bool) -> int:
     lock = lock_home(home)
     try:
         _prepare(home)
-        if insecure:
-            log.warning("--insecure: whoever reaches it controls the training", at=settings.listen)
-        return asyncio.run(_main(home, settings, insecure))
+        return asyncio.run(_main(home, settings))
     finally:
         os.close(lock)
 
@@ -108,8 +105,8 @@ def _refuse_open(home: Path) -> None:
         )
 
 
-async def _main(home: Path, settings: config.NodeConfig, insecure: bool) -> int:
-    return await Daemon(home, settings, insecure).run()
+async def _main(home: Path, settings: config.NodeConfig) -> int:
+    return await Daemon(home, settings).run()
 
 
 def _prepare(home: Path) -> None:

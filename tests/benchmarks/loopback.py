@@ -1,4 +1,4 @@
-"""What a daemon's fetch of bulk data costs beside a bare socket."""
+"""What a daemon's fetch of bulk data costs, encrypted, beside a bare socket."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from typing import Any
 
 from elasticd.checkpoints.sequential import write_all
 from elasticd.shell.network import transfer
+from elasticd.shell.network.sealed import Sealed
 from tests.benchmarks.turns import compare, warm
+from tests.members import credentials
 
 
 def peers(size: int, rounds: int) -> None:
@@ -40,7 +42,7 @@ def _temporary() -> int:
 def _fetch(address: str) -> int:
     sink = os.memfd_create("sink") if hasattr(os, "memfd_create") else _temporary()
     try:
-        return asyncio.run(transfer.fetch(address, {"what": "shard"}, sink))
+        return asyncio.run(transfer.fetch(address, {"what": "shard"}, sink, credentials("reader")))
     finally:
         os.close(sink)
 
@@ -48,6 +50,7 @@ def _fetch(address: str) -> int:
 @contextmanager
 def _daemon_side(source: int) -> Iterator[str]:
     """Answers fetches with ``source``, as a daemon does, in a process's other thread."""
+    context = credentials("keeper").incoming
     loop = asyncio.new_event_loop()
     ready: queue.Queue[str] = queue.Queue()
     over = asyncio.Event()
@@ -55,17 +58,25 @@ def _daemon_side(source: int) -> Iterator[str]:
     async def serve(request: dict[str, Any]) -> int:
         return os.dup(source)
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        request = await transfer.read_frame(reader, 1 << 16)
-        await transfer.answer(request, writer, serve)
-        await transfer.close(writer)
+    async def answer(accepted: socket.socket) -> None:
+        await loop.sock_recv(accepted, 1)
+        sink = Sealed.server(accepted, context)
+        await sink.shake_hands()
+        await transfer.answer(await sink.read_frame(1 << 16), sink, serve)
+        sink.close()
 
     async def run() -> None:
-        server = await asyncio.start_server(connected, "127.0.0.1", 0)
-        host, port = server.sockets[0].getsockname()
-        ready.put(f"{host}:{port}")
-        await over.wait()
-        server.close()
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            listening.setblocking(False)
+            host, port = listening.getsockname()
+            ready.put(f"{host}:{port}")
+            stopped = asyncio.ensure_future(over.wait())
+            while not stopped.done():
+                accepted = asyncio.ensure_future(loop.sock_accept(listening))
+                await asyncio.wait([accepted, stopped], return_when=asyncio.FIRST_COMPLETED)
+                if accepted.done():
+                    await answer(accepted.result()[0])
+            accepted.cancel()
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(run()))
     thread.start()

@@ -11,28 +11,35 @@ import json
 import os
 import random
 import socket
+import ssl
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from elasticd.core.words.bulk import CHANGING, WANTS
+from elasticd.core.words.bulk import WANTS
 from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER
 from elasticd.core.words.codec import Words
-from elasticd.core.words.connections import ASIDE, CONNECTION, FETCH, EchoedChallenge
+from elasticd.core.words.connections import ASIDE, CONNECTION, FETCH
 from elasticd.core.words.messages import DAEMONS
 from elasticd.core.words.processes import FROM_ANY_CHILD, ChildHello
 from elasticd.core.words.requests import REQUESTS, ShutDown
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.settings.config import load as load_config
 from elasticd.settings.config import split_address
+from elasticd.shell.network.credentials import Credentials
+from elasticd.shell.network.transfer import Errand
+from elasticd.shell.storage import papers
+from elasticd.trust.member import admit
 from elasticd.types import NodeId
 from tests.fuzz.frames import Frames
 from tests.fuzz.samples import NAMES, frames
+from tests.members import credentials, credentials_of
 
 SECONDS = 5.0
 """A daemon that neither answers nor hangs up for so long is stuck."""
@@ -64,16 +71,18 @@ class Port:
     family: int
     address: str | tuple[str, int]
     frames: Frames
+    enter: Callable[[socket.socket], socket.socket] = lambda connection: connection
+    """What is done before the frame is sent."""
 
     def connect(self) -> socket.socket:
         connection = socket.socket(self.family, socket.SOCK_STREAM)
         connection.settimeout(SECONDS)
         try:
             connection.connect(self.address)
+            return self.enter(connection)
         except BaseException:
             connection.close()
             raise
-        return connection
 
 
 @dataclass
@@ -143,28 +152,38 @@ class Fuzzer:
     def _ports(self) -> list[Port]:
         settings = load_config(self.home)
         address = split_address(settings.listen)
-        hellos = [greeting(load_config(home).listen) for home in self.others]
-        names = ("t", "version", "cluster", "node", "boot", "address")
+        poser = _admitted(self.home, *self.others)
+        hellos = [greeting(load_config(home).listen, poser) for home in self.others]
+        names = ("t", "version", "node", "boot", "address")
         hellos = [{name: hello[name] for name in names} for hello in hellos]
-        mine = greeting(settings.listen)
-        stranger = {**mine, "node": "mallory", "boot": "0", "address": "127.0.0.1:9"}
+        stranger = {**hellos[0], "node": "mallory", "boot": "0", "address": "127.0.0.1:9"}
         peers = [*hellos, stranger, *PEERS_SAY]
-        proof = CONNECTION.encode(EchoedChallenge(mine["challenge"]))
         beat = {"t": "Heartbeat", "epoch": [1, "node-0", "x"], "counter": 10**9}
-        replays = [encode(hello) + encode(proof) + encode(beat) for hello in hellos]
-        replays += [encode(hello) for hello in hellos]
-        cluster = mine["cluster"]
-        fetches = [{"t": "fetch", "cluster": cluster, **request} for request in FETCHES]
-        changing = [encode(f) + encode(proof) for f in fetches if f["what"] in CHANGING]
+        replays = [encode(hello) + encode(beat) for hello in hellos]
+        gone = NAMES[NodeId]
+        contexts = [poser.outgoing, credentials("mallory", "mallory's").outgoing, _nobody()]
         requests = [encode(request) for request in ASKED]
         return [
-            Port("peers", socket.AF_INET, address, Frames(self._dice, peers, replays)),
-            Port("transfer", socket.AF_INET, address, Frames(self._dice, fetches, changing)),
+            Port("peers", socket.AF_INET, address, Frames(self._dice, peers, replays),
+                 partial(_sealed, Errand.PEER, poser.outgoing)),
+            Port("transfer", socket.AF_INET, address, Frames(self._dice, FETCHES, node=gone),
+                 partial(_sealed, Errand.FETCH, poser.outgoing)),
+            Port("strangers", socket.AF_INET, address, Frames(self._dice, peers, replays),
+                 lambda connection: self._as_stranger(connection, contexts[1:])),
             Port("control", socket.AF_UNIX, self._unix("control.sock"),
                  Frames(self._dice, ASKED, requests, NAMES[NodeId])),
             Port("children", socket.AF_UNIX, self._unix("children.sock"),
                  Frames(self._dice, CHILDREN_SAY, self._hellos_of_children())),
         ]  # fmt: skip
+
+    def _as_stranger(
+        self, connection: socket.socket, contexts: Sequence[ssl.SSLContext]
+    ) -> socket.socket:
+        """Say some of what members say first, and go on without their certificate."""
+        if self._dice.random() < 0.5:
+            return _sealed(self._dice.choice(list(Errand)), self._dice.choice(contexts), connection)
+        connection.sendall(self._dice.choice((b"", b"P", b"F", b"J", b"P\x16\x03\x01\x00")))
+        return connection
 
     def _unix(self, name: str) -> str:
         if sys.platform != "linux":
@@ -209,14 +228,32 @@ SENT: tuple[Words[Any], ...] = (
 """What a daemon is told: every conversation in which it listens to somebody who has connected."""
 
 
-def greeting(address: str) -> dict[str, Any]:
-    """The hello with which the daemon at ``address`` answers a hello of another cluster's."""
-    with socket.create_connection(split_address(address), SECONDS) as connection:
-        connection.settimeout(SECONDS)
-        probe = {"t": "hello", "version": 0, "cluster": "?", "node": "?", "boot": "?"}
-        connection.sendall(encode({**probe, "address": "127.0.0.1:9"}))
-        decoder = Decoder()
-        while data := connection.recv(1 << 16):
-            for frame in decoder.feed(data):
-                return {"challenge": "00" * 8, **frame}
+def _admitted(*homes: Path) -> Credentials:
+    """Those of a member that no daemon is: who has them may speak, for itself."""
+    founder = next(found for home in homes if (found := papers.founder_of(home)))
+    return credentials_of(admit(founder, NodeId("fuzz"), papers.read(homes[0]).secret))
+
+
+def _nobody() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def _sealed(errand: Errand, context: ssl.SSLContext, connection: socket.socket) -> socket.socket:
+    connection.sendall(errand.value)
+    return context.wrap_socket(connection, suppress_ragged_eofs=True)
+
+
+def greeting(address: str, poser: Credentials) -> dict[str, Any]:
+    """The hello with which the daemon at ``address`` answers one that it refuses."""
+    with socket.create_connection(split_address(address), SECONDS) as opened:
+        opened.settimeout(SECONDS)
+        with _sealed(Errand.PEER, poser.outgoing, opened) as connection:
+            probe = {"t": "hello", "version": 0, "node": "?", "boot": "?"}
+            connection.sendall(encode({**probe, "address": "127.0.0.1:9"}))
+            decoder = Decoder()
+            while data := connection.recv(1 << 16):
+                for frame in decoder.feed(data):
+                    return frame
     raise AssertionError(f"{address} gave no answer")

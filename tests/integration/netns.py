@@ -19,7 +19,10 @@ from typing import Any
 from elasticd.client.client import Client
 from elasticd.core.words.requests import ShowStatus
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
-from elasticd.types import JobId
+from elasticd.shell.storage import papers
+from elasticd.trust.authority import SECRET_BYTES, Authority
+from elasticd.trust.member import admit
+from elasticd.types import JobId, NodeId
 from tests.integration.cluster import Cluster
 
 DAEMON_PORT = 7070
@@ -149,7 +152,7 @@ class NetCluster(Cluster):
         return ["ip", "netns", "exec", self.space(node)]
 
     def _furnish(self) -> None:
-        identity = secrets.token_hex(16)
+        founder, secret = Authority.make(), secrets.token_bytes(SECRET_BYTES)
         for node in self.nodes:
             folder = self.home / node
             folder.mkdir(parents=True)
@@ -171,7 +174,12 @@ class NetCluster(Cluster):
                 peers=tuple(self.answers(n)[0] for n in self.nodes if n != node),
                 **self._settings,
             )
-            (folder / "cluster_id").write_text(identity + "\n")
+            # As 'elasticctl local up' does it: the first node can admit others.
+            papers.write(
+                folder,
+                admit(founder, NodeId(node), secret),
+                founder if node == self.nodes[0] else None,
+            )
             if self._kernels is not None:
                 shutil.copytree(self._kernels, folder / "cache", dirs_exist_ok=True)
 
@@ -193,7 +201,7 @@ class NetCluster(Cluster):
         with (self.home / node / "daemon.log").open("ab") as log:
             self._running[node] = subprocess.Popen(
                 [*self.launcher(node), sys.executable, "-P", "-m",
-                 "elasticd.shell.daemon", "run", "--home", self.home / node, "--insecure"],
+                 "elasticd.shell.daemon", "run", "--home", self.home / node],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.home / node,
                 env=self.environment, start_new_session=True,
             )  # fmt: skip

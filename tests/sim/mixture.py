@@ -131,7 +131,7 @@ class Mixture:
     def _hello(self, me: Host, other: Host) -> Hello | None:
         mine, theirs = _identity(me), _identity(other)
         try:
-            hello = mine.check(theirs.frame("challenge"))
+            hello = mine.check(theirs.frame())
         except Refused as error:
             self._was_refused(me, other, str(error))
             return None
@@ -247,7 +247,7 @@ _NO_JOB: Any = ""
 
 def _identity(host: Host) -> Identity:
     release = host.release
-    return Identity("id", "sim", host.name, host.boot, f"{host.name}:1", spoken=release.spoken,
+    return Identity(host.name, host.boot, f"{host.name}:1", spoken=release.spoken,
                     release=release.name)  # fmt: skip
 
 

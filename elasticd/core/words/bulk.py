@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from elasticd.checkpoints.questions import Question, RemoveStored, WantShard
+from elasticd.checkpoints.questions import Question, WantShard
 from elasticd.core.words.codec import Words
 from elasticd.core.words.requests import CutHow, StrikeKind, StruckProcess
 from elasticd.types import JobId, NodeId, ShardCount, Stamp
@@ -162,6 +162,3 @@ OfOutputs = WantOutputList | WantOutput
 Want = OfStates | OfOutputs | OfChaos | WantBlank | Relay
 
 WANTS: Words[Want] = Words(Want, key="what")
-
-CHANGING = tuple(kind.kind for kind in (RemoveStored, KeepArchive, CutHere, Relay))
-"""By name those that do something or pass such on, which a recording must not do again."""

@@ -25,25 +25,13 @@ class PeerHello:
     address: str
     version: int = 0
     """The oldest protocol that it speaks. Daemons that know no range compare this with theirs."""
-    cluster: str = ""
-    """Its name and id."""
     partition: str = ""
     addresses: tuple[str, ...] | None = None
     """All that it advertises, best first; None: ``address`` only."""
-    challenge: str | None = None
-    """Of the side that accepts: to be given back in a :class:`EchoedChallenge`."""
     newest: int | None = None
     """The newest protocol that it speaks; None: ``version`` only."""
     release: str | None = None
     """The version of elasticd; None: one that doesn't say."""
-
-
-@dataclass(frozen=True, slots=True)
-class EchoedChallenge:
-    """The sender hears what the other end says: it is no recording."""
-
-    kind: ClassVar = "proof"
-    challenge: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +53,14 @@ class OpenFetch:
     """In place of a hello: the sender only wants something (bulk.py), whose fields are beside."""
 
     kind: ClassVar = "fetch"
-    cluster: str = ""
     what: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchRefused:
-    """To a fetch: why there is nothing. The four answers have no name on the wire."""
+    """To a fetch: why there is nothing. The three answers have no name on the wire."""
 
     error: str
-
-
-@dataclass(frozen=True, slots=True)
-class FetchChallenge:
-    """To a fetch that changes something: to be given back in a :class:`EchoedChallenge` first."""
-
-    challenge: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +111,8 @@ class TakeEvents:
     """There are more: who has taken these in asks again, for those after the last one."""
 
 
-OfConnection = PeerHello | EchoedChallenge | Ping | Pong
-OfFetch = FetchRefused | FetchChallenge | FetchWaits | FetchSize
+OfConnection = PeerHello | Ping | Pong
+OfFetch = FetchRefused | FetchWaits | FetchSize
 Aside = NodeInfo | HaveEvents | TakeEvents
 
 CONNECTION: Words[OfConnection] = Words(OfConnection, terse=True)

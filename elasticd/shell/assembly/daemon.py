@@ -68,16 +68,19 @@ log = structlog.get_logger(__name__)
 class Daemon:
     """One node. Made and run inside an event loop; :meth:`run` returns the exit code."""
 
-    def __init__(self, home: Path, settings: NodeConfig, insecure: bool) -> None:
+    def __init__(self, home: Path, settings: NodeConfig) -> None:
         self._home, self._settings = home, settings
         self._ending = Shutdown()
         self._pulse = LoopPulse()
         boot = secrets.token_hex(8)
         me, hosts = NodeId(settings.node_id), _hosts(settings)
 
+        credentials = identity.as_member(home, settings)
+
         def peers(call: Callbacks) -> Peers:
-            mine = identity.to_peers(home, settings, boot)
-            return Peers(mine, settings.listen, settings.peers, call, insecure)
+            mine = identity.to_peers(settings, boot)
+            addresses = dict.fromkeys((*settings.peers, *credentials.member.peers))
+            return Peers(mine, settings.listen, tuple(addresses), call, credentials)
 
         self._records = StableRecords(home)
         remembered = self._records.recover()

@@ -11,11 +11,13 @@ import psutil
 
 from elasticd import __version__
 from elasticd.core.words.connections import NodeInfo
+from elasticd.errors import UsageError
+from elasticd.settings.config import FILE_NAME as FILE
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.clock import unix_seconds
+from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.network.hello import Identity
-from elasticd.shell.storage import diskend
-from elasticd.shell.storage.clusterid import read_cluster_id
+from elasticd.shell.storage import diskend, papers
 from elasticd.shell.storage.durable import write_durable
 from elasticd.supervision.birth import birth
 from elasticd.types import NodeId
@@ -23,11 +25,35 @@ from elasticd.types import NodeId
 FILE_NAME = "daemon.json"
 
 
-def to_peers(home: Path, settings: NodeConfig, boot: str) -> Identity:
-    cluster_id = read_cluster_id(home)
+def to_peers(settings: NodeConfig, boot: str) -> Identity:
     own = settings.addresses
+    return Identity(NodeId(settings.node_id), boot, own[0], settings.partition, own)
+
+
+def as_member(home: Path, settings: NodeConfig) -> Credentials:
+    """What shows others that this node is of their cluster. A node alone that has nothing yet makes
+    a cluster of its own, which others can join.
+
+    Raises:
+        UsageError: it has peers and no certificate, or the certificate of another node.
+        DamageError: a file of it is damaged.
+    """
     node = NodeId(settings.node_id)
-    return Identity(cluster_id, settings.cluster, node, boot, own[0], settings.partition, own)
+    if not papers.is_member(home):
+        if settings.peers:
+            raise UsageError(
+                f"{home / FILE}: peers are given, and this node has no certificate: say"
+                " 'elasticctl cluster init' on one node, then 'cluster join' on the others"
+            )
+        papers.found(home, node)
+    member = papers.read(home)
+    if member.node != node:
+        raise UsageError(
+            f"{home / FILE}: node_id is {node!r}, and the node's certificate is {member.node!r}'s:"
+            f" set node_id = {member.node!r}, or join with the new name"
+        )
+    certificate, key = papers.shown(home)
+    return Credentials(member, certificate, key, papers.read_revoked(home))
 
 
 def in_lists(settings: NodeConfig) -> NodeInfo:

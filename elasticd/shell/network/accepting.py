@@ -3,32 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import structlog
 
-from elasticd.core.words.bulk import CHANGING
-from elasticd.core.words.connections import CONNECTION, FETCH, OF_FETCH, FetchChallenge, Ping, Pong
+from elasticd.core.words.connections import CONNECTION, Ping, Pong
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.ipc.frames import Decoder, encode
-from elasticd.settings.config import split_address
-from elasticd.shell.network import transfer
+from elasticd.shell.network import lookups, transfer
 from elasticd.shell.network.bulk import Bulk
+from elasticd.shell.network.credentials import reason_of
 from elasticd.shell.network.gate import Gate
-from elasticd.shell.network.hello import ADDRESSES_OF_ONE, HELLO_BYTES, HELLO_SECONDS, Hello
+from elasticd.shell.network.hello import (
+    ADDRESSES_OF_ONE,
+    HELLO_BYTES,
+    HELLO_SECONDS,
+    Hello,
+    Refused,
+)
+from elasticd.shell.network.sealed import Sealed
 from elasticd.shell.network.table import PeerTable
-from elasticd.shell.network.tasks import Tasks
-from elasticd.shell.network.transfer import READ_BYTES
+from elasticd.shell.network.tasks import Tasks, cancel
+from elasticd.shell.network.transfer import READ_BYTES, Errand
 from elasticd.shell.network.wires import PeerRun
 
 MAX_CONNECTIONS = 4096
 MAX_INCOMING = ADDRESSES_OF_ONE
 """Connections from one peer, which opens one to each of our addresses."""
 MAX_STRANGERS = 128
-"""Incoming connections that have not proved yet that they are live; a new one beyond it costs the
-oldest its place, since a daemon proves it at once."""
+"""Incoming connections that have not shown yet that they are a member's; a new one beyond it costs
+the oldest its place, since a member shows it at once."""
+ACCEPT_AGAIN_SECONDS = 0.5
+
+Admit = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 log = structlog.get_logger(__name__)
 
@@ -46,9 +58,10 @@ class Acceptor:
     bulk: Bulk
     tasks: Tasks
     learn: Callable[[Hello], None]
-    _servers: list[asyncio.Server] = field(default_factory=list)
-    _strangers: dict[asyncio.StreamWriter, None] = field(default_factory=dict)
-    _closing: bool = False
+    admit: Admit | None = None
+    """Talks with those who want to become members; None: nobody may, here."""
+    _listening: dict[socket.socket, asyncio.Task[None]] = field(default_factory=dict)
+    _strangers: dict[asyncio.Task[None], None] = field(default_factory=dict)
 
     async def listen(self, address: str) -> None:
         """Accept connections there and wherever else we say that we are.
@@ -61,7 +74,7 @@ class Acceptor:
         except OSError as error:
             raise OperationError(f"can't listen on {address}: {error.strerror}") from None
         for other in self.gate.me.addresses:
-            if other != address and self.gate.allows(split_address(other)[0]):
+            if other != address:
                 # It may be no address of this machine's, or one that the first covers.
                 try:
                     await self._serve_at(other)
@@ -69,75 +82,116 @@ class Acceptor:
                     log.info("not listened on", address=other, reason=error.strerror)
 
     async def _serve_at(self, address: str) -> None:
-        host, port = split_address(address)
-        self._servers.append(await asyncio.start_server(self._accept, host, port))
+        for host, port in await lookups.endpoints(address):
+            listening = socket.create_server((host, port), family=lookups.family(host), backlog=100)
+            listening.setblocking(False)
+            self._listening[listening] = asyncio.create_task(self._accept_at(listening))
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Accept nothing more."""
-        self._closing = True
-        for server in self._servers:
-            server.close()
+        await cancel(tuple(self._listening.values()))
+        for listening in self._listening:
+            listening.close()
+        self._listening.clear()
 
-    async def wait_closed(self) -> None:
-        for server in self._servers:
-            await server.wait_closed()
+    async def _accept_at(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listening)
+            except OSError as error:
+                # No more descriptors, say; it went away again, say.
+                self.gate.complain("an incoming connection", str(error))
+                await asyncio.sleep(ACCEPT_AGAIN_SECONDS)
+                continue
+            if len(self.tasks) >= MAX_CONNECTIONS:
+                self.gate.complain("an incoming connection", f"{MAX_CONNECTIONS} are open already")
+                accepted.close()
+                continue
+            task = self.tasks.start(self._serve(accepted))
+            self._strangers[task] = None
+            task.add_done_callback(partial(self._served, accepted))
+            if len(self._strangers) > MAX_STRANGERS:
+                next(iter(self._strangers)).cancel()
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._closing or len(self.tasks) >= MAX_CONNECTIONS:
-            self.gate.complain("an incoming connection", f"{MAX_CONNECTIONS} are open already")
-            writer.transport.abort()
-            return
-        transfer.tune(writer.transport)
-        serving = self.tasks.start(self._serve(reader, writer))
-        # One that is cancelled before it begins closes nothing itself.
-        serving.add_done_callback(lambda _: writer.close())
+    def _served(self, accepted: socket.socket, task: asyncio.Task[None]) -> None:
+        """One that is cancelled before it begins closes nothing itself."""
+        self._strangers.pop(task, None)
+        accepted.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _is_member(self) -> None:
+        """Who is served by this task has shown that."""
+        if (task := asyncio.current_task()) is not None:
+            self._strangers.pop(task, None)
+
+    async def _serve(self, accepted: socket.socket) -> None:
         source = "an incoming connection"
-        self._strangers[writer] = None
-        if len(self._strangers) > MAX_STRANGERS:
-            next(iter(self._strangers)).transport.abort()
         try:
+            transfer.tune(accepted)
             async with asyncio.timeout(HELLO_SECONDS):
-                first = await transfer.read_frame(reader, HELLO_BYTES)
-                hello = await self._proved(first, reader, writer)
-            self._strangers.pop(writer)
-            if hello is None:
-                await self.bulk.answer(first, writer)
-                return
-            source = hello.node
-            if hello.node == self.gate.me.node:
-                self.gate.complain_of_namesake(hello, hello.address)
-            else:
-                await self._hold(hello, reader, writer)
+                first = await asyncio.get_running_loop().sock_recv(accepted, 1)
+            match first:
+                case Errand.PEER.value:
+                    await self._serve_peer(accepted)
+                case Errand.FETCH.value:
+                    await self._serve_fetch(accepted)
+                case Errand.JOIN.value if self.admit is not None:
+                    await self._serve_guest(accepted, self.admit)
+                case _:
+                    raise ProtocolError("it is no daemon")
+        except ssl.SSLError as error:
+            self.gate.refuse(source, Refused(reason_of(error)))
         except ProtocolError as error:
-            self.gate.count_bad(source, str(error))
+            self.gate.refuse(source, error)
         except TimeoutError as error:
             self.gate.complain(source, error.strerror or "no hello came")
         except OSError as error:
             log.debug("connection failed", source=source, reason=str(error))
+
+    async def _serve_peer(self, accepted: socket.socket) -> None:
+        """Have a connection of another daemon, until it ends."""
+        async with asyncio.timeout(HELLO_SECONDS):
+            reader, writer = await transfer.accept(accepted, self.gate.credentials.incoming)
+        try:
+            async with asyncio.timeout(HELLO_SECONDS):
+                member = self.gate.credentials.other_end(writer.get_extra_info("ssl_object"))
+                first = await transfer.read_frame(reader, HELLO_BYTES)
+                try:
+                    hello = self.gate.check(first, member)
+                except ProtocolError:
+                    # It is told who we are even so: it then knows why.
+                    writer.write(encode(self.gate.me.frame()))
+                    raise
+            writer.write(encode(self.gate.me.frame()))
+            self._is_member()
+            if hello.node == self.gate.me.node:
+                self.gate.complain_of_namesake(hello, hello.address)
+            else:
+                await self._hold(hello, reader, writer)
         finally:
-            self._strangers.pop(writer, None)
             await transfer.close(writer)
 
-    async def _proved(
-        self, first: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> Hello | None:
-        """Who has connected, or None if it only fetches; it is live, and no recording."""
-        if FETCH.knows(first):
-            what = FETCH.decode(first).what
-            if what in CHANGING and not await transfer.challenge(_to_fetch, reader, writer):
-                raise ProtocolError(f"it wants to {what} and did not hear our answer")
-            return None
-        # The other side is told who we are even if we refuse it: it then knows why.
+    async def _serve_fetch(self, accepted: socket.socket) -> None:
+        """Give a member what it wants."""
+        sink = Sealed.server(accepted, self.gate.credentials.incoming)
         try:
-            hello = self.gate.check(first)
-        except ProtocolError:
-            writer.write(encode(self.gate.me.frame()))
-            raise
-        if not await transfer.challenge(self.gate.me.frame, reader, writer):
-            raise ProtocolError(f"it says it is {hello.node[:80]!r} and did not hear our answer")
-        return hello
+            async with asyncio.timeout(HELLO_SECONDS):
+                await sink.shake_hands()
+                self.gate.credentials.other_end(sink.connection)
+                first = await sink.read_frame(HELLO_BYTES)
+            self._is_member()
+            await self.bulk.answer(first, sink)
+        finally:
+            sink.close()
+
+    async def _serve_guest(self, accepted: socket.socket, admit: Admit) -> None:
+        """Talk with somebody who has no certificate yet: a stranger until the end."""
+        async with asyncio.timeout(HELLO_SECONDS):
+            reader, writer = await transfer.accept(accepted, self.gate.credentials.guests)
+            try:
+                await admit(reader, writer)
+            finally:
+                await transfer.close(writer)
 
     async def _hold(
         self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -179,10 +233,6 @@ class Acceptor:
                 self.table.call.message(peer.node, frame)
         if decoder.pending_bytes:
             raise ProtocolError("its connection ended inside a frame")
-
-
-def _to_fetch(challenge: str) -> dict[str, Any]:
-    return OF_FETCH.encode(FetchChallenge(challenge))
 
 
 def _answer(frame: dict[str, Any]) -> Pong:

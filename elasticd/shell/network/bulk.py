@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import StreamWriter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from elasticd.core.words.connections import FETCH
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.shell.network import transfer
 from elasticd.shell.network.gate import Gate
+from elasticd.shell.network.sealed import Sealed
 from elasticd.shell.network.transfer import Serve
 from elasticd.types import NodeId
 
@@ -41,24 +41,21 @@ class Bulk:
             OperationError: it refuses, goes away, or sends nothing for transfer.IDLE_SECONDS.
         """
         self.gate.require_link(address)
-        return await transfer.fetch(address, self._ours(request), fd, limit_bytes)
+        return await transfer.fetch(address, request, fd, self.gate.credentials, limit_bytes)
 
-    async def answer(self, request: dict[str, Any], writer: StreamWriter) -> None:
+    async def answer(self, request: dict[str, Any], sink: Sealed) -> None:
         """Serve what another daemon fetches; the caller closes its connection.
 
         Raises:
             ProtocolError: it wants what makes no sense.
             OSError: as transfer.answer.
         """
-        asked = FETCH.decode(request)
-        if asked.cluster != self.gate.me.cluster_name:
-            await transfer.refuse(writer, OperationError("this daemon is of another cluster"))
-        elif asked.what == Relay.kind:
-            await self._relay(request, writer)
+        if FETCH.decode(request).what == Relay.kind:
+            await self._relay(request, sink)
         else:
-            await transfer.answer(request, writer, self.serve)
+            await transfer.answer(request, sink, self.serve)
 
-    async def _relay(self, request: dict[str, Any], writer: StreamWriter) -> None:
+    async def _relay(self, request: dict[str, Any], sink: Sealed) -> None:
         """Fetch for somebody whose own link to that node is dead."""
         asked = WANTS.decode(request)
         if not isinstance(asked, Relay) or asked.request.get("what") == Relay.kind:
@@ -69,9 +66,6 @@ class Bulk:
                 raise OperationError(f"{asked.node} is not connected")
             self.gate.require_link(address)
         except OperationError as error:
-            await transfer.refuse(writer, error)
+            await transfer.refuse(sink, error)
         else:
-            await transfer.relay(address, self._ours(asked.request), writer)
-
-    def _ours(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return {**request, "cluster": self.gate.me.cluster_name}
+            await transfer.relay(address, asked.request, sink, self.gate.credentials)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import ssl
 from dataclasses import dataclass, field
 
 import structlog
@@ -15,6 +16,7 @@ from elasticd.errors import ProtocolError
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.settings.config import split_address
 from elasticd.shell.network import transfer
+from elasticd.shell.network.credentials import reason_of
 from elasticd.shell.network.gate import Gate
 from elasticd.shell.network.hello import HELLO_BYTES, HELLO_SECONDS, Hello, Refused
 from elasticd.shell.network.table import PeerTable
@@ -110,11 +112,10 @@ class Dialler:
         """
         for address in hello.addresses:
             try:
-                host, _ = split_address(address)
+                split_address(address)
             except ValueError as error:
                 raise ProtocolError(f"it gives no address: {error}") from None
-            if self.gate.allows(host):
-                self.dial(address, learned=True)
+            self.dial(address, learned=True)
 
     async def close(self) -> None:
         """End every connection, after what was sent has had a second to leave."""
@@ -136,7 +137,19 @@ class Dialler:
 
     async def _greet(self, address: str) -> Answered:
         try:
-            reader, writer = await transfer.connect(address)
+            reader, writer = await transfer.connect(address, self.gate.credentials)
+            try:
+                return Answered(await self._greeted(reader, writer), reader, writer)
+            except BaseException:
+                writer.transport.abort()
+                raise
+        except ssl.SSLError as error:
+            refusal = Refused(reason_of(error))
+            self.gate.refuse(address, refusal)
+            raise refusal from None
+        except ProtocolError as error:
+            self.gate.refuse(address, error)
+            raise
         except OSError as error:
             if error.errno == errno.EHOSTUNREACH:
                 self.gate.complain(
@@ -145,20 +158,16 @@ class Dialler:
                     " looks like, in which case the fault is here and not there",
                 )
             raise
-        try:
-            writer.write(encode(self.gate.me.frame()))
-            async with asyncio.timeout(HELLO_SECONDS):
-                first = await transfer.read_frame(reader, HELLO_BYTES)
-            hello = self.gate.check(first)
-            if hello.node != self.gate.me.node:
-                self.learn(hello)
-            writer.write(transfer.proof(hello.challenge))
-        except BaseException as error:
-            writer.transport.abort()
-            if isinstance(error, ProtocolError):
-                self.gate.complain(address, str(error))
-            raise
-        return Answered(hello, reader, writer)
+
+    async def _greeted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Hello:
+        member = self.gate.credentials.other_end(writer.get_extra_info("ssl_object"))
+        writer.write(encode(self.gate.me.frame()))
+        async with asyncio.timeout(HELLO_SECONDS):
+            first = await transfer.read_frame(reader, HELLO_BYTES)
+        hello = self.gate.check(first, member)
+        if hello.node != self.gate.me.node:
+            self.learn(hello)
+        return hello
 
     async def _hold(self, dial: Dial, answered: Answered) -> None:
         """Have a connection that a daemon has answered, until it ends."""

@@ -1,4 +1,4 @@
-"""What daemons say of themselves when they connect, and whether they belong together. Pure."""
+"""What daemons say of themselves when they connect, and whether they can be peers. Pure."""
 
 from __future__ import annotations
 
@@ -32,8 +32,6 @@ class Hello:
     boot: str
     address: str
     addresses: tuple[str, ...]
-    challenge: str = ""
-    """What it wants to hear back."""
     protocol: int = OLDEST
     """The newest version that both speak."""
 
@@ -42,8 +40,6 @@ class Hello:
 class Identity:
     """What a daemon says of itself in its hello."""
 
-    cluster_id: str
-    cluster: str
     node: NodeId
     boot: str
     address: str
@@ -53,16 +49,11 @@ class Identity:
     spoken: Spoken = SPOKEN
     release: str = __version__
 
-    @property
-    def cluster_name(self) -> str:
-        """What two daemons must share to be peers."""
-        return f"{self.cluster}/{self.cluster_id}"
-
-    def frame(self, challenge: str | None = None) -> dict[str, Any]:
+    def frame(self) -> dict[str, Any]:
         every = self.addresses or (self.address,)
         said = PeerHello(
-            self.node, self.boot, self.address, self.spoken.oldest, self.cluster_name,
-            self.partition, every, challenge, self.spoken.newest, self.release,
+            self.node, self.boot, self.address, self.spoken.oldest, self.partition, every,
+            self.spoken.newest, self.release,
         )  # fmt: skip
         return CONNECTION.encode(said)
 
@@ -70,13 +61,10 @@ class Identity:
         """What a daemon says that may be this one's peer.
 
         Raises:
-            Refused: it is of another cluster, speaks no protocol that this one speaks, or has
-                another rule for partitions.
+            Refused: it speaks no protocol that this one speaks, or has another rule for partitions.
             ProtocolError: it is no hello.
         """
         said = _read(frame)
-        if said.cluster != self.cluster_name:
-            raise Refused(f"it is of another cluster: {_shown(said.cluster)}")
         protocol = self._protocol(said)
         if said.partition != self.partition:
             # Which of two rules holds must not depend on who leads.
@@ -88,7 +76,7 @@ class Identity:
         if not 1 <= len(addresses) <= ADDRESSES_OF_ONE:
             raise ProtocolError("it gives no list of addresses")
         every = tuple(dict.fromkeys((*addresses, said.address)))
-        return Hello(said.node, said.boot, said.address, every, said.challenge or "", protocol)
+        return Hello(said.node, said.boot, said.address, every, protocol)
 
     def _protocol(self, said: PeerHello) -> int:
         """The version of the protocol that both use."""

@@ -37,6 +37,11 @@ async def endpoints(address: str) -> list[tuple[str, int]]:
     return list(dict.fromkeys((str(each[4][0]), port) for each in found))
 
 
+def family(host: str) -> socket.AddressFamily:
+    """Of a numeric address."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
 async def connection(address: str) -> socket.socket:
     """A socket that is connected to ``host:port``; the caller closes it.
 
@@ -46,8 +51,7 @@ async def connection(address: str) -> socket.socket:
     loop = asyncio.get_running_loop()
     errors: list[OSError] = []
     for host, port in await endpoints(address):
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        opened = socket.socket(family, socket.SOCK_STREAM)
+        opened = socket.socket(family(host), socket.SOCK_STREAM)
         try:
             opened.setblocking(False)
             await loop.sock_connect(opened, (host, port))

@@ -18,6 +18,7 @@ from elasticd.shell.complaints import Complaints
 from elasticd.shell.network.accepting import Acceptor
 from elasticd.shell.network.bulk import Bulk
 from elasticd.shell.network.callbacks import Callbacks
+from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.network.dialling import Dialler
 from elasticd.shell.network.gate import Gate, Refusals
 from elasticd.shell.network.hello import Identity
@@ -40,12 +41,12 @@ class Peers:
         listen: str,
         addresses: Sequence[str],
         call: Callbacks,
-        insecure: bool = False,
+        credentials: Credentials,
     ) -> None:
         self._listen = listen
         self._addresses = tuple(addresses)
         self._tasks = Tasks()
-        self._gate = Gate(me, insecure)
+        self._gate = Gate(me, credentials)
         self._table = PeerTable(call, self._tasks, self._measure)
         self._bulk = Bulk(self._gate, call.serve, self._table.address_of)
         self._dialler = Dialler(self._gate, self._table, self._tasks)
@@ -58,12 +59,8 @@ class Peers:
         """Listen and begin to dial.
 
         Raises:
-            UsageError: an address isn't loopback and ``insecure`` isn't set.
             OperationError: the address is in use or not this machine's.
         """
-        self._gate.require("listen", self._listen)
-        for address in self._addresses:
-            self._gate.require("peers", address)
         await self._acceptor.listen(self._listen)
         for address in self._addresses:
             self._dialler.dial(address, learned=False)
@@ -72,13 +69,12 @@ class Peers:
     async def close(self) -> None:
         """Close every connection, after what was sent has had a second to leave."""
         self._table.closing = True
-        self._acceptor.stop()
+        await self._acceptor.stop()
         if self._minder is not None:
             await cancel([self._minder])
         # Those that we send on go first: a peer reads our last words before it sees us gone.
         await self._dialler.close()
         await self._tasks.cancel()
-        await self._acceptor.wait_closed()
         self._table.runs.clear()
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -23,6 +24,16 @@ class Sealed:
 
     def __init__(self, connection: ssl.SSLSocket) -> None:
         self.connection = connection
+
+    @classmethod
+    def client(cls, opened: socket.socket, context: ssl.SSLContext) -> Sealed:
+        """Our end of a connection that we opened; ``opened`` is its own from now on."""
+        return cls(_wrapped(opened, context, server_side=False))
+
+    @classmethod
+    def server(cls, accepted: socket.socket, context: ssl.SSLContext) -> Sealed:
+        """Our end of one that was opened to us."""
+        return cls(_wrapped(accepted, context, server_side=True))
 
     async def shake_hands(self) -> None:
         """Raises OSError (ssl.SSLError is one): the other end is no daemon, or goes away."""
@@ -97,3 +108,15 @@ class Sealed:
             await ready
         finally:
             leave(descriptor)
+
+
+def _wrapped(
+    connection: socket.socket, context: ssl.SSLContext, *, server_side: bool
+) -> ssl.SSLSocket:
+    try:
+        return context.wrap_socket(
+            connection, server_side=server_side, do_handshake_on_connect=False
+        )
+    except OSError:
+        connection.close()
+        raise

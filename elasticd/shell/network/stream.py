@@ -11,42 +11,42 @@ import mmap
 import os
 import select
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 
 from elasticd.checkpoints.sequential import write_all
 from elasticd.errors import ProtocolError
 
-_RECEIVED_BYTES = 1 << 20
-_SENT_BYTES = 4 << 20
-"""Moved by one system call at most."""
-_NOT_SENT = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
-"""The system can't send such files: macOS can neither send nor read shared memory, only map it."""
+_MOVED_BYTES = 1 << 20
+"""By one call at most."""
+_NOT_READ = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+"""The system can't read such files: macOS can't read shared memory, only map it."""
+_NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 async def aside(work: Callable[..., None], *connections: socket.socket) -> None:
     """Do ``work`` with connections that do not block, and raise what it raises.
 
-    The thread has ended on return, also when this is cancelled: descriptors may then be closed.
+    Nobody else uses them meanwhile. The thread has ended on return, also when this is cancelled:
+    they may then be closed.
     """
     outcome: Future[None] = Future()
     waiting = asyncio.wrap_future(outcome)
     stopped: asyncio.CancelledError | None = None
-    with ExitStack() as stack:
-        # Their numbers stay ours when the loop closes the others.
-        own = [stack.enter_context(connection.dup()) for connection in connections]
-        name = "elasticd-stream"
-        threading.Thread(target=_run, args=(outcome, work, own), name=name, daemon=True).start()
-        while not waiting.done():
-            try:
-                await asyncio.wait([waiting])
-            except asyncio.CancelledError as error:
-                stopped = error
-                for each in own:
-                    with suppress(OSError):
-                        each.shutdown(socket.SHUT_RDWR)
+    name = "elasticd-stream"
+    threading.Thread(target=_run, args=(outcome, work, connections), name=name, daemon=True).start()
+    while not waiting.done():
+        try:
+            await asyncio.wait([waiting])
+        except asyncio.CancelledError as error:
+            stopped = error
+            for each in connections:
+                with suppress(OSError):
+                    # Not TLS's own, which would let the thread read on without decryption.
+                    socket.socket.shutdown(each, socket.SHUT_RDWR)
     failure = waiting.exception()
     if stopped or failure:
         raise stopped or failure  # type: ignore[misc]
@@ -81,19 +81,25 @@ def pass_on(connection: socket.socket, sink: socket.socket, count: int, seconds:
 
 
 def _pieces(connection: socket.socket, count: int, idle_seconds: float) -> Iterator[memoryview]:
-    buffer, left = memoryview(bytearray(_RECEIVED_BYTES)), count
+    """What comes, in pieces as large as they are there: TLS gives 16 KiB at a time."""
+    buffer, filled, left = memoryview(bytearray(_MOVED_BYTES)), 0, count
     while left:
         try:
-            got = connection.recv_into(buffer)
-        except BlockingIOError:
-            _wait(connection, select.POLLIN, "nothing came", idle_seconds)
-            continue
-        if got == 0:
-            raise ProtocolError(f"it ended {left} bytes early")
-        if got > left:
-            raise ProtocolError("it sent more than the bytes that it had")
-        yield buffer[:got]
-        left -= got
+            got = connection.recv_into(buffer[filled:])
+        except _NOT_NOW as error:
+            if not filled:
+                _wait(connection, error, select.POLLIN, "nothing came", idle_seconds)
+        else:
+            if got == 0:
+                raise ProtocolError(f"it ended {left} bytes early")
+            if got > left:
+                raise ProtocolError("it sent more than the bytes that it had")
+            filled, left = filled + got, left - got
+            if left and filled < len(buffer):
+                continue
+        if filled:
+            yield buffer[:filled]
+            filled = 0
 
 
 def _push(connection: socket.socket, data: memoryview, idle_seconds: float) -> None:
@@ -102,8 +108,8 @@ def _push(connection: socket.socket, data: memoryview, idle_seconds: float) -> N
         try:
             # A view that a traceback kept would keep a mapped file from being closed.
             sent += connection.send(data[sent:])
-        except BlockingIOError:
-            _wait(connection, select.POLLOUT, "it took nothing", idle_seconds)
+        except _NOT_NOW as error:
+            _wait(connection, error, select.POLLOUT, "it took nothing", idle_seconds)
 
 
 def send(connection: socket.socket, fd: int, count: int, idle_seconds: float) -> None:
@@ -113,21 +119,19 @@ def send(connection: socket.socket, fd: int, count: int, idle_seconds: float) ->
         OSError: the other side goes away, or the file can't be read or is shorter; TimeoutError: it
             takes nothing for so long.
     """
-    offset = 0
+    buffer, offset = memoryview(bytearray(_MOVED_BYTES)), 0
     while offset < count:
         try:
-            sent = os.sendfile(connection.fileno(), fd, offset, min(_SENT_BYTES, count - offset))
-        except BlockingIOError:
-            _wait(connection, select.POLLOUT, "it took nothing", idle_seconds)
+            got = os.preadv(fd, [buffer[: count - offset]], offset)
         except OSError as error:
-            if error.errno not in _NOT_SENT:
+            if error.errno not in _NOT_READ:
                 raise  # nor may it be mapped: whoever touches a page that no disk gives is killed
             send_mapped(connection, fd, offset, count, idle_seconds)
             return
-        else:
-            if sent == 0:
-                raise OSError("the file shrank while it was sent")
-            offset += sent
+        if got == 0:
+            raise OSError("the file shrank while it was sent")
+        _push(connection, buffer[:got], idle_seconds)
+        offset += got
 
 
 def send_mapped(
@@ -140,12 +144,19 @@ def send_mapped(
         raise OSError("the file shrank while it was sent") from None
     with mapped, memoryview(mapped) as view:
         while offset < count:
-            with view[offset : offset + _SENT_BYTES] as piece:
+            with view[offset : offset + _MOVED_BYTES] as piece:
                 _push(connection, piece, idle_seconds)
                 offset += len(piece)
 
 
-def _wait(connection: socket.socket, event: int, what: str, idle_seconds: float) -> None:
+def _wait(
+    connection: socket.socket, why: OSError, event: int, what: str, idle_seconds: float
+) -> None:
+    """Until it is worth to try again; TLS may have to read in order to write, and the reverse."""
+    if isinstance(why, ssl.SSLWantReadError):
+        event = select.POLLIN
+    elif isinstance(why, ssl.SSLWantWriteError):
+        event = select.POLLOUT
     poll = select.poll()
     poll.register(connection, event)
     if not poll.poll(idle_seconds * 1000):

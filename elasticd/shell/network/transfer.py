@@ -10,19 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import secrets
 import socket
+import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, assert_never, cast
+from enum import Enum
+from typing import Any, assert_never
 
-from elasticd.checkpoints.sequential import write_all
 from elasticd.core.words.connections import (
-    CONNECTION,
     FETCH,
     OF_FETCH,
-    EchoedChallenge,
-    FetchChallenge,
     FetchRefused,
     FetchSize,
     FetchWaits,
@@ -32,8 +29,12 @@ from elasticd.core.words.connections import (
 from elasticd.errors import ElasticdError, OperationError, ProtocolError
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.shell.network import lookups, stream
+from elasticd.shell.network.credentials import Credentials, reason_of
+from elasticd.shell.network.sealed import Sealed
+from elasticd.shell.network.tasks import cancel
 
 CONNECT_SECONDS = 3.0
+CLOSE_SECONDS = 1.0
 IDLE_SECONDS = 30.0
 """Both ends give up when nothing has moved for so long."""
 WAITS_SECONDS = 5.0
@@ -47,7 +48,6 @@ ANSWER_BYTES = 64 * 1024
 READ_BYTES = 256 * 1024
 """Of frames, at once."""
 _FRAME_HEAD_BYTES = 4
-_CHALLENGE_CHARS = 16
 WRONG_SHAPE = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 """What code raises that takes a frame's fields for what they aren't."""
 
@@ -56,23 +56,75 @@ Serve = Callable[[dict[str, Any]], Awaitable[int]]
 an ElasticdError for the other side to read."""
 
 
-async def connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection to ``host:port`` that notices dead hosts and sends small frames at once.
+class Errand(bytes, Enum):
+    """What a connection is for: its first byte, before TLS."""
+
+    PEER = b"P"
+    """A daemon's, to send its messages on."""
+    FETCH = b"F"
+    """Bulk data."""
+    JOIN = b"J"
+    """Of somebody who is no member yet."""
+
+
+async def connect(
+    address: str, credentials: Credentials
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection to the daemon at ``host:port`` that notices dead hosts and sends small frames
+    at once. The other end is a member; whether it takes us for one, its first frame shows.
 
     Raises:
         OSError: nobody listens there, or it can't be reached (TimeoutError after
-            :data:`CONNECT_SECONDS`).
+            :data:`CONNECT_SECONDS`); ssl.SSLError: it is no member of this cluster.
         ValueError: not an address.
     """
     async with asyncio.timeout(CONNECT_SECONDS):
-        reader, writer = await asyncio.open_connection(sock=await lookups.connection(address))
-    tune(writer.transport)
+        opened = await _called(address, Errand.PEER)
+        reader, writer = await asyncio.open_connection(
+            sock=opened,
+            ssl=credentials.outgoing,
+            server_hostname="",
+            ssl_handshake_timeout=CONNECT_SECONDS,
+            ssl_shutdown_timeout=CLOSE_SECONDS,
+        )
+    tune(writer.transport.get_extra_info("socket"))
     return reader, writer
 
 
-def tune(transport: asyncio.BaseTransport) -> None:
+async def accept(
+    accepted: socket.socket, context: ssl.SSLContext
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Our end of a connection that was opened to us, after the handshake.
+
+    Raises:
+        OSError: it fails; ssl.SSLError: the other end is no member.
+    """
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(loop=loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+    transport, _ = await loop.connect_accepted_socket(
+        lambda: protocol,
+        accepted,
+        ssl=context,
+        ssl_handshake_timeout=CONNECT_SECONDS,
+        ssl_shutdown_timeout=CLOSE_SECONDS,
+    )
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+async def _called(address: str, errand: Errand) -> socket.socket:
+    """A connection on which the first byte is sent."""
+    opened = await lookups.connection(address)
+    try:
+        await asyncio.get_running_loop().sock_sendall(opened, errand.value)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def tune(connection: socket.socket) -> None:
     """Set what every connection between daemons needs, on either end."""
-    connection: socket.socket = transport.get_extra_info("socket")
     options = [
         (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -97,7 +149,7 @@ async def close(writer: asyncio.StreamWriter) -> None:
     """Close, and give what was written a second to leave."""
     writer.close()
     try:
-        async with asyncio.timeout(1.0):
+        async with asyncio.timeout(CLOSE_SECONDS):
             await writer.wait_closed()
     except OSError:
         writer.transport.abort()
@@ -120,31 +172,12 @@ async def read_frame(reader: asyncio.StreamReader, limit_bytes: int) -> dict[str
     return frame
 
 
-def proof(challenge: str) -> bytes:
-    """The frame by which one end shows that it hears the other."""
-    return encode(CONNECTION.encode(EchoedChallenge(challenge[:_CHALLENGE_CHARS])))
-
-
-async def challenge(
-    greeting: Callable[[str], Mapping[str, Any]],
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-) -> bool:
-    """Send the ``greeting`` that has a challenge; whether the other end repeats that.
-
-    Only somebody who reads our answer can, so a recording of another connection can't.
-
-    Raises:
-        ProtocolError: it sent no frame, or closed the connection.
-    """
-    token = secrets.token_hex(_CHALLENGE_CHARS // 2)
-    writer.write(encode(greeting(token)))
-    frame = await read_frame(reader, ANSWER_BYTES)
-    return CONNECTION.knows(frame) and CONNECTION.decode(frame) == EchoedChallenge(token)
-
-
 async def fetch(
-    address: str, request: Mapping[str, Any], sink: int, limit_bytes: int | None = None
+    address: str,
+    request: Mapping[str, Any],
+    sink: int,
+    credentials: Credentials,
+    limit_bytes: int | None = None,
 ) -> int:
     """Write what the daemon at ``address`` has for ``request`` to the descriptor ``sink``.
 
@@ -154,12 +187,10 @@ async def fetch(
         OperationError: it refuses, goes away, sends nothing for :data:`IDLE_SECONDS`, or has more
             than ``limit_bytes``. ``sink`` may then hold a part.
     """
-    async with _asked(address, request, limit_bytes) as (size, first, connection):
-        write_all(sink, first)
-        if left := size - len(first):
-            await stream.aside(
-                lambda own: stream.receive(own, sink, left, IDLE_SECONDS), connection
-            )
+    async with _asked(address, request, credentials, limit_bytes) as (size, source):
+        await stream.aside(
+            lambda own: stream.receive(own, sink, size, IDLE_SECONDS), source.connection
+        )
         return size
 
 
@@ -167,118 +198,75 @@ async def fetch(
 async def _asked(
     address: str,
     request: Mapping[str, Any],
+    credentials: Credentials,
     limit_bytes: int | None,
-    waits: Callable[[FetchWaits], None] = lambda word: None,
-) -> AsyncIterator[tuple[int, bytes, socket.socket]]:
-    """The size of what a daemon has, the first bytes of it, and the connection with the rest.
-    ``waits`` hears that it is not ready yet; a ProtocolError of it ends the fetch.
+    waits: Callable[[FetchWaits], Awaitable[None]] | None = None,
+) -> AsyncIterator[tuple[int, Sealed]]:
+    """The size of what a daemon has, and the connection on which the bytes follow. ``waits`` hears
+    that it is not ready yet; a ProtocolError of it ends the fetch.
 
     Raises:
         OperationError: as :func:`fetch`; also for what fails while the rest is read.
     """
-    loop = asyncio.get_running_loop()
-    head = _AnswerHead(limit_bytes, loop, waits)
     try:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            opened = await lookups.connection(address)
-            transport, _ = await loop.create_connection(lambda: head, sock=opened)
+        source = await asking(address, credentials)
         try:
-            tune(transport)
-            transport.write(encode({**FETCH.encode(OpenFetch()), **request}))
-            size, first = await head.received()
-            yield size, first, transport.get_extra_info("socket")
+            await source.send(encode({**FETCH.encode(OpenFetch()), **request}))
+            yield await _size(source, limit_bytes, waits), source
         finally:
-            transport.abort()
+            source.close()
     except (OSError, ValueError, ProtocolError) as error:
-        what = request.get("what", "?")
-        raise OperationError(f"{what} from {address}: {error or 'no answer in time'}") from error
+        what, reason = request.get("what", "?"), str(error)
+        if isinstance(error, ssl.SSLError):
+            reason = reason_of(error)
+        raise OperationError(f"{what} from {address}: {reason or 'no answer in time'}") from error
 
 
-class _AnswerHead(asyncio.BufferedProtocol):
-    """Receives an answer's frame and what comes with it of the bytes; the rest stays unread."""
+async def asking(address: str, credentials: Credentials) -> Sealed:
+    """A connection on which the daemon at ``address`` expects what is wanted of it.
 
-    def __init__(
-        self,
-        limit_bytes: int | None,
-        loop: asyncio.AbstractEventLoop,
-        waits: Callable[[FetchWaits], None],
-    ) -> None:
-        self._limit = limit_bytes
-        self._waits = waits
-        self._loop = loop
-        self._buffer = memoryview(bytearray(ANSWER_BYTES))
-        self._head = bytearray()
-        self._moved_at = loop.time()
-        self._done: asyncio.Future[tuple[int, bytes]] = loop.create_future()
-        self._transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-
-    async def received(self) -> tuple[int, bytes]:
-        """The size and the first bytes. Raises ProtocolError, OSError or TimeoutError."""
-        while not self._done.done():
-            quiet = self._loop.time() - self._moved_at
-            if quiet >= IDLE_SECONDS:
-                raise TimeoutError(f"nothing came for {IDLE_SECONDS:g} s")
-            await asyncio.wait([self._done], timeout=IDLE_SECONDS - quiet)
-        return self._done.result()
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._moved_at = self._loop.time()
-        if self._done.done():
-            return
-        self._head += self._buffer[:nbytes]
+    Raises:
+        Refused, OSError, ValueError: as :func:`connect`.
+    """
+    async with asyncio.timeout(CONNECT_SECONDS):
+        opened = await _called(address, Errand.FETCH)
+        source = Sealed.client(opened, credentials.outgoing)
         try:
-            while not self._done.done() and self._take():
-                pass
-        except ProtocolError as error:
-            self._done.set_exception(error)
+            tune(source.connection)
+            await source.shake_hands()
+            credentials.other_end(source.connection)
+        except BaseException:
+            source.close()
+            raise
+    return source
 
-    def _take(self) -> bool:
-        """Take in the next frame, if all of it is here."""
-        if len(self._head) < _FRAME_HEAD_BYTES:
-            return False
-        end = _FRAME_HEAD_BYTES + int.from_bytes(self._head[:_FRAME_HEAD_BYTES], "big")
-        if end > ANSWER_BYTES:
-            raise ProtocolError("it sent no answer but something else")
-        if len(self._head) < end:
-            return False
-        (answer,) = Decoder().feed(bytes(self._head[:end]))
-        del self._head[:end]
-        assert self._transport is not None
-        match _answer(answer):
+
+async def _size(
+    source: Sealed,
+    limit_bytes: int | None,
+    waits: Callable[[FetchWaits], Awaitable[None]] | None,
+) -> int:
+    """How many bytes follow, once it says so."""
+    while True:
+        try:
+            async with asyncio.timeout(IDLE_SECONDS):
+                frame = await source.read_frame(ANSWER_BYTES)
+        except TimeoutError:
+            raise TimeoutError(f"nothing came for {IDLE_SECONDS:g} s") from None
+        match _answer(frame):
             case FetchRefused(error):
                 raise ProtocolError(error)
-            case FetchChallenge(challenge):
-                self._transport.write(proof(challenge))
             case FetchWaits() as word:
-                self._waits(word)
+                if waits is not None:
+                    await waits(word)
             case FetchSize(size):
-                self._begin(size, bytes(self._head), self._transport)
+                if size < 0:
+                    raise ProtocolError("its answer has no size")
+                if limit_bytes is not None and size > limit_bytes:
+                    raise ProtocolError(f"it has {size} bytes, more than {limit_bytes}")
+                return size
             case word:
                 assert_never(word)
-        return True
-
-    def _begin(self, size: int, first: bytes, transport: asyncio.Transport) -> None:
-        if size < 0:
-            raise ProtocolError("its answer has no size")
-        if self._limit is not None and size > self._limit:
-            raise ProtocolError(f"it has {size} bytes, more than {self._limit}")
-        if len(first) > size:
-            raise ProtocolError(f"it sent more than the {size} bytes that it had")
-        transport.pause_reading()
-        self._done.set_result((size, first))
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if self._done.done():
-            return
-        self._done.set_exception(error or ProtocolError("it hung up"))
-        # Whoever waited may have been cancelled.
-        self._done.exception()
 
 
 def _answer(frame: dict[str, Any]) -> OfFetch:
@@ -288,24 +276,23 @@ def _answer(frame: dict[str, Any]) -> OfFetch:
         raise ProtocolError(f"its answer has no size: {error}") from None
 
 
-async def answer(request: dict[str, Any], writer: asyncio.StreamWriter, serve: Serve) -> None:
+async def answer(request: dict[str, Any], sink: Sealed, serve: Serve) -> None:
     """Serve one fetch on the connection that it came on; the caller closes that.
 
     Raises:
         OSError: the other side went away, stopped reading, or the file can't be read.
     """
     try:
-        fd = await _ready(asyncio.ensure_future(serve(request)), writer)
+        fd = await _ready(asyncio.ensure_future(serve(request)), sink)
     except _GoneError:
         return
     except (ElasticdError, OSError, *WRONG_SHAPE) as error:
-        await refuse(writer, error)
+        await refuse(sink, error)
         return
     try:
         size = os.fstat(fd).st_size
-        await _begin(writer, size)
-        connection = writer.get_extra_info("socket")
-        await stream.aside(lambda own: stream.send(own, fd, size, IDLE_SECONDS), connection)
+        await _begin(sink, size)
+        await stream.aside(lambda own: stream.send(own, fd, size, IDLE_SECONDS), sink.connection)
     finally:
         os.close(fd)
 
@@ -314,19 +301,25 @@ class _GoneError(Exception):
     """Who asked has gone."""
 
 
-async def _ready(served: asyncio.Future[int], writer: asyncio.StreamWriter) -> int:
+async def _ready(served: asyncio.Future[int], sink: Sealed) -> int:
     """The descriptor; who asked hears meanwhile that it is not there yet."""
     loop = asyncio.get_running_loop()
     started = loop.time()
+    ended = asyncio.ensure_future(sink.ended())
+    either: list[asyncio.Future[Any]] = [served, ended]
     try:
-        while not (await asyncio.wait([served], timeout=WAITS_SECONDS))[0]:
-            if writer.is_closing():
+        while not served.done():
+            await asyncio.wait(either, timeout=WAITS_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if ended.done() and not served.done():
                 raise _GoneError
-            writer.write(encode(OF_FETCH.encode(FetchWaits(loop.time() - started))))
+            if not served.done():
+                await sink.send(encode(OF_FETCH.encode(FetchWaits(loop.time() - started))))
     except BaseException:
         served.cancel()
         served.add_done_callback(_close_result)
         raise
+    finally:
+        await cancel([ended])
     return served.result()
 
 
@@ -335,7 +328,9 @@ def _close_result(served: asyncio.Future[int]) -> None:
         os.close(served.result())
 
 
-async def relay(address: str, request: Mapping[str, Any], writer: asyncio.StreamWriter) -> None:
+async def relay(
+    address: str, request: Mapping[str, Any], sink: Sealed, credentials: Credentials
+) -> None:
     """Answer a fetch with what the daemon at ``address`` has for ``request``, as it comes.
 
     Raises:
@@ -343,34 +338,29 @@ async def relay(address: str, request: Mapping[str, Any], writer: asyncio.Stream
     """
     begun = False
 
-    def pass_on(word: FetchWaits) -> None:
-        if writer.is_closing():
-            raise ProtocolError("who asked has gone")
-        writer.write(encode(OF_FETCH.encode(word)))
+    async def pass_on(word: FetchWaits) -> None:
+        await sink.send(encode(OF_FETCH.encode(word)))
 
     try:
-        async with _asked(address, request, None, pass_on) as (size, first, source):
+        async with _asked(address, request, credentials, None, pass_on) as (size, source):
             begun = True
-            await _begin(writer, size, first)
-            left, sink = size - len(first), writer.get_extra_info("socket")
+            await _begin(sink, size)
             await stream.aside(
-                lambda one, other: stream.pass_on(one, other, left, IDLE_SECONDS), source, sink
+                lambda one, other: stream.pass_on(one, other, size, IDLE_SECONDS),
+                source.connection,
+                sink.connection,
             )
     except OperationError as error:
         if begun:
             raise OSError(str(error)) from error
-        await refuse(writer, error)
+        await refuse(sink, error)
 
 
-async def refuse(writer: asyncio.StreamWriter, error: Exception) -> None:
+async def refuse(sink: Sealed, error: Exception) -> None:
     """Answer a fetch with why there is nothing."""
-    writer.write(encode(OF_FETCH.encode(FetchRefused(str(error)[: ANSWER_BYTES // 8]))))
-    await writer.drain()
+    await sink.send(encode(OF_FETCH.encode(FetchRefused(str(error)[: ANSWER_BYTES // 8]))))
 
 
-async def _begin(writer: asyncio.StreamWriter, size: int, first: bytes = b"") -> None:
-    """Send the answer's frame to its last byte: what follows goes past the transport."""
-    writer.transport.set_write_buffer_limits(0)
-    writer.write(encode(OF_FETCH.encode(FetchSize(size))) + first)
+async def _begin(sink: Sealed, size: int) -> None:
     async with asyncio.timeout(IDLE_SECONDS):
-        await writer.drain()
+        await sink.send(encode(OF_FETCH.encode(FetchSize(size))))

@@ -16,8 +16,7 @@ from elasticd.checkpoints.store import LocalStore
 from elasticd.counting import counted
 from elasticd.errors import DamageError, ElasticdError
 from elasticd.settings import config
-from elasticd.shell.storage import diskend
-from elasticd.shell.storage.clusterid import CLUSTER_ID_NAME, read_cluster_id
+from elasticd.shell.storage import diskend, papers
 from elasticd.shell.storage.durable import unwritable
 from elasticd.shell.storage.journal import CUT_SUFFIX, LOST_SUFFIX, Inspection, inspect, salvage
 from elasticd.shell.storage.records import JOURNAL_NAME, UNREADABLE, read
@@ -48,7 +47,7 @@ class HomeFinding:
 def examine(home: Path, *, running: bool, start: str) -> list[HomeFinding]:
     """What is found in ``home``. ``running``: its daemon is, so that nothing is written there.
     ``start``: the command that starts it."""
-    checks = [_settings, _cluster, _journal, _kept, _archives, _checkpoints, _jobs]
+    checks = [_settings, _membership, _journal, _kept, _archives, _checkpoints, _jobs]
     found = [] if running else list(_refused(home, start))
     for check in checks:
         try:
@@ -82,12 +81,16 @@ def _settings(home: Path) -> Iterator[HomeFinding]:
         yield HomeFinding(home / config.FILE_NAME, str(error), "Mend what is named there")
 
 
-def _cluster(home: Path) -> Iterator[HomeFinding]:
-    try:
-        read_cluster_id(home)
-    except DamageError as error:
-        cause, _, cure = str(error).partition("; ")
-        yield HomeFinding(home / CLUSTER_ID_NAME, cause, cure.capitalize())
+def _membership(home: Path) -> Iterator[HomeFinding]:
+    if not papers.is_member(home):
+        return
+    for look in (papers.read, papers.founder_of, papers.read_revoked):
+        try:
+            look(home)
+        except DamageError as error:
+            cause, _, cure = str(error).partition("; ")
+            yield HomeFinding(papers.folder_of(home), cause, cure.capitalize())
+            return
 
 
 def _journal(home: Path) -> Iterator[HomeFinding]:

@@ -56,15 +56,19 @@ def read(home: Path) -> Member:
     folder = folder_of(home)
     try:
         said = _read_json(folder / MEMBER)
-        files = [(folder / name).read_bytes() for name in (AUTHORITY, NODE, KEY)]
-        member = Member(
-            NodeId(str(said["node"])), bytes.fromhex(said["secret"]), *files, tuple(said["peers"])
-        )
+        shown, own, key = ((folder / name).read_bytes() for name in (AUTHORITY, NODE, KEY))
+        secret, peers = bytes.fromhex(said["secret"]), tuple(map(str, said["peers"]))
+        member = Member(NodeId(str(said["node"])), secret, shown, own, key, peers)
         member.check()
     except (DamageError, OSError, LookupError, TypeError, ValueError) as error:
         reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
         raise DamageError(f"{folder}: damaged ({reason}); {_CURE}") from None
     return member
+
+
+def shown(home: Path) -> tuple[Path, Path]:
+    """The files of the node's certificate and of its key."""
+    return folder_of(home) / NODE, folder_of(home) / KEY
 
 
 def write(home: Path, member: Member, founder: Authority | None = None) -> None:

@@ -19,8 +19,7 @@ from elasticd.core.words.records import JobRecord, View
 from elasticd.errors import DamageError, DiskError
 from elasticd.launchd.plist import INCURABLE_ENDS_WELL
 from elasticd.shell.control.server import lock_home
-from elasticd.shell.storage import diskend
-from elasticd.shell.storage.clusterid import read_cluster_id
+from elasticd.shell.storage import diskend, papers
 from elasticd.shell.storage.health import examine
 from elasticd.shell.storage.records import StableRecords
 from elasticd.types import JobId, NodeId, Tag
@@ -99,15 +98,20 @@ def test_a_journal_that_cannot_be_read_is_told_and_reset(ctl: Ctl, home: Path) -
     assert (home / "journal.lost").is_dir() and examined(ctl, home)[0] == 0
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe"])
-def test_a_damaged_cluster_id_is_told(ctl: Ctl, home: Path, content: bytes) -> None:
+@pytest.mark.parametrize("name", [papers.NODE, papers.KEY, papers.AUTHORITY, papers.MEMBER])
+@pytest.mark.parametrize("content", [None, b"", b"\xff\xfe"])
+def test_a_damaged_certificate_is_told(
+    ctl: Ctl, home: Path, name: str, content: bytes | None
+) -> None:
     lived(home)
-    (home / "cluster_id").write_bytes(content)
+    papers.found(home, NodeId("n"))
+    path = papers.folder_of(home) / name
+    path.unlink() if content is None else path.write_bytes(content)
     code, (finding,) = examined(ctl, home)
-    assert code == 1 and finding["path"] == str(home / "cluster_id")
-    assert finding["cure"].startswith("Copy it from another node's home")
-    with pytest.raises(DamageError, match="cluster_id"):
-        read_cluster_id(home)
+    assert code == 1 and finding["path"] == str(papers.folder_of(home))
+    assert finding["cure"].startswith("Join again")
+    with pytest.raises(DamageError, match="damaged"):
+        papers.read(home)
 
 
 def test_wrong_settings_and_rotten_archives_are_found(ctl: Ctl, home: Path) -> None:

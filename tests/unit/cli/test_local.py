@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from elasticd.client.connection import probe
 from elasticd.client.homes import node_homes
 from elasticd.errors import OperationError, UsageError
 from elasticd.settings import config
+from elasticd.shell.storage import papers
 
 Ctl = Callable[..., tuple[int, str, str]]
 
@@ -58,8 +60,10 @@ def test_up_writes_homes_and_starts_daemons(cluster: Path, fake_program: list[st
         assert settings.cluster == "local"
         assert settings.listen == addresses[number]
         assert settings.peers == tuple(a for a in addresses if a != settings.listen)
-    ids = {(folder / "cluster_id").read_text() for folder in node_homes(cluster)}
-    assert len(ids) == 1
+    members = [papers.read(folder) for folder in node_homes(cluster)]
+    assert [member.node for member in members] == ["node-0", "node-1", "node-2"]
+    assert len({member.cluster_id for member in members}) == 1
+    assert len({member.secret for member in members}) == 1
     for node in nodes:
         process = psutil.Process(node["pid"])
         assert os.getsid(process.pid) == process.pid
@@ -126,7 +130,7 @@ def test_a_cluster_that_was_down_keeps_what_it_can(cluster: Path, fake_program: 
     local.down(cluster)
     configure(cluster, 0, failure_domain="desk")
     first, second = configs(cluster)
-    cluster_id = (cluster / "node-0" / "cluster_id").read_text()
+    before = [papers.read(folder) for folder in node_homes(cluster)]
     with socket.socket() as taken:
         taken.bind(config.split_address(first.listen))
         taken.listen()
@@ -135,7 +139,26 @@ def test_a_cluster_that_was_down_keeps_what_it_can(cluster: Path, fake_program: 
     assert moved.listen != first.listen
     assert moved.failure_domain == "desk"
     assert stayed == replace(second, peers=(moved.listen,))
-    assert (cluster / "node-1" / "cluster_id").read_text() == cluster_id
+    assert [papers.read(folder) for folder in node_homes(cluster)] == before
+
+
+@pytest.mark.process
+def test_homes_of_before_and_damaged_ones_are_given_certificates(
+    cluster: Path, fake_program: list[str]
+) -> None:
+    local.up(cluster, 3, fake_program)
+    local.down(cluster)
+    first, second, third = node_homes(cluster)
+    kept = papers.read(third)
+    shutil.rmtree(papers.folder_of(second))
+    local.up(cluster, None, fake_program)
+    local.down(cluster)
+    assert papers.read(third) == kept and papers.read(second).cluster_id == kept.cluster_id
+    (papers.folder_of(first) / papers.KEY).write_bytes(b"torn")
+    local.up(cluster, None, fake_program)
+    members = [papers.read(folder) for folder in node_homes(cluster)]
+    assert len({member.cluster_id for member in members}) == 1
+    assert members[0].cluster_id != kept.cluster_id
 
 
 @pytest.mark.process

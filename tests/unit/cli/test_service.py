@@ -53,15 +53,6 @@ def test_an_unknown_user(ctl: Ctl) -> None:
         service(Path("/x"), "no-such-user", "darwin")
 
 
-@pytest.mark.parametrize("insecure", [False, True])
-def test_only_on_demand_it_serves_more_than_loopback(insecure: bool, ctl: Ctl, home: Path) -> None:
-    option = ["--insecure"] if insecure else []
-    code, out, _ = ctl("service", "install", "--dry-run", "--home", home, *option)
-    assert (code, "--insecure" in out) == (0, insecure)
-    shown = service(home, None, "darwin", insecure=insecure).install(dry_run=True)
-    assert ("--insecure" in shown) is insecure
-
-
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
 def test_the_logs_are_the_service_managers(platform: str, home: Path) -> None:
     found = service(home, None, platform)

@@ -8,7 +8,6 @@ import pytest
 
 from elasticd.checkpoints.questions import HeldShards, StoredJobs, VerifyStored, WantShard
 from elasticd.core.words.bulk import (
-    CHANGING,
     WANTS,
     Blow,
     CutHere,
@@ -98,10 +97,6 @@ def test_the_wire_is_as_it_was(want: Want, frame: dict[str, Any]) -> None:
 def test_what_nobody_can_want_is_refused(frame: dict[str, Any], what: str) -> None:
     with pytest.raises(ProtocolError, match=what):
         WANTS.decode(frame)
-
-
-def test_a_recording_changes_nothing() -> None:
-    assert sorted(CHANGING) == ["chaos", "keep_archive", "relay", "remove"]
 
 
 def test_a_verification_that_an_earlier_version_asks_for_has_no_name() -> None:

@@ -13,8 +13,6 @@ from elasticd.core.words.connections import (
     CONNECTION,
     FETCH,
     OF_FETCH,
-    EchoedChallenge,
-    FetchChallenge,
     FetchRefused,
     FetchSize,
     FetchWaits,
@@ -30,9 +28,9 @@ from elasticd.core.words.processes import FROM_ANY_CHILD, TO_ANY_CHILD, ChildBye
 from elasticd.errors import ProtocolError
 from elasticd.types import NodeId
 
-HELLO = PeerHello(NodeId("a"), "b", "h:1", 3, "c/id", "available", ("h:1",))
+HELLO = PeerHello(NodeId("a"), "b", "h:1", 3, "available", ("h:1",))
 SAID: dict[str, Any] = {
-    "t": "hello", "version": 3, "cluster": "c/id", "node": "a", "boot": "b", "address": "h:1",
+    "t": "hello", "version": 3, "node": "a", "boot": "b", "address": "h:1",
     "partition": "available", "addresses": ["h:1"],
 }  # fmt: skip
 EVENT = {"time": 1.5, "kind": "x", "origin": "o", "number": 1, "more": {"x": [1, None]}}
@@ -42,12 +40,10 @@ EVENT = {"time": 1.5, "kind": "x", "origin": "o", "number": 1, "more": {"x": [1,
     ("words", "word", "frame"),
     [
         (CONNECTION, HELLO, SAID),
-        (CONNECTION, EchoedChallenge("00"), {"t": "proof", "challenge": "00"}),
         (CONNECTION, Ping(7), {"t": "ping", "n": 7}),
         (CONNECTION, Pong(7), {"t": "pong", "n": 7}),
-        (FETCH, OpenFetch("c/id", "log"), {"t": "fetch", "cluster": "c/id", "what": "log"}),
+        (FETCH, OpenFetch("log"), {"t": "fetch", "what": "log"}),
         (OF_FETCH, FetchRefused("no"), {"error": "no"}),
-        (OF_FETCH, FetchChallenge("00"), {"challenge": "00"}),
         (OF_FETCH, FetchWaits(5.0), {"waits_seconds": 5.0}),
         (OF_FETCH, FetchSize(3), {"bytes": 3}),
         (
@@ -81,7 +77,6 @@ def test_the_wire_is_as_it_was(words: Words[Any], word: Any, frame: dict[str, An
 def test_a_hello_that_says_little_is_one_of_another_version() -> None:
     little = {"t": "hello", "node": "a", "boot": "b", "address": "h:1"}
     assert CONNECTION.decode(little) == PeerHello(NodeId("a"), "b", "h:1")
-    assert CONNECTION.decode({**SAID, "challenge": "00"}) != HELLO
 
 
 def test_an_answer_is_known_by_what_it_says() -> None:

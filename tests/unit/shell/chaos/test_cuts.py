@@ -24,6 +24,7 @@ from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.hello import Identity
 from elasticd.shell.network.peers import Peers
 from elasticd.types import NodeId
+from tests.members import credentials
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 A, B, C, D = (NodeId(name) for name in "abcd")
@@ -67,9 +68,9 @@ class Side:
     def __init__(self, node: NodeId, home: Path, *addresses: str) -> None:
         self.address = free_address()
         self.news = asyncio.Event()
-        me = Identity("id", "test", node, "boot", self.address)
+        me = Identity(node, "boot", self.address)
         calls = Callbacks(self._news, self._news, self._news, self._serve)
-        self.peers = Peers(me, self.address, addresses, calls)
+        self.peers = Peers(me, self.address, addresses, calls, credentials(node))
         self.firewall = FakeFirewall()
         self.cutter = Cutter(home, self.peers, self.rings, self.firewall)
 

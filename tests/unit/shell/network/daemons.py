@@ -7,17 +7,20 @@ import contextlib
 import os
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.ipc.frames import encode
+from elasticd.settings.config import split_address
 from elasticd.shell.network import transfer
 from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.hello import Identity
 from elasticd.shell.network.peers import Peers
+from elasticd.shell.network.tasks import cancel
 from elasticd.types import NodeId
+from tests.members import credentials
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -44,7 +47,6 @@ class Daemon:
         own: str = "",
         boot: str = "boot-1",
         cluster: str = "test",
-        insecure: bool = False,
         advertised: tuple[str, ...] = (),
     ) -> None:
         self.address = own or free_address()
@@ -56,16 +58,11 @@ class Daemon:
         self.waiting = 0
         """So many wait for an answer."""
         self._news = asyncio.Event()
-        me = Identity(
-            "id-1",
-            cluster,
-            NodeId(node),
-            boot,
-            self.address,
-            addresses=advertised or (self.address,),
-        )
+        self.credentials = credentials(node, cluster)
+        own_addresses = advertised or (self.address,)
+        me = Identity(NodeId(node), boot, self.address, addresses=own_addresses)
         calls = Callbacks(self._up, self._down, self._message, self._serve, self._moved)
-        self.peers = Peers(me, self.address, addresses, calls, insecure)
+        self.peers = Peers(me, self.address, addresses, calls, self.credentials)
 
     def _up(self, node: NodeId, boot: str, address: str) -> None:
         self.seen.append(("up", node, boot))
@@ -116,15 +113,44 @@ async def running(*daemons: Daemon) -> AsyncIterator[None]:
             await daemon.peers.close()
 
 
-async def shake(address: str, frame: dict[str, Any], prove: bool = False) -> dict[str, Any]:
-    """Say hello, return the answer, hang up."""
-    reader, writer = await transfer.connect(address)
+async def shake(address: str, frame: dict[str, Any], node: str = "") -> dict[str, Any]:
+    """Say hello as a member, return the answer, hang up."""
+    reader, writer = await transfer.connect(address, credentials(node or frame["node"]))
     writer.write(encode(frame))
     answer = await transfer.read_frame(reader, 1 << 16)
-    if prove:
-        writer.write(transfer.proof(answer["challenge"]))
     await transfer.close(writer)
     return answer
+
+
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def serving(node: str, answer: Answer, address: str = "127.0.0.1:0") -> AsyncIterator[str]:
+    """A member by hand: where it listens. It answers each connection with ``answer``, which closes
+    it."""
+    context = credentials(node).incoming
+    loop = asyncio.get_running_loop()
+    host, _, port = address.rpartition(":")
+    with socket.create_server((host, int(port))) as listening:
+        listening.setblocking(False)
+
+        async def serve(accepted: socket.socket) -> None:
+            with contextlib.suppress(OSError):
+                await loop.sock_recv(accepted, 1)
+                await answer(*await transfer.accept(accepted, context))
+
+        async def accept() -> None:
+            while True:
+                accepted, _ = await loop.sock_accept(listening)
+                tasks.add(asyncio.create_task(serve(accepted)))
+
+        tasks = {asyncio.create_task(accept())}
+        try:
+            host, bound = listening.getsockname()
+            yield f"{host}:{bound}"
+        finally:
+            await cancel(tuple(tasks))
 
 
 class Cable:
@@ -136,6 +162,8 @@ class Cable:
         self.silent = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: list[asyncio.StreamWriter] = []
+        self.recorded: list[bytearray] = []
+        """What went to the target, of each connection."""
 
     async def __aenter__(self) -> Cable:
         host, _, port = self.address.rpartition(":")
@@ -143,15 +171,23 @@ class Cable:
         return self
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await transfer.connect(self.target)
+        there, back = await asyncio.open_connection(*split_address(self.target))
         self._writers += [writer, back]
-        for source, sink in ((reader, back), (there, writer)):
-            task = asyncio.create_task(self._pump(source, sink))
+        self.recorded.append(bytearray())
+        for source, sink, record in ((reader, back, self.recorded[-1]), (there, writer, None)):
+            task = asyncio.create_task(self._pump(source, sink, record))
             self._tasks.add(task)
 
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _pump(
+        self,
+        source: asyncio.StreamReader,
+        sink: asyncio.StreamWriter,
+        record: bytearray | None,
+    ) -> None:
         with contextlib.suppress(OSError):
             while data := await source.read(1 << 16):
+                if record is not None:
+                    record += data
                 if not self.silent:
                     sink.write(data)
         sink.close()
@@ -175,38 +211,30 @@ class RawPeer:
         own = self.address
         self.hello = replace(me, node=NodeId("raw"), address=own, addresses=(own,)).frame()
         self.daemon = daemon
-        self.incoming: asyncio.StreamReader
-        self._up = asyncio.Event()
         self._writers: list[asyncio.StreamWriter] = []
+        self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> RawPeer:
-        host, _, port = self.address.rpartition(":")
-        self.server = await asyncio.start_server(self._accept, host, int(port))
-        self.reader, self.writer = await transfer.connect(self.daemon.address)
+        await self._stack.enter_async_context(serving("raw", self._greet, self.address))
+        self.reader, self.writer = await transfer.connect(self.daemon.address, credentials("raw"))
         self._writers.append(self.writer)
         self.writer.write(encode(self.hello))
-        answer = await transfer.read_frame(self.reader, 1 << 16)
-        self.proof = transfer.proof(answer["challenge"])
-        self.writer.write(self.proof)
+        await transfer.read_frame(self.reader, 1 << 16)
         await self.daemon.until_seen("up", "raw", "boot-1")
         return self
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._writers) > 1:  # it is dialled again after it was dropped
             writer.transport.abort()
-        else:
-            self._writers.append(writer)
-            self.greeting = asyncio.create_task(self._greet(reader, writer))
-
-    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            return
+        self._writers.append(writer)
         await transfer.read_frame(reader, 1 << 16)
         writer.write(encode(self.hello))
         reader._transport.pause_reading()  # type: ignore[attr-defined]
 
     async def __aexit__(self, *_: object) -> None:
         await self.daemon.peers.close()  # or it would dial while we close
-        self.server.close()
-        await self.greeting
+        await self._stack.aclose()
         for writer in self._writers:
             writer.transport.abort()
             with contextlib.suppress(OSError):

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 
+from elasticd.errors import OperationError
 from elasticd.ipc.frames import encode
+from elasticd.settings.config import split_address
 from elasticd.shell.network import accepting, transfer
 from elasticd.shell.storage.namelessfile import nameless_file
+from elasticd.trust.authority import issued
+from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
+from tests.members import credentials, credentials_of, member
 from tests.unit.shell.network.daemons import (
+    Cable,
     Daemon,
     RawPeer,
     Run,
@@ -22,24 +29,63 @@ from tests.unit.shell.network.daemons import (
 )
 
 
-def test_another_cluster_or_version_is_refused_and_remembered(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_cluster_is_refused_and_remembered(run: Run) -> None:
     async def main() -> None:
         b = Daemon("b", cluster="other")
         a = Daemon("a", b.address)
         async with running(a, b):
-            await until(lambda: a.peers.refusals.hellos and b.peers.refusals.hellos)
-            assert (
-                a.peers.complain.last_reason
-                == f"{b.address}: it is of another cluster: 'other/id-1'"
+            await until(lambda: a.peers.refusals.hellos)
+            assert a.peers.complain.last_reason == (
+                f"{b.address}: it is of another cluster: its certificate is not of this cluster's"
+                " authority"
             )
-            answer = await shake(a.address, {**b.peers.me.frame(), "cluster": "test/id-1"})
-            assert answer["node"] == "a"
-            newer = {"node": "c", "version": 98, "newest": 99, "release": "9.0"}
-            await shake(a.address, {**a.peers.me.frame(), **newer})
-            assert a.peers.complain.last_reason.endswith("upgrade 'a'")
             assert a.seen == [] and b.seen == []
+
+    run(main())
+
+
+def test_another_version_is_refused_and_remembered(run: Run) -> None:
+    async def main() -> None:
+        a = Daemon("a")
+        async with running(a):
+            newer = {"node": "c", "version": 98, "newest": 99, "release": "9.0"}
+            answer = await shake(a.address, {**a.peers.me.frame(), **newer})
+            assert answer["node"] == "a"
+            await until(lambda: a.peers.refusals.hellos)
+            assert a.peers.complain.last_reason.endswith("upgrade 'a'")
+            assert a.seen == []
+
+    run(main())
+
+
+def test_a_member_speaks_for_itself_only(run: Run) -> None:
+    async def main() -> None:
+        a = Daemon("a")
+        async with running(a):
+            await shake(a.address, {**a.peers.me.frame(), "node": "b"}, node="c")
+            await until(lambda: a.peers.refusals.hellos)
+            assert "says that it is 'b', and its certificate is" in a.peers.complain.last_reason
+            assert a.seen == []
+
+    run(main())
+
+
+def test_one_that_was_put_out_is_told_nothing(run: Run) -> None:
+    async def main() -> None:
+        a = Daemon("a")
+        out = member("out")
+        a.credentials.revoked = Revoked().with_member(*astuple(issued(out.certificate)))
+        async with running(a):
+            reader, writer = await transfer.connect(a.address, credentials_of(out))
+            writer.write(encode({**a.peers.me.frame(), "node": "out"}))
+            assert await reader.read() == b""
+            await transfer.close(writer)
+            await until(lambda: a.peers.refusals.hellos)
+            assert a.peers.complain.last_reason.endswith("it was put out of the cluster")
+            sink = nameless_file()
+            with pytest.raises(OperationError, match="closed the connection"):
+                await transfer.fetch(a.address, {"what": "state"}, sink, credentials_of(out))
+            os.close(sink)
 
     run(main())
 
@@ -49,6 +95,7 @@ def test_nodes_that_disagree_about_partitions_do_not_talk(run: Run) -> None:
         a = Daemon("a")
         async with running(a):
             await shake(a.address, {**a.peers.me.frame(), "node": "c", "partition": "strict"})
+            await until(lambda: a.peers.refusals.hellos)
             assert a.peers.complain.last_reason.endswith(
                 "c has partition = 'strict' in its elasticd.toml and this node 'available':"
                 " all nodes of a cluster must agree"
@@ -66,7 +113,7 @@ def test_nodes_that_disagree_about_partitions_do_not_talk(run: Run) -> None:
         b"\0\0\0\1\x01",
         encode({"t": "something"}),
         encode({"t": "hello", "node": 1}),
-        encode({"t": "hello", "version": 1, "cluster": "test/id-1", "node": "x", "boot": "y"}),
+        encode({"t": "hello", "version": 1, "node": "x", "boot": "y"}),
         b"",
     ],
 )
@@ -76,11 +123,8 @@ def test_garbage_is_counted_and_hurts_nobody(run: Run, garbage: bytes) -> None:
         a = Daemon("a", b.address)
         async with running(a, b):
             await a.until_seen("up", "b", "boot-1")
-            reader, writer = await transfer.connect(a.address)
+            _, writer = await transfer.connect(a.address, credentials("x"))
             writer.write(garbage)
-            writer.write_eof()
-            with contextlib.suppress(ConnectionError):
-                await reader.read()
             await transfer.close(writer)
             await until(lambda: a.peers.refusals.bad_frames)
             assert a.peers.connected() == ["b"]
@@ -106,36 +150,20 @@ def test_a_peer_that_sends_what_no_daemon_sends_is_disconnected(run: Run, lie: b
 def test_a_recorded_connection_is_refused_and_hurts_nobody(run: Run) -> None:
     async def main() -> None:
         a = Daemon("a")
-        async with running(a), RawPeer(a) as raw:
-            recorded = encode(raw.hello) + raw.proof + encode({"t": "nonsense"})
-            reader, writer = await transfer.connect(a.address)
+        async with running(a), Cable(a.address) as cable:
+            b = Daemon("b", cable.address)
+            async with running(b):
+                await a.until_seen("up", "b", "boot-1")
+            await a.until_seen("down", "b", "boot-1")
+            recorded = bytes(cable.recorded[0])
+            assert len(recorded) > 1000
+            reader, writer = await asyncio.open_connection(*split_address(a.address))
             writer.write(recorded)
-            answer = await transfer.read_frame(reader, 1 << 16)
-            assert answer["challenge"] not in str(raw.proof)
-            assert await reader.read() == b""
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
             await transfer.close(writer)
-            assert "did not hear our answer" in a.peers.complain.last_reason
-            assert a.peers.connected() == ["raw"] and a.received == []
-
-    run(main())
-
-
-def test_a_recorded_order_is_not_carried_out_again(run: Run) -> None:
-    async def main() -> None:
-        a = Daemon("a")
-        a.files["remove"] = nameless_file()
-        sink = nameless_file()
-        async with running(a):
-            assert await a.peers.fetch(a.address, {"what": "remove"}, sink) == 0
-            reader, writer = await transfer.connect(a.address)
-            order = {"t": "fetch", "what": "remove", "cluster": a.peers.me.cluster_name}
-            writer.write(encode(order) + transfer.proof("00" * 8))
-            assert "challenge" in await transfer.read_frame(reader, 1 << 16)
-            assert await reader.read() == b""
-            await transfer.close(writer)
-            assert "did not hear our answer" in a.peers.complain.last_reason
-        os.close(sink)
-        os.close(a.files["remove"])
+            await until(lambda: a.peers.refusals.hellos)
+            assert [what for what, *_ in a.seen] == ["up", "down"]
 
     run(main())
 
@@ -145,7 +173,7 @@ def test_the_oldest_of_too_many_strangers_goes(run: Run, monkeypatch: pytest.Mon
         monkeypatch.setattr(accepting, "MAX_STRANGERS", 3)
         a = Daemon("a")
         async with running(a):
-            idle = [await transfer.connect(a.address) for _ in range(4)]
+            idle = [await asyncio.open_connection(*split_address(a.address)) for _ in range(4)]
             assert await idle[0][0].read() == b""
             hello = replace(a.peers.me, node=NodeId("c")).frame()
             assert (await shake(a.address, hello))["node"] == "a"

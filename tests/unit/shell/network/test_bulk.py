@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from elasticd.errors import OperationError
-from elasticd.ipc.frames import Decoder, encode
+from elasticd.ipc.frames import encode
 from elasticd.shell.network import transfer
 from elasticd.types import NodeId
+from tests.members import credentials
 from tests.unit.shell.network.daemons import (
     Daemon,
     Run,
@@ -56,7 +57,7 @@ def test_fetch_says_what_went_wrong(run: Run) -> None:
             sink = nameless(b"")
             for daemon, what, limit, reason in (
                 (b, "missing", None, "missing from .*: it isn't here"),
-                (stranger, "state", None, "another cluster"),
+                (stranger, "state", None, "its certificate is not of this cluster"),
                 (b, "state", 4, "5 bytes, more than 4"),
             ):
                 with pytest.raises(OperationError, match=reason):
@@ -95,8 +96,11 @@ def test_a_third_node_passes_on_what_another_has(run: Run) -> None:
             for request, reason in (
                 (relayed("c", "missing"), "missing from .*: it isn't here"),
                 (relayed("x", "state"), "x is not connected"),
-                ({"what": "relay", "node": "c", "request": relayed("b", "state")}, "hung up"),
-                ({"what": "relay", "node": "c"}, "hung up"),
+                (
+                    {"what": "relay", "node": "c", "request": relayed("b", "state")},
+                    "closed the connection",
+                ),
+                ({"what": "relay", "node": "c"}, "closed the connection"),
             ):
                 with pytest.raises(OperationError, match=reason):
                     await a.peers.fetch(b.address, request, sink)
@@ -167,16 +171,11 @@ def test_a_client_that_stops_reading_is_given_up(run: Run, monkeypatch: pytest.M
         b = Daemon("b")
         b.files = {"state": nameless(bytes(64 << 20))}
         async with running(b):
-            reader, writer = await transfer.connect(b.address)
-            request = {"t": "fetch", "what": "state", "cluster": b.peers.me.cluster_name}
-            writer.write(encode(request))
-            decoder = Decoder()
-            frames: list[dict[str, Any]] = []
-            while not frames:
-                frames = decoder.feed(await reader.readexactly(1))
-            assert frames[0]["bytes"] == 64 << 20
+            source = await transfer.asking(b.address, credentials("a"))
+            await source.send(encode({"t": "fetch", "what": "state"}))
+            assert await source.read_frame(1 << 16) == {"bytes": 64 << 20}
             await until(lambda: not (b.peers._tasks))
-            await transfer.close(writer)
+            source.close()
         os.close(b.files["state"])
 
     run(main())

@@ -11,7 +11,7 @@ from elasticd.types import NodeId
 
 def daemon(node: str, oldest: int, newest: int, release: str = "1.0") -> Identity:
     spoken = Spoken(oldest, newest)
-    return Identity("id", "mine", NodeId(node), "boot", "h:1", spoken=spoken, release=release)
+    return Identity(NodeId(node), "boot", "h:1", spoken=spoken, release=release)
 
 
 @pytest.mark.parametrize(

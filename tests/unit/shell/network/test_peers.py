@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,9 @@ from elasticd.errors import ProtocolError
 from elasticd.ipc.frames import encode
 from elasticd.shell.network import transfer
 from elasticd.shell.network.peers import MAX_QUEUED_BYTES
+from elasticd.shell.storage import papers
 from elasticd.types import NodeId
+from tests.members import credentials, member
 from tests.unit.shell.network.daemons import (
     Cable,
     Daemon,
@@ -23,6 +26,7 @@ from tests.unit.shell.network.daemons import (
     Run,
     free_address,
     running,
+    serving,
     shake,
     until,
 )
@@ -101,14 +105,20 @@ def test_leaving_is_seen_by_the_other_after_the_last_words(run: Run) -> None:
 
 
 @pytest.mark.process
-def test_a_killed_daemon_is_noticed_in_milliseconds(run: Run) -> None:
+def test_a_killed_daemon_is_noticed_in_milliseconds(run: Run, tmp_path: Path) -> None:
     script = """
 import asyncio, sys
+import pathlib
+from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.network.peers import *
+from elasticd.shell.storage import papers
+from elasticd.trust.revoked import Revoked
 async def main():
-    me = Identity("id-1", "test", "b", "boot-1", sys.argv[1])
+    me = Identity("b", "boot-1", sys.argv[1])
     calls = Callbacks(print, print, print, None)
-    await Peers(me, sys.argv[1], [sys.argv[2]], calls).start()
+    home = pathlib.Path(sys.argv[3])
+    shown = Credentials(papers.read(home), *papers.shown(home), Revoked())
+    await Peers(me, sys.argv[1], [sys.argv[2]], calls, shown).start()
     await asyncio.Event().wait()
 asyncio.run(main())
 """
@@ -116,8 +126,10 @@ asyncio.run(main())
     async def main() -> None:
         a = Daemon("a")
         async with running(a):
+            papers.write(tmp_path, member("b"))
             process = subprocess.Popen(  # noqa: ASYNC220
-                [sys.executable, "-c", script, free_address(), a.address], stdout=subprocess.DEVNULL
+                [sys.executable, "-c", script, free_address(), a.address, tmp_path],
+                stdout=subprocess.DEVNULL,
             )
             try:
                 await a.until_seen("up", "b", "boot-1")
@@ -230,17 +242,14 @@ def test_a_connection_that_has_ended_makes_no_peer_connected(run: Run) -> None:
 
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await transfer.read_frame(reader, 1 << 16)
-            writer.write(encode({**hello, "challenge": "00"}))
-            await transfer.read_frame(reader, 1 << 16)
+            writer.write(encode(hello))
             dials.put_nowait(writer)
 
-        host, _, port = address.rpartition(":")
-        async with await asyncio.start_server(accept, host, int(port)), running(a):
+        async with serving("b", accept, address), running(a):
             await transfer.close(await dials.get())
-            reader, writer = await transfer.connect(a.address)
+            reader, writer = await transfer.connect(a.address, credentials("b"))
             writer.write(encode(hello))
-            answer = await transfer.read_frame(reader, 1 << 16)
-            writer.write(transfer.proof(answer["challenge"]))
+            await transfer.read_frame(reader, 1 << 16)
             again = await dials.get()
             writer.write(encode({"t": "x"}))
             await a.until(lambda: bool(a.received))
@@ -256,7 +265,7 @@ def test_another_boot_replaces_the_one_before(run: Run) -> None:
     async def main() -> None:
         a = Daemon("a")
         async with running(a), RawPeer(a) as raw:
-            await shake(a.address, {**raw.hello, "boot": "boot-2"}, prove=True)
+            await shake(a.address, {**raw.hello, "boot": "boot-2"})
             await a.until_seen("down", "raw", "boot-1")
 
     run(main())
@@ -276,8 +285,7 @@ def test_a_daemon_that_gives_no_address_is_dialled_again(run: Run) -> None:
             writer.write(encode({**hello, "addresses": ["nowhere"]}))
             await transfer.close(writer)
 
-        host, _, port = address.rpartition(":")
-        async with await asyncio.start_server(accept, host, int(port)), running(a):
+        async with serving("b", accept, address), running(a):
             await until(lambda: dials > 1)
             assert "gives no address" in a.peers.complain.last_reason
             assert a.seen == []

@@ -10,41 +10,52 @@ import pytest
 from elasticd.errors import OperationError
 from elasticd.ipc.frames import encode
 from elasticd.shell.network import transfer
+from tests.members import credentials
 from tests.unit.shell.network.daemons import (
     Run,
     nameless,
+    serving,
 )
 
 
+@pytest.mark.parametrize("in_pieces", [True, False])
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (b"", "it hung up"),
+        (b"", "closed the connection"),
         (encode({"bytes": 100}) + b"short", "ended 95 bytes early"),
-        (encode({"bytes": 3}) + b"long", "more than the 3 bytes"),
         (encode({"bytes": -1}), "no size"),
         (encode({"nothing": 1}), "no size"),
-        (b"\xff" * 100, "no answer but something else"),
+        (b"\xff" * 100, "longer than 65536"),
         (b"\0\0\0\1\x01", "not a map"),
     ],
 )
-def test_a_server_that_lies_is_an_error(run: Run, answer: bytes, reason: str) -> None:
+def test_a_server_that_lies_is_an_error(
+    run: Run, answer: bytes, reason: str, in_pieces: bool
+) -> None:
+    fetch_fails(run, answer, reason, in_pieces)
+
+
+def test_a_server_that_sends_too_much_is_an_error(run: Run) -> None:
+    """If some of it is there at once: nobody waits for more than is wanted."""
+    fetch_fails(run, encode({"bytes": 3}) + b"long", "more than the bytes", in_pieces=False)
+
+
+def fetch_fails(run: Run, answer: bytes, reason: str, in_pieces: bool) -> None:
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await transfer.read_frame(reader, 1 << 16)
-        for position in range(len(answer)):  # in the smallest pieces
-            writer.write(answer[position : position + 1])
+        pieces = (answer[at : at + 1] for at in range(len(answer)))
+        for piece in pieces if in_pieces else [answer]:
+            writer.write(piece)
             await writer.drain()
         await transfer.close(writer)
 
     async def main() -> None:
-        server = await asyncio.start_server(accept, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
         sink = nameless(b"")
-        with pytest.raises(OperationError, match=reason):
-            await transfer.fetch(f"127.0.0.1:{port}", {"what": "state"}, sink)
+        async with serving("b", accept) as address:
+            with pytest.raises(OperationError, match=reason):
+                await transfer.fetch(address, {"what": "state"}, sink, credentials("a"))
         os.close(sink)
-        server.close()
-        await server.wait_closed()
 
     run(main())
 
@@ -58,15 +69,12 @@ def test_a_server_that_falls_silent_is_given_up(run: Run, monkeypatch: pytest.Mo
         writer.write(encode({"bytes": 100}) + b"half")
 
     async def main() -> None:
-        server = await asyncio.start_server(accept, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
         sink = nameless(b"")
-        with pytest.raises(OperationError, match=r"nothing came for 0\.1 s"):
-            await transfer.fetch(f"127.0.0.1:{port}", {"what": "state"}, sink)
+        async with serving("b", accept) as address:
+            with pytest.raises(OperationError, match=r"nothing came for 0\.1 s"):
+                await transfer.fetch(address, {"what": "state"}, sink, credentials("a"))
+            for writer in writers:
+                await transfer.close(writer)
         os.close(sink)
-        server.close()
-        for writer in writers:
-            await transfer.close(writer)
-        await server.wait_closed()
 
     run(main())
