@@ -33,6 +33,8 @@ class Member:
 
     def check(self) -> None:
         """Raises DamageError: its parts don't belong together."""
+        if not authority.belongs(self.certificate, self.authority):
+            raise DamageError("the certificate is of another authority")
         if not authority.fits(self.certificate, self.key):
             raise DamageError("the certificate is of another key")
         if authority.issued(self.certificate).name != self.name_of(self.node):
