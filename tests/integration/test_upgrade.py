@@ -10,18 +10,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from elasticd import __version__
-from elasticd.client.client import Client
-from elasticd.core.words.requests import ShowStatus
+from elasticd.shell.storage import papers
 from tests.integration.cluster import ENDED, Cluster
 from tests.integration.test_digest import check
 
 pytestmark = pytest.mark.process
 
-EARLIER = "d7b4c7f3acee5c9bce23c57c3da6b3725e7f5c38"
+EARLIER = "d8b87b19aa31a504cb51a18fa9bfdb939d44284b"
 """The commit beside whose daemons the present ones must work."""
+IN_THE_OPEN = "d7b4c7f3acee5c9bce23c57c3da6b3725e7f5c38"
+"""One whose daemons encrypt nothing: all of its cluster are upgraded together."""
 CHECKOUT = Path(__file__).parents[2]
 SLOW = ["--pace-seconds", "0.3"]
 RETURN_SECONDS = 60
@@ -29,75 +30,111 @@ RETURN_SECONDS = 60
 
 
 class Mixed(Cluster):
-    """A cluster whose daemons are started from an earlier tree while ``tree`` is set."""
+    """A cluster whose daemons are started from an earlier tree while ``tree`` is set.
+
+    Attributes:
+        before: that tree.
+    """
 
     tree: Path | None = None
+    before: Path | None = None
 
     @property
     def environment(self) -> dict[str, str]:
         chosen = {} if self.tree is None else {"PYTHONPATH": str(self.tree)}
         return {**super().environment, **chosen}
 
-    def versions(self, asked: str) -> dict[str, str | None]:
-        """Of elasticd, per node, as the daemon of ``asked`` tells it."""
-        nodes = Client(self.home / asked).request(ShowStatus())["nodes"]
-        return {node["id"]: node.get("version") for node in nodes}
+    def earlier(self) -> set[str]:
+        """The nodes whose daemon was started from an earlier tree."""
+        running = {node: psutil.Process(self.processes(node)[0].pid) for node in self.nodes}
+        path = str(self.before)
+        return {
+            node for node, daemon in running.items() if daemon.environ().get("PYTHONPATH") == path
+        }
 
 
 @pytest.fixture(scope="module")
-def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tree of the earlier commit."""
+def tree_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Makes the tree of a commit."""
     git = shutil.which("git")
     if git is None:
         pytest.skip("git is not installed: there is no earlier version to run")
-    archived = subprocess.run(
-        [git, "-C", CHECKOUT, "archive", "--format=tar", EARLIER],
-        capture_output=True,
-        check=False,
-        timeout=60,
-    )
-    if archived.returncode:
-        pytest.skip(
-            f"this checkout's history does not have commit {EARLIER[:7]} (a shallow clone?):"
-            f" {archived.stderr.decode(errors='replace').strip()}"
+
+    def make(commit: str) -> Path:
+        archived = subprocess.run(
+            [git, "-C", CHECKOUT, "archive", "--format=tar", commit],
+            capture_output=True,
+            check=False,
+            timeout=60,
         )
-    folder = tmp_path_factory.mktemp("earlier")
-    with tarfile.open(fileobj=io.BytesIO(archived.stdout)) as tar:
-        tar.extractall(folder, filter="data")
-    return folder
+        if archived.returncode:
+            pytest.skip(
+                f"this checkout's history does not have commit {commit[:7]} (a shallow clone?):"
+                f" {archived.stderr.decode(errors='replace').strip()}"
+            )
+        folder = tmp_path_factory.mktemp("earlier")
+        with tarfile.open(fileobj=io.BytesIO(archived.stdout)) as tar:
+            tar.extractall(folder, filter="data")
+        return folder
+
+    return make
 
 
 def test_nodes_are_upgraded_one_by_one_and_back_while_a_job_trains(
-    earlier: Path, kernels: Path, undisturbed: Callable[[str], str], tmp_path: Path
+    tree_of: Callable[[str], Path],
+    kernels: Path,
+    undisturbed: Callable[[str], str],
+    tmp_path: Path,
 ) -> None:
     """Trainers and reducers of both versions form worlds, and daemons of each version take over
     processes of the other."""
     expected = undisturbed("high.py")
     made = Mixed(tmp_path, 3, kernels)
-    made.tree = earlier
+    made.tree = made.before = earlier = tree_of(EARLIER)
     for node in made.nodes:
         made.configure(node, return_seconds=RETURN_SECONDS)
     with made as cluster:
-        found = cluster.versions("node-0")
-        assert found == dict.fromkeys(cluster.nodes), "daemons of the earlier commit say none"
+        assert cluster.earlier() == set(cluster.nodes)
         job = cluster.submit("high.py", job__args=SLOW)
         assert len(cluster.wait_whole(job, 2)["ranks"]) == 3
 
         cluster.tree = None
         _replace_daemon(cluster, "node-0", job)
         _replace_node(cluster, "node-1", job)
-        now = {"node-0": __version__, "node-1": __version__, "node-2": None}
-        assert cluster.versions("node-0") == now
+        assert cluster.earlier() == {"node-2"}
 
         cluster.tree = earlier
         _replace_daemon(cluster, "node-1", job)
-        assert cluster.versions("node-0") == {**now, "node-1": None}
+        assert cluster.earlier() == {"node-1", "node-2"}
 
         cluster.tree = None
         _replace_daemon(cluster, "node-1", job)
         _replace_node(cluster, "node-2", job)
         _replace_node(cluster, "node-0", job)
-        assert cluster.versions("node-2") == dict.fromkeys(cluster.nodes, __version__)
+        assert cluster.earlier() == set()
+        check(cluster, job, "high.py", expected)
+
+
+def test_a_cluster_that_spoke_in_the_open_goes_on_encrypted(
+    tree_of: Callable[[str], Path],
+    kernels: Path,
+    undisturbed: Callable[[str], str],
+    tmp_path: Path,
+) -> None:
+    """All of its daemons restart together, and are given certificates; nothing stored is lost."""
+    expected = undisturbed("high.py")
+    made = Mixed(tmp_path, 3, kernels)
+    made.tree = tree_of(IN_THE_OPEN)
+    with made as cluster:
+        job = cluster.submit("high.py", job__args=SLOW)
+        cluster.wait_for("a checkpoint", lambda: cluster.kinds(job, "checkpoint_committed") or None)
+        assert not any(papers.is_member(cluster.home / node) for node in cluster.nodes)
+        cluster.command("local", "down")
+
+        cluster.tree = None
+        cluster.up()
+        members = [papers.read(cluster.home / node) for node in cluster.nodes]
+        assert len({member.cluster_id for member in members}) == 1
         check(cluster, job, "high.py", expected)
 
 
