@@ -111,9 +111,18 @@ class TakeEvents:
     """There are more: who has taken these in asks again, for those after the last one."""
 
 
+@dataclass(frozen=True, slots=True)
+class PutOut:
+    """Members that were put out: per name in their certificates the last serial, in hex, that is
+    not taken any more. Lists merge to the larger serial."""
+
+    kind: ClassVar = "put_out"
+    serials: dict[str, str]
+
+
 OfConnection = PeerHello | Ping | Pong
 OfFetch = FetchRefused | FetchWaits | FetchSize
-Aside = NodeInfo | HaveEvents | TakeEvents
+Aside = NodeInfo | HaveEvents | TakeEvents | PutOut
 
 CONNECTION: Words[OfConnection] = Words(OfConnection, terse=True)
 FETCH: Words[OpenFetch] = Words(OpenFetch)

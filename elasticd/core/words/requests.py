@@ -233,8 +233,16 @@ class CutLinks:
     how: CutHow = "drop"
 
 
+@dataclass(frozen=True, slots=True)
+class PutOutNode:
+    """Take its certificate no more, on any node."""
+
+    kind: ClassVar = "put_out_node"
+    node: NodeId
+
+
 ChangeOfJob = CancelJob | ForgetJob | PauseJob | ResumeJob
-ChangeOfNode = DrainNode | UndrainNode | ForgetNode
+ChangeOfNode = DrainNode | UndrainNode | ForgetNode | PutOutNode
 
 Request = (
     ShowStatus

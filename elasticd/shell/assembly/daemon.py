@@ -24,6 +24,7 @@ from elasticd.settings.config import NodeConfig
 from elasticd.shell.assembly import identity
 from elasticd.shell.assembly.desk import Desk
 from elasticd.shell.assembly.endings import Endings
+from elasticd.shell.assembly.expulsion import Expulsion
 from elasticd.shell.assembly.perform import Performers
 from elasticd.shell.assembly.pulse import LoopPulse
 from elasticd.shell.assembly.shutdown import Shutdown
@@ -40,6 +41,7 @@ from elasticd.shell.control.outputdesk import OutputDesk
 from elasticd.shell.control.queries import Queries
 from elasticd.shell.controlplane import ControlPlane
 from elasticd.shell.network.callbacks import Callbacks
+from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.network.peers import Peers
 from elasticd.shell.storage.eventlog import EventLog
@@ -74,13 +76,12 @@ class Daemon:
         self._pulse = LoopPulse()
         boot = secrets.token_hex(8)
         me, hosts = NodeId(settings.node_id), _hosts(settings)
-
         credentials = identity.as_member(home, settings)
+        addresses = tuple(dict.fromkeys((*settings.peers, *credentials.member.peers)))
 
         def peers(call: Callbacks) -> Peers:
             mine = identity.to_peers(settings, boot)
-            addresses = dict.fromkeys((*settings.peers, *credentials.member.peers))
-            return Peers(mine, settings.listen, tuple(addresses), call, credentials)
+            return Peers(mine, settings.listen, addresses, call, credentials)
 
         self._records = StableRecords(home)
         remembered = self._records.recover()
@@ -90,7 +91,8 @@ class Daemon:
             home, self._child_said, ended, grace_seconds=grace, mute=lambda: self._plane.stuck()
         )
         events = EventLog(home / "events", f"{me}/{boot}", in_thread)
-        self._talk = Talk(settings, peers, events, self._serve, self._post, self._broken)
+        expulsion = self._make_expulsion(credentials)
+        self._talk = Talk(settings, peers, events, self._serve, self._post, self._broken, expulsion)
         self._children = Children(home, hosts, self._server, self._record, self._post)
         neighbours = Neighbours(
             me,
@@ -115,18 +117,12 @@ class Daemon:
         leftovers = self._children.adopt(self._server.adopt())
         self._sweeping = Sweeping(self._states, self._children.runs)
         stored = self._sweeping.begin()
-        self._node = Node(_who(settings, boot), Found(remembered, stored, leftovers))
+        self._node = Node(
+            _who(settings, boot, len(addresses)), Found(remembered, stored, leftovers)
+        )
         queries = self._make_queries(neighbours, events)
         self._forgetting = Forgetting(self._children, self._states, self._keeper, self._remembered)
-        self._tidying = Tidying(
-            home,
-            settings.keep,
-            self._remembered,
-            events.ended,
-            self._children,
-            self._states.archives,
-            lambda job: self._post(e.Forget(0, job)),
-        )
+        self._tidying = self._make_tidying(events)
         perform = Performers(
             self._talk,
             self._records,
@@ -139,6 +135,31 @@ class Daemon:
         self._plane = ControlPlane(Endpoint(self._node), perform, self._broken, perform.persist)
         self._scrubber = Scrubber(self._states, neighbours.connected, settings.quota_bytes)
         self._desk = self._make_desk(neighbours, queries, OutputDesk(outputs))
+
+    def _make_expulsion(self, credentials: Credentials) -> Expulsion:
+        def happened(node: NodeId) -> None:
+            text = f"{node} was put out of the cluster"
+            self._talk.emit(e.Emit(None, "node_put_out", text, None, {"culprit": node}))
+
+        return Expulsion(
+            self._home,
+            credentials,
+            lambda: self._talk.peers.cut_off(),
+            lambda word: self._talk.tell_all(word),
+            self._broken,
+            happened,
+        )
+
+    def _make_tidying(self, events: EventLog) -> Tidying:
+        return Tidying(
+            self._home,
+            self._settings.keep,
+            self._remembered,
+            events.ended,
+            self._children,
+            self._states.archives,
+            lambda job: self._post(e.Forget(0, job)),
+        )
 
     def _make_queries(self, neighbours: Neighbours, events: EventLog) -> Queries:
         return Queries(
@@ -169,7 +190,10 @@ class Daemon:
         cutter = Cutter(self._home, self._talk.peers, self._children.rings, firewall())
         chaos = Chaos(self._node, self._server, self._children.watch, neighbours, cutter)
         log_desk = LogDesk(self._node, self._states, EventReading(self._talk.events), neighbours)
-        return Desk(self._home, queries, inventory, output_desk, log_desk, chaos, self._states)
+        members = self._talk.expulsion.handlers(queries.knows_node)
+        return Desk(
+            self._home, queries, inventory, output_desk, log_desk, chaos, self._states, members
+        )
 
     async def run(self) -> int:
         """Serve until a signal, a ``shutdown`` request or a broken invariant."""
@@ -308,12 +332,12 @@ def _worded(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _who(settings: NodeConfig, boot: str) -> Who:
+def _who(settings: NodeConfig, boot: str, others: int) -> Who:
     return Who(
         NodeId(settings.node_id),
         boot,
         lambda: secrets.token_hex(4),
-        len(settings.peers),
+        others,
         Timing(return_seconds=settings.return_seconds),
         unix_seconds,
         settings.failure_domain,

@@ -28,7 +28,7 @@ from elasticd.shell.control.jobsfolder import JobsFolder
 from elasticd.shell.control.logdesk import LogDesk
 from elasticd.shell.control.outputdesk import OutputDesk
 from elasticd.shell.control.queries import Queries
-from elasticd.shell.control.server import ControlServer
+from elasticd.shell.control.server import ControlServer, Handlers
 from elasticd.shell.network.bulk import BLANK_BYTES
 from elasticd.shell.storage.namelessfile import nameless_file
 from elasticd.shell.storage.states import States
@@ -47,6 +47,7 @@ class Desk:
     log_desk: LogDesk
     chaos: Chaos
     states: States
+    members: Handlers
     _control: ControlServer = field(init=False)
     _jobs: JobsFolder | None = None
 
@@ -58,6 +59,7 @@ class Desk:
             **self.output_desk.handlers(),
             **self.log_desk.handlers(),
             **self.chaos.handlers(),
+            **self.members,
             **DiskDesk(self.home, self.states.me).handlers(),
         }
         self._control = ControlServer(self.home, self.queries.names().completing(handlers))

@@ -10,12 +10,13 @@ from typing import Any, assert_never
 import structlog
 
 from elasticd.core.words import effects as e
-from elasticd.core.words.connections import ASIDE, Aside, HaveEvents, NodeInfo, TakeEvents
+from elasticd.core.words.connections import ASIDE, Aside, HaveEvents, NodeInfo, PutOut, TakeEvents
 from elasticd.core.words.frames import decode_frame, encode_frame, is_frame
 from elasticd.core.words.hearers import Hearers, unsaid
 from elasticd.ipc.frames import LongFrame
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.assembly import identity
+from elasticd.shell.assembly.expulsion import Expulsion
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.peers import Peers
@@ -40,6 +41,7 @@ class Talk:
         events: what happened.
         infos: what is known of each node, for the list of them.
         peers: the connections, made with what they are to call.
+        expulsion: who was put out of the cluster.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Talk:
         serve: Serve,
         post: Callable[[e.Inward], None],
         failed: Callable[[OSError], None],
+        expulsion: Expulsion,
     ) -> None:
         """``failed`` is told when the disk takes no event."""
         self._me = NodeId(settings.node_id)
@@ -69,6 +72,7 @@ class Talk:
                 paths=lambda node, paths: post(e.Paths(node, paths)),
             )
         )
+        self.expulsion = expulsion
 
     def transmit(self, effect: e.Transmit) -> None:
         """Send a frame. Of a message that is too long, or newer than the version that both speak,
@@ -94,12 +98,12 @@ class Talk:
         }
         log.info("event", kind=effect.kind, reason=effect.reason, job=effect.job)
         written = self.events.write(event)
-        for node in self.peers.connected():
-            self._tell(node, TakeEvents((written,)))
+        self.tell_all(TakeEvents((written,)))
 
     async def close(self) -> None:
         """End the connections, and what is being sent."""
         await self._tasks.cancel()
+        await self.expulsion.close()
         await self.peers.close()
 
     async def keep_asking(self, deaf: Callable[[], Collection[NodeId]]) -> None:
@@ -114,6 +118,8 @@ class Talk:
     def _up(self, node: NodeId, boot: str, address: str) -> None:
         self._hearers.met(node, self.peers.protocol_of(node))
         self._tell(node, self.infos[self._me])
+        if (put_out := self.expulsion.known) is not None:
+            self._tell(node, put_out)
         self._compare_events(node)
         self._post(e.PeerUp(node, boot, address))
 
@@ -135,6 +141,8 @@ class Talk:
                 if more and items:
                     last = str(items[-1].get("origin")), int(items[-1].get("number", 0))
                     self._tell(node, HaveEvents(self.events.vector(), last))
+            case PutOut() as word:
+                self.expulsion.heard(word)
             case word:
                 assert_never(word)
 
@@ -151,6 +159,11 @@ class Talk:
             self._tell(node, TakeEvents(tuple(batch), more))
             if more:
                 return
+
+    def tell_all(self, word: Aside) -> None:
+        """Send to every node that is connected."""
+        for node in self.peers.connected():
+            self._tell(node, word)
 
     def _tell(self, node: NodeId, word: Aside) -> None:
         try:

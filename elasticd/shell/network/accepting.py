@@ -31,6 +31,7 @@ from elasticd.shell.network.table import PeerTable
 from elasticd.shell.network.tasks import Tasks, cancel
 from elasticd.shell.network.transfer import READ_BYTES, Errand
 from elasticd.shell.network.wires import PeerRun
+from elasticd.trust.authority import Issued
 
 MAX_CONNECTIONS = 4096
 MAX_INCOMING = ADDRESSES_OF_ONE
@@ -62,6 +63,7 @@ class Acceptor:
     """Talks with those who want to become members; None: nobody may, here."""
     _listening: dict[socket.socket, asyncio.Task[None]] = field(default_factory=dict)
     _strangers: dict[asyncio.Task[None], None] = field(default_factory=dict)
+    _fetching: dict[asyncio.Task[None], Issued] = field(default_factory=dict)
 
     async def listen(self, address: str) -> None:
         """Accept connections there and wherever else we say that we are.
@@ -94,6 +96,12 @@ class Acceptor:
             listening.close()
         self._listening.clear()
 
+    def cut_off(self) -> None:
+        """Give nothing more to members that were put out by now."""
+        for task, member in self._fetching.items():
+            if self.gate.credentials.revoked.holds(member):
+                task.cancel()
+
     async def _accept_at(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
@@ -117,12 +125,15 @@ class Acceptor:
     def _served(self, accepted: socket.socket, task: asyncio.Task[None]) -> None:
         """One that is cancelled before it begins closes nothing itself."""
         self._strangers.pop(task, None)
+        self._fetching.pop(task, None)
         accepted.close()
 
-    def _is_member(self) -> None:
+    def _is_member(self, fetches: Issued | None = None) -> None:
         """Who is served by this task has shown that."""
         if (task := asyncio.current_task()) is not None:
             self._strangers.pop(task, None)
+            if fetches is not None:
+                self._fetching[task] = fetches
 
     async def _serve(self, accepted: socket.socket) -> None:
         source = "an incoming connection"
@@ -177,9 +188,9 @@ class Acceptor:
         try:
             async with asyncio.timeout(HELLO_SECONDS):
                 await sink.shake_hands()
-                self.gate.credentials.other_end(sink.connection)
+                member = self.gate.credentials.other_end(sink.connection)
+                self._is_member(member)
                 first = await sink.read_frame(HELLO_BYTES)
-            self._is_member()
             await self.bulk.answer(first, sink)
         finally:
             sink.close()

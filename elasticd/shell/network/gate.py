@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,6 +62,14 @@ class Gate:
         else:
             self.refusals.bad_frames += 1
         self.complain(source, str(error))
+
+    def is_out(self, writer: asyncio.StreamWriter) -> bool:
+        """Whether the other end of a connection was put out since it was opened."""
+        try:
+            self.credentials.other_end(writer.get_extra_info("ssl_object"))
+        except Refused:
+            return True
+        return False
 
     def shun(self, node: NodeId, address: str) -> None:
         self._shunned[node] = address

@@ -142,6 +142,13 @@ class Peers:
             self._table.drop(peer, "the link was cut on purpose")
         return peer is not None
 
+    def cut_off(self) -> None:
+        """End every connection of members that were put out by now."""
+        self._acceptor.cut_off()
+        for peer in list(self._table.runs.values()):
+            if any(self._gate.is_out(writer) for writer in peer.writers()):
+                self._table.drop(peer, "it was put out of the cluster")
+
     def ends_of(self, node: NodeId) -> list[tuple[tuple[str, int], tuple[str, int]]]:
         """Our and the other end of each connection with a node."""
         peer = self._table.runs.get(node)

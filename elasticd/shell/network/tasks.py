@@ -22,6 +22,10 @@ class Tasks:
         task.add_done_callback(self._ended)
         return task
 
+    async def ended(self) -> None:
+        """Returns when none runs any more."""
+        await asyncio.gather(*self._running, return_exceptions=True)
+
     async def cancel(self) -> None:
         """End what still runs."""
         await cancel(tuple(self._running))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -16,11 +17,13 @@ from elasticd.core.words.tables import Jobs
 from elasticd.core.words.versions import NEWEST
 from elasticd.ipc.frames import MAX_FRAME_BYTES, Decoder, encode
 from elasticd.settings.config import NodeConfig
+from elasticd.shell.assembly.expulsion import Expulsion
 from elasticd.shell.assembly.talk import Talk
 from elasticd.shell.complaints import Complaints
 from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.storage.eventlog import EventLog
 from elasticd.types import JobId, NodeId
+from tests.members import credentials
 
 OTHER = NodeId("other")
 
@@ -41,15 +44,28 @@ class FakePeers:
         self.sent += Decoder().feed(encode(message))
 
 
+def expulsion_of(talk: Callable[[], Talk], home: Path) -> Expulsion:
+    return Expulsion(
+        home,
+        credentials("me"),
+        lambda: None,
+        lambda word: talk().tell_all(word),
+        lambda _: None,
+        lambda _: None,
+    )
+
+
 def talk_of(peers: FakePeers, folder: Path) -> Talk:
     def made(call: Callbacks) -> Any:
         peers.call = call
         return peers
 
-    return Talk(
+    talk = Talk(
         NodeConfig(node_id="me"), made, EventLog(folder, "me/1"),
         lambda _: None, lambda _: None, lambda _: None,  # type: ignore[arg-type, return-value]
+        expulsion_of(lambda: talk, folder),
     )  # fmt: skip
+    return talk
 
 
 @dataclass(frozen=True)

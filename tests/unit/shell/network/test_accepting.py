@@ -147,6 +147,32 @@ def test_a_peer_that_sends_what_no_daemon_sends_is_disconnected(run: Run, lie: b
     run(main())
 
 
+def test_one_that_is_put_out_loses_what_it_has(run: Run) -> None:
+    async def main() -> None:
+        b = Daemon("b")
+        a = Daemon("a", b.address)
+        a.files = {"state": nameless_file()}
+        a.ready.clear()
+        sink = nameless_file()
+        async with running(a, b):
+            await a.until_seen("up", "b", "boot-1")
+            fetched = asyncio.ensure_future(b.peers.fetch(a.address, {"what": "state"}, sink))
+            await until(lambda: a.waiting)
+            out = Revoked().with_member(*astuple(issued(b.credentials.member.certificate)))
+            a.credentials.revoked = out
+            a.peers.cut_off()
+            await a.until_seen("down", "b", "boot-1")
+            with pytest.raises(OperationError, match="closed the connection"):
+                await fetched
+            assert a.waiting == 0
+            await until(lambda: a.peers.refusals.hellos > 1)  # each dials the other again
+            assert a.peers.connected() == []
+        for fd in (sink, *a.files.values()):
+            os.close(fd)
+
+    run(main())
+
+
 def test_a_recorded_connection_is_refused_and_hurts_nobody(run: Run) -> None:
     async def main() -> None:
         a = Daemon("a")

@@ -1,0 +1,97 @@
+"""Who is put out is cut off at once, told to all, and out after a restart, too."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from elasticd.core.words.connections import PutOut
+from elasticd.errors import ProtocolError
+from elasticd.shell.assembly.expulsion import Expulsion
+from elasticd.shell.storage import papers
+from elasticd.trust.authority import Issued, issued
+from elasticd.types import NodeId
+from tests.members import credentials, member
+
+OUT = NodeId("out")
+
+
+class World:
+    """What an expulsion does, in order."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.credentials = credentials("me")
+        papers.write(home, self.credentials.member)
+        self.done: list[object] = []
+        self.failures: list[OSError] = []
+        self.expulsion = Expulsion(
+            home,
+            self.credentials,
+            lambda: self.done.append("cut off"),
+            self.done.append,
+            self.failures.append,
+            self.done.append,
+        )
+
+    @property
+    def stored(self) -> PutOut:
+        return PutOut(papers.read_revoked(self.home).words())
+
+
+def test_a_certificate_of_before_is_taken_no_more_and_a_later_one_is(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    before = issued(member(OUT).certificate)
+    asyncio.run(world.expulsion.put_out(OUT))
+    assert world.credentials.revoked.holds(before)
+    assert world.done == ["cut off", world.expulsion.known]
+    assert world.stored == world.expulsion.known
+    assert not world.credentials.revoked.holds(issued(member("other").certificate))
+    later = asyncio.run(_a_moment_later())
+    assert not world.credentials.revoked.holds(later)
+
+
+async def _a_moment_later() -> Issued:
+    await asyncio.sleep(0.002)  # serials count milliseconds
+    return issued(member(OUT).certificate)
+
+
+def test_what_another_says_is_cut_off_kept_and_passed_on_once(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    teller, hearer = World(tmp_path / "a"), World(tmp_path / "b")
+
+    async def main() -> None:
+        await teller.expulsion.put_out(OUT)
+        word = teller.expulsion.known
+        assert word is not None
+        for _ in range(2):
+            hearer.expulsion.heard(word)
+        assert hearer.done == ["cut off", word]
+        await hearer.expulsion.written()
+        assert hearer.stored == word
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("serials", [{"x" * 32: "no"}, {"short": "1"}, {"x" * 32: "-1"}])
+def test_nonsense_is_refused(tmp_path: Path, serials: dict[str, str]) -> None:
+    world = World(tmp_path)
+    with pytest.raises(ProtocolError, match="no certificate"):
+        world.expulsion.heard(PutOut(serials))
+    assert world.done == [] and world.expulsion.known is None
+
+
+def test_a_disk_that_takes_nothing_is_told(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    word = PutOut({"0" * 32: "ff"})
+
+    async def main() -> None:
+        papers.folder_of(tmp_path).rename(tmp_path / "gone")
+        world.expulsion.heard(word)
+        await world.expulsion.written()
+
+    asyncio.run(main())
+    assert len(world.failures) == 1 and world.credentials.revoked.words() == word.serials
