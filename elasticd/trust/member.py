@@ -37,6 +37,8 @@ class Member:
             raise DamageError("the certificate is of another key")
         if authority.issued(self.certificate).name != self.name_of(self.node):
             raise DamageError(f"the certificate is not that of {self.node}")
+        if not authority.was_issued_by(self.authority, authority.to_der(self.certificate)):
+            raise DamageError("the certificate is not of this authority")
 
 
 def admit(founder: Authority, node: NodeId, secret: bytes) -> Member:
