@@ -66,7 +66,10 @@ def read(text: str) -> Token:
             split_address(address)
     except ValueError:
         raise wrong from None
-    return Token(pin.hex(), rest[:SECRET_BYTES], addresses)
+    token = Token(pin.hex(), rest[:SECRET_BYTES], addresses)
+    if token.text() != text:  # base64 has several texts for the same bytes
+        raise wrong
+    return token
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from elasticd.core.words.bulk import CHANGING, WANTS
 from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER
 from elasticd.core.words.codec import Words
 from elasticd.core.words.connections import ASIDE, CONNECTION, FETCH, EchoedChallenge
+from elasticd.core.words.joining import FROM_GUEST
 from elasticd.core.words.messages import DAEMONS
 from elasticd.core.words.processes import FROM_ANY_CHILD, ChildHello
 from elasticd.core.words.requests import REQUESTS, ShutDown
@@ -148,7 +149,7 @@ class Fuzzer:
         hellos = [{name: hello[name] for name in names} for hello in hellos]
         mine = greeting(settings.listen)
         stranger = {**mine, "node": "mallory", "boot": "0", "address": "127.0.0.1:9"}
-        peers = [*hellos, stranger, *PEERS_SAY]
+        peers = [*hellos, stranger, *PEERS_SAY, *GUESTS_SAY]
         proof = CONNECTION.encode(EchoedChallenge(mine["challenge"]))
         beat = {"t": "Heartbeat", "epoch": [1, "node-0", "x"], "counter": 10**9}
         replays = [encode(hello) + encode(proof) + encode(beat) for hello in hellos]
@@ -195,6 +196,7 @@ FETCHES = (
 HARMFUL = (ShutDown,)
 """Requests that do something whatever they name."""
 ASKED = frames(REQUESTS, without=HARMFUL)
+GUESTS_SAY = frames(FROM_GUEST)
 PEERS_SAY = (*frames(CONNECTION), *frames(ASIDE), *frames(DAEMONS))
 CHILD_HELLOS = (
     {"t": "hello", "nonce": "00" * 16, "pid": 1, "role": "trainer"},
@@ -204,7 +206,8 @@ CHILDREN_SAY = (
     *CHILD_HELLOS, *frames(FROM_ANY_CHILD), *frames(FROM_TRAINER), *frames(FROM_REDUCER),
 )  # fmt: skip
 SENT: tuple[Words[Any], ...] = (
-    FETCH, WANTS, CONNECTION, ASIDE, DAEMONS, FROM_ANY_CHILD, FROM_TRAINER, FROM_REDUCER, REQUESTS,
+    FETCH, WANTS, CONNECTION, ASIDE, DAEMONS, FROM_GUEST, FROM_ANY_CHILD, FROM_TRAINER,
+    FROM_REDUCER, REQUESTS,
 )  # fmt: skip
 """What a daemon is told: every conversation in which it listens to somebody who has connected."""
 

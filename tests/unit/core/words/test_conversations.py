@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from elasticd.core.words.codec import Words
-from tests.fuzz.fuzzer import ASKED, CHILDREN_SAY, FETCHES, HARMFUL, PEERS_SAY, SENT
+from tests.fuzz.fuzzer import ASKED, CHILDREN_SAY, FETCHES, GUESTS_SAY, HARMFUL, PEERS_SAY, SENT
 from tests.fuzz.samples import frames
 from tests.unit.core.words.conversations import CONVERSATIONS, WORDS
 from tests.unit.core.words.drawn import is_read_or_refused, survives_the_wire
@@ -15,8 +15,8 @@ from tests.unit.core.words.drawn import is_read_or_refused, survives_the_wire
 
 def test_the_conversations_are_found() -> None:
     assert {
-        "DAEMONS", "CONNECTION", "FETCH", "OF_FETCH", "ASIDE", "WANTS", "FROM_TRAINER",
-        "FROM_REDUCER", "FROM_ANY_CHILD", "TO_TRAINER", "TO_REDUCER", "TO_ANY_CHILD", "REQUESTS",
+        "DAEMONS", "CONNECTION", "FETCH", "OF_FETCH", "ASIDE", "WANTS", "FROM_GUEST",
+        "FROM_TRAINER", "FROM_REDUCER", "FROM_ANY_CHILD", "TO_TRAINER", "TO_REDUCER", "TO_ANY_CHILD", "REQUESTS",
     } <= set(CONVERSATIONS)  # fmt: skip
 
 
@@ -42,10 +42,10 @@ def test_every_kind_is_among_what_the_fuzzer_sends(words: Words[Any]) -> None:
 
 
 def test_the_fuzzer_sends_whatever_a_daemon_listens_to() -> None:
-    told = {"OF_FETCH", "TO_TRAINER", "TO_REDUCER", "TO_ANY_CHILD"}
+    told = {"OF_FETCH", "TO_GUEST", "TO_TRAINER", "TO_REDUCER", "TO_ANY_CHILD"}
     assert {name for name, words in CONVERSATIONS.items() if words in SENT} == (
         set(CONVERSATIONS) - told
     )
-    sent = (*ASKED, *CHILDREN_SAY, *FETCHES, *PEERS_SAY)
+    sent = (*ASKED, *CHILDREN_SAY, *FETCHES, *GUESTS_SAY, *PEERS_SAY)
     for words in SENT:
         assert all(frame in sent for frame in frames(words, without=HARMFUL)), words.kinds

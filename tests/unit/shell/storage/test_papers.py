@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
@@ -77,11 +78,8 @@ def test_a_disk_that_fails_at_any_change_leaves_the_old_or_the_new(home: Path) -
 def test_who_is_cut_short_is_no_member_with_old_papers_once_it_forgets(home: Path) -> None:
     papers.write(home, OLD)
     for number in itertools.count(1):
-        with stopping_at(number, Killed()) as watch:
-            try:
-                papers.write(home, NEW)
-            except Killed:
-                pass
+        with stopping_at(number, Killed()) as watch, contextlib.suppress(Killed):
+            papers.write(home, NEW)
         papers.forget(home)
         assert not papers.is_member(home) and list(home.iterdir()) == []
         papers.write(home, OLD)

@@ -1,0 +1,81 @@
+"""Who may be which node, of those who ask."""
+
+from __future__ import annotations
+
+import pytest
+
+from elasticd.errors import OperationError
+from elasticd.trust.authority import Authority
+from elasticd.trust.issuing import Given, Issuer, Register
+from elasticd.trust.member import admit
+from elasticd.trust.revoked import Revoked
+from elasticd.types import NodeId
+
+MEMBER = admit(Authority.make(), NodeId("first"), b"s" * 32)
+A, B = NodeId("a"), NodeId("b")
+AT = "10.0.0.2:7070"
+JOINED: Register = {A: Given(7, "key a", 1.0, AT)}
+PUT_OUT = Revoked({MEMBER.name_of(A): 7})
+
+
+def check(
+    node: str,
+    key: str,
+    given: Register = JOINED,
+    revoked: Revoked | None = None,
+    known: tuple[str, ...] = (),
+    address: str = AT,
+) -> None:
+    issuer = Issuer(MEMBER, revoked or Revoked(), given, tuple(map(NodeId, known)))
+    issuer.check(NodeId(node), key, address)
+
+
+def test_who_is_new_or_asks_again_may() -> None:
+    check("b", "key b")
+    check("a", "key a")
+    check("a", "key a", known=("a",))
+
+
+@pytest.mark.parametrize("node", ["first", "a"])
+def test_an_id_is_taken(node: str) -> None:
+    with pytest.raises(OperationError, match=f"another node of the cluster is called {node}"):
+        check(node, "key b")
+
+
+def test_an_id_that_is_known_is_taken_also_of_one_that_did_not_join_here() -> None:
+    with pytest.raises(OperationError, match="another node"):
+        check("b", "key b", known=("b",))
+
+
+def test_the_id_of_one_that_was_put_out_is_free_but_not_for_it() -> None:
+    check("a", "key b", revoked=PUT_OUT)
+    check("b", "key b", revoked=Revoked({MEMBER.name_of(B): 1}), known=("b",))
+    for node in ("a", "b"):
+        with pytest.raises(OperationError, match="was put out"):
+            check(node, "key a", revoked=PUT_OUT)
+
+
+def test_one_that_was_let_in_again_has_its_id() -> None:
+    again: Register = {A: Given(8, "key c", 2.0, AT)}
+    with pytest.raises(OperationError, match="another node"):
+        check("a", "key b", given=again, revoked=PUT_OUT)
+    check("a", "key c", given=again, revoked=PUT_OUT)
+
+
+def test_one_key_is_one_node() -> None:
+    with pytest.raises(OperationError, match="joined as a already"):
+        check("b", "key a")
+
+
+@pytest.mark.parametrize(
+    "node", ["", "-a", "a b", "a/b", "../a", "a\n", "\x1b[2J", "x" * 64, "é", "a\x00"]
+)
+def test_ids_are_checked_like_the_settings(node: str) -> None:
+    with pytest.raises(OperationError, match="a node id must be 1 to 63 letters"):
+        check(node, "key b")
+
+
+@pytest.mark.parametrize("address", ["", "x", "h:0", "h:1\n", "a b:1"])
+def test_addresses_are_checked_like_the_settings(address: str) -> None:
+    with pytest.raises(OperationError, match="not host:port"):
+        check("b", "key b", address=address)
