@@ -16,7 +16,8 @@ from tests.unit.core.words.drawn import is_read_or_refused, survives_the_wire
 def test_the_conversations_are_found() -> None:
     assert {
         "DAEMONS", "CONNECTION", "FETCH", "OF_FETCH", "ASIDE", "WANTS", "FROM_GUEST",
-        "FROM_TRAINER", "FROM_REDUCER", "FROM_ANY_CHILD", "TO_TRAINER", "TO_REDUCER", "TO_ANY_CHILD", "REQUESTS",
+        "FROM_TRAINER", "FROM_REDUCER", "FROM_ANY_CHILD", "TO_TRAINER", "TO_REDUCER",
+        "TO_ANY_CHILD", "REQUESTS",
     } <= set(CONVERSATIONS)  # fmt: skip
 
 
