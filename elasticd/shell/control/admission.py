@@ -24,6 +24,7 @@ from elasticd.errors import DamageError, OperationError, ProtocolError
 from elasticd.ipc.frames import encode
 from elasticd.settings.rules import one_line
 from elasticd.shell.clock import unix_seconds
+from elasticd.shell.complaints import Complaints
 from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.network.transfer import read_frame
 from elasticd.shell.storage import issuing, papers
@@ -32,6 +33,7 @@ from elasticd.types import NodeId, Partition
 
 log = structlog.get_logger(__name__)
 
+_SHOWN_LETTERS = 80
 _NOT_HERE = "this node makes no members: use a token of the one that does"
 _NOT_NOW = "the node that makes members can't do it now: its log says why"
 
@@ -54,6 +56,7 @@ class Admission:
     members: Callable[[], Collection[str]]
     known: Callable[[], Collection[NodeId]] = tuple
     now: Callable[[], float] = unix_seconds
+    _complain: Complaints = field(default_factory=lambda: Complaints("joining"))
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _answering: set[asyncio.Task[Admitted | NotAdmitted]] = field(default_factory=set)
 
@@ -82,7 +85,7 @@ class Admission:
         try:
             return await asyncio.to_thread(papers.founder_of, self.home)
         except (DamageError, OSError) as error:
-            log.warning("no node can join here", reason=str(error))
+            self._complain("this node", f"no node can join here: {error}")
             return None
 
     async def _answer(self, asked: Join, founder: Authority) -> Admitted | NotAdmitted:
@@ -96,7 +99,7 @@ class Admission:
             except (OperationError, ProtocolError) as error:
                 return self._refused(asked, error)
             except OSError as error:
-                log.warning("a node can't join", reason=str(error))
+                self._complain(_shown(asked.node), f"it can't join: {error}")
                 return NotAdmitted(_NOT_NOW)
         log.info("a node joined the cluster", joined=asked.node, address=asked.address)
         others = [given.address for node, given in register.items() if node != asked.node]
@@ -105,9 +108,12 @@ class Admission:
         return Admitted(certificate, own.secret, peers, self.cluster, self.partition)
 
     def _refused(self, asked: Join, error: OperationError | ProtocolError) -> NotAdmitted:
-        log.warning("a node was not let in", called=one_line(asked.node[:80]), reason=str(error))
-        told = _NOT_NOW if isinstance(error, issuing.FileDamaged) else str(error)
-        return NotAdmitted(told)
+        self._complain(_shown(asked.node), str(error))
+        return NotAdmitted(_NOT_NOW if isinstance(error, issuing.FileDamaged) else str(error))
+
+
+def _shown(node: str) -> str:
+    return f"who would be {one_line(node[:_SHOWN_LETTERS])!r}"
 
 
 async def _say(word: ToGuest, writer: asyncio.StreamWriter) -> None:

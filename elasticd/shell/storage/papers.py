@@ -59,10 +59,9 @@ def read(home: Path) -> Member:
     folder = folder_of(home)
     try:
         said = _read_json(folder / MEMBER)
-        files = [(folder / name).read_bytes() for name in (AUTHORITY, NODE, KEY)]
-        member = Member(
-            NodeId(str(said["node"])), bytes.fromhex(said["secret"]), *files, tuple(said["peers"])
-        )
+        shown, own, key = ((folder / name).read_bytes() for name in (AUTHORITY, NODE, KEY))
+        secret, peers = bytes.fromhex(said["secret"]), tuple(map(str, said["peers"]))
+        member = Member(NodeId(str(said["node"])), secret, shown, own, key, peers)
         member.check()
     except (DamageError, OSError, LookupError, TypeError, ValueError) as error:
         reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error

@@ -146,7 +146,7 @@ def test_a_member_whose_parts_dont_belong_together() -> None:
         {"key": b"x"},
     ):
         with pytest.raises(DamageError):
-            dataclasses.replace(member, **change).check()  # type: ignore[arg-type]
+            dataclasses.replace(member, **change).check()
 
 
 def test_who_is_issued_is_equal_by_name_and_serial() -> None:

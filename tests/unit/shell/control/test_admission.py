@@ -124,7 +124,7 @@ async def shake_hands(
 
 def _issued(end: ssl.SSLObject) -> Issued | None:
     der = end.getpeercert(binary_form=True)
-    return der and authority.issued(ssl.DER_cert_to_PEM_cert(der).encode())
+    return authority.issued(ssl.DER_cert_to_PEM_cert(der).encode()) if der else None
 
 
 def test_it_is_on_disk_before_the_guest_hears(host: Host) -> None:
