@@ -28,7 +28,7 @@ from elasticd.shell.complaints import Complaints
 from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.network.transfer import read_frame
 from elasticd.shell.storage import issuing, papers
-from elasticd.trust.authority import Authority
+from elasticd.trust.authority import Authority, Issued
 from elasticd.types import NodeId, Partition
 
 log = structlog.get_logger(__name__)
@@ -67,13 +67,12 @@ class Admission:
             ProtocolError: what it says is none of it.
             OSError: the connection fails.
         """
-        founder = await self._founder()
-        if founder is None:
+        issuer = await asyncio.to_thread(self._issuer)
+        if issuer is None:
             await _say(NotAdmitted(_NOT_HERE), writer)
             return
-        own = self.credentials.member
-        shown = ShowAuthority(founder.certificate, founder.vouch(own.certificate))
-        await _say(shown, writer)
+        founder, proof = issuer
+        await _say(ShowAuthority(founder.certificate, proof), writer)
         asked = FROM_GUEST.decode(await read_frame(reader, ASKED_BYTES))
         answering = asyncio.create_task(self._answer(asked, founder))
         self._answering.add(answering)
@@ -81,9 +80,13 @@ class Admission:
         # It goes on to its end if the guest leaves meanwhile, so that one thread at most is busy.
         await _say(await asyncio.shield(answering), writer)
 
-    async def _founder(self) -> Authority | None:
+    def _issuer(self) -> tuple[Authority, bytes] | None:
+        """The authority, and what it says of this node's certificate; None: it isn't here."""
         try:
-            return await asyncio.to_thread(papers.founder_of, self.home)
+            founder = papers.founder_of(self.home)
+            if founder is None:
+                return None
+            return founder, founder.vouch(self.credentials.member.certificate)
         except (DamageError, OSError) as error:
             self._complain("this node", f"no node can join here: {error}")
             return None
@@ -102,7 +105,11 @@ class Admission:
                 self._complain(_shown(asked.node), f"it can't join: {error}")
                 return NotAdmitted(_NOT_NOW)
         log.info("a node joined the cluster", joined=asked.node, address=asked.address)
-        others = [given.address for node, given in register.items() if node != asked.node]
+        others = [
+            given.address
+            for node, given in register.items()
+            if not revoked.holds(Issued(own.name_of(node), given.serial))
+        ]
         every = dict.fromkeys((*self.members(), *others))
         peers = tuple(each for each in every if each and each != asked.address)[:MOST_PEERS]
         return Admitted(certificate, own.secret, peers, self.cluster, self.partition)

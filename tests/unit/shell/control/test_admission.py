@@ -294,8 +294,11 @@ def test_later_guests_are_told_of_earlier_ones(host: Host) -> None:
         token = host.token(uses=3)
         await ask(token, node=NodeId("a"), listen="10.77.0.2:1")
         await ask(token, node=NodeId("b"), listen="10.77.0.3:1")
+        host.credentials.revoked = Revoked(
+            {host.member.name_of(NodeId("a")): host.joined[NodeId("a")].serial}
+        )
         last = await ask(token, node=NodeId("c"), listen="10.77.0.4:1")
-        assert last.member.peers == (PEER, "10.77.0.2:1", "10.77.0.3:1")
+        assert last.member.peers == (PEER, "10.77.0.3:1")
 
     listening(host, test)
 
@@ -358,7 +361,13 @@ def _files(home: Path) -> dict[str, bytes]:
 def test_a_node_that_makes_no_members(host: Host) -> None:
     async def test() -> None:
         token = host.token()
-        (papers.folder_of(host.home) / papers.AUTHORITY_KEY).unlink()
+        key = papers.folder_of(host.home) / papers.AUTHORITY_KEY
+        key.write_bytes(b"damaged")
+        assert [each["t"] for each in (await say(host.address, b"")).words] in (
+            [],
+            ["not_admitted"],
+        )
+        key.unlink()
         heard = await say(host.address, asked(token))
         says_nothing(host, heard)
         (only,) = heard.words
