@@ -79,6 +79,16 @@ def key_of_request(request_pem: bytes) -> str:
     return _digest_of_key(_request(request_pem).public_key())
 
 
+def belongs(certificate_pem: bytes, authority_pem: bytes) -> bool:
+    """As :func:`was_issued_by`, of a certificate as PEM.
+
+    Raises:
+        DamageError: one of them is no certificate.
+    """
+    der = _certificate(certificate_pem).public_bytes(serialization.Encoding.DER)
+    return was_issued_by(authority_pem, der)
+
+
 def was_issued_by(authority_pem: bytes, certificate_der: bytes) -> bool:
     """Whether an authority has made a certificate; dates are not looked at."""
     try:

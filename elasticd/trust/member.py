@@ -33,12 +33,12 @@ class Member:
 
     def check(self) -> None:
         """Raises DamageError: its parts don't belong together."""
+        if not authority.belongs(self.certificate, self.authority):
+            raise DamageError("the certificate is of another authority")
         if not authority.fits(self.certificate, self.key):
             raise DamageError("the certificate is of another key")
         if authority.issued(self.certificate).name != self.name_of(self.node):
             raise DamageError(f"the certificate is not that of {self.node}")
-        if not authority.was_issued_by(self.authority, authority.to_der(self.certificate)):
-            raise DamageError("the certificate is not of this authority")
 
 
 def admit(founder: Authority, node: NodeId, secret: bytes) -> Member:
