@@ -107,7 +107,8 @@ def init(
     folder = own_home(options)
     if papers.is_member(folder):
         raise UsageError(
-            f"{folder} is a member of a cluster already ({clusterhome.leaving(folder)})"
+            f"{folder} is a member of a cluster already ('elasticctl cluster token' lets others in;"
+            f" {clusterhome.leaving(folder)})"
         )
     settings = config.load(folder)
     node = clusterhome.checked_id(node_id, settings)
@@ -208,7 +209,8 @@ def join(
 
     It makes this node's key, which never leaves it, and gets a certificate from the node that made
     the token. If it fails it can be repeated, with the same token. What you have in elasticd.toml
-    stays, but for the node's id, where it listens, and on what all nodes must agree.
+    stays, but for the node's id, where it listens, and on what all nodes must agree. A node that
+    is the only one of its cluster leaves it.
 
     \b
     Examples:
@@ -220,7 +222,7 @@ def join(
     folder = own_home(options)
     settings = config.load(folder)
     node = clusterhome.checked_id(node_id, settings)
-    if papers.is_member(folder):
+    if papers.is_member(folder) and not clusterhome.is_lone(folder, taken.pin):
         member, issuer, said = _member_already(folder, taken, node), None, settings.listen
     else:
         member, issuer, said = _join(folder, settings, taken, node, listen)

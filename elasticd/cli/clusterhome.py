@@ -12,7 +12,7 @@ import psutil
 
 from elasticd.cli.daemons import find_daemon
 from elasticd.cli.options import Common
-from elasticd.client.homes import home_option, node_homes
+from elasticd.client.homes import cluster_of, home_option, node_homes
 from elasticd.errors import DamageError, OperationError, UsageError
 from elasticd.settings.config import (
     DEFAULT_LISTEN,
@@ -22,7 +22,7 @@ from elasticd.settings.config import (
     is_node_id,
     split_address,
 )
-from elasticd.shell.storage import papers
+from elasticd.shell.storage import issuing, papers
 from elasticd.types import NodeId
 
 PORT = split_address(DEFAULT_LISTEN)[1]
@@ -59,6 +59,19 @@ def member_home(options: Common) -> Path:
             " cluster join TOKEN' joins one)"
         )
     return found[0]
+
+
+def is_lone(home: Path, other: str) -> bool:
+    """Whether the home's node is the only one of its cluster, which isn't ``other``, and can have
+    let nobody in: a daemon that is started alone makes such a cluster.
+
+    Raises:
+        OperationError: its papers are damaged.
+    """
+    with damage_told():
+        makes, own = papers.founder_of(home), papers.read(home)
+    alone = makes is not None and own.cluster_id != other and cluster_of(home) == home
+    return alone and not (own.peers or issuing.read(home) or papers.read_tokens(home))
 
 
 def make(home: Path) -> None:

@@ -149,7 +149,7 @@ class Fuzzer:
         hellos = [{name: hello[name] for name in names} for hello in hellos]
         mine = greeting(settings.listen)
         stranger = {**mine, "node": "mallory", "boot": "0", "address": "127.0.0.1:9"}
-        peers = [*hellos, stranger, *PEERS_SAY, *GUESTS_SAY]
+        peers = [*hellos, stranger, *PEERS_SAY]
         proof = CONNECTION.encode(EchoedChallenge(mine["challenge"]))
         beat = {"t": "Heartbeat", "epoch": [1, "node-0", "x"], "counter": 10**9}
         replays = [encode(hello) + encode(proof) + encode(beat) for hello in hellos]
@@ -196,8 +196,7 @@ FETCHES = (
 HARMFUL = (ShutDown,)
 """Requests that do something whatever they name."""
 ASKED = frames(REQUESTS, without=HARMFUL)
-GUESTS_SAY = frames(FROM_GUEST)
-PEERS_SAY = (*frames(CONNECTION), *frames(ASIDE), *frames(DAEMONS))
+PEERS_SAY = (*frames(CONNECTION), *frames(ASIDE), *frames(DAEMONS), *frames(FROM_GUEST))
 CHILD_HELLOS = (
     {"t": "hello", "nonce": "00" * 16, "pid": 1, "role": "trainer"},
     {"t": "hello", "nonce": "ff" * 16, "pid": 1, "role": "reducer"},

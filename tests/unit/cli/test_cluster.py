@@ -250,7 +250,24 @@ def test_join_where_nobody_answers(ctl: Ctl, home: Path, host: Host) -> None:
     assert (code, "could not join: 127.0.0.1:1: Connection refused" in err) == (1, True)
 
 
+def test_a_node_alone_leaves_its_cluster_for_another(ctl: Ctl, first: Path, host: Host) -> None:
+    """A daemon that was started before makes a cluster of its own."""
+    assert ctl("cluster", "join", host.token().text(), "--home", first)[0] == 0
+    member = papers.read(first)
+    assert (member.node, member.cluster_id) == ("mac-1", host.member.cluster_id)
+    assert papers.founder_of(first) is None
+
+
+def test_a_node_of_a_local_cluster_is_not_alone(ctl: Ctl, home: Path, host: Host) -> None:
+    (home / "node-1").mkdir(parents=True)
+    (home / "node-0").mkdir()
+    papers.found(home / "node-0", NodeId("node-0"))
+    code, _, err = ctl("cluster", "join", host.token().text(), "--home", home / "node-0")
+    assert (code, "is a member of another cluster" in err) == (2, True)
+
+
 def test_a_member_of_another_cluster_does_not_join(ctl: Ctl, first: Path, host: Host) -> None:
+    assert ctl("cluster", "token", "--home", first)[0] == 0  # so somebody may have joined it
     code, _, err = ctl("cluster", "join", host.token().text(), "--home", first)
     assert code == 2 and "is a member of another cluster" in err and "remove" in err
     token = tokens.Token(papers.read(first).cluster_id, b"s" * 16, (AT,)).text()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from elasticd.core.words.codec import Words
-from tests.fuzz.fuzzer import ASKED, CHILDREN_SAY, FETCHES, GUESTS_SAY, HARMFUL, PEERS_SAY, SENT
+from tests.fuzz.fuzzer import ASKED, CHILDREN_SAY, FETCHES, HARMFUL, PEERS_SAY, SENT
 from tests.fuzz.samples import frames
 from tests.unit.core.words.conversations import CONVERSATIONS, WORDS
 from tests.unit.core.words.drawn import is_read_or_refused, survives_the_wire
@@ -47,6 +47,6 @@ def test_the_fuzzer_sends_whatever_a_daemon_listens_to() -> None:
     assert {name for name, words in CONVERSATIONS.items() if words in SENT} == (
         set(CONVERSATIONS) - told
     )
-    sent = (*ASKED, *CHILDREN_SAY, *FETCHES, *GUESTS_SAY, *PEERS_SAY)
+    sent = (*ASKED, *CHILDREN_SAY, *FETCHES, *PEERS_SAY)
     for words in SENT:
         assert all(frame in sent for frame in frames(words, without=HARMFUL)), words.kinds
