@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from elasticd.errors import OperationError
 from elasticd.settings.config import OF_NODE_ID, is_node_id, split_address
@@ -11,6 +12,9 @@ from elasticd.trust.authority import Issued
 from elasticd.trust.member import Member
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
+
+_TICK_SECONDS = 0.002
+"""More than the step of the time in a serial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,21 @@ class Issuer:
             raise OperationError(
                 f"another node of the cluster is called {node}: choose another --node-id"
             )
+
+    def made_at(self, node: NodeId, now: float) -> datetime:
+        """The time to be in the serial of a new certificate: later than all that were made or
+        revoked, whatever the clocks of the others said then.
+
+        Raises:
+            OperationError: none is.
+        """
+        has = self.given.get(node)
+        last = max(self.revoked.serials.get(self.member.name_of(node), 0), has.serial if has else 0)
+        at = max(now, Issued("", last).made_unix + _TICK_SECONDS)
+        try:
+            return datetime.fromtimestamp(at, UTC)
+        except (ValueError, OverflowError, OSError):
+            raise OperationError(f"{node} was put out for good: choose another --node-id") from None
 
     def _is_taken(self, node: NodeId, key: str) -> bool:
         if node == self.member.node:

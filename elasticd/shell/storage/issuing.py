@@ -119,8 +119,10 @@ def admit(
         key = authority.key_of_request(asked.request)
         left = tokens.used(open_ones, asked.secret, key, now)
         register = read(home)
-        Issuer(member, revoked, register, known).check(asked.node, key, asked.address)
-        certificate = founder.issue(asked.request, asked.node, member.secret)
+        issuer = Issuer(member, revoked, register, known)
+        issuer.check(asked.node, key, asked.address)
+        at = issuer.made_at(asked.node, now)
+        certificate = founder.issue(asked.request, asked.node, member.secret, at)
         serial = authority.issued(certificate).serial
         register = {**register, asked.node: Given(serial, key, now, asked.address)}
         papers.write_tokens(home, left)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from elasticd.errors import OperationError
+from elasticd.trust import authority
 from elasticd.trust.authority import Authority
 from elasticd.trust.issuing import Given, Issuer, Register
 from elasticd.trust.member import admit
@@ -60,6 +61,26 @@ def test_one_that_was_let_in_again_has_its_id() -> None:
     with pytest.raises(OperationError, match="another node"):
         check("a", "key b", given=again, revoked=PUT_OUT)
     check("a", "key c", given=again, revoked=PUT_OUT)
+
+
+@pytest.mark.parametrize("ahead_seconds", [-1e6, 0.0, 0.001, 1.0, 1e6])
+def test_a_new_certificate_is_later_than_what_was_revoked(ahead_seconds: float) -> None:
+    """By the clock of another node, which is wrong or this one is."""
+    founder, now = Authority.make(), 1e9
+    member = admit(founder, NodeId("first"), b"s" * 32)
+    asks = authority.request_of(authority.new_key())
+    last = int((now + ahead_seconds) * 1000 + 1) << 64
+    for given, serials in (({}, {member.name_of(A): last}), ({A: Given(last, "k", 1.0, AT)}, {})):
+        issuer = Issuer(member, Revoked(serials), given)
+        made = founder.issue(asks, A, member.secret, issuer.made_at(A, now))
+        assert authority.issued(made).serial > last
+        assert not Revoked({member.name_of(A): last}).holds(authority.issued(made))
+
+
+def test_a_revocation_of_the_end_of_time_is_for_good() -> None:
+    issuer = Issuer(MEMBER, Revoked({MEMBER.name_of(A): (1 << 160) - 1}), {})
+    with pytest.raises(OperationError, match="choose another --node-id"):
+        issuer.made_at(A, 1e9)
 
 
 def test_one_key_is_one_node() -> None:

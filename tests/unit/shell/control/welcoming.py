@@ -28,7 +28,7 @@ from elasticd.trust.tokens import OpenToken, Token
 from elasticd.types import NodeId
 
 T = TypeVar("T")
-NOW = 1000.0
+NOW = 1_700_000_000.0
 NODE, CLUSTER = NodeId("secret-node-name"), "secret-cluster-name"
 PEER = "10.77.0.1:7070"
 GUEST = NodeId("guest")
