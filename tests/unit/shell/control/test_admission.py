@@ -14,16 +14,14 @@ from typing import Any
 
 import pytest
 
-from elasticd.core.words.joining import ASKED_BYTES, FROM_GUEST, TO_GUEST, Join, ShowAuthority
+from elasticd.core.words.joining import ASKED_BYTES, FROM_GUEST, TO_GUEST, Join
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.ipc.frames import encode
 from elasticd.shell.network.transfer import read_frame
 from elasticd.shell.storage import issuing, papers
 from elasticd.trust import authority, tokens
-from elasticd.trust.authority import Authority, Issued
-from elasticd.trust.member import admit
+from elasticd.trust.authority import Issued
 from elasticd.trust.revoked import Revoked
-from elasticd.trust.tokens import Token
 from elasticd.types import NodeId
 from tests.unit.shell.control.welcoming import (
     CLUSTER,
@@ -37,7 +35,6 @@ from tests.unit.shell.control.welcoming import (
     asked,
     credentials,
     say,
-    serving,
 )
 from tests.unit.shell.crashing import Killed, stopping_at
 
@@ -402,79 +399,6 @@ def test_a_full_disk_lets_nobody_in_until_it_is_well(host: Host) -> None:
         assert [len(each.keys) for each in host.tokens] == [1]
 
     listening(host, test)
-
-
-class Impostor:
-    """Talks like a node that makes members, and keeps what it is told."""
-
-    def __init__(self, first: ShowAuthority) -> None:
-        self.first = first
-        self.heard: list[bytes] = []
-
-    async def admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(encode(TO_GUEST.encode(self.first)))
-        await writer.drain()
-        self.heard.append(await reader.read(1))
-
-
-@pytest.mark.parametrize("who", ["member", "proof of the issuer", "other cluster", "no member"])
-def test_a_guest_says_nothing_to_whom_its_token_does_not_mean(
-    host: Host, tmp_path: Path, who: str
-) -> None:
-    """A member, also one that was put out, has a certificate of the cluster; strangers make one."""
-    founder = papers.founder_of(host.home)
-    assert founder is not None
-    other = Authority.make()
-    by = {"other cluster": other, "no member": other}.get(who, founder)
-    member = admit(by, NodeId("b"), host.member.secret)
-    shown = ShowAuthority(
-        other.certificate if who == "other cluster" else founder.certificate,
-        {"member": Authority(member.key, b"").vouch(member.certificate)}.get(
-            who, by.vouch(host.member.certificate)
-        ),
-    )
-    impostor, home = Impostor(shown), tmp_path / "impostor"
-    home.mkdir()
-    papers.write(home, member)
-
-    async def test() -> None:
-        async with serving(impostor.admit, credentials(home, member), []) as address:
-            token = Token(host.member.cluster_id, b"s" * 16, (address,))
-            with pytest.raises(OperationError, match="could not join") as caught:
-                await ask(token)
-            reason = {
-                "member": "is not the node that makes members",
-                "proof of the issuer": "is not the node that makes members",
-                "other cluster": "another cluster answers there",
-                "no member": "is no member of the token's cluster",
-            }[who]
-            assert reason in str(caught.value) and "\n" not in str(caught.value)
-        assert impostor.heard == [b""]
-
-    asyncio.run(test())
-
-
-def test_the_next_address_is_tried(host: Host) -> None:
-    async def test() -> None:
-        token = host.token()
-        await ask(dataclasses.replace(token, addresses=("127.0.0.1:1", host.address)))
-        with pytest.raises(OperationError, match=r"join: 127\.0\.0\.1:1: Connection refused"):
-            await ask(dataclasses.replace(token, addresses=("127.0.0.1:1",)))
-
-    listening(host, test)
-
-
-def test_an_answer_that_is_too_long_or_never_ends(host: Host) -> None:
-    async def long(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"\x00\x10\x00\x00" + b"x" * (1 << 20))
-        await writer.drain()
-
-    async def test() -> None:
-        async with host.listening(long):
-            with pytest.raises(OperationError, match="is longer than"):
-                await ask(host.token())
-
-    asyncio.run(test())
 
 
 def test_a_certificate_shows_strangers_neither_cluster_nor_node(host: Host) -> None:
