@@ -79,6 +79,11 @@ def key_of_request(request_pem: bytes) -> str:
     return _digest_of_key(_request(request_pem).public_key())
 
 
+def last_serial(unix_seconds: float) -> int:
+    """The largest serial of a certificate that was made by then."""
+    return (int(unix_seconds * 1000) + 1 << _DICE_BITS) - 1
+
+
 def belongs(certificate_pem: bytes, authority_pem: bytes) -> bool:
     """As :func:`was_issued_by`, of a certificate as PEM.
 
@@ -221,7 +226,7 @@ def _name(common: str) -> x509.Name:
 
 
 def _serial(at: datetime) -> int:
-    return int(at.timestamp() * 1000) << _DICE_BITS | secrets.randbits(_DICE_BITS)
+    return last_serial(at.timestamp()) - secrets.randbits(_DICE_BITS)
 
 
 def _builder(

@@ -69,7 +69,7 @@ def test_a_new_certificate_is_later_than_what_was_revoked(ahead_seconds: float) 
     founder, now = Authority.make(), 1e9
     member = admit(founder, NodeId("first"), b"s" * 32)
     asks = authority.request_of(authority.new_key())
-    last = int((now + ahead_seconds) * 1000 + 1) << 64
+    last = authority.last_serial(now + ahead_seconds)
     for given, serials in (({}, {member.name_of(A): last}), ({A: Given(last, "k", 1.0, AT)}, {})):
         issuer = Issuer(member, Revoked(serials), given)
         made = founder.issue(asks, A, member.secret, issuer.made_at(A, now))

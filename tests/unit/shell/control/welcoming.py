@@ -22,6 +22,7 @@ from elasticd.shell.control.admission import Admission
 from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.storage import issuing, papers
 from elasticd.trust import authority, tokens
+from elasticd.trust.issuing import Register
 from elasticd.trust.member import Member
 from elasticd.trust.revoked import Revoked
 from elasticd.trust.tokens import OpenToken, Token
@@ -71,7 +72,7 @@ class Host:
         return papers.read_tokens(self.home)
 
     @property
-    def joined(self) -> issuing.Register:
+    def joined(self) -> Register:
         return issuing.read(self.home)
 
     @contextlib.asynccontextmanager
