@@ -22,8 +22,9 @@ from elasticd.cli import (
     submit,
     watch,
 )
-from elasticd.cli import local as cluster
+from elasticd.cli import local as local_cluster
 from elasticd.cli.checkpoints import app as stored_states
+from elasticd.cli.cluster import app as cluster
 from elasticd.cli.keeper import keeper_of
 from elasticd.cli.options import Follow, Home, Job, Json, MaybeJob, Node, common
 from elasticd.cli.screen import print_json, say, warn
@@ -54,6 +55,7 @@ app = typer.Typer(
 )
 local_app = typer.Typer(context_settings=_SETTINGS, rich_markup_mode=None)
 app.add_typer(local_app, name="local")
+app.add_typer(cluster, name="cluster")
 app.add_typer(service.app, name="service")
 app.add_typer(chaos.app, name="chaos")
 app.add_typer(stored_states, name="checkpoints")
@@ -111,7 +113,7 @@ def local_up(
             "-n",
             "--nodes",
             min=1,
-            max=cluster.MAX_LOCAL_NODES,
+            max=local_cluster.MAX_LOCAL_NODES,
             show_default=False,
             help="How many daemons. Default: as many as the home has, or 3.",
         ),
@@ -143,7 +145,7 @@ def local_up(
       elasticctl local up --keep
     """
     options = common(context, home, json)
-    described = cluster.up(options.local_home, nodes, partition=partition, keep=keep)
+    described = local_cluster.up(options.local_home, nodes, partition=partition, keep=keep)
     keeper = keeper_of(options.local_home)
     if options.json:
         found = {"home": str(options.local_home), "nodes": described, "keeper": keeper}
@@ -167,7 +169,7 @@ def local_down(context: typer.Context, home: Home = None, json: Json = False) ->
       elasticctl local down --home /tmp/cluster
     """
     options = common(context, home, json)
-    ended = cluster.down(options.local_home)
+    ended = local_cluster.down(options.local_home)
     if options.json:
         print_json({"home": str(options.local_home), "ended": ended})
     else:

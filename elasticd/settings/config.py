@@ -26,7 +26,13 @@ DEFAULT_DASHBOARD_PORT = 8050
 PARTITIONS: tuple[Partition, ...] = get_args(Partition)
 
 _NODE_ID = "[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
-_name: Rule = text(_NODE_ID, "1 to 63 letters, digits, '.', '_' and '-'")
+OF_NODE_ID = "1 to 63 letters, digits, '.', '_' and '-'"
+_name: Rule = text(_NODE_ID, OF_NODE_ID)
+
+
+def is_node_id(text: str) -> bool:
+    """Whether a node may be called so: what others say is checked like this file."""
+    return re.fullmatch(_NODE_ID, text) is not None
 
 
 def _address(value: object) -> str:

@@ -42,6 +42,11 @@ class Issued:
     serial: int
     """Grows with the time at which it was made: what is revoked is everything up to one."""
 
+    @property
+    def made_unix(self) -> float:
+        """When, in seconds."""
+        return (self.serial >> _DICE_BITS) / 1000
+
 
 def opaque_name(secret: bytes, node: NodeId) -> str:
     """How a node is called in its certificate: members know the ``secret`` and can check the name,
@@ -155,6 +160,22 @@ class Authority:
         )
         return made.public_bytes(_PEM)
 
+    def vouch(self, certificate_pem: bytes) -> bytes:
+        """What shows who wants to join that the owner of this certificate makes members: any
+        member could say so of itself, also one that was put out."""
+        signed = _vouched(_certificate(certificate_pem))
+        return _private(self.key).sign(signed, ec.ECDSA(hashes.SHA256()))
+
+
+def is_vouched_for(authority_pem: bytes, certificate_der: bytes, proof: bytes) -> bool:
+    """Whether ``proof`` is what :meth:`Authority.vouch` said of the owner of a certificate."""
+    try:
+        signed = _vouched(x509.load_der_x509_certificate(certificate_der))
+        _public(_certificate(authority_pem)).verify(proof, signed, ec.ECDSA(hashes.SHA256()))
+    except (ValueError, DamageError, InvalidSignature):
+        return False
+    return True
+
 
 def issued(certificate_pem: bytes) -> Issued:
     """Who a certificate is of.
@@ -169,6 +190,23 @@ def issued(certificate_pem: bytes) -> Issued:
     return Issued(str(names[0].value), found.serial_number)
 
 
+def alone(certificate_pem: bytes) -> bytes:
+    """The first certificate of a text, without what else is in it.
+
+    Raises:
+        DamageError: there is none.
+    """
+    return _certificate(certificate_pem).public_bytes(_PEM)
+
+
+def to_der(certificate_pem: bytes) -> bytes:
+    return _certificate(certificate_pem).public_bytes(serialization.Encoding.DER)
+
+
+def good_until(certificate_pem: bytes) -> datetime:
+    return _certificate(certificate_pem).not_valid_after_utc
+
+
 def fits(certificate_pem: bytes, key_pem: bytes) -> bool:
     """Whether a certificate is of this key."""
     return _digest_of_key(_public(_certificate(certificate_pem))) == _digest_of_key(
@@ -177,6 +215,10 @@ def fits(certificate_pem: bytes, key_pem: bytes) -> bool:
 
 
 _PEM = serialization.Encoding.PEM
+
+
+def _vouched(certificate: x509.Certificate) -> bytes:
+    return b"makes members " + certificate.fingerprint(hashes.SHA256())
 
 
 def _name(common: str) -> x509.Name:

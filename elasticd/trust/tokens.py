@@ -66,7 +66,10 @@ def read(text: str) -> Token:
             split_address(address)
     except ValueError:
         raise wrong from None
-    return Token(pin.hex(), rest[:SECRET_BYTES], addresses)
+    token = Token(pin.hex(), rest[:SECRET_BYTES], addresses)
+    if token.text() != text:  # base64 has several texts for the same bytes
+        raise wrong
+    return token
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +105,25 @@ def used(
     Raises:
         OperationError: there is no such token, or it has ended, or others have used it.
     """
+    at = _found(tokens, secret, now)
+    token = tokens[at]
+    if key in token.keys:
+        return tokens
+    if len(token.keys) >= token.uses:
+        raise OperationError("the join token has been used: make another one")
+    return (*tokens[:at], replace(token, keys=(*token.keys, key)), *tokens[at + 1 :])
+
+
+def check(tokens: tuple[OpenToken, ...], secret: bytes, now: float) -> None:
+    """Raises OperationError: who asks has no token that is open."""
+    _found(tokens, secret, now)
+
+
+def _found(tokens: tuple[OpenToken, ...], secret: bytes, now: float) -> int:
     digest = _digest(secret)
     for at, token in enumerate(tokens):
-        if not hmac.compare_digest(token.digest, digest):
-            continue
-        if token.until_unix <= now:
-            break
-        if key in token.keys:
-            return tokens
-        if len(token.keys) >= token.uses:
-            raise OperationError("the join token has been used: make another one")
-        return (*tokens[:at], replace(token, keys=(*token.keys, key)), *tokens[at + 1 :])
+        if hmac.compare_digest(token.digest, digest) and token.until_unix > now:
+            return at
     raise OperationError("the join token has expired or was not made here: make another one")
 
 

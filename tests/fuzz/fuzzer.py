@@ -26,6 +26,7 @@ from elasticd.core.words.bulk import WANTS
 from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER
 from elasticd.core.words.codec import Words
 from elasticd.core.words.connections import ASIDE, CONNECTION, FETCH
+from elasticd.core.words.joining import FROM_GUEST
 from elasticd.core.words.messages import DAEMONS
 from elasticd.core.words.processes import FROM_ANY_CHILD, ChildHello
 from elasticd.core.words.requests import REQUESTS, ShutDown
@@ -214,7 +215,7 @@ FETCHES = (
 HARMFUL = (ShutDown,)
 """Requests that do something whatever they name."""
 ASKED = frames(REQUESTS, without=HARMFUL)
-PEERS_SAY = (*frames(CONNECTION), *frames(ASIDE), *frames(DAEMONS))
+PEERS_SAY = (*frames(CONNECTION), *frames(ASIDE), *frames(DAEMONS), *frames(FROM_GUEST))
 CHILD_HELLOS = (
     {"t": "hello", "nonce": "00" * 16, "pid": 1, "role": "trainer"},
     {"t": "hello", "nonce": "ff" * 16, "pid": 1, "role": "reducer"},
@@ -223,7 +224,8 @@ CHILDREN_SAY = (
     *CHILD_HELLOS, *frames(FROM_ANY_CHILD), *frames(FROM_TRAINER), *frames(FROM_REDUCER),
 )  # fmt: skip
 SENT: tuple[Words[Any], ...] = (
-    FETCH, WANTS, CONNECTION, ASIDE, DAEMONS, FROM_ANY_CHILD, FROM_TRAINER, FROM_REDUCER, REQUESTS,
+    FETCH, WANTS, CONNECTION, ASIDE, DAEMONS, FROM_GUEST, FROM_ANY_CHILD, FROM_TRAINER,
+    FROM_REDUCER, REQUESTS,
 )  # fmt: skip
 """What a daemon is told: every conversation in which it listens to somebody who has connected."""
 

@@ -24,6 +24,7 @@ TABLES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("TO_TRAINER",): ("A trainer is told",),
     ("REQUESTS",): ("What can be asked",),
     ("CONNECTION", "FETCH", "OF_FETCH", "ASIDE"): ("Connections",),
+    ("FROM_GUEST", "TO_GUEST"): ("Joining",),
     ("DAEMONS",): (
         "Views", "Jobs and nodes", "What a member tells the leader",
         "What the leader tells a member", "Checkpoints",

@@ -15,7 +15,6 @@ import json
 import os
 import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -32,6 +31,8 @@ from elasticd.trust.tokens import OpenToken
 from elasticd.types import NodeId
 
 FOLDER_NAME = "cluster"
+_NEW, _OLD = ".cluster.new", ".cluster.old"
+"""Names that the folder has before, and after."""
 AUTHORITY, NODE, KEY = "authority.pem", "node.pem", "node.key"
 MEMBER, REVOKED = "member.json", "revoked.json"
 AUTHORITY_KEY, TOKENS = "authority.key", "tokens.json"
@@ -39,7 +40,9 @@ _CURE = "join again: 'elasticctl cluster join' with a token of another node's cl
 
 
 def folder_of(home: Path) -> Path:
-    return home / FOLDER_NAME
+    """Where the papers are: while they are replaced, or where that was cut short, the old ones."""
+    folder, old = home / FOLDER_NAME, home / _OLD
+    return old if old.is_dir() and not folder.is_dir() else folder
 
 
 def is_member(home: Path) -> bool:
@@ -86,30 +89,48 @@ def write(home: Path, member: Member, founder: Authority | None = None) -> None:
     }
     if founder is not None:
         files[AUTHORITY_KEY] = founder.key
-    folder = folder_of(home)
-    with _replacing(folder) as beside:
+    with _replacing(home) as beside:
         for name, data in files.items():
             write_durable(beside / name, data)
         sync_folder(beside)
 
 
 @contextmanager
-def _replacing(folder: Path) -> Iterator[Path]:
-    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    old = beside.with_name(beside.name + ".old")
+def _replacing(home: Path) -> Iterator[Path]:
+    """A folder to be filled, which then takes the place of the one that there is. At no moment
+    :func:`folder_of` finds neither."""
+    folder, beside, old = home / FOLDER_NAME, home / _NEW, home / _OLD
+    if folder_of(home) == old:
+        old.rename(folder)
+    for left in (beside, old):
+        if left.exists():
+            shutil.rmtree(left)
+    beside.mkdir(mode=0o700)
     try:
         yield beside
         if folder.exists():
             folder.rename(old)
         beside.rename(folder)
-        sync_folder(folder.parent)
+        sync_folder(home)
     except BaseException:
-        if old.exists() and not folder.exists():
+        if folder_of(home) == old:
             old.rename(folder)
         raise
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+        if folder.is_dir():
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def forget(home: Path) -> None:
+    """Have the home be no member's.
+
+    Raises:
+        OSError: a file can't be removed.
+    """
+    for name in (_OLD, _NEW, FOLDER_NAME):
+        if (home / name).exists():
+            shutil.rmtree(home / name)
 
 
 def found(home: Path, node: NodeId) -> Member:

@@ -15,8 +15,9 @@ from tests.unit.core.words.drawn import is_read_or_refused, survives_the_wire
 
 def test_the_conversations_are_found() -> None:
     assert {
-        "DAEMONS", "CONNECTION", "FETCH", "OF_FETCH", "ASIDE", "WANTS", "FROM_TRAINER",
-        "FROM_REDUCER", "FROM_ANY_CHILD", "TO_TRAINER", "TO_REDUCER", "TO_ANY_CHILD", "REQUESTS",
+        "DAEMONS", "CONNECTION", "FETCH", "OF_FETCH", "ASIDE", "WANTS", "FROM_GUEST",
+        "FROM_TRAINER", "FROM_REDUCER", "FROM_ANY_CHILD", "TO_TRAINER", "TO_REDUCER",
+        "TO_ANY_CHILD", "REQUESTS",
     } <= set(CONVERSATIONS)  # fmt: skip
 
 
@@ -42,7 +43,7 @@ def test_every_kind_is_among_what_the_fuzzer_sends(words: Words[Any]) -> None:
 
 
 def test_the_fuzzer_sends_whatever_a_daemon_listens_to() -> None:
-    told = {"OF_FETCH", "TO_TRAINER", "TO_REDUCER", "TO_ANY_CHILD"}
+    told = {"OF_FETCH", "TO_GUEST", "TO_TRAINER", "TO_REDUCER", "TO_ANY_CHILD"}
     assert {name for name, words in CONVERSATIONS.items() if words in SENT} == (
         set(CONVERSATIONS) - told
     )

@@ -1,0 +1,360 @@
+"""``elasticctl cluster``: make a cluster, let others in, join one, see who is in it.
+
+All of it works on the home's files and needs no daemon here.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from elasticd.cli import clusterhome, output
+from elasticd.cli.clusterhome import damage_told, member_home, own_home
+from elasticd.cli.daemons import find_daemon
+from elasticd.cli.options import Home, Json, common
+from elasticd.cli.screen import print_json, say, warn
+from elasticd.cli.tables import Table
+from elasticd.client import joining
+from elasticd.counting import counted
+from elasticd.errors import OperationError, UsageError
+from elasticd.settings import config
+from elasticd.settings.config import NodeConfig
+from elasticd.settings.toml_change import Value
+from elasticd.shell.storage import issuing, papers, settingsfile
+from elasticd.trust import authority, tokens
+from elasticd.trust.authority import Issued
+from elasticd.trust.issuing import Register
+from elasticd.trust.member import Member
+from elasticd.trust.revoked import Revoked
+from elasticd.trust.tokens import Token
+from elasticd.types import NodeId
+
+app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]}, rich_markup_mode=None)
+
+ISSUED = Table(("node", "state", "since", "address"), drops=("address", "since"))
+MOST_HOURS = 24.0 * 30
+MOST_USES = 1024
+SHORT_ID = 12
+"""Letters of a cluster's id that tell it from others."""
+
+NodeIdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--node-id",
+        metavar="ID",
+        show_default=False,
+        help="What this node is called in the cluster. Default: as elasticd.toml says, else the"
+        " host's name.",
+    ),
+]
+Listen = Annotated[
+    str | None,
+    typer.Option(
+        "--listen",
+        metavar="HOST:PORT",
+        show_default=False,
+        help="Where its daemon listens for the others. Default: as elasticd.toml says, else at this"
+        " machine's address towards them, on port 7070 if that is free.",
+    ),
+]
+
+
+@app.callback(invoke_without_command=True)
+def group(context: typer.Context, home: Home = None, json: Json = False) -> None:
+    """Make a cluster of several machines, and let others in.
+
+    \b
+    On the first machine:
+      elasticctl cluster init
+      elasticctl service install
+      elasticctl cluster token
+    On each other one:
+      elasticctl cluster join TOKEN
+      elasticctl service install
+    """
+    common(context, home, json)
+    if context.invoked_subcommand is None:
+        say(context.get_help())
+
+
+@app.command(short_help="Make a new cluster, whose first member is this node.")
+def init(
+    context: typer.Context,
+    node_id: NodeIdOption = None,
+    listen: Listen = None,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Make a new cluster, whose first member is this node. This node lets others in.
+
+    It makes the cluster's key and this node's certificate, in HOME/cluster, and writes where the
+    daemon listens into elasticd.toml. Keep a copy of HOME/cluster/authority.key in a safe place:
+    without it nobody else can join.
+
+    \b
+    Examples:
+      elasticctl cluster init
+      elasticctl cluster init --listen 10.0.0.1:7070 --node-id mac-1
+    """
+    options = common(context, home, json)
+    folder = own_home(options)
+    if papers.is_member(folder):
+        raise UsageError(
+            f"{folder} is a member of a cluster already ('elasticctl cluster token' lets others in;"
+            f" {clusterhome.leaving(folder)})"
+        )
+    settings = config.load(folder)
+    node = clusterhome.checked_id(node_id, settings)
+    where = _listen_of_first(folder, settings, listen)
+    clusterhome.make(folder)
+    settingsfile.change(folder, {"node_id": node, "listen": where})
+    member = papers.found(folder, node)
+    if options.json:
+        print_json(_told(folder, member, where))
+        return
+    say(f"made cluster {_short(member)}; this node is {node}, and lets others in")
+    say(f"it listens on {where} (elasticd.toml)")
+    if clusterhome.is_loopback(where):
+        warn(f"{where} is reached from this machine only: --listen names another address")
+    say(clusterhome.starting(folder))
+    say("then, to let another machine in: 'elasticctl cluster token'")
+
+
+def _listen_of_first(home: Path, settings: NodeConfig, given: str | None) -> str:
+    if given is None and "listen" in settingsfile.keys_there(home):
+        given = settings.listen
+    if given is None:
+        host = clusterhome.first_host(clusterhome.interfaces())
+        given = f"{host}:{clusterhome.PORT}"
+    return clusterhome.checked_listen(given, settings)
+
+
+@app.command(short_help="Print a token with which another machine joins.")
+def token(
+    context: typer.Context,
+    hours: Annotated[
+        float,
+        typer.Option("--hours", min=0.01, max=MOST_HOURS, help="How long it can be used."),
+    ] = 1.0,
+    uses: Annotated[
+        int, typer.Option("--uses", min=1, max=MOST_USES, help="How many nodes may join with it.")
+    ] = 1,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Print a token with which another machine joins.
+
+    Whoever has it can become a member, and members run each other's code: give it to nobody else.
+    It works where the cluster was made ('cluster init'). No daemon is needed to make it, but for
+    the other machine to join the daemon must run.
+
+    \b
+    Examples:
+      elasticctl cluster token
+      elasticctl cluster token --uses 3 --hours 0.5
+    """
+    options = common(context, home, json)
+    folder = member_home(options)
+    with damage_told():
+        member = papers.read(folder)
+        founder = papers.founder_of(folder)
+    if founder is None:
+        raise OperationError(
+            f"{member.node} makes no members: ask on the node where 'cluster init' was run"
+        )
+    settings = config.load(folder)
+    clusterhome.checked_listen(settings.addresses[0], settings)
+    now = time.time()
+    until, secret = now + hours * 3600, secrets.token_bytes(tokens.SECRET_BYTES)
+    made = Token(member.cluster_id, secret, settings.addresses[: tokens.MOST_ADDRESSES])
+    issuing.open_token(folder, tokens.opened(secret, until, uses), now)
+    if options.json:
+        told = {"token": made.text(), "until_unix": until, "uses": uses}
+        print_json({**told, "addresses": list(made.addresses)})
+        return
+    say(made.text(), flush=True)
+    warn(
+        f"until {_moment(until)} {counted(uses, 'node')} can join with it: 'elasticctl cluster"
+        " join TOKEN' there"
+    )
+    if all(map(clusterhome.is_loopback, made.addresses)):
+        warn(f"this node listens on {made.addresses[0]}, which only this machine can reach")
+    if find_daemon(folder) is None:
+        warn(f"this node's daemon takes it, and does not run; {clusterhome.starting(folder)}")
+
+
+@app.command(short_help="Become a member of a cluster.")
+def join(
+    context: typer.Context,
+    text: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOKEN",
+            help="What 'elasticctl cluster token' printed; '-' reads it from standard input.",
+        ),
+    ],
+    node_id: NodeIdOption = None,
+    listen: Listen = None,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Become a member of the cluster of which TOKEN is.
+
+    It makes this node's key, which never leaves it, and gets a certificate from the node that made
+    the token. If it fails it can be repeated, with the same token. What you have in elasticd.toml
+    stays, but for the node's id, where it listens, and on what all nodes must agree. A node that
+    is the only one of its cluster leaves it.
+
+    \b
+    Examples:
+      elasticctl cluster join elasticd1-…
+      elasticctl cluster join - --node-id mac-2 < token.txt
+    """
+    options = common(context, home, json)
+    taken = tokens.read(sys.stdin.readline() if text == "-" else text)
+    folder = own_home(options)
+    settings = config.load(folder)
+    node = clusterhome.checked_id(node_id, settings)
+    if papers.is_member(folder) and not clusterhome.is_lone(folder, taken.pin):
+        member, issuer, said = _member_already(folder, taken, node), None, settings.listen
+    else:
+        member, issuer, said = _join(folder, settings, taken, node, listen)
+    if options.json:
+        print_json({**_told(folder, member, said), "already": issuer is None})
+        return
+    if issuer is None:
+        say(f"{member.node} is a member of cluster {_short(member)} already")
+    else:
+        say(f"{node} joined cluster {_short(member)} by {issuer}")
+        say(f"it listens on {said} (elasticd.toml)")
+    say(clusterhome.starting(folder))
+
+
+def _join(
+    home: Path, settings: NodeConfig, taken: Token, node: NodeId, listen: str | None
+) -> tuple[Member, str, str]:
+    """The member, the address that took the token, and where the node is to listen."""
+    if listen is not None:
+        clusterhome.checked_listen(listen, settings)
+    written = "listen" in settingsfile.keys_there(home)
+    running = find_daemon(home) is not None
+    clusterhome.make(home)
+    key = joining.key_of(home)
+
+    def where(host: str) -> str:
+        return listen or clusterhome.found_listen(
+            host, settings, written=written, running=running, free=clusterhome.free_port
+        )
+
+    joined = joining.ask(taken, key, node, where)
+    values: dict[str, Value] = {"node_id": node, "listen": joined.listen}
+    for name, agreed in (("cluster", joined.cluster), ("partition", joined.partition)):
+        if (own := getattr(settings, name)) != agreed:
+            warn(f"elasticd.toml: {name} = {own!r} becomes {agreed!r}, as on all of its nodes")
+            values[name] = agreed
+    # The papers last: with them the node is a member, and the command need not be repeated.
+    settingsfile.change(home, values)
+    papers.write(home, joined.member)
+    (home / joining.KEY_NAME).unlink(missing_ok=True)
+    return joined.member, joined.issuer, joined.listen
+
+
+def _member_already(home: Path, taken: Token, node: NodeId) -> Member:
+    with damage_told():
+        member = papers.read(home)
+    if member.cluster_id != taken.pin:
+        raise UsageError(f"{home} is a member of another cluster ({clusterhome.leaving(home)})")
+    if member.node != node:
+        raise UsageError(f"{home} is a member already, as {member.node}")
+    return member
+
+
+@app.command("list", short_help="Show who is in the cluster, as this node knows.")
+def show(context: typer.Context, home: Home = None, json: Json = False) -> None:
+    """Show this node's cluster and certificate, who has joined here, and who was put out.
+
+    Only the node that makes members knows who has joined. 'elasticctl nodes' shows which nodes
+    live.
+
+    \b
+    Examples:
+      elasticctl cluster list
+      elasticctl cluster list --json
+    """
+    options = common(context, home, json)
+    folder = member_home(options)
+    with damage_told():
+        member = papers.read(folder)
+        revoked, makes = papers.read_revoked(folder), papers.founder_of(folder) is not None
+    given = issuing.read(folder)
+    out = _put_out(member, given, revoked)
+    until = authority.good_until(member.certificate)
+    made = authority.issued(member.certificate).made_unix
+    nodes = [
+        {
+            "node": node,
+            "since_unix": each.at_unix,
+            "address": each.address,
+            "revoked": revoked.holds(Issued(member.name_of(node), each.serial)),
+        }
+        for node, each in sorted(given.items())
+    ]
+    if options.json:
+        print_json(
+            {
+                "cluster": member.cluster_id,
+                "node": member.node,
+                "makes_members": makes,
+                "since_unix": made,
+                "good_until_unix": until.timestamp(),
+                "issued": nodes,
+                "revoked": out,
+            }
+        )
+        return
+    say(f"cluster {_short(member)}; this node is {member.node}")
+    say(f"its certificate is of {_moment(made)}, and good until {until.date()}")
+    say("it lets others in" if makes else "another node lets others in")
+    if nodes:
+        say()
+        rows = [_row(each) for each in nodes]
+        output.print_table(ISSUED, rows)
+    if out:
+        say()
+        say(f"put out: {', '.join(str(each['node'] or each['name']) for each in out)}")
+
+
+def _row(node: Mapping[str, Any]) -> tuple[object, ...]:
+    state = "put out" if node["revoked"] else "joined"
+    return node["node"], state, _moment(node["since_unix"]), node["address"]
+
+
+def _put_out(member: Member, given: Register, revoked: Revoked) -> list[dict[str, str | None]]:
+    """Certificates name no node, so only of those that are known here the id can be said."""
+    names = {member.name_of(node): node for node in (member.node, *given)}
+    return [{"node": names.get(name), "name": name} for name in sorted(revoked.serials)]
+
+
+def _told(home: Path, member: Member, listen: str) -> dict[str, Any]:
+    return {
+        "cluster": member.cluster_id,
+        "node": member.node,
+        "home": str(home),
+        "listen": listen,
+        "restart": find_daemon(home) is not None,
+    }
+
+
+def _short(member: Member) -> str:
+    return member.cluster_id[:SHORT_ID]
+
+
+def _moment(unix: float) -> str:
+    return datetime.fromtimestamp(unix).strftime("%Y-%m-%d %H:%M")

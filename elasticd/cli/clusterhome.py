@@ -1,0 +1,204 @@
+"""Which home the commands of ``elasticctl cluster`` mean, and where its daemon is to listen."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from elasticd.cli.daemons import find_daemon
+from elasticd.cli.options import Common
+from elasticd.client.homes import cluster_of, home_option, node_homes
+from elasticd.errors import DamageError, OperationError, UsageError
+from elasticd.settings.config import (
+    DEFAULT_LISTEN,
+    OF_NODE_ID,
+    NodeConfig,
+    default_home,
+    is_node_id,
+    split_address,
+)
+from elasticd.shell.storage import issuing, papers
+from elasticd.types import NodeId
+
+PORT = split_address(DEFAULT_LISTEN)[1]
+
+
+def own_home(options: Common) -> Path:
+    """The home of a node that is to become a member; never a local cluster's.
+
+    Raises:
+        UsageError: it is one, or no folder.
+    """
+    home = (options.given_home or default_home()).absolute()
+    if home.exists() and not home.is_dir():
+        raise UsageError(f"{home}: is no folder")
+    if node_homes(home):
+        raise UsageError(f"{home} is the home of a local cluster, whose nodes are members already")
+    return home
+
+
+def member_home(options: Common) -> Path:
+    """The home of a member; of a local cluster that of the node which makes members.
+
+    Raises:
+        UsageError: no member lives there.
+    """
+    home = options.home
+    found = [each for each in (home, *node_homes(home)) if papers.is_member(each)]
+    for each in found:
+        if (papers.folder_of(each) / papers.AUTHORITY_KEY).exists():
+            return each
+    if not found:
+        raise UsageError(
+            f"{home} is no member of a cluster ('elasticctl cluster init' makes one, 'elasticctl"
+            " cluster join TOKEN' joins one)"
+        )
+    return found[0]
+
+
+def is_lone(home: Path, other: str) -> bool:
+    """Whether the home's node is the only one of its cluster, which isn't ``other``, and can have
+    let nobody in: a daemon that is started alone makes such a cluster.
+
+    Raises:
+        OperationError: its papers are damaged.
+    """
+    with damage_told():
+        makes, own = papers.founder_of(home), papers.read(home)
+    alone = makes is not None and own.cluster_id != other and cluster_of(home) == home
+    return alone and not (own.peers or issuing.read(home) or papers.read_tokens(home))
+
+
+def make(home: Path) -> None:
+    """Raises OSError: it can't be made."""
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+@contextmanager
+def damage_told() -> Iterator[None]:
+    """Damaged papers end a command like whatever else fails."""
+    try:
+        yield
+    except DamageError as error:
+        raise OperationError(str(error)) from None
+
+
+def leaving(home: Path) -> str:
+    """How a home ceases to be a member's."""
+    return f"to leave it, stop the daemon and remove {papers.folder_of(home)}"
+
+
+def starting(home: Path) -> str:
+    """What is to be done, so that a member's daemon runs as one."""
+    of = home_option(home)
+    if find_daemon(home) is not None:
+        return f"its daemon runs already: restart it ('elasticctl service stop{of}', 'start{of}')"
+    return f"start its daemon: 'elasticctl service install{of}', or 'elasticd run{of}' to watch it"
+
+
+def checked_id(given: str | None, settings: NodeConfig) -> NodeId:
+    """Raises UsageError: that is no node's id."""
+    node = settings.node_id if given is None else given
+    if not is_node_id(node):
+        raise UsageError(f"--node-id: must be {OF_NODE_ID}, not {node!r}")
+    return NodeId(node)
+
+
+def checked_listen(given: str, settings: NodeConfig) -> str:
+    """Raises UsageError: it is no address, or one by which nobody can be reached."""
+    try:
+        host, _ = split_address(given)
+    except ValueError:
+        raise UsageError(f"--listen: must be HOST:PORT, not {given!r}") from None
+    if host == "0.0.0.0" and not settings.advertise:
+        raise UsageError(
+            f"{given}: others can't connect to that; name this machine's address, or set"
+            " 'advertise' in elasticd.toml"
+        )
+    return given
+
+
+def is_loopback(address: str) -> bool:
+    host, _ = split_address(address)
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+Interfaces = Mapping[str, Sequence[str]]
+
+
+def interfaces() -> Interfaces:
+    """The IPv4 addresses of each interface that is up."""
+    up = psutil.net_if_stats()
+    return {
+        name: [each.address for each in found if each.family == socket.AF_INET]
+        for name, found in psutil.net_if_addrs().items()
+        if name not in up or up[name].isup
+    }
+
+
+def first_host(found: Interfaces) -> str:
+    """The address by which others reach this machine most likely: the first that isn't loopback,
+    one that somebody has given it rather than one that it has given itself.
+
+    Raises:
+        UsageError: it has none.
+    """
+    every = [ipaddress.ip_address(host) for hosts in found.values() for host in hosts]
+    able = [host for host in every if not host.is_loopback]
+    for host in sorted(able, key=lambda host: host.is_link_local):
+        return str(host)
+    raise UsageError("this machine has no address but loopback: say one with --listen HOST:PORT")
+
+
+def found_listen(
+    host: str,
+    settings: NodeConfig,
+    *,
+    written: bool,
+    running: bool,
+    free: Callable[[str, int], int],
+) -> str:
+    """Where a node is to listen that reaches its cluster from ``host``.
+
+    Args:
+        written: elasticd.toml says where. That counts, unless only this machine gets there.
+        running: the daemon of this home has its port itself.
+        free: :func:`free_port`.
+    """
+    if written and (host.startswith("127.") or not is_loopback(settings.listen)):
+        return settings.listen
+    wanted = split_address(settings.listen)[1]
+    return f"{host}:{wanted if running else free(host, wanted)}"
+
+
+def free_port(host: str, wanted: int) -> int:
+    """``wanted`` if nobody listens there, else one that the system gives.
+
+    Raises:
+        OperationError: the address isn't this machine's.
+    """
+    try:
+        return _bound(host, wanted)
+    except OSError:
+        pass
+    try:
+        return _bound(host, 0)
+    except OSError as error:
+        raise OperationError(f"can't listen on {host}: {error.strerror}") from None
+
+
+def _bound(host: str, port: int) -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((host, port))
+        return int(probe.getsockname()[1])

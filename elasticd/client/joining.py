@@ -1,0 +1,216 @@
+"""Becoming a member with a join token: the guest's side of words/joining.py.
+
+Whom it talks to is known before it says anything: the token pins the authority's certificate, and
+only the owner of that makes members.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elasticd.core.words.joining import (
+    ANSWERED_BYTES,
+    ERRAND,
+    FROM_GUEST,
+    TO_GUEST,
+    Admitted,
+    Join,
+    NotAdmitted,
+    ShowAuthority,
+)
+from elasticd.errors import DamageError, ElasticdError, OperationError, ProtocolError
+from elasticd.ipc.frames import Decoder, encode
+from elasticd.settings.config import split_address
+from elasticd.settings.rules import one_line
+from elasticd.shell.storage.durable import write_durable
+from elasticd.trust import authority
+from elasticd.trust.member import Member
+from elasticd.trust.tokens import Token
+from elasticd.types import NodeId
+
+KEY_NAME = "cluster-joining.key"
+"""In the home, until this node has been let in: who asks again is the same then."""
+CONNECT_SECONDS = 3.0
+TALK_SECONDS = 10.0
+MOST_PEERS = 1024
+_READ_BYTES = 16 * 1024
+_LONGEST_REASON = 300
+
+
+class WrongEnd(ElasticdError):
+    """Whoever answers there isn't whom the token means."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What has become of it.
+
+    Attributes:
+        issuer: the address that took the token.
+        listen: where this node is to listen.
+        cluster: the cluster's name, on which all agree, as on ``partition``.
+    """
+
+    member: Member
+    issuer: str
+    listen: str
+    cluster: str
+    partition: str
+
+
+def key_of(home: Path) -> bytes:
+    """The key of this node, made once.
+
+    Raises:
+        OperationError: the file is damaged.
+        OSError: the disk is full or broken.
+    """
+    path = home / KEY_NAME
+    try:
+        key = path.read_bytes()
+        authority.request_of(key)
+    except FileNotFoundError:
+        key = authority.new_key()
+        write_durable(path, key)
+    except DamageError as error:
+        raise OperationError(f"{path}: {error}; remove it and join again") from None
+    return key
+
+
+def ask(token: Token, key: bytes, node: NodeId, listen: Callable[[str], str]) -> Joined:
+    """Have the owner of ``key`` become the member ``node``.
+
+    Args:
+        listen: where it is to listen, of the address that it has towards the cluster.
+
+    Raises:
+        OperationError: it isn't let in, or none of the token's addresses answers as it should.
+    """
+    failures = []
+    for address in token.addresses:
+        try:
+            return _ask_at(address, token, key, node, listen)
+        except (OSError, WrongEnd, ProtocolError) as error:
+            failures.append(f"{address}: {_reason(error)}")
+    raise OperationError(f"could not join: {'; '.join(failures)}")
+
+
+def _ask_at(
+    address: str, token: Token, key: bytes, node: NodeId, listen: Callable[[str], str]
+) -> Joined:
+    with _connected(address) as line:
+        shown = line.receive()
+        if isinstance(shown, NotAdmitted):
+            raise WrongEnd(_said(shown.reason))
+        if not isinstance(shown, ShowAuthority):
+            raise ProtocolError("it shows no authority")
+        pem = _pinned(shown, token, line.certificate)
+        own = listen(line.own_host)
+        asked = Join(token.secret, node, authority.request_of(key), own)
+        line.send(asked)
+        answer = line.receive()
+    if isinstance(answer, NotAdmitted):
+        raise OperationError(f"{address} does not let this node in: {_said(answer.reason)}")
+    if not isinstance(answer, Admitted):
+        raise ProtocolError("it answers nothing")
+    member = _member(answer, pem, key, node)
+    return Joined(member, address, own, answer.cluster, answer.partition)
+
+
+def _pinned(shown: ShowAuthority, token: Token, certificate: bytes) -> bytes:
+    """The authority's certificate, and nothing else that was in the text.
+
+    Raises:
+        WrongEnd: it isn't the token's, or the other end doesn't make members.
+    """
+    try:
+        pem = authority.alone(shown.certificate)
+    except DamageError as error:
+        raise WrongEnd(str(error)) from None
+    if authority.cluster_id(pem) != token.pin:
+        raise WrongEnd("another cluster answers there than the token's")
+    if not authority.was_issued_by(pem, certificate):
+        raise WrongEnd("who answers there is no member of the token's cluster")
+    if not authority.is_vouched_for(pem, certificate, shown.proof):
+        raise WrongEnd("who answers there is not the node that makes members")
+    return pem
+
+
+def _member(answer: Admitted, pem: bytes, key: bytes, node: NodeId) -> Member:
+    """Raises ProtocolError: what was sent is no member's."""
+    try:
+        certificate = authority.alone(answer.certificate)
+        for peer in answer.peers[:MOST_PEERS]:
+            split_address(peer)
+        member = Member(node, answer.secret, pem, certificate, key, answer.peers[:MOST_PEERS])
+        member.check()
+    except (DamageError, ValueError) as error:
+        raise ProtocolError(f"it sends what makes no member: {error}") from None
+    return member
+
+
+class _Line:
+    """A connection, after the handshake."""
+
+    def __init__(self, connection: ssl.SSLSocket, until: float) -> None:
+        self._connection, self._until = connection, until
+        self._decoder = Decoder(ANSWERED_BYTES)
+        self._frames: list[dict[str, Any]] = []
+        self.own_host: str = connection.getsockname()[0]
+        self.certificate = connection.getpeercert(binary_form=True) or b""
+
+    def send(self, word: Join) -> None:
+        self._connection.settimeout(self._left())
+        self._connection.sendall(encode(FROM_GUEST.encode(word)))
+
+    def receive(self) -> ShowAuthority | Admitted | NotAdmitted:
+        while not self._frames:
+            self._connection.settimeout(self._left())
+            data = self._connection.recv(_READ_BYTES)
+            if not data:
+                raise ProtocolError("it hung up")
+            self._frames += self._decoder.feed(data)
+            if self._decoder.pending_bytes > ANSWERED_BYTES + _READ_BYTES:
+                raise ProtocolError("it sends too much")
+        return TO_GUEST.decode(self._frames.pop(0))
+
+    def _left(self) -> float:
+        if (left := self._until - time.monotonic()) <= 0:
+            raise TimeoutError("no answer came in time")
+        return left
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[_Line]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    # Who that is we find out by the certificate of the authority, which comes next.
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    until = time.monotonic() + TALK_SECONDS
+    with socket.create_connection(split_address(address), CONNECT_SECONDS) as plain:
+        plain.sendall(ERRAND)
+        plain.settimeout(CONNECT_SECONDS)
+        with context.wrap_socket(plain) as connection:
+            yield _Line(connection, until)
+
+
+def _said(reason: str) -> str:
+    return one_line(reason[:_LONGEST_REASON])
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return "who answers there speaks no TLS 1.3"
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return _said(str(error))

@@ -1,0 +1,75 @@
+"""What is said to somebody who wants to become a member, and by them (docs/protocols.md §4).
+
+They have no certificate yet. So they hear nothing of the cluster before they have shown a token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from elasticd.core.words.codec import Words
+from elasticd.types import NodeId
+
+ERRAND = b"J"
+"""The byte that comes before the handshake, of who has no certificate."""
+ASKED_BYTES = 16 * 1024
+ANSWERED_BYTES = 64 * 1024
+"""Of a frame."""
+MOST_PEERS = 64
+"""Addresses that a new member is told; it meets the others through them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowAuthority:
+    """The first word: whose token pins this certificate (PEM) may go on. Nothing in it names the
+    cluster or a node."""
+
+    kind: ClassVar = "authority"
+    certificate: bytes
+    proof: bytes
+    """The authority's signature on the certificate that this end showed in the handshake: it is
+    the node that makes members."""
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Shall I be a member? Once the certificate is the token's."""
+
+    kind: ClassVar = "join"
+    secret: bytes
+    """The token's."""
+    node: NodeId
+    request: bytes
+    """For a certificate of its key (PEM)."""
+    address: str = ""
+    """Where it will listen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Yes. On the disk of who says it this is noted by now."""
+
+    kind: ClassVar = "admitted"
+    certificate: bytes
+    secret: bytes
+    """All members know it, and nobody else."""
+    peers: tuple[str, ...]
+    """Where members are ("host:port"), at most :data:`MOST_PEERS`."""
+    cluster: str = "local"
+    """Its name, on which all agree, as on ``partition``."""
+    partition: str = "available"
+
+
+@dataclass(frozen=True, slots=True)
+class NotAdmitted:
+    """No. Who has no token hears nothing but that."""
+
+    kind: ClassVar = "not_admitted"
+    reason: str
+
+
+ToGuest = ShowAuthority | Admitted | NotAdmitted
+
+FROM_GUEST: Words[Join] = Words(Join)
+TO_GUEST: Words[ToGuest] = Words(ToGuest)

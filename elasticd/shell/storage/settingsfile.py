@@ -1,0 +1,53 @@
+"""HOME/elasticd.toml changed for its user: their comments stay, and a wrong file is never left."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from elasticd.errors import ConfigError
+from elasticd.settings import config
+from elasticd.settings.config import FILE_NAME, NodeConfig
+from elasticd.settings.toml import Document
+from elasticd.settings.toml_change import Value, with_keys
+from elasticd.shell.storage.durable import write_durable
+
+_NEW_MODE = 0o600
+
+
+def keys_there(home: Path) -> frozenset[str]:
+    """The keys that the user has set.
+
+    Raises:
+        ConfigError: the file is wrong.
+    """
+    path = home / FILE_NAME
+    return frozenset(Document.read(path).data) if path.exists() else frozenset()
+
+
+def change(home: Path, values: Mapping[str, Value]) -> NodeConfig:
+    """Set keys in the file, which is made if there is none; what it says then.
+
+    Raises:
+        UsageError: it is wrong, or would be; nothing has changed.
+        OSError: the disk is full or broken; nothing has changed.
+    """
+    path = (home / FILE_NAME).resolve()  # a link to a file kept elsewhere stays one
+    there = path.exists()
+    if there:
+        config.load(home)
+        text = path.read_bytes().decode("utf-8-sig")
+    else:
+        text = ""
+    try:
+        changed = with_keys(text, values)
+    except ValueError as error:
+        raise ConfigError(str(error), file=str(path)) from None
+    Document.parse(changed, str(path)).build(NodeConfig)
+    if changed != text:
+        mode = stat.S_IMODE(path.stat().st_mode) if there else _NEW_MODE
+        write_durable(path, changed.encode())
+        os.chmod(path, mode)
+    return config.load(home)

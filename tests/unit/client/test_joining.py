@@ -1,0 +1,174 @@
+"""The guest's side of joining: whom it trusts, and what it makes of what it hears."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticd.client import joining
+from elasticd.core.words.joining import TO_GUEST, Admitted, NotAdmitted, ShowAuthority
+from elasticd.errors import OperationError
+from elasticd.ipc.frames import encode
+from elasticd.shell.network.transfer import read_frame
+from elasticd.shell.storage import papers
+from elasticd.trust import authority
+from elasticd.trust.authority import Authority
+from elasticd.trust.member import admit
+from elasticd.trust.tokens import Token
+from elasticd.types import NodeId
+from tests.unit.shell.control.welcoming import GUEST, Host, ask, credentials, serving
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path / "host")
+
+
+def listening(host: Host, test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def whole() -> None:
+        async with host.listening():
+            await test()
+
+    asyncio.run(whole())
+
+
+class Impostor:
+    """Talks like a node that makes members, and keeps what it is told."""
+
+    def __init__(self, first: ShowAuthority) -> None:
+        self.first = first
+        self.heard: list[bytes] = []
+
+    async def admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(encode(TO_GUEST.encode(self.first)))
+        await writer.drain()
+        self.heard.append(await reader.read(1))
+
+
+@pytest.mark.parametrize("who", ["member", "proof of the issuer", "other cluster", "no member"])
+def test_a_guest_says_nothing_to_whom_its_token_does_not_mean(
+    host: Host, tmp_path: Path, who: str
+) -> None:
+    """A member, also one that was put out, has a certificate of the cluster; strangers make one."""
+    founder = papers.founder_of(host.home)
+    assert founder is not None
+    other = Authority.make()
+    by = {"other cluster": other, "no member": other}.get(who, founder)
+    member = admit(by, NodeId("b"), host.member.secret)
+    shown = ShowAuthority(
+        other.certificate if who == "other cluster" else founder.certificate,
+        {"member": Authority(member.key, b"").vouch(member.certificate)}.get(
+            who, by.vouch(host.member.certificate)
+        ),
+    )
+    impostor, home = Impostor(shown), tmp_path / "impostor"
+    home.mkdir()
+    papers.write(home, member)
+
+    async def test() -> None:
+        async with serving(impostor.admit, credentials(home, member), []) as address:
+            token = Token(host.member.cluster_id, b"s" * 16, (address,))
+            with pytest.raises(OperationError, match="could not join") as caught:
+                await ask(token)
+            reason = {
+                "member": "is not the node that makes members",
+                "proof of the issuer": "is not the node that makes members",
+                "other cluster": "another cluster answers there",
+                "no member": "is no member of the token's cluster",
+            }[who]
+            assert reason in str(caught.value) and "\n" not in str(caught.value)
+        assert impostor.heard == [b""]
+
+    asyncio.run(test())
+
+
+def test_the_next_address_is_tried(host: Host) -> None:
+    async def test() -> None:
+        token = host.token()
+        await ask(dataclasses.replace(token, addresses=("127.0.0.1:1", host.address)))
+        with pytest.raises(OperationError, match=r"join: 127\.0\.0\.1:1: Connection refused"):
+            await ask(dataclasses.replace(token, addresses=("127.0.0.1:1",)))
+
+    listening(host, test)
+
+
+def test_an_answer_that_is_too_long_or_never_ends(host: Host) -> None:
+    async def long(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"\x00\x10\x00\x00" + b"x" * (1 << 20))
+        await writer.drain()
+
+    async def test() -> None:
+        async with host.listening(long):
+            with pytest.raises(OperationError, match="is longer than"):
+                await ask(host.token())
+
+    asyncio.run(test())
+
+
+def answering(host: Host, answer: Callable[[bytes], Admitted | NotAdmitted]) -> OperationError:
+    """What a guest says where the issuer itself answers so to its request."""
+    founder = papers.founder_of(host.home)
+    assert founder is not None
+    proof = founder.vouch(host.member.certificate)
+    first = TO_GUEST.encode(ShowAuthority(founder.certificate, proof))
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(encode(first))
+        frame = await read_frame(reader, 1 << 16)
+        writer.write(encode(TO_GUEST.encode(answer(frame["request"]))))
+        await writer.drain()
+
+    async def test() -> OperationError:
+        async with host.listening(talk):
+            with pytest.raises(OperationError) as caught:
+                await ask(host.token())
+            return caught.value
+
+    return asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("node", "is not that of guest"),
+        ("key", "is of another key"),
+        ("authority", "is of another authority"),
+        ("none", "can't be read"),
+        ("peers", "is not host:port"),
+        ("secret", "is not that of guest"),
+    ],
+)
+def test_papers_that_make_no_member_are_not_taken(host: Host, wrong: str, said: str) -> None:
+    founder, secret = papers.founder_of(host.home), host.member.secret
+    assert founder is not None
+
+    def answer(request: bytes) -> Admitted:
+        by = Authority.make() if wrong == "authority" else founder
+        of = authority.request_of(authority.new_key()) if wrong == "key" else request
+        node = NodeId("other") if wrong == "node" else GUEST
+        made = b"none" if wrong == "none" else by.issue(of, node, secret)
+        peers = ("nowhere",) if wrong == "peers" else ()
+        return Admitted(made, b"x" * 32 if wrong == "secret" else secret, peers)
+
+    error = str(answering(host, answer))
+    assert said in error and "\n" not in error
+
+
+def test_a_reason_is_shown_on_one_line(host: Host) -> None:
+    error = str(answering(host, lambda _: NotAdmitted("no\n\x1b[2J" + "x" * 5000)))
+    assert error.isprintable() and len(error) < 500 and "does not let this node in: no" in error
+
+
+def test_a_key_is_made_once(tmp_path: Path) -> None:
+    key = joining.key_of(tmp_path)
+    assert joining.key_of(tmp_path) == key
+    path = tmp_path / joining.KEY_NAME
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_bytes(key[:40])
+    with pytest.raises(OperationError, match=r"cluster-joining\.key: .* remove it and join again"):
+        joining.key_of(tmp_path)

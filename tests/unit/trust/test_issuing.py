@@ -1,0 +1,102 @@
+"""Who may be which node, of those who ask."""
+
+from __future__ import annotations
+
+import pytest
+
+from elasticd.errors import OperationError
+from elasticd.trust import authority
+from elasticd.trust.authority import Authority
+from elasticd.trust.issuing import Given, Issuer, Register
+from elasticd.trust.member import admit
+from elasticd.trust.revoked import Revoked
+from elasticd.types import NodeId
+
+MEMBER = admit(Authority.make(), NodeId("first"), b"s" * 32)
+A, B = NodeId("a"), NodeId("b")
+AT = "10.0.0.2:7070"
+JOINED: Register = {A: Given(7, "key a", 1.0, AT)}
+PUT_OUT = Revoked({MEMBER.name_of(A): 7})
+
+
+def check(
+    node: str,
+    key: str,
+    given: Register = JOINED,
+    revoked: Revoked | None = None,
+    known: tuple[str, ...] = (),
+    address: str = AT,
+) -> None:
+    issuer = Issuer(MEMBER, revoked or Revoked(), given, tuple(map(NodeId, known)))
+    issuer.check(NodeId(node), key, address)
+
+
+def test_who_is_new_or_asks_again_may() -> None:
+    check("b", "key b")
+    check("a", "key a")
+    check("a", "key a", known=("a",))
+
+
+@pytest.mark.parametrize("node", ["first", "a"])
+def test_an_id_is_taken(node: str) -> None:
+    with pytest.raises(OperationError, match=f"another node of the cluster is called {node}"):
+        check(node, "key b")
+
+
+def test_an_id_that_is_known_is_taken_also_of_one_that_did_not_join_here() -> None:
+    with pytest.raises(OperationError, match="another node"):
+        check("b", "key b", known=("b",))
+
+
+def test_the_id_of_one_that_was_put_out_is_free_but_not_for_it() -> None:
+    check("a", "key b", revoked=PUT_OUT)
+    check("b", "key b", revoked=Revoked({MEMBER.name_of(B): 1}), known=("b",))
+    for node in ("a", "b"):
+        with pytest.raises(OperationError, match="was put out"):
+            check(node, "key a", revoked=PUT_OUT)
+
+
+def test_one_that_was_let_in_again_has_its_id() -> None:
+    again: Register = {A: Given(8, "key c", 2.0, AT)}
+    with pytest.raises(OperationError, match="another node"):
+        check("a", "key b", given=again, revoked=PUT_OUT)
+    check("a", "key c", given=again, revoked=PUT_OUT)
+
+
+@pytest.mark.parametrize("ahead_seconds", [-1e6, 0.0, 0.001, 1.0, 1e6])
+def test_a_new_certificate_is_later_than_what_was_revoked(ahead_seconds: float) -> None:
+    """By the clock of another node, which is wrong or this one is."""
+    founder, now = Authority.make(), 1e9
+    member = admit(founder, NodeId("first"), b"s" * 32)
+    asks = authority.request_of(authority.new_key())
+    last = authority.last_serial(now + ahead_seconds)
+    for given, serials in (({}, {member.name_of(A): last}), ({A: Given(last, "k", 1.0, AT)}, {})):
+        issuer = Issuer(member, Revoked(serials), given)
+        made = founder.issue(asks, A, member.secret, issuer.made_at(A, now))
+        assert authority.issued(made).serial > last
+        assert not Revoked({member.name_of(A): last}).holds(authority.issued(made))
+
+
+def test_a_revocation_of_the_end_of_time_is_for_good() -> None:
+    issuer = Issuer(MEMBER, Revoked({MEMBER.name_of(A): (1 << 160) - 1}), {})
+    with pytest.raises(OperationError, match="choose another --node-id"):
+        issuer.made_at(A, 1e9)
+
+
+def test_one_key_is_one_node() -> None:
+    with pytest.raises(OperationError, match="joined as a already"):
+        check("b", "key a")
+
+
+@pytest.mark.parametrize(
+    "node", ["", "-a", "a b", "a/b", "../a", "a\n", "\x1b[2J", "x" * 64, "é", "a\x00"]
+)
+def test_ids_are_checked_like_the_settings(node: str) -> None:
+    with pytest.raises(OperationError, match="a node id must be 1 to 63 letters"):
+        check(node, "key b")
+
+
+@pytest.mark.parametrize("address", ["", "x", "h:0", "h:1\n", "a b:1"])
+def test_addresses_are_checked_like_the_settings(address: str) -> None:
+    with pytest.raises(OperationError, match="not host:port"):
+        check("b", "key b", address=address)
