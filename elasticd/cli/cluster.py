@@ -1,6 +1,6 @@
 """``elasticctl cluster``: make a cluster, let others in, join one, see who is in it.
 
-All of it works on the home's files and needs no daemon here.
+All but ``revoke`` works on the home's files and needs no daemon here.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ import typer
 from elasticd.cli import clusterhome, output
 from elasticd.cli.clusterhome import damage_told, member_home, own_home
 from elasticd.cli.daemons import find_daemon
-from elasticd.cli.options import Home, Json, common
+from elasticd.cli.options import Home, Json, Node, common
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.cli.tables import Table
 from elasticd.client import joining
+from elasticd.core.words.codec import to_plain
+from elasticd.core.words.requests import PutOutNode
 from elasticd.counting import counted
 from elasticd.errors import OperationError, UsageError
 from elasticd.settings import config
@@ -274,6 +276,27 @@ def _member_already(home: Path, taken: Token, node: NodeId) -> Member:
     if member.node != node:
         raise UsageError(f"{home} is a member already, as {member.node}")
     return member
+
+
+@app.command(short_help="Put a node out of the cluster, at once and for good.")
+def revoke(context: typer.Context, node: Node, home: Home = None, json: Json = False) -> None:
+    """Put a node out of the cluster: all other nodes take its certificate no more, at once.
+
+    For a machine that was stolen or sold. It is forgotten by none of them, also after restarts;
+    those that don't run now hear it when they come back. To let the machine in again, join with a
+    new token. What it has stored stays on its own disk. A node that only rests is drained:
+    'elasticctl drain NODE'.
+
+    \b
+    Examples:
+      elasticctl cluster revoke mac-3
+    """
+    options = common(context, home, json)
+    changed = options.client.change(PutOutNode(NodeId(node)))
+    if options.json:
+        print_json(to_plain(changed))
+        return
+    say(f"{changed.id} {changed.state}: no node of the cluster takes its certificate any more")
 
 
 @app.command("list", short_help="Show who is in the cluster, as this node knows.")

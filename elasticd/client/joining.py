@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from elasticd.core.words.connections import Errand
 from elasticd.core.words.joining import (
     ANSWERED_BYTES,
-    ERRAND,
     FROM_GUEST,
     TO_GUEST,
     Admitted,
@@ -196,7 +196,7 @@ def _connected(address: str) -> Iterator[_Line]:
     context.verify_mode = ssl.CERT_NONE
     until = time.monotonic() + TALK_SECONDS
     with socket.create_connection(split_address(address), CONNECT_SECONDS) as plain:
-        plain.sendall(ERRAND)
+        plain.sendall(Errand.JOIN.value)
         plain.settimeout(CONNECT_SECONDS)
         with context.wrap_socket(plain) as connection:
             yield _Line(connection, until)

@@ -25,7 +25,7 @@ import psutil
 from elasticd.core.words.bulk import WANTS
 from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER
 from elasticd.core.words.codec import Words
-from elasticd.core.words.connections import ASIDE, CONNECTION, FETCH
+from elasticd.core.words.connections import ASIDE, CONNECTION, FETCH, Errand
 from elasticd.core.words.joining import FROM_GUEST
 from elasticd.core.words.messages import DAEMONS
 from elasticd.core.words.processes import FROM_ANY_CHILD, ChildHello
@@ -34,7 +34,6 @@ from elasticd.ipc.frames import Decoder, encode
 from elasticd.settings.config import load as load_config
 from elasticd.settings.config import split_address
 from elasticd.shell.network.credentials import Credentials
-from elasticd.shell.network.transfer import Errand
 from elasticd.shell.storage import papers
 from elasticd.trust.member import admit
 from elasticd.types import NodeId

@@ -7,10 +7,22 @@ is what nodes tell for people's sake: what they are, and what happened.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, ClassVar
 
 from elasticd.core.words.codec import Words
 from elasticd.types import NodeId
+
+
+class Errand(bytes, Enum):
+    """What a connection is for: its first byte, before TLS."""
+
+    PEER = b"P"
+    """A daemon's, to send its messages on."""
+    FETCH = b"F"
+    """Bulk data."""
+    JOIN = b"J"
+    """Of somebody who is no member yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,6 @@ from typing import ClassVar
 from elasticd.core.words.codec import Words
 from elasticd.types import NodeId
 
-ERRAND = b"J"
-"""The byte that comes before the handshake, of who has no certificate."""
 ASKED_BYTES = 16 * 1024
 ANSWERED_BYTES = 64 * 1024
 """Of a frame."""

@@ -35,6 +35,7 @@ from elasticd.shell.chaos.inject import Chaos
 from elasticd.shell.children.children import Children
 from elasticd.shell.children.server import Child, ChildServer
 from elasticd.shell.clock import unix_seconds
+from elasticd.shell.control.admission import Admission
 from elasticd.shell.control.inventory import Inventory
 from elasticd.shell.control.logdesk import LogDesk
 from elasticd.shell.control.outputdesk import OutputDesk
@@ -81,7 +82,7 @@ class Daemon:
 
         def peers(call: Callbacks) -> Peers:
             mine = identity.to_peers(settings, boot)
-            return Peers(mine, settings.listen, addresses, call, credentials)
+            return Peers(mine, settings.listen, addresses, call, credentials, admission.admit)
 
         self._records = StableRecords(home)
         remembered = self._records.recover()
@@ -92,6 +93,7 @@ class Daemon:
         )
         events = EventLog(home / "events", f"{me}/{boot}", in_thread)
         expulsion = self._make_expulsion(credentials)
+        admission = self._make_admission(credentials)
         self._talk = Talk(settings, peers, events, self._serve, self._post, self._broken, expulsion)
         self._children = Children(home, hosts, self._server, self._record, self._post)
         neighbours = Neighbours(
@@ -135,6 +137,16 @@ class Daemon:
         self._plane = ControlPlane(Endpoint(self._node), perform, self._broken, perform.persist)
         self._scrubber = Scrubber(self._states, neighbours.connected, settings.quota_bytes)
         self._desk = self._make_desk(neighbours, queries, OutputDesk(outputs))
+
+    def _make_admission(self, credentials: Credentials) -> Admission:
+        return Admission(
+            self._home,
+            credentials,
+            self._settings.cluster,
+            self._settings.partition,
+            lambda: self._talk.peers.addresses(),
+            lambda: self._desk.queries.known_nodes(),
+        )
 
     def _make_expulsion(self, credentials: Credentials) -> Expulsion:
         def happened(node: NodeId) -> None:
@@ -190,7 +202,7 @@ class Daemon:
         cutter = Cutter(self._home, self._talk.peers, self._children.rings, firewall())
         chaos = Chaos(self._node, self._server, self._children.watch, neighbours, cutter)
         log_desk = LogDesk(self._node, self._states, EventReading(self._talk.events), neighbours)
-        members = self._talk.expulsion.handlers(queries.knows_node)
+        members = self._talk.expulsion.handlers(queries.known_nodes)
         return Desk(
             self._home, queries, inventory, output_desk, log_desk, chaos, self._states, members
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import structlog
@@ -15,7 +15,7 @@ from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.network.tasks import Tasks
-from elasticd.shell.storage import papers
+from elasticd.shell.storage import issuing, papers
 from elasticd.trust import revoked
 from elasticd.trust.authority import last_serial
 from elasticd.trust.revoked import Revoked
@@ -60,13 +60,14 @@ class Expulsion:
         if self._take(revoked.read(word.serials)):
             self._tasks.start(self._keep_or_fail())
 
-    def handlers(self, known: Callable[[NodeId], bool]) -> Handlers:
-        """What people ask; ``known``: whether there is or was such a node."""
+    def handlers(self, known: Callable[[], Collection[NodeId]]) -> Handlers:
+        """What people ask; ``known``: the ids of all nodes that there are, or were."""
 
         async def asked(request: PutOutNode, stream: Stream) -> NodeChanged:
             if request.node == self._credentials.member.node:
                 raise OperationError(f"{request.node} is this node: say it at another one")
-            if not known(request.node):
+            joined = await asyncio.to_thread(issuing.read, self._home)
+            if request.node not in known() and request.node not in joined:
                 raise OperationError(f"no node {request.node}")
             await self.put_out(request.node)
             self._happened(request.node)

@@ -182,13 +182,13 @@ class Queries:
 
     async def forget_node(self, request: r.ForgetNode, stream: Stream) -> r.Outcome:
         name = request.node
-        if not self.knows_node(name):
+        if name not in self.known_nodes():
             raise OperationError(f"no node {name}")
         return await self._ask(lambda number: e.Dismiss(number, name))
 
-    def knows_node(self, name: NodeId) -> bool:
-        """Whether there is or was such a node."""
-        return name in self._node_names() or name in self._node.tables.nodes.records
+    def known_nodes(self) -> set[NodeId]:
+        """The ids of all that there are, or were."""
+        return {*self._node_names(), *self._node.tables.nodes.records}
 
     async def shutdown(self, request: r.ShutDown, stream: Stream) -> None:
         self._shut_down()

@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from elasticd.core.words.connections import CONNECTION, Ping, Pong
+from elasticd.core.words.connections import CONNECTION, Errand, Ping, Pong
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.shell.network import lookups, transfer
@@ -29,7 +29,7 @@ from elasticd.shell.network.hello import (
 from elasticd.shell.network.sealed import Sealed
 from elasticd.shell.network.table import PeerTable
 from elasticd.shell.network.tasks import Tasks, cancel
-from elasticd.shell.network.transfer import READ_BYTES, Errand
+from elasticd.shell.network.transfer import READ_BYTES
 from elasticd.shell.network.wires import PeerRun
 from elasticd.trust.authority import Issued
 

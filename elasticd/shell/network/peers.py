@@ -15,7 +15,7 @@ from elasticd.core.words.records import Path
 from elasticd.core.words.versions import OLDEST
 from elasticd.ipc.frames import MAX_FRAME_BYTES, encode
 from elasticd.shell.complaints import Complaints
-from elasticd.shell.network.accepting import Acceptor
+from elasticd.shell.network.accepting import Acceptor, Admit
 from elasticd.shell.network.bulk import Bulk
 from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.credentials import Credentials
@@ -42,7 +42,9 @@ class Peers:
         addresses: Sequence[str],
         call: Callbacks,
         credentials: Credentials,
+        admit: Admit | None = None,
     ) -> None:
+        """``admit`` talks with those who want to become members; None: nobody may, here."""
         self._listen = listen
         self._addresses = tuple(addresses)
         self._tasks = Tasks()
@@ -51,7 +53,7 @@ class Peers:
         self._bulk = Bulk(self._gate, call.serve, self._table.address_of)
         self._dialler = Dialler(self._gate, self._table, self._tasks)
         learn = self._dialler.learn
-        self._acceptor = Acceptor(self._gate, self._table, self._bulk, self._tasks, learn)
+        self._acceptor = Acceptor(self._gate, self._table, self._bulk, self._tasks, learn, admit)
         self._minder: asyncio.Task[None] | None = None
         self.fetch = self._bulk.fetch
 
@@ -109,6 +111,11 @@ class Peers:
     def connected(self) -> list[NodeId]:
         """The nodes that messages reach now, in order."""
         return sorted(node for node, peer in self._table.runs.items() if peer.announced)
+
+    def addresses(self) -> list[str]:
+        """Where members are reached now: this node first, each as it wants."""
+        others = [self._table.address_of(node) for node in self.connected()]
+        return [self.me.address, *(address for address in others if address)]
 
     def address_of(self, node: NodeId) -> str | None:
         """Where a connected node answers; None for others."""

@@ -14,12 +14,12 @@ import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from enum import Enum
 from typing import Any, assert_never
 
 from elasticd.core.words.connections import (
     FETCH,
     OF_FETCH,
+    Errand,
     FetchRefused,
     FetchSize,
     FetchWaits,
@@ -54,17 +54,6 @@ WRONG_SHAPE = (LookupError, TypeError, ValueError, AttributeError, OverflowError
 Serve = Callable[[dict[str, Any]], Awaitable[int]]
 """Gets a fetch request; returns a descriptor of what it asks for, which the caller closes. Raises
 an ElasticdError for the other side to read."""
-
-
-class Errand(bytes, Enum):
-    """What a connection is for: its first byte, before TLS."""
-
-    PEER = b"P"
-    """A daemon's, to send its messages on."""
-    FETCH = b"F"
-    """Bulk data."""
-    JOIN = b"J"
-    """Of somebody who is no member yet."""
 
 
 async def connect(

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 from elasticd.client import joining
 from elasticd.client.joining import Joined
-from elasticd.core.words.joining import ERRAND, FROM_GUEST, Join
+from elasticd.core.words.connections import Errand
+from elasticd.core.words.joining import FROM_GUEST, Join
 from elasticd.errors import ProtocolError
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.settings.config import split_address
@@ -91,7 +92,7 @@ async def serving(admit: Admit, shown: Credentials, errors: list[Exception]) -> 
 
     async def serve(accepted: socket.socket) -> None:
         try:
-            assert await loop.sock_recv(accepted, 1) == ERRAND
+            assert await loop.sock_recv(accepted, 1) == Errand.JOIN.value
             reader = asyncio.StreamReader()
             protocol = asyncio.StreamReaderProtocol(reader)
             transport, _ = await loop.connect_accepted_socket(
@@ -171,7 +172,7 @@ async def say(address: str, data: bytes) -> Heard:
 def _say(address: str, data: bytes, end: bool) -> Heard:
     heard = b""
     with socket.create_connection(split_address(address), 20) as plain:
-        plain.sendall(ERRAND)
+        plain.sendall(Errand.JOIN.value)
         with context().wrap_socket(plain, suppress_ragged_eofs=True) as line:
             shown = line.getpeercert(binary_form=True) or b""
             with contextlib.suppress(OSError):
