@@ -6,7 +6,6 @@ Both look at the disk and need no daemon.
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -22,6 +21,7 @@ from elasticd.client.homes import SOCKET_NAME, cluster_of, node_homes
 from elasticd.core.recall import without_promises
 from elasticd.counting import counted
 from elasticd.errors import OperationError, UsageError
+from elasticd.pasting import of_home
 from elasticd.shell.children.server import ROSTER_NAME
 from elasticd.shell.children.server import SOCKET_NAME as CHILDREN_SOCKET
 from elasticd.shell.control.server import lock_home
@@ -92,7 +92,7 @@ def _start(home: Path) -> str:
     """The command that starts the daemon of this home."""
     named = cluster_of(home)
     command = "service start" if named == home else "local up"
-    return f"elasticctl {command} --home {shlex.quote(str(named))}"
+    return of_home(command, named)
 
 
 def _runs(home: Path) -> bool:
@@ -131,7 +131,7 @@ def reset(
     if (keeper := keeper_of(options.home)) is not None:
         raise OperationError(
             f"{options.home}: a keeper starts its daemons again (process {keeper}); end it first:"
-            f" elasticctl local down --home {options.home}"
+            f" {of_home('local down', options.home)}"
         )
     locks: list[int] = []
     try:

@@ -17,6 +17,7 @@ from elasticd.client.homes import home_option
 from elasticd.core.words.requests import REQUESTS, ShowStatus
 from elasticd.errors import NoDaemonError, OperationError, UsageError
 from elasticd.ipc.frames import Decoder, encode
+from elasticd.pasting import quoted
 
 ANSWER_SECONDS = 10.0
 PROBE_SECONDS = 2.0
@@ -37,9 +38,10 @@ class NobodyListens(NoDaemonError):
 
     def __init__(self, home: Path) -> None:
         of = home_option(home)
+        local, service = (quoted(f"elasticctl {do}{of}") for do in ("local up", "service install"))
         super().__init__(
-            f"no daemon runs at {home} (start one with 'elasticctl local up{of}' or 'elasticctl"
-            f" service install{of}', or name its home with --home)"
+            f"no daemon runs at {home} (start one with {local} or {service}, or name its home with"
+            " --home)"
         )
 
 

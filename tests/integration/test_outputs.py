@@ -19,19 +19,18 @@ def steps(path: Path) -> list[int]:
 
 
 def main_of(cluster: Cluster, job: str) -> str:
-    node: str = cluster.status(job)["ranks"][0]["node"]
+    ranks = cluster.wait_for("a world", lambda: cluster.status(job)["ranks"])
+    node: str = ranks[0]["node"]
     return node
 
 
 def await_copies(cluster: Cluster, job: str, main: str, step: int, nodes: int = 3) -> None:
-    """Until so many nodes have main's lines up to a step, also where their own script goes on."""
-
-    def have(folder: str) -> bool:
-        found = cluster.home.glob(f"node-*/{folder}/history.jsonl")
-        return sum(step in steps(path) for path in found if main not in path.parts) >= nodes
+    """Until so many nodes have main's lines up to a step."""
 
     def look() -> bool:
-        return have(f"outputs/{job}/[0-9]*[0-9]/files") and have(f"output/{job}")
+        pattern = f"node-*/outputs/{job}/[0-9]*[0-9]/files/history.jsonl"
+        found = [path for path in cluster.home.glob(pattern) if main not in path.parts]
+        return sum(step in steps(path) for path in found) >= nodes
 
     cluster.wait_for(f"copies of step {step}", look)
 

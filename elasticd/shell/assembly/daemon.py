@@ -242,11 +242,20 @@ class Daemon:
         await self._talk.peers.start()
         await self._desk.start()
         identity.write(self._home, self._settings)
+        self._take_up_outputs()
         self._plane.start()
         self._scrubber.start()
         self._forgetting.go_on(self._node.records.values())
         self._desk.watch_jobs()
         self._pulse.notifier.ready()
+
+    def _take_up_outputs(self) -> None:
+        """Of jobs whose trainers were taken over; for others that is done before one starts."""
+        for record in self._remembered():
+            if self._children.runs(record.id):
+                world = self._node.members.worlds.get(record.id)
+                own = None if world is None else (world.generation.counter, world.members)
+                self._keeper.go_on(record.id, own)
 
     def _chores(self) -> list[Coroutine[Any, Any, None]]:
         """What is done again and again, beside the work."""

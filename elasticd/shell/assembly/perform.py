@@ -12,7 +12,7 @@ import structlog
 from elasticd.core.node import InvariantError
 from elasticd.core.words import effects as e
 from elasticd.core.words.engines import EngineEffect
-from elasticd.core.words.records import JobRecord
+from elasticd.core.words.records import JobRecord, World
 from elasticd.shell.assembly.talk import Talk
 from elasticd.shell.children.children import Children
 from elasticd.shell.control.queries import Queries
@@ -90,6 +90,10 @@ class Performers:
             DiskError, OperationError: as :meth:`Journal.append` and :meth:`Journal.compact`.
         """
         records = [(effect.kind, effect.record) for effect in effects]
+        for _, record in records:
+            if isinstance(record, World):
+                main = record.members[0]
+                await self.keeper.enters(record.job, record.generation.counter, main)
         await aside(partial(self.records.persist_all, records))
         for _, record in records:
             if isinstance(record, JobRecord) and record.forgotten:

@@ -59,29 +59,29 @@ class JobFiles:
     _seen: Sequence[NodeId] = ()
     """Whom the last look counted on."""
 
-    async def spread(self, record: JobRecord, known: frozenset[NodeId] = frozenset()) -> str:
+    async def spread(self, record: JobRecord) -> str:
         """Have the files, which are here, on as many nodes as are to have them, if there are so
-        many; those that are ``known`` to have them are not asked. Returns why they are on fewer,
-        or nothing."""
+        many. Returns why they are on fewer, or nothing."""
+        short = await self._spread(record, self.me, frozenset((self.me,)))
+        self._tell(record.id, short)
+        return short
+
+    async def _spread(self, record: JobRecord, source: NodeId, known: frozenset[NodeId]) -> str:
+        """The same of files that ``source`` gives; those that are ``known`` to have them are not
+        asked."""
         lasting, wanted = self._lasting(), self._wanted(record)
-        known |= {self.me}
         behind = sorted(each for each in lasting if each > self.me)
         others = behind + sorted(each for each in lasting if each < self.me)
         others = [each for each in others if each not in known]
         lacking = wanted - len(known & {*lasting})
-        found = await self.archives.spread(record.archive, others, lacking)
+        found = await self.archives.spread(record.archive, source, others, lacking)
         job = self._of(record.id)
         job.holders = known | {*found.done}
         if len(found.done) >= lacking:
-            job.told = ""
             return ""
         why = "; ".join(f"{each}: {reason}" for each, reason in sorted(found.failed.items()))
-        short = (
-            f"its files are on {', '.join(sorted(job.holders))} only,"
-            f" not on {counted(wanted, 'node')} ({why})"
-        )
-        self._tell(record.id, short)
-        return short
+        on = ", ".join(sorted(job.holders | {source}))
+        return f"its files are on {on} only, not on {counted(wanted, 'node')} ({why})"
 
     async def rounds(self) -> None:
         """For ever."""
@@ -106,7 +106,7 @@ class JobFiles:
         if not self.node.views.leading:
             return
         if short := await self._short([*live.values()]):
-            await self._find(short, lasting)
+            await self._find(short)
         for record in (await self._short(short))[:MAX_JOBS]:
             if record.id in live:
                 await self._mend(record)
@@ -125,9 +125,10 @@ class JobFiles:
                 found.append(record)
         return found
 
-    async def _find(self, records: Sequence[JobRecord], nodes: Sequence[NodeId]) -> None:
-        """Learn who has the files: another node may have spread them."""
-        named = await self.archives.names_at([each for each in nodes if each != self.me])
+    async def _find(self, records: Sequence[JobRecord]) -> None:
+        """Learn who has the files: another node may have spread them. One that is drained gives
+        them, too."""
+        named = await self.archives.names_at([each for each in self._members() if each != self.me])
         named[self.me] = await self.archives.names()
         for record in records:
             await asyncio.sleep(0)
@@ -138,12 +139,23 @@ class JobFiles:
 
     async def _mend(self, record: JobRecord) -> None:
         try:
-            await self.archives.have(record.archive)
-            short = await self.spread(record, self._known(record))
+            short = await self._copied(record)
         except (ElasticdError, OSError) as error:
             short = str(error)
-            self._tell(record.id, short)
+        self._tell(record.id, short)
         self._of(record.id).mended(short)
+
+    async def _copied(self, record: JobRecord) -> str:
+        """Returns why there are too few copies, or nothing. This node, if it is not counted on,
+        takes one only where it doesn't work without."""
+        known, holders = self._known(record), self._of(record.id).holders
+        if self.me not in holders and self.me not in self._lasting():
+            for source in sorted(holders.intersection(self._members()))[:1]:
+                if not await self._spread(record, source, known):
+                    return ""
+                known = self._known(record)
+        await self.archives.have(record.archive)
+        return await self._spread(record, self.me, known | {self.me})
 
     def _of(self, job: JobId) -> _Copies:
         return self._jobs.setdefault(job, _Copies())
@@ -153,16 +165,19 @@ class JobFiles:
 
     def _lasting(self) -> list[NodeId]:
         """The nodes that count: one that is drained may be switched off."""
-        view = self.node.views.view
-        members = sorted(view.members) if view is not None else []
-        unwanted = self.node.drivers.unwanted()
+        members, unwanted = self._members(), self.node.drivers.unwanted()
         return [each for each in members if each not in unwanted] or members
+
+    def _members(self) -> list[NodeId]:
+        view = self.node.views.view
+        return sorted(view.members) if view is not None else []
 
     def _wanted(self, record: JobRecord) -> int:
         return min(JobSpec.from_dict(record.spec).checkpoint.replicas, len(self._lasting()))
 
     def _tell(self, job: JobId, reason: str) -> None:
+        """Once, while it is so; nothing: there are enough."""
         known = self._of(job)
-        if known.told != reason:
-            known.told = reason
+        before, known.told = known.told, reason
+        if reason and reason != before:
             log.warning("a job's files are on too few nodes", job=job, reason=reason)

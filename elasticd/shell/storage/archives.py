@@ -165,13 +165,16 @@ class Archives:
         await spread(ask, nodes, len(nodes))
         return found
 
-    async def spread(self, digest: str, nodes: Sequence[NodeId], count: int) -> Spread:
-        """Have ``count`` other nodes keep an archive that is here. Which do, and why not more."""
+    async def spread(
+        self, digest: str, source: NodeId, nodes: Sequence[NodeId], count: int
+    ) -> Spread:
+        """Have ``count`` other nodes keep an archive that ``source`` has. Which do, and why not
+        more."""
 
         async def ask(node: NodeId) -> None:
             fd = nameless_file()
             try:
-                await self._neighbours.fetch(node, KeepArchive(digest, self._neighbours.me), fd)
+                await self._neighbours.fetch(node, KeepArchive(digest, source), fd)
             except OperationError as error:
                 if UNKNOWN in str(error):
                     error = OperationError("its elasticd is older, and takes no copies")

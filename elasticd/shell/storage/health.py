@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from elasticd import archive
 from elasticd.checkpoints.store import LocalStore
 from elasticd.counting import counted
 from elasticd.errors import DamageError, ElasticdError
+from elasticd.pasting import of_home, quoted
 from elasticd.settings import config
 from elasticd.shell.storage import diskend, papers
 from elasticd.shell.storage.durable import unwritable
@@ -62,12 +62,13 @@ def _refused(home: Path, start: str) -> Iterator[HomeFinding]:
     """Whether the disk refuses, and whether a daemon ended of it."""
     error, ended = unwritable(home), diskend.read(home)
     if error is not None:
-        cure = f"Make room on that disk, or mend the permissions; then start the daemon: '{start}'"
+        again = f"then start the daemon: {quoted(start)}"
+        cure = f"Make room on that disk, or mend the permissions; {again}"
         yield HomeFinding(home, f"can't be written: {error.strerror}", cure)
     if ended is not None:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ended.time))
         if error is None:
-            now, cure = "It can be written again", f"Start the daemon again: '{start}'"
+            now, cure = "It can be written again", f"Start the daemon again: {quoted(start)}"
         else:
             now, cure = "It still can't be written", "Do what is said above"
         cause = f"the daemon doesn't run: it ended at {when}, as its disk refused: {ended.error}"
@@ -96,12 +97,12 @@ def _membership(home: Path) -> Iterator[HomeFinding]:
 def _journal(home: Path) -> Iterator[HomeFinding]:
     path = home / JOURNAL_NAME
     found = inspect(path)
-    reset = f"elasticctl reset --home {shlex.quote(str(home))}"
+    reset = quoted(of_home("reset", home))
     if found.harm:
         yield HomeFinding(
             path,
             f"{found.harm}: the disk lost acknowledged data. {_left(found)}",
-            f"Stop the daemon if it runs, then '{reset}' and start it. The other nodes tell it all"
+            f"Stop the daemon if it runs, then {reset} and start it. The other nodes tell it all"
             " jobs again. If there is no other node, add --keep-jobs: what is readable of the jobs"
             " stays",
         )
@@ -113,7 +114,7 @@ def _journal(home: Path) -> Iterator[HomeFinding]:
             yield HomeFinding(
                 path,
                 f"holds a record that this version can't read: {error}",
-                f"Start the version of elasticd that wrote it. If none did, '{reset}'",
+                f"Start the version of elasticd that wrote it. If none did, {reset}",
             )
             return
 

@@ -11,30 +11,17 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgpack
-import structlog
 
 from elasticd.core.words.codec import from_plain, to_plain
-from elasticd.disknames import folded, folders_of
 from elasticd.errors import ProtocolError
-from elasticd.outputs import (
-    DEEPEST,
-    Listing,
-    OutputFile,
-    OutputSet,
-    checked,
-    is_partial,
-    list_files,
-    partial_name,
-)
-from elasticd.shell.storage.durable import PARTIAL_SUFFIX, sync_folder, write_durable, write_whole
+from elasticd.outputs import OutputFile, OutputSet, checked
+from elasticd.shell.storage.durable import PARTIAL_SUFFIX, sync_folder, write_durable
+from elasticd.shell.storage.outputplacing import Placing
 from elasticd.types import JobId, NodeId
-
-log = structlog.get_logger(__name__)
 
 _SET = "set.msgpack"
 _FILES = "files"
@@ -93,51 +80,9 @@ class OutputCopies:
         """Give up what is staged."""
         shutil.rmtree(staged.parent, ignore_errors=True)
 
-    def place(
-        self, job: JobId, output: Path, *, idle: bool, same: bool, stop: threading.Event
-    ) -> None:
-        """Have the newest copy's files in a script's own output folder, each whole or not at all.
-
-        A file that a script here has written stays, unless no process of the job is here (``idle``)
-        to go on with it. So do the files of ``run.open``, which the library makes like main's. What
-        is gone from the copy goes here if it is of the ``same`` main as before. ``stop``: go no
-        further than the file in hand.
-        """
-        copy = self.newest(job)
-        if copy is None:
-            return
-        if idle:
-            _sweep(output)
-        marks = self._folder / job / _PLACED
-        placed = _read_placed(marks)
-        here, there = _by_folded(list_files(output)), _by_folded(copy.made.listing)
-        now: dict[str, list[int]] = {}
-        failed: list[str] = []
-        for key in placed.keys() - there.keys():
-            if key not in here or _mark(here[key]) != placed[key]:
-                continue
-            if same and not stop.is_set():
-                (output / here[key].name).unlink(missing_ok=True)  # main has removed it
-            else:
-                now[key] = placed[key]
-        for key, file in there.items():
-            own = here.get(key)
-            ours = own is not None and _mark(own) == placed.get(key)
-            if ours and own is not None and (stop.is_set() or _alike(own, file)):
-                now[key] = _mark(own)
-            elif stop.is_set() or file.managed:
-                continue
-            elif own is None or ours or (idle and not _alike(own, file)):
-                try:
-                    if ours and own is not None and own.name != file.name:
-                        (output / own.name).unlink()  # main has given it another name
-                    now[key] = _put(copy.files / file.name, output, file)
-                except OSError as error:  # the others are to come all the same
-                    failed.append(f"{file.name}: {error.strerror or error}")
-        if now != placed:
-            write_whole(marks, msgpack.packb(now))
-        if failed:
-            log.warning("output files not put in place", job=job, files=failed[:3])
+    def placing(self, made: OutputSet, job: JobId, output: Path, stop: threading.Event) -> Placing:
+        """Of a copy's files in a script's own output folder."""
+        return Placing(job, self._folder / job / _PLACED, output, made, stop)
 
     def _whole(self, job: JobId) -> list[Path]:
         folder = self._folder / job
@@ -171,66 +116,3 @@ def _source(path: Path) -> NodeId | None:
 def _check_size(path: Path, file: OutputFile) -> None:
     if path.stat().st_size != file.bytes:
         raise ProtocolError(f"{file.name}: came with another size")
-
-
-def _mark(file: OutputFile) -> list[int]:
-    return [file.inode, file.bytes, file.mtime_ns]
-
-
-def _alike(one: OutputFile, other: OutputFile) -> bool:
-    """Whether it is the same file; under the same name, where case counts."""
-    return (one.name, one.bytes, one.mtime_ns) == (other.name, other.bytes, other.mtime_ns)
-
-
-def _by_folded(listing: Listing) -> dict[str, OutputFile]:
-    """Files by what their names are on a disk that knows no case: this one may be such."""
-    return {folded(file.name): file for file in listing.files}
-
-
-def _read_placed(path: Path) -> Mapping[str, list[int]]:
-    try:
-        placed: dict[str, list[int]] = msgpack.unpackb(path.read_bytes())
-    except (FileNotFoundError, ValueError, msgpack.UnpackException):
-        return {}
-    if not isinstance(placed, dict):
-        return {}
-    return {folded(name): mark for name, mark in placed.items() if isinstance(name, str)}
-
-
-def _put(source: Path, output: Path, file: OutputFile) -> list[int]:
-    """Copy a file into the output folder; returns its mark there. Raises OSError."""
-    output.mkdir(parents=True, exist_ok=True)
-    for above in folders_of(file.name):
-        folder = output / above
-        if folder.is_symlink():
-            raise NotADirectoryError(f"{folder} leads elsewhere")
-        folder.mkdir(exist_ok=True)
-    target = output / file.name
-    beside = target.with_name(partial_name())
-    if target.is_symlink():
-        raise FileExistsError(f"{target} is a link")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(beside, flags, 0o644)
-    try:
-        with open(source, "rb") as old, open(fd, "wb") as new:
-            shutil.copyfileobj(old, new)
-        os.utime(beside, ns=(file.mtime_ns, file.mtime_ns))
-        found = beside.stat()
-        beside.rename(target)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-    return [found.st_ino, found.st_size, found.st_mtime_ns]
-
-
-def _sweep(output: Path) -> None:
-    """Remove what a crash left half copied."""
-    below = [(output, 0)]
-    while below:
-        folder, depth = below.pop()
-        with contextlib.suppress(OSError):  # the script may have closed it
-            for entry in list(os.scandir(folder)):
-                if is_partial(entry.name):
-                    os.unlink(entry.path)
-                elif depth < DEEPEST and entry.is_dir(follow_symlinks=False):
-                    below.append((folder / entry.name, depth + 1))

@@ -10,7 +10,7 @@ import asyncio
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,12 +21,16 @@ from elasticd.core.words.bulk import WantOutput
 from elasticd.errors import ElasticdError, OperationError
 from elasticd.outputs import Listing, OutputFile, OutputSet
 from elasticd.shell.storage.outputcopies import Copy
-from elasticd.shell.storage.outputs import Outputs
+from elasticd.shell.storage.outputplacing import sweep
+from elasticd.shell.storage.outputs import LastWorld, Outputs
 from elasticd.types import JobId, NodeId
 
 PREPARE_SECONDS, PLACE_SECONDS = 10.0, 10.0
 """A trainer is not kept waiting for longer, until a copy is here and until its files are in place;
 what is missing comes at the next checkpoint."""
+NAMES_SECONDS = 1.0
+"""A world in which this node is main doesn't wait for longer until files have their names: as long
+as that the control plane stands still."""
 _NO_NAME = (errno.EILSEQ, errno.ENAMETOOLONG, errno.EINVAL, errno.EEXIST, errno.ENOTDIR,
             errno.EISDIR)  # fmt: skip
 """This disk knows no such name, or has another file under it."""
@@ -55,6 +59,10 @@ class OutputKeeper:
         self._forgotten: set[JobId] = set()
         self._waiting: set[JobId] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._mine: dict[JobId, int] = {}
+        """Of each job the last world here in which this node was main."""
+        self._naming: dict[JobId, asyncio.Future[None]] = {}
+        """Copies that are being made whole, and their files put in place."""
 
     def forget(self, job: JobId) -> asyncio.Lock:
         """Copy nothing of a job any more; none is being copied while the lock is held."""
@@ -70,9 +78,42 @@ class OutputKeeper:
         if job in self._waiting or not self._limit_bytes:
             return
         self._waiting.add(job)
-        task = asyncio.create_task(self._follow(job))
+        self._begin(self._follow(job))
+
+    def go_on(self, job: JobId, own: LastWorld | None) -> None:
+        """Put in place what an earlier daemon was kept from, of a job whose trainer was taken over.
+        ``own``: the last world that this node has entered."""
+        if own is not None and own[1][0] == self._outputs.me:
+            self._mine[job] = own[0]  # by now the script may have removed what is not there
+        else:
+            self._naming[job] = self._begin(self._go_on(job))
+
+    async def _go_on(self, job: JobId) -> None:
+        try:
+            async with self._lock(job):
+                await asyncio.to_thread(sweep, self._output_folder(job))
+                await self._place(job, idle=False)
+        except (ElasticdError, OSError) as error:
+            log.warning("output not put in place", job=job, reason=str(error))
+
+    async def enters(self, job: JobId, counter: int, main: NodeId) -> None:
+        """Call this before this node enters a world. Where it is main, its script may write: by
+        then the files of a copy are in place that was made whole, and later ones are not put
+        there."""
+        if main != self._outputs.me:
+            return
+        self._mine[job] = counter
+        naming = self._naming.get(job)
+        if naming is None or naming.done():
+            return
+        if not (await asyncio.wait([naming], timeout=NAMES_SECONDS))[0]:
+            log.warning("the output of the main before is not all in place", job=job)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _follow(self, job: JobId) -> None:
         async with self._lock(job):
@@ -81,7 +122,7 @@ class OutputKeeper:
             if world is None or world[1][0] == self._outputs.me or job in self._forgotten:
                 return
             try:
-                await self._copy(job, world[1][0], copy=False)
+                await self._copy(job, world[1][0], copy=False, world=world[0])
             except (ElasticdError, OSError) as error:
                 log.warning("output not copied", job=job, main=world[1][0], reason=str(error))
                 if self._outputs.reaches(world[1][0]):
@@ -118,24 +159,31 @@ class OutputKeeper:
     async def _place_idle(self, job: JobId, main: NodeId) -> None:
         own = await self._outputs.own_set(job, copy=False)
         if main != self._outputs.me or not own.listing.files:
-            await self._place(job, idle=not self._runs(job), same=False)
+            await self._place(job, idle=not self._runs(job))
 
     def _lock(self, job: JobId) -> asyncio.Lock:
         return self._copying.setdefault(job, asyncio.Lock())
 
-    async def _copy(self, job: JobId, node: NodeId, copy: bool) -> None:
-        """Make the newest copy here like a node's folder, or like its copy of another's."""
+    async def _copy(self, job: JobId, node: NodeId, copy: bool, world: int | None = None) -> None:
+        """Make the newest copy here like a node's folder, or like its copy of another's. ``world``:
+        its files come in place unless this node has been main in that one or a later one."""
         there = await self._outputs.ask_set(node, job, copy, self._limit_bytes)
         have = await asyncio.to_thread(self._outputs.copies.newest, job)
         if not there.listing.files:
             return  # a disk that was lost is no reason to lose this one's
         if have is None or (have.made.source, have.made.listing) != (there.source, there.listing):
-            await self._bring(job, node, copy, there, have)
-        same = have is not None and have.made.source == there.source
-        await self._place(job, idle=False, same=same)
+            await self._bring(job, node, copy, there, have, world)
+        else:
+            await self._place(job, idle=False, world=world)
 
     async def _bring(
-        self, job: JobId, node: NodeId, copy: bool, there: OutputSet, have: Copy | None
+        self,
+        job: JobId,
+        node: NodeId,
+        copy: bool,
+        there: OutputSet,
+        have: Copy | None,
+        world: int | None,
     ) -> None:
         """Fetch what a copy lacks, and make the next one."""
         older = have.made.listing.by_name() if have and have.made.source == there.source else {}
@@ -167,7 +215,7 @@ class OutputKeeper:
             made = OutputSet(
                 there.source, there.generation, there.made, Listing(files, there.listing.skipped)
             )
-            await _to_its_end(self._outputs.copies.commit, job, staged, made)
+            await self._put(job, staged, made, world, commit=True)
         except BaseException:
             await _to_its_end(self._outputs.copies.drop, staged)
             raise
@@ -197,16 +245,56 @@ class OutputKeeper:
                 raise
             return False
 
-    async def _place(self, job: JobId, *, idle: bool, same: bool) -> None:
-        output, stop = self._output_folder(job), threading.Event()
-        work = partial(self._outputs.copies.place, job, output, idle=idle, same=same, stop=stop)
-        await _to_its_end(work, stop=stop)
+    async def _place(self, job: JobId, *, idle: bool, world: int | None = None) -> None:
+        """Have the newest copy's files in the job's output folder."""
+        copy = await asyncio.to_thread(self._outputs.copies.newest, job)
+        if copy is not None:
+            await self._put(job, copy.files, copy.made, world, idle=idle)
+
+    async def _put(
+        self,
+        job: JobId,
+        files: Path,
+        made: OutputSet,
+        world: int | None,
+        *,
+        idle: bool = False,
+        commit: bool = False,
+    ) -> None:
+        """Put a copy's files in place. ``commit``: it is staged, and becomes the newest one in the
+        same step: who is main next has all that is in its newest copy."""
+        copies, output, stop = self._outputs.copies, self._output_folder(job), threading.Event()
+        placing = copies.placing(made, job, output, stop)
+
+        def to_names(place: bool) -> None:
+            if commit:
+                copies.commit(job, files, made)
+            if place:
+                placing.finish()
+
+        failure: OSError | None = None
+        try:
+            try:
+                await _to_its_end(partial(placing.begin, files, idle=idle), stop=stop)
+            except OSError as error:
+                failure = error  # the copy is kept all the same
+            place = failure is None and (world is None or self._mine.get(job, -1) < world)
+            naming = asyncio.ensure_future(asyncio.to_thread(to_names, place))
+            self._naming[job] = naming
+            await _ended(naming, stop)
+        finally:
+            await _to_its_end(placing.drop)
+        if failure is not None:
+            raise failure
 
 
 async def _to_its_end(work: Callable[..., T], *args: Any, stop: threading.Event | None = None) -> T:
     """Do that in a thread, which has ended on return, also when this is cancelled: then it is told
     to ``stop``."""
-    task = asyncio.ensure_future(asyncio.to_thread(work, *args))
+    return await _ended(asyncio.ensure_future(asyncio.to_thread(work, *args)), stop)
+
+
+async def _ended(task: asyncio.Future[T], stop: threading.Event | None) -> T:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +16,7 @@ from elasticd.core.words.codec import from_plain, to_plain
 from elasticd.core.words.effects import Reached
 from elasticd.core.words.stable import Stable
 from elasticd.errors import DamageError, ProtocolError
+from elasticd.pasting import of_home, quoted
 from elasticd.shell.storage.alike import alike
 from elasticd.shell.storage.journal import CUT_SUFFIX, Journal
 from elasticd.shell.storage.marks import Marks
@@ -57,7 +57,7 @@ def plain(kind: str, record: Record) -> dict[str, Any]:
 def way_back(home: Path) -> str:
     """What cures a damaged journal, in one line."""
     return (
-        f"The other nodes have the records: 'elasticctl reset --home {shlex.quote(str(home))}',"
+        f"The other nodes have the records: {quoted(of_home('reset', home))},"
         " then start the daemon again. 'elasticctl doctor' says more"
     )
 

@@ -120,10 +120,10 @@ def test_one_cause_and_cure_is_said_of_a_home_with_no_daemon(tmp_path: Path) -> 
         for number, make in enumerate(makers):
             home = tmp_path / f"{name}{number}"
             make(home)
-            of = f"--home {quote(str(home))}"
+            of, mark = f"--home {quote(str(home))}", "" if " " in name else "'"
             assert said(home) == (
-                f"no daemon runs at {home} (start one with 'elasticctl local up {of}' or"
-                f" 'elasticctl service install {of}', or name its home with --home)"
+                f"no daemon runs at {home} (start one with {mark}elasticctl local up {of}{mark} or"
+                f" {mark}elasticctl service install {of}{mark}, or name its home with --home)"
             )
 
 

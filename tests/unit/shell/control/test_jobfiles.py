@@ -50,6 +50,8 @@ class Cluster:
     """For an archive, or to keep one."""
     full: set[NodeId] = field(default_factory=set)
     """Whose disk refuses."""
+    silent: set[NodeId] = field(default_factory=set)
+    """Whom nobody but the leader reaches."""
 
     def comes(self) -> NodeId:
         """A node with an empty disk."""
@@ -61,6 +63,8 @@ class Cluster:
         ) -> int:
             if node not in self.nodes:
                 raise OperationError(f"{node} is not connected")
+            if node in self.silent and me != self.leader:
+                raise OperationError(f"{node} is not heard")
             if isinstance(wanted, KeepArchive) and node in self.full:
                 self.asked += 1
                 raise OperationError("its disk is full")
@@ -108,9 +112,12 @@ class Cluster:
     def holders(self, record: JobRecord) -> set[NodeId]:
         return {node for node in self.nodes if _has(self.home / node, record.archive)}
 
+    def lasting(self) -> set[NodeId]:
+        return set(self.nodes) - self.drained or set(self.nodes)
+
     def lacking(self) -> list[str]:
         """What is on too few of the nodes that count."""
-        lasting = set(self.nodes) - self.drained or set(self.nodes)
+        lasting = self.lasting()
         found = []
         for record in self.live.values():
             held = self.holders(record)
@@ -143,7 +150,7 @@ async def _submitted(cluster: Cluster, dice: random.Random) -> None:
         cluster.live[record.id] = record
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(40))
 def test_in_quiet_it_is_on_as_many_nodes_as_it_wants(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
 
@@ -165,8 +172,14 @@ def test_in_quiet_it_is_on_as_many_nodes_as_it_wants(tmp_path: Path, seed: int) 
                     cluster.leader = dice.choice(nodes)
             if cluster.leader not in cluster.nodes:
                 cluster.leader = dice.choice([*cluster.nodes])
+            held = {job: cluster.holders(record) for job, record in cluster.live.items()}
             await cluster.looks()
             assert cluster.lacking() == []
+            for job, record in cluster.live.items():
+                new, lasting = cluster.holders(record) - held[job], cluster.lasting()
+                assert new <= lasting, f"{job} was copied to one that is drained"
+                wanted = min(record.spec["checkpoint"]["replicas"], len(lasting))
+                assert len(new) == max(0, wanted - len(held[job] & lasting)), f"{job}: {new}"
         before = cluster.asked
         await cluster.looks()
         assert cluster.asked == before, "in quiet nobody is asked again"
@@ -206,6 +219,23 @@ def test_a_leader_that_knows_of_no_copy_makes_none_where_there_are_enough(tmp_pa
         assert cluster.asked == asked
 
     asyncio.run(story())
+
+
+def test_a_drained_leader_copies_what_others_can_not_fetch_themselves(tmp_path: Path) -> None:
+    async def story(silent: bool) -> set[NodeId]:
+        cluster = Cluster(tmp_path / str(silent))
+        has, lacks, cluster.leader = (cluster.comes() for _ in range(3))
+        data = b"a folder"
+        record = cluster.live[JobId("job-0")] = record_of(0, data)
+        await cluster.nodes[has].archives.keep(data, record.archive)
+        cluster.drained = {cluster.leader}
+        cluster.silent = {has} if silent else set()
+        await cluster.looks()
+        assert cluster.lacking() == []
+        return cluster.holders(record) - {has, lacks}
+
+    assert asyncio.run(story(silent=False)) == set()
+    assert asyncio.run(story(silent=True)) == {NodeId("node-3")}
 
 
 def test_what_stays_short_is_tried_less_and_less_often(tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ def other_node(home: Home) -> Archives:
 def spread_to(home: Home, other: Other) -> Spread:
     archives = home.start()
     archives._neighbours = cast(Neighbours, other)
-    return asyncio.run(archives.spread(home.record.archive, [NodeId("other")], 1))
+    return asyncio.run(archives.spread(home.record.archive, other.me, [NodeId("other")], 1))
 
 
 def test_another_node_keeps_a_copy_and_fetches_it_once(tmp_path: Path) -> None:

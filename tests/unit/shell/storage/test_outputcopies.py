@@ -39,11 +39,15 @@ class Here:
         made = OutputSet(MAIN, 1, 2.0, Listing(tuple(listed)))
         return self.copies.commit(JOB, staged, made)
 
-    def place(self, idle: bool = False, same: bool = True, stopped: bool = False) -> None:
+    def place(self, idle: bool = False, stopped: bool = False) -> None:
         stop = threading.Event()
         if stopped:
             stop.set()
-        self.copies.place(JOB, self.output, idle=idle, same=same, stop=stop)
+        copy = self.copies.newest(JOB)
+        assert copy is not None
+        placing = self.copies.placing(copy.made, JOB, self.output, stop)
+        placing.begin(copy.files, idle=idle)
+        placing.finish()
 
     def own(self, name: str, text: str) -> Path:
         path = self.output / name
@@ -169,7 +173,7 @@ def test_what_the_next_main_never_had_stays(here: Here) -> None:
     (staged / "log").write_text("3")
     made = OutputSet(NodeId("next"), 2, 3.0, Listing((OutputFile("log", 1, 6 * SECOND, 9),)))
     here.copies.commit(JOB, staged, made)
-    here.place(same=False)
+    here.place()
     assert here.texts() == {"best": "1", "log": "3"}
     kept = sorted(path.name for path in (here.folder / JOB).iterdir() if path.is_dir())
     assert len(kept) == 2, "the copy of the main before is still there"
@@ -228,7 +232,7 @@ def test_a_mark_of_a_name_in_another_case_is_found(here: Here) -> None:
     here.keep(("Log.csv", "one", 1))
     here.place()
     marks = here.folder / JOB / "placed.msgpack"
-    (mark,) = msgpack.unpackb(marks.read_bytes()).values()
+    mark = msgpack.unpackb(marks.read_bytes())["log.csv"]
     marks.write_bytes(msgpack.packb({"Log.csv": mark, b"x": mark}))  # as versions before wrote it
     here.keep(("Log.csv", "two!", 2))
     here.place()

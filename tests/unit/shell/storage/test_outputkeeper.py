@@ -6,114 +6,18 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from elasticd.core.words.bulk import WANTS, WantOutput
-from elasticd.core.words.records import JobRecord
 from elasticd.core.words.requests import OpenOutputs
 from elasticd.errors import OperationError
 from elasticd.outputs import OutputSet
-from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.control.outputdesk import OutputDesk
 from elasticd.shell.control.server import Stream
-from elasticd.shell.network.neighbours import Neighbours
-from elasticd.shell.storage.outputkeeper import OutputKeeper
-from elasticd.shell.storage.outputs import LastWorld, Outputs
+from elasticd.shell.storage.outputs import LastWorld
 from elasticd.types import JobId, NodeId
-
-JOB = JobId("job")
-A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
-LIMIT = 1000
-
-
-class Net:
-    """Nodes that fetch from each other; ``world`` is the job's last one."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.world: LastWorld | None = (1, (A, B, C))
-        self.lost: set[NodeId] = set()
-        self.ended = False
-        self.fetched: list[str] = []
-        self.served: Callable[[str], object] = lambda name: None
-        """Called when a file has been opened for another node, before it is read."""
-        self.events: list[tuple[str, Any]] = []
-        """Of files that are skipped."""
-        self.told: list[tuple[str, str]] = []
-        """All others."""
-        self.nodes = {name: Node(self, name) for name in (A, B, C)}
-
-    async def last_world(self, job: JobId) -> LastWorld | None:
-        return self.world
-
-    async def transfer(
-        self, address: str, request: dict[str, Any], sink: int, limit_bytes: int = 1 << 30
-    ) -> int:
-        wanted = WANTS.decode(request)
-        fd = await self.nodes[NodeId(address)].outputs.serve(cast(WantOutput, wanted))
-        try:
-            if isinstance(wanted, WantOutput):
-                self.fetched.append(wanted.name)
-                self.served(wanted.name)
-            data = os.pread(fd, 1 << 20, 0)
-        finally:
-            os.close(fd)
-        return os.write(sink, data)
-
-    def tell(self, kind: str, job: JobId, reason: str, fields: dict[str, Any]) -> None:
-        if "files" in fields:
-            self.events.append((reason, fields["files"]))
-        else:
-            self.told.append((kind, reason))
-
-    def record(self, job: JobId) -> JobRecord:
-        if job != JOB:
-            raise OperationError(f"no job {job}")
-        return cast(JobRecord, SimpleNamespace(id=JOB, ended=self.ended))
-
-
-class Node:
-    def __init__(self, net: Net, name: NodeId) -> None:
-        self.files = ChildFiles(net.folder / name)
-        self.runs = True
-        self.output = self.files.output_folder(JOB)
-        neighbours = Neighbours(
-            name,
-            net.transfer,
-            lambda node: None if node in net.lost else node,
-            lambda: [A, B, C],
-        )
-        self.outputs = Outputs(
-            self.files,
-            neighbours,
-            net.record,
-            net.last_world,
-            net.tell,
-        )
-        self.keeper = OutputKeeper(
-            self.outputs, self.files.output_folder, lambda job: self.runs, LIMIT
-        )
-
-    def write(self, **files: str) -> None:
-        self.output.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (self.output / name).write_text(text)
-
-    async def follow(self) -> None:
-        self.keeper.follow(JOB)
-        await asyncio.gather(*self.keeper._tasks)
-
-    def texts(self) -> dict[str, str]:
-        return {path.name: path.read_text() for path in sorted(self.output.glob("*"))}
-
-    def copy(self) -> dict[str, str]:
-        found = self.outputs.copies.newest(JOB)
-        if found is None:
-            return {}
-        return {f.name: (found.files / f.name).read_text() for f in found.made.listing.files}
+from tests.unit.shell.storage.outputnet import JOB, LIMIT, A, B, C, Net, Node
 
 
 @pytest.fixture

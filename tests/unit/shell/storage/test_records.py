@@ -53,7 +53,7 @@ def test_a_record_of_another_version_is_refused_by_name(tmp_path: Path) -> None:
         StableRecords(tmp_path)
 
 
-def _world(counter: int, lineage: str) -> World:
+def world(counter: int, lineage: str) -> World:
     return World(
         job=JobId("job-1"),
         generation=Tag(counter, NODE, "nonce"),
@@ -80,12 +80,12 @@ def _world(counter: int, lineage: str) -> World:
 
 def test_a_restart_knows_the_newest_world_of_each_job(tmp_path: Path) -> None:
     memory = StableRecords(tmp_path)
-    memory.persist("world", _world(4, "old"))
-    memory.persist("world", _world(7, "new"))
+    memory.persist("world", world(4, "old"))
+    memory.persist("world", world(7, "new"))
     memory.close()
 
     stable = StableRecords(tmp_path).recover()
-    assert stable.worlds == (_world(7, "new"),)
+    assert stable.worlds == (world(7, "new"),)
     assert stable.counter == 7
 
 
@@ -127,7 +127,7 @@ def test_a_lost_journal_is_remembered_until_those_who_know_let_the_node_in(tmp_p
     before: list[tuple[str, Record]] = [
         ("view_attempt", _view(2)),
         ("job", _record("running")),
-        ("world", _world(4, "l")),
+        ("world", world(4, "l")),
     ]
     for kind, record in without_promises(before, "damaged"):
         memory.persist(kind, record)
