@@ -277,10 +277,10 @@ class Inventory:
         """The shard is there, and the checkpoint not final on that node yet."""
         m = doubt.row.manifest
         with contextlib.suppress(ElasticdError):
-            held = await self._in_thread(
-                self._store(doubt.node).held, m.job, m.step, m.stamp, m.count
+            coming = await self._in_thread(
+                self._store(doubt.node).coming, m.job, m.step, m.stamp, m.count
             )
-            return doubt.index in held
+            return doubt.index in coming
         return False
 
     async def _settled(

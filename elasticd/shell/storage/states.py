@@ -12,7 +12,7 @@ from typing import Any, assert_never
 import structlog
 
 from elasticd.checkpoints import peer
-from elasticd.checkpoints.manifest import Stored
+from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.checkpoints.port import Store
 from elasticd.checkpoints.questions import Question, RemoveStored, VerifyStored, WantShard
 from elasticd.checkpoints.retention import last_ones, overtaken, policies_of
@@ -146,6 +146,15 @@ class States:
     async def changed(self, job: JobId) -> None:
         """What the node has of a job was changed by somebody else than its leader, who is told."""
         await self._post_stored(job, lambda stored: e.StoreChanged(job, stored))
+
+    async def keep_manifest(self, made: Manifest) -> None:
+        """Let a checkpoint be final here whose shards are.
+
+        Raises:
+            StateError: a shard isn't here, or the disk refuses.
+        """
+        async with self._storing:
+            await asyncio.to_thread(self.store.commit, made)
 
     # --- effects ------------------------------------------------------------------
 

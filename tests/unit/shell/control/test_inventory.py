@@ -41,10 +41,10 @@ class FakeStore:
 
     looks: list[tuple[Stored, ...]]
     rotten: bool = False
-    coming: tuple[int, ...] = ()
+    on_its_way: tuple[int, ...] = ()
 
-    def held(self, *_: Any) -> tuple[int, ...]:
-        return self.coming
+    def coming(self, *_: Any) -> tuple[int, ...]:
+        return self.on_its_way
 
     def stored(self, job: JobId) -> tuple[Stored, ...]:
         return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
@@ -98,7 +98,7 @@ def test_one_that_was_just_being_made_is_sound(verify: Any) -> None:
 
 
 def test_one_that_is_still_being_made_is_neither(verify: Any) -> None:
-    assert verify(FakeStore([(WHOLE,)]), FakeStore([()], coming=(0,))) == [("one", True)]
+    assert verify(FakeStore([(WHOLE,)]), FakeStore([()], on_its_way=(0,))) == [("one", True)]
 
 
 def test_one_that_was_removed_meanwhile_is_no_damage(verify: Any) -> None:
