@@ -148,11 +148,7 @@ class States:
         await self._post_stored(job, lambda stored: e.StoreChanged(job, stored))
 
     async def keep_manifest(self, made: Manifest) -> None:
-        """Let a checkpoint be final here whose shards are.
-
-        Raises:
-            StateError: a shard isn't here, or the disk refuses.
-        """
+        """Let a checkpoint be final here. StateError: a shard isn't, or the disk refuses."""
         async with self._storing:
             await asyncio.to_thread(self.store.commit, made)
 
@@ -256,13 +252,12 @@ class States:
     async def _commit(self, effect: e.CommitManifest) -> None:
         made = effect.manifest
         ok, reason, refused = True, "", False
-        async with self._storing:
-            try:
-                await asyncio.to_thread(self.store.commit, made)
-            except (ElasticdError, OSError) as error:
-                ok, reason, refused = False, str(error), not isinstance(error, ElasticdError)
-                refused = refused or isinstance(error, DiskError)
-                log.error("checkpoint not stored", step=made.step, reason=reason)
+        try:
+            await self.keep_manifest(made)
+        except (ElasticdError, OSError) as error:
+            ok, reason, refused = False, str(error), not isinstance(error, ElasticdError)
+            refused = refused or isinstance(error, DiskError)
+            log.error("checkpoint not stored", step=made.step, reason=reason)
         name = (made.job, made.lineage, made.step, made.stamp, made.count)
         await self._post_stored(
             made.job, lambda stored: e.ManifestKept(*name, ok, reason, stored, refused)

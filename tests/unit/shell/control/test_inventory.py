@@ -18,6 +18,7 @@ from elasticd.core.words.requests import VerifyCheckpoints
 from elasticd.shell.control import inventory
 from elasticd.shell.control.inventory import Inventory
 from elasticd.shell.control.server import Stream
+from elasticd.shell.storage.scratch import Scratch
 from elasticd.shell.storage.states import States
 from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Stamp
 
@@ -83,7 +84,9 @@ def verify(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, boo
             return stores[node].read()
 
         states = cast(States, FakeStates())
-        asked = Inventory(states, lambda: [ONE, TWO], lambda job: known, told, read)
+        asked = Inventory(
+            states, lambda: [ONE, TWO], lambda job: known, told, read, Scratch(Path())
+        )
         said = Said()
         asyncio.run(asked.verify(VerifyCheckpoints(JOB), cast(Stream, said)))
         asked.close()

@@ -22,6 +22,7 @@ from elasticd.shell.control.server import Stream
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.storage.outputkeeper import OutputKeeper
 from elasticd.shell.storage.outputs import LastWorld, Outputs
+from elasticd.shell.storage.scratch import Scratch
 from elasticd.types import JobId, NodeId
 
 JOB = JobId("job")
@@ -271,7 +272,9 @@ class Client:
     def __init__(self, node: Node) -> None:
         self.head: dict[str, Any] = {}
         self.files: dict[str, str | None] = {}
-        asyncio.run(OutputDesk(node.outputs).open(OpenOutputs(JOB), cast(Stream, self)))
+        asyncio.run(
+            OutputDesk(node.outputs, Scratch(Path())).open(OpenOutputs(JOB), cast(Stream, self))
+        )
 
     async def send(self, frame: dict[str, Any]) -> None:
         if "path" not in frame:
