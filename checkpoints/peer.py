@@ -64,6 +64,11 @@ class PeerStore:
         said = self._ask(HeldShards(job, step, stamp, count))
         return tuple(int(index) for index in said["held"])
 
+    def coming(self, job: JobId, step: int, stamp: Stamp, count: int) -> tuple[int, ...]:
+        said = self._ask(HeldShards(job, step, stamp, count))
+        # Older versions say only what is held.
+        return tuple(int(index) for index in said.get("coming", said["held"]))
+
     def open_shard(self, job: JobId, step: int, stamp: Stamp, index: int, count: int) -> BinaryIO:
         return self._fetch(WantShard(job, step, stamp, index, count))
 
@@ -155,7 +160,9 @@ def _answer(store: Store, question: Question) -> dict[str, Any]:
         case HeldShards(job, step, stamp, count):
             if count is not None and not 0 <= count <= MAX_SHARDS:
                 raise ProtocolError(f"a checkpoint of {count} shards")
-            return {"held": list(store.held(job, step, stamp, count))}
+            held = list(store.held(job, step, stamp, count))
+            coming = [] if count is None else list(store.coming(job, step, stamp, count))
+            return {"held": held, "coming": coming}
         case VerifyStored(job, step, stamp, index, _):
             problems = store.verify(job, step, stamp, index)
             return {"problems": [[str(p.path), p.shard, p.reason] for p in problems]}

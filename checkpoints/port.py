@@ -44,6 +44,9 @@ class Store(Protocol):
     ) -> tuple[int, ...]:
         """The shards of a checkpoint that are there; before its commit, of ``count``."""
 
+    def coming(self, job: JobId, step: int, stamp: Stamp, count: int) -> tuple[int, ...]:
+        """The shards that are there of a checkpoint that is not final there yet."""
+
     def open_shard(self, job: JobId, step: int, stamp: Stamp, index: int, count: int) -> BinaryIO:
         """A shard, for reading from its start; the caller closes it. StateError: not there."""
 

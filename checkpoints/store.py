@@ -102,10 +102,14 @@ class LocalStore:
         found = self._find(job, step, stamp)
         if found is not None:
             return self._at(self._final(job, step, stamp)).present(found)
-        if count is None:
+        return () if count is None else _there(self._folder(job, step, stamp), count)
+
+    def coming(self, job: JobId, step: int, stamp: Stamp, count: int) -> tuple[int, ...]:
+        """The shards that are here of a checkpoint that is not final yet. One that is, without a
+        readable manifest, is damaged and not on its way."""
+        if self._final(job, step, stamp).is_dir():
             return ()
-        folder = self._folder(job, step, stamp)
-        return tuple(i for i in range(count) if (folder / layout.shard_name(i, count)).is_file())
+        return _there(self._partial(job, step, stamp), count)
 
     def is_right(
         self, job: JobId, step: int, stamp: Stamp, index: int, count: int, digest: str
@@ -330,6 +334,10 @@ class LocalStore:
         """(step, folder) of the job's final or partial checkpoints, by step."""
         parsed = [(layout.parse_folder(path.name), path) for path in entries(self.folder(job))]
         return sorted((p[0], path) for p, path in parsed if p is not None and p[2] == partial)
+
+
+def _there(folder: Path, count: int) -> tuple[int, ...]:
+    return tuple(i for i in range(count) if (folder / layout.shard_name(i, count)).is_file())
 
 
 def _can_name_a_job(name: str) -> bool:

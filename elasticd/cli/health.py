@@ -22,6 +22,7 @@ from elasticd.core.recall import without_promises
 from elasticd.counting import counted
 from elasticd.errors import OperationError, UsageError
 from elasticd.pasting import of_home
+from elasticd.settings.ownhome import refuse_open
 from elasticd.shell.children.server import ROSTER_NAME
 from elasticd.shell.children.server import SOCKET_NAME as CHILDREN_SOCKET
 from elasticd.shell.control.server import lock_home
@@ -128,6 +129,8 @@ def reset(
     """
     options = common(context, home, json)
     homes = _homes(options.home)
+    for folder in (options.home, *homes):
+        refuse_open(folder)
     if (keeper := keeper_of(options.home)) is not None:
         raise OperationError(
             f"{options.home}: a keeper starts its daemons again (process {keeper}); end it first:"

@@ -26,7 +26,7 @@ from elasticd.cli.interrupts import Interrupts
 from elasticd.cli.keeper import end_keeper, start_keeper
 from elasticd.cli.screen import warn
 from elasticd.client.connection import Connection, probe
-from elasticd.client.homes import SOCKET_NAME, node_homes
+from elasticd.client.homes import SOCKET_NAME, home_option, node_homes
 from elasticd.core.words.requests import REQUESTS, ShutDown
 from elasticd.counting import counted
 from elasticd.errors import (
@@ -38,6 +38,7 @@ from elasticd.errors import (
 )
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
+from elasticd.settings.ownhome import refuse_open
 from elasticd.shell.chaos.firewall import firewall
 from elasticd.shell.storage import papers
 from elasticd.shell.storage.durable import write_whole
@@ -137,10 +138,18 @@ def down(home: Path, patience_seconds: float = DOWN_SECONDS) -> list[str]:
     A daemon that has agreed to a shutdown has ``patience_seconds`` for it before it is killed.
 
     Raises:
-        OperationError: a process survives even SIGKILL.
+        UsageError: another account could have laid something there.
+        OperationError: a process survives even SIGKILL. Or a daemon runs there that is in no local
+            cluster.
     """
     homes = node_homes(home)
     if not homes:
+        if (daemon := find_daemon(home)) is not None:
+            raise OperationError(
+                f"{home}: its daemon runs (process {daemon.pid}) and is in no local cluster; end it"
+                f" with 'elasticctl service stop{home_option(home)}', or with Ctrl-C where it was"
+                " started"
+            )
         return []
     with _locked(home):
         end_keeper(home)
@@ -151,8 +160,14 @@ def down(home: Path, patience_seconds: float = DOWN_SECONDS) -> list[str]:
 
 @contextlib.contextmanager
 def _locked(home: Path) -> Iterator[None]:
-    """Keep two ``local`` commands off the same home."""
-    home.mkdir(parents=True, exist_ok=True)
+    """Keep two ``local`` commands off the same home.
+
+    Raises:
+        UsageError: another account could have laid something there.
+    """
+    home.mkdir(mode=0o755, parents=True, exist_ok=True)
+    for folder in (home, *node_homes(home)):
+        refuse_open(folder)
     fd = os.open(home / config.LOCAL_LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:

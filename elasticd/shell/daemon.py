@@ -9,7 +9,6 @@ import io
 import logging
 import os
 import resource
-import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,9 +17,10 @@ from typing import TextIO, cast
 import structlog
 
 from elasticd import __version__
-from elasticd.errors import INCURABLE, ElasticdError, UsageError
+from elasticd.errors import INCURABLE, ElasticdError
 from elasticd.launchd.plist import INCURABLE_ENDS_WELL
 from elasticd.settings import config
+from elasticd.settings.ownhome import refuse_open
 from elasticd.shell.assembly.daemon import Daemon
 from elasticd.shell.control.server import lock_home
 
@@ -86,7 +86,7 @@ def _run(home: Path, file: Path | None) -> int:
     home = home.absolute()
     file = file.absolute() if file is not None else None
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _refuse_open(home)
+    refuse_open(home)
     settings = config.load(home, file)
     lock = lock_home(home)
     try:
@@ -94,15 +94,6 @@ def _run(home: Path, file: Path | None) -> int:
         return asyncio.run(_main(home, settings))
     finally:
         os.close(lock)
-
-
-def _refuse_open(home: Path) -> None:
-    """Whoever may write there could replace the control socket, or drop a job."""
-    if home.stat().st_mode & stat.S_IWOTH:
-        raise UsageError(
-            f"{home} can be written by every account of this machine, which could command the "
-            f"daemon so: chmod 700 {home}"
-        )
 
 
 async def _main(home: Path, settings: config.NodeConfig) -> int:

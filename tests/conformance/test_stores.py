@@ -97,7 +97,7 @@ def test_nothing_is_there_at_first(case: Case) -> None:
 
 def test_before_the_commit_shards_are_held_but_nothing_is_stored(case: Case) -> None:
     case.behind.put_shard(JOB, 7, STAMP, 2, COUNT, [content(2)], digest(2))
-    assert case.store.held(JOB, 7, STAMP, COUNT) == (2,)
+    assert case.store.held(JOB, 7, STAMP, COUNT) == (2,) == case.store.coming(JOB, 7, STAMP, COUNT)
     assert case.store.held(JOB, 7, STAMP) == ()
     assert case.store.stored(JOB) == []
     assert case.store.jobs() == [JOB]
@@ -108,6 +108,7 @@ def test_a_committed_checkpoint_is_listed_and_read(case: Case) -> None:
     assert case.store.jobs() == [JOB]
     assert case.store.stored(JOB) == [Stored(manifest(), (0, 2))]
     assert case.store.held(JOB, 7, STAMP) == (0, 2)
+    assert case.store.coming(JOB, 7, STAMP, COUNT) == ()
     for index in (0, 2):
         with case.store.open_shard(JOB, 7, STAMP, index, COUNT) as file:
             assert file.read() == content(index)

@@ -51,6 +51,7 @@ from elasticd.shell.storage.forgetting import Forgetting
 from elasticd.shell.storage.outputkeeper import OutputKeeper
 from elasticd.shell.storage.outputs import LastWorld, Outputs
 from elasticd.shell.storage.records import StableRecords
+from elasticd.shell.storage.scratch import Scratch
 from elasticd.shell.storage.scrub import Scrubber
 from elasticd.shell.storage.states import States
 from elasticd.shell.storage.sweeping import Sweeping
@@ -136,7 +137,9 @@ class Daemon:
         )
         self._plane = ControlPlane(Endpoint(self._node), perform, self._broken, perform.persist)
         self._scrubber = Scrubber(self._states, neighbours.connected, settings.quota_bytes)
-        self._desk = self._make_desk(neighbours, queries, OutputDesk(outputs))
+        scratch = Scratch(home)
+        scratch.sweep()
+        self._desk = self._make_desk(neighbours, queries, OutputDesk(outputs, scratch))
 
     def _make_admission(self, credentials: Credentials) -> Admission:
         return Admission(
@@ -198,6 +201,7 @@ class Daemon:
             self._shown,
             EventReading(self._talk.events).of_kinds,
             ReplicaReader(neighbours.me, self._states.verifying.answer, neighbours.fetch).verify,
+            output_desk.scratch,
         )
         cutter = Cutter(self._home, self._talk.peers, self._children.rings, firewall())
         chaos = Chaos(self._node, self._server, self._children.watch, neighbours, cutter)

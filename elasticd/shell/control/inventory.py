@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import tempfile
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -42,6 +41,7 @@ from elasticd.core.words.requests import (
 from elasticd.errors import ElasticdError, OperationError, StateError, UsageError
 from elasticd.settings.job import JobSpec
 from elasticd.shell.control.server import Handlers, Stream, on
+from elasticd.shell.storage.scratch import Scratch
 from elasticd.shell.storage.states import States
 from elasticd.types import JobId, NodeId, Stamp
 
@@ -97,11 +97,12 @@ class Inventory:
         record_of: Callable[[JobId], JobRecord | None],
         told: Callable[..., Awaitable[list[dict[str, Any]]]],
         read: Callable[[NodeId, JobId, int, Stamp, int], Awaitable[list[Problem]]],
+        scratch: Scratch,
     ) -> None:
         """``nodes`` are all that answer now, this one included; ``told``: the events of a job that
         are of the named kinds; ``read``: has a node read a shard that it holds."""
         self._states, self._nodes, self._record_of = states, nodes, record_of
-        self._told, self._read = told, read
+        self._told, self._read, self._scratch = told, read, scratch
         self._threads = ThreadPoolExecutor(_THREADS, "checkpoints")
 
     def close(self) -> None:
@@ -277,10 +278,10 @@ class Inventory:
         """The shard is there, and the checkpoint not final on that node yet."""
         m = doubt.row.manifest
         with contextlib.suppress(ElasticdError):
-            held = await self._in_thread(
-                self._store(doubt.node).held, m.job, m.step, m.stamp, m.count
+            coming = await self._in_thread(
+                self._store(doubt.node).coming, m.job, m.step, m.stamp, m.count
             )
-            return doubt.index in held
+            return doubt.index in coming
         return False
 
     async def _settled(
@@ -324,17 +325,12 @@ class Inventory:
         """Files with all shards of a checkpoint, and their digests; the checkpoint stays here as
         long."""
         m, files = row.manifest, list[list[str]]()
-        with self._states.pins.held(m.job, m.step, m.stamp), self._scratch() as at:
+        with self._states.pins.held(m.job, m.step, m.stamp), self._scratch.folder() as at:
             for index, shard in enumerate(m.shards):
                 path = await self._file(row, index, at)
                 files.append([str(path), shard.digest])
                 await stream.send({"shard": index, "shards": m.count})
             yield files
-
-    @contextlib.contextmanager
-    def _scratch(self) -> Iterator[Path]:
-        with tempfile.TemporaryDirectory(prefix="elasticd-export-") as folder:
-            yield Path(folder)
 
     async def _file(self, row: Row, index: int, scratch: Path) -> Path:
         """A file with a shard whose digest is right: ours if it is, else a peer's."""

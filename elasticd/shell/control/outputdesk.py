@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from elasticd.errors import ElasticdError, OperationError
 from elasticd.outputs import OutputFile, OutputSet
 from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.storage.outputs import ASK_SECONDS, Outputs
+from elasticd.shell.storage.scratch import Scratch
 from elasticd.types import JobId, NodeId
 
 _TELL_SECONDS = 1.0
@@ -35,6 +35,7 @@ class OutputDesk:
     """Handles the ``outputs`` request of docs/protocols.md §3."""
 
     outputs: Outputs
+    scratch: Scratch
 
     def handlers(self) -> Handlers:
         return on(OpenOutputs, self.open)
@@ -56,9 +57,9 @@ class OutputDesk:
             "skipped": list(made.listing.skipped),
             "note": source.note,
         })  # fmt: skip
-        with tempfile.TemporaryDirectory(prefix="elasticd-outputs-") as scratch:
+        with self.scratch.folder() as scratch:
             for file in made.listing.files:
-                path = await self._path(job, source, file, Path(scratch) / "file", stream)
+                path = await self._path(job, source, file, scratch / "file", stream)
                 shown = None if path is None else str(path)
                 await stream.send({"name": file.name, "bytes": file.bytes, "path": shown})
                 # A client that dies hangs up, which cancels this handler.

@@ -21,6 +21,7 @@ from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.checkpoints.retention import superseded, useless
 from elasticd.checkpoints.summary import Row
 from elasticd.errors import ElasticdError, StateError
+from elasticd.shell.storage.manifests import ManifestMender
 from elasticd.shell.storage.pins import GoingError
 from elasticd.shell.storage.states import States
 from elasticd.types import JobId, NodeId
@@ -56,17 +57,19 @@ class Scrubber:
         quota_bytes: int = 0,
         *,
         round_seconds: float = ROUND_SECONDS,
+        retry_seconds: float = RETRY_SECONDS,
         bytes_per_second: float = BYTES_PER_SECOND,
     ) -> None:
         """``nodes``: the other nodes that answer now. ``quota_bytes`` 0: as much as there is."""
         self._states, self._nodes, self._quota_bytes = states, nodes, quota_bytes
-        self._round_seconds = round_seconds
+        self._round_seconds, self._retry_seconds = round_seconds, retry_seconds
         self._touched = asyncio.Event()
         self._changed: set[Path] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._observer = Observer()
         self._throttle = Throttle(bytes_per_second)
         self._unrepaired: set[tuple[JobId, int, str, int]] = set()
+        self._manifests = ManifestMender(states, nodes)
 
     def start(self) -> None:
         """Begin. In the event loop's thread."""
@@ -109,11 +112,15 @@ class Scrubber:
             await self._tell_changes(set())
 
     async def _watch(self) -> None:
+        looked = False
         while True:
             with contextlib.suppress(TimeoutError):
-                # A repair for which no peer was there is tried again.
-                async with asyncio.timeout(RETRY_SECONDS if self._unrepaired else None):
+                # A repair for which no peer was there is tried again. What a crash or somebody did
+                # before the start is looked for when peers had the time to come.
+                again = not looked or self._unrepaired or self._manifests.waits
+                async with asyncio.timeout(self._retry_seconds if again else None):
                     await self._touched.wait()
+            looked = True
             await asyncio.sleep(SETTLE_SECONDS)
             self._touched.clear()
             changed, self._changed = self._changed, set()
@@ -121,6 +128,7 @@ class Scrubber:
                 for shard in item.held:
                     if self._path(item.manifest, shard) in changed:
                         await self._scrub(item.manifest, shard)
+            await self._manifests.mend()
             for damage in await asyncio.to_thread(self._missing):
                 await self._repair(damage)
             await self._tell_changes({JobId(path.parent.parent.name) for path in changed})
@@ -272,7 +280,8 @@ class _Handler(FileSystemEventHandler):
         path = Path(str(event.src_path))
         folder = layout.parse_folder(path.parent.name)
         ours = path.name.endswith(TEMPORARY) or folder is None or folder[2]
-        if not ours and layout.parse_shard(path.name) is not None:
+        manifest = path.name == layout.MANIFEST_NAME
+        if not ours and (manifest or layout.parse_shard(path.name) is not None):
             self._wake(path)
 
 

@@ -12,7 +12,7 @@ from typing import Any, assert_never
 import structlog
 
 from elasticd.checkpoints import peer
-from elasticd.checkpoints.manifest import Stored
+from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.checkpoints.port import Store
 from elasticd.checkpoints.questions import Question, RemoveStored, VerifyStored, WantShard
 from elasticd.checkpoints.retention import last_ones, overtaken, policies_of
@@ -147,6 +147,11 @@ class States:
         """What the node has of a job was changed by somebody else than its leader, who is told."""
         await self._post_stored(job, lambda stored: e.StoreChanged(job, stored))
 
+    async def keep_manifest(self, made: Manifest) -> None:
+        """Let a checkpoint be final here. StateError: a shard isn't, or the disk refuses."""
+        async with self._storing:
+            await asyncio.to_thread(self.store.commit, made)
+
     # --- effects ------------------------------------------------------------------
 
     def fetch_state(self, effect: e.FetchState) -> None:
@@ -247,13 +252,12 @@ class States:
     async def _commit(self, effect: e.CommitManifest) -> None:
         made = effect.manifest
         ok, reason, refused = True, "", False
-        async with self._storing:
-            try:
-                await asyncio.to_thread(self.store.commit, made)
-            except (ElasticdError, OSError) as error:
-                ok, reason, refused = False, str(error), not isinstance(error, ElasticdError)
-                refused = refused or isinstance(error, DiskError)
-                log.error("checkpoint not stored", step=made.step, reason=reason)
+        try:
+            await self.keep_manifest(made)
+        except (ElasticdError, OSError) as error:
+            ok, reason, refused = False, str(error), not isinstance(error, ElasticdError)
+            refused = refused or isinstance(error, DiskError)
+            log.error("checkpoint not stored", step=made.step, reason=reason)
         name = (made.job, made.lineage, made.step, made.stamp, made.count)
         await self._post_stored(
             made.job, lambda stored: e.ManifestKept(*name, ok, reason, stored, refused)

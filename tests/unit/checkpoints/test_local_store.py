@@ -373,3 +373,13 @@ def test_what_the_disk_refuses_is_said_with_the_path(tmp_path: Path) -> None:
         put(store, 10, 0)
     with pytest.raises(StateError, match=f"{JOB}"):
         store.commit(manifest_of(10))
+
+
+def test_what_has_lost_its_manifest_is_not_on_its_way(store: LocalStore, tmp_path: Path) -> None:
+    """Else whoever verifies would wait for it, and say that nothing is wrong."""
+    put(store, 10, 0)
+    assert store.coming(JOB, 10, stamp_of(10), COUNT) == (0,)
+    store.commit(manifest_of(10))
+    assert store.coming(JOB, 10, stamp_of(10), COUNT) == ()
+    path_of(tmp_path, 10, 0).with_name(layout.MANIFEST_NAME).write_bytes(b"")
+    assert store.coming(JOB, 10, stamp_of(10), COUNT) == ()

@@ -25,6 +25,7 @@ from elasticd.client.homes import node_homes
 from elasticd.errors import OperationError, UsageError
 from elasticd.settings import config
 from elasticd.shell.storage import papers
+from tests.integration.otheraccount import need_root
 
 Ctl = Callable[..., tuple[int, str, str]]
 
@@ -338,3 +339,37 @@ def test_the_partition_setting_is_kept_and_not_changed_under_way(
 def test_a_partition_setting_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="must be available or strict, not maybe"):
         local.up(tmp_path, 1, partition="maybe")
+
+
+def test_down_says_that_a_daemon_of_no_local_cluster_runs(ctl: Ctl, home: Path) -> None:
+    home.mkdir(exist_ok=True)
+    me = psutil.Process()
+    name(home / "daemon.json", me)
+    code, out, err = ctl("local", "down", "--home", home)
+    assert (code, out) == (1, "")
+    assert f"process {me.pid}" in err and "service stop" in err
+
+
+@pytest.mark.parametrize("laid", ["home", "node", "link", "open"])
+@pytest.mark.parametrize("command", ["local up -n 1", "local down", "reset --yes"])
+def test_a_home_that_another_account_has_laid_is_refused(
+    command: str, laid: str, ctl: Ctl, home: Path, tmp_path: Path
+) -> None:
+    """A link in it would have us write, end and remove anywhere."""
+    other = tmp_path / "other"
+    (other / "work").mkdir(parents=True)
+    home.mkdir(exist_ok=True)
+    if laid == "link":
+        (home / "node-0").symlink_to(other)
+    else:
+        (home / "node-0").mkdir()
+    if laid == "open":
+        home.chmod(0o777)
+    else:
+        need_root()
+        os.chown(home / "node-0" if laid == "node" else home, 12345, -1)
+    before = sorted(tmp_path.rglob("*"))
+    code, out, err = ctl(*command.split(), "--home", home)
+    assert (code, out) == (2, "")
+    assert ("chmod 700" if laid == "open" else "belongs to another account") in err
+    assert sorted(tmp_path.rglob("*")) == before

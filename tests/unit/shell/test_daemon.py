@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from elasticd.errors import UsageError
+from elasticd.settings.ownhome import refuse_open
 from elasticd.shell.daemon import main
+from tests.integration.otheraccount import need_root
 
 
 def test_a_home_that_everybody_may_write_to_is_refused(
@@ -15,3 +20,20 @@ def test_a_home_that_everybody_may_write_to_is_refused(
     tmp_path.chmod(0o777)
     assert main(["run", "--home", str(tmp_path)]) == 2
     assert f"chmod 700 {tmp_path}" in capsys.readouterr().err
+
+
+def test_a_home_of_another_account_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    need_root()
+    os.chown(tmp_path, 12345, -1)
+    assert main(["run", "--home", str(tmp_path)]) == 2
+    assert "belongs to another account of this machine (12345)" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_home_is_its_owners_and_roots(tmp_path: Path) -> None:
+    owner = tmp_path.stat().st_uid
+    refuse_open(tmp_path, owner)
+    with pytest.raises(UsageError, match="belongs to another account") if owner else nullcontext():
+        refuse_open(tmp_path, owner + 1)

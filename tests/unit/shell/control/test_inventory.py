@@ -18,6 +18,7 @@ from elasticd.core.words.requests import VerifyCheckpoints
 from elasticd.shell.control import inventory
 from elasticd.shell.control.inventory import Inventory
 from elasticd.shell.control.server import Stream
+from elasticd.shell.storage.scratch import Scratch
 from elasticd.shell.storage.states import States
 from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Stamp
 
@@ -41,10 +42,10 @@ class FakeStore:
 
     looks: list[tuple[Stored, ...]]
     rotten: bool = False
-    coming: tuple[int, ...] = ()
+    on_its_way: tuple[int, ...] = ()
 
-    def held(self, *_: Any) -> tuple[int, ...]:
-        return self.coming
+    def coming(self, *_: Any) -> tuple[int, ...]:
+        return self.on_its_way
 
     def stored(self, job: JobId) -> tuple[Stored, ...]:
         return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
@@ -83,7 +84,9 @@ def verify(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, boo
             return stores[node].read()
 
         states = cast(States, FakeStates())
-        asked = Inventory(states, lambda: [ONE, TWO], lambda job: known, told, read)
+        asked = Inventory(
+            states, lambda: [ONE, TWO], lambda job: known, told, read, Scratch(Path())
+        )
         said = Said()
         asyncio.run(asked.verify(VerifyCheckpoints(JOB), cast(Stream, said)))
         asked.close()
@@ -98,7 +101,7 @@ def test_one_that_was_just_being_made_is_sound(verify: Any) -> None:
 
 
 def test_one_that_is_still_being_made_is_neither(verify: Any) -> None:
-    assert verify(FakeStore([(WHOLE,)]), FakeStore([()], coming=(0,))) == [("one", True)]
+    assert verify(FakeStore([(WHOLE,)]), FakeStore([()], on_its_way=(0,))) == [("one", True)]
 
 
 def test_one_that_was_removed_meanwhile_is_no_damage(verify: Any) -> None:

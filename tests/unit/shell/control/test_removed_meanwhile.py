@@ -27,6 +27,7 @@ from elasticd.shell.control import inventory
 from elasticd.shell.control.inventory import Inventory
 from elasticd.shell.control.server import Stream
 from elasticd.shell.storage.pins import Pins
+from elasticd.shell.storage.scratch import Scratch
 from elasticd.shell.storage.states import States
 from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Stamp
 from tests.unit.moments import Moment
@@ -147,7 +148,12 @@ class Cluster:
         )
         record = cast(JobRecord, SimpleNamespace(spec=SPEC))
         return Inventory(
-            cast(States, states), lambda: NODES, lambda job: record, self.told, self.read
+            cast(States, states),
+            lambda: NODES,
+            lambda job: record,
+            self.told,
+            self.read,
+            Scratch(self.home),
         )
 
 

@@ -16,6 +16,7 @@ from elasticd.outputs import OutputSet
 from elasticd.shell.control.outputdesk import OutputDesk
 from elasticd.shell.control.server import Stream
 from elasticd.shell.storage.outputs import LastWorld
+from elasticd.shell.storage.scratch import Scratch
 from elasticd.types import JobId, NodeId
 from tests.unit.shell.storage.outputnet import JOB, LIMIT, A, B, C, Net, Node
 
@@ -175,7 +176,9 @@ class Client:
     def __init__(self, node: Node) -> None:
         self.head: dict[str, Any] = {}
         self.files: dict[str, str | None] = {}
-        asyncio.run(OutputDesk(node.outputs).open(OpenOutputs(JOB), cast(Stream, self)))
+        asyncio.run(
+            OutputDesk(node.outputs, Scratch(Path())).open(OpenOutputs(JOB), cast(Stream, self))
+        )
 
     async def send(self, frame: dict[str, Any]) -> None:
         if "path" not in frame:

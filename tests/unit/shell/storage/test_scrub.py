@@ -165,6 +165,56 @@ def test_rot_is_found_at_rest(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
+@pytest.mark.parametrize("torn", [b"", b"\x8a\xa6format", None])
+@pytest.mark.parametrize("spoilt", [None, b"", b"?" * 100])
+def test_a_manifest_that_a_power_cut_tore_comes_back(
+    tmp_path: Path, torn: bytes | None, spoilt: bytes | None
+) -> None:
+    """Its shards are kept as far as they are right."""
+
+    async def story(node: Node) -> None:
+        node.make(5, 10)
+        manifest = node.path(5, 0).with_name(layout.MANIFEST_NAME)
+        whole = manifest.read_bytes()
+        manifest.unlink() if torn is None else manifest.write_bytes(torn)
+        if spoilt is not None:
+            node.path(5, 1).write_bytes(spoilt)
+        assert node.steps() == [10]
+        async with node.scrubbed(retry_seconds=0.0):
+            kind, fields = await node.event()
+            assert (kind, fields["step"]) == ("checkpoint_repaired", 5)
+            assert [m.step for m in await reported(node)] == [5, 10]
+        assert node.steps() == [5, 10]
+        assert manifest.read_bytes() == whole
+        assert node.store.verify(JOB, 5, stamp_of(5)) == []
+        assert len(node.asked) == (spoilt is not None)
+
+    run(tmp_path, story)
+
+
+def test_a_manifest_that_no_peer_has_is_told_of_once_and_tried_again(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        node.make(5)
+        node.peer_answers = False
+        async with node.scrubbed(retry_seconds=0.01):
+            node.path(5, 0).with_name(layout.MANIFEST_NAME).write_bytes(b"by hand")
+            kind, fields = await node.event()
+            assert (kind, fields["step"]) == ("checkpoint_damaged", 5)
+            node.peer_answers = True
+            kind, fields = await node.event()
+            assert (kind, fields["step"]) == ("checkpoint_repaired", 5)
+        assert node.steps() == [5]
+
+    run(tmp_path, story)
+
+
+async def reported(node: Node) -> list[Manifest]:
+    async with asyncio.timeout(WAIT):
+        event = await node.reported.get()
+    assert isinstance(event, e.StoreChanged)
+    return [item.manifest for item in event.stored]
+
+
 def test_a_shard_that_a_peer_could_not_use_is_read_again(tmp_path: Path) -> None:
     async def story(node: Node) -> None:
         node.make(5)
