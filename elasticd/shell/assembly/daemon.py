@@ -197,16 +197,16 @@ class Daemon:
         return 0
 
     async def _begin(self) -> None:
-        self._desk.chaos.clean()
+        await asyncio.to_thread(self._desk.chaos.clean)
         await self._server.start()
         self._children.watch.start()
         await self._talk.peers.start()
         await self._desk.start()
-        identity.write(self._home, self._settings)
+        await asyncio.to_thread(identity.write, self._home, self._settings)
         self._plane.start()
         self._scrubber.start()
         self._forgetting.go_on(self._node.records.values())
-        self._desk.watch_jobs()
+        await self._desk.watch_jobs()
         self._pulse.notifier.ready()
 
     def _chores(self) -> list[Coroutine[Any, Any, None]]:
