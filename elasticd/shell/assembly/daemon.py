@@ -43,8 +43,9 @@ from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.network.peers import Peers
 from elasticd.shell.storage.eventlog import EventLog
-from elasticd.shell.storage.eventreading import EventReading, in_thread
+from elasticd.shell.storage.eventreading import EventReading
 from elasticd.shell.storage.forgetting import Forgetting
+from elasticd.shell.storage.inorder import InOrder
 from elasticd.shell.storage.outputkeeper import OutputKeeper
 from elasticd.shell.storage.outputs import LastWorld, Outputs
 from elasticd.shell.storage.records import StableRecords
@@ -86,8 +87,9 @@ class Daemon:
         self._server = ChildServer(
             home, self._child_said, ended, grace_seconds=grace, mute=lambda: self._plane.stuck()
         )
-        events = EventLog(home / "events", f"{me}/{boot}", in_thread)
-        self._talk = Talk(settings, peers, events, self._serve, self._post, self._broken)
+        disk = InOrder("events", self._broken)
+        events = EventLog(home / "events", f"{me}/{boot}", disk)
+        self._talk = Talk(settings, peers, events, self._serve, self._post)
         self._children = Children(home, hosts, self._server, self._record, self._post)
         neighbours = Neighbours(
             me,
@@ -239,6 +241,7 @@ class Daemon:
         await self._server.close()
         await self._talk.close()
         await self._desk.close()
+        await self._talk.events.flushed(STOP_SECONDS)
         if written:  # a disk that hangs may still write
             self._records.close()
         self._pulse.stalls.close()

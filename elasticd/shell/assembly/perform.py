@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import assert_never
+from typing import Any, assert_never
 
 import structlog
 
@@ -90,9 +90,14 @@ class Performers:
             DiskError, OperationError: as :meth:`Journal.append` and :meth:`Journal.compact`.
         """
         records = [(effect.kind, effect.record) for effect in effects]
-        await aside(partial(self.records.persist_all, records))
+        await aside(partial(self._persist, records))
         for _, record in records:
             if isinstance(record, JobRecord) and record.forgotten:
                 self.forgetting.forget(record)
             elif isinstance(record, JobRecord) and record.ended:
                 self.keeper.follow(record.id)  # a script may write behind its loop
+
+    def _persist(self, records: Sequence[tuple[str, Any]]) -> None:
+        # What the journal knows of has happened: its history is not to begin behind that.
+        self.talk.events.settled()
+        self.records.persist_all(records)
