@@ -30,6 +30,7 @@ from elasticd.shell.storage.eventfiles import SUFFIX, EventFiles
 from elasticd.shell.storage.eventshelf import ShelvedEvents
 from elasticd.shell.storage.inorder import AtOnce, Disk
 from elasticd.shell.storage.journal import frame, salvage, scan
+from elasticd.shell.storage.seen import SeenNumbers
 from elasticd.types import JobId
 
 NOTABLE = frozenset(
@@ -65,57 +66,6 @@ Event = dict[str, Any]
 log = structlog.get_logger(__name__)
 
 
-class SeenNumbers:
-    """Which numbers of each origin were seen. A floor stands for all numbers up to it."""
-
-    def __init__(self) -> None:
-        self._complete: dict[str, int] = {}
-        self._beyond: dict[str, set[int]] = {}
-
-    def seen(self, origin: str, number: int) -> bool:
-        return number <= self.upto(origin) or number in self._beyond.get(origin, ())
-
-    def upto(self, origin: str) -> int:
-        """The number up to which nothing is missing."""
-        return self._complete.get(origin, 0)
-
-    def highest(self, origin: str) -> int:
-        """The highest number that was seen."""
-        return max(self.upto(origin), *self._beyond.get(origin, ()), 0)
-
-    def origins(self) -> list[str]:
-        """Those of which anything was seen."""
-        return sorted({*self._complete, *self._beyond})
-
-    def note(self, origin: str, number: int) -> None:
-        if number > self.upto(origin):
-            self._beyond.setdefault(origin, set()).add(number)
-        self._advance(origin, self.upto(origin))
-
-    def note_range(self, origin: str, first: int, last: int) -> None:
-        """All of these, both ends too."""
-        if first <= self.upto(origin) + 1:
-            self.raise_floor(origin, last)
-        else:
-            self._beyond.setdefault(origin, set()).update(range(first, last + 1))
-
-    def raise_floor(self, origin: str, number: int) -> None:
-        if number > self.upto(origin):
-            beyond = self._beyond.get(origin, set())
-            self._beyond[origin] = {above for above in beyond if above > number}
-            self._advance(origin, number)
-
-    def _advance(self, origin: str, complete: int) -> None:
-        beyond = self._beyond.get(origin, set())
-        while complete + 1 in beyond:
-            complete += 1
-            beyond.remove(complete)
-        self._complete[origin] = complete
-
-    def vector(self) -> dict[str, int]:
-        return dict(self._complete)
-
-
 class EventLog:
     """All events that this node knows. Runs in the event loop's thread."""
 
@@ -137,6 +87,7 @@ class EventLog:
         self._shelves: dict[str, ShelvedEvents] = {}
         """Of jobs whose events lie on the disk only, except those that came since; they have
         ended."""
+        self._shelved = eventshelf.Segments(self._shelves)
         self._unshelving: set[str] = set()
         """Something has come, and the others are being read."""
         self._followers: set[asyncio.Queue[Event | None]] = set()
@@ -218,8 +169,7 @@ class EventLog:
     ) -> AsyncIterator[list[Event]]:
         batch: list[Event] = []
         read: dict[str | None, dict[tuple[str, int], Event]] = {}
-        lacking = self._segments(vector)
-        for origin, first, last, job in sorted(lacking, key=lambda each: each[:3]):
+        async for origin, first, last, job in self._segments(vector, after[0]):
             first = max(first, vector.get(origin, 0) + 1)
             for number in range(first, last + 1):
                 if (origin, number) <= after:
@@ -242,20 +192,27 @@ class EventLog:
         for start in range(0, len(batch), BATCH_EVENTS):
             yield batch[start : start + BATCH_EVENTS]
 
-    def _segments(self, vector: Mapping[str, int]) -> Iterator[tuple[str, int, int, str | None]]:
-        """Which numbers of which origins there are that the vector lacks: from, to, of which
-        job."""
+    async def _segments(
+        self, vector: Mapping[str, int], since: str
+    ) -> AsyncIterator[tuple[str, int, int, str | None]]:
+        """Which numbers of which origins, from ``since`` on, there are that the vector lacks, in
+        order: from, to, of which job."""
+        live: dict[str, list[tuple[int, int, str | None]]] = {}
+        in_memory = frozenset(self._shelved.taken)
         for job, kept in self._jobs.items():
             for origin, number in kept:
-                if number > vector.get(origin, 0):
-                    yield origin, number, number, job
-        known = self._progress.origins()
-        lacking = {o for o in known if self._progress.highest(o) > vector.get(o, 0)}
-        for job, shelf in self._shelves.items() if lacking else ():
-            for origin, ranges in shelf.ranges.items():
-                if origin in lacking:
-                    upto = vector.get(origin, 0)
-                    yield from ((origin, a, b, job) for a, b in ranges if b > upto)
+                if number > vector.get(origin, 0) and origin >= since:
+                    live.setdefault(origin, []).append((number, number, job))
+        for origin in self._progress.origins():
+            upto = vector.get(origin, 0)
+            if origin < since or self._progress.highest(origin) <= upto:
+                continue
+            found = live.get(origin, [])
+            if self._shelves:
+                shelved = await asyncio.to_thread(self._shelved.of, origin)
+                found += [s for s in shelved if s[1] > upto and s[2] not in in_memory]
+            for first, last, job in sorted(found, key=lambda each: each[:2]):
+                yield origin, first, last, job
 
     def runs(self, job: JobId | None) -> list[list[Event] | Path]:
         """What there is, of a job or (None) of all: events in memory, or the file with them."""
@@ -323,7 +280,7 @@ class EventLog:
         return await asyncio.to_thread(self._files.read_now, job, _by_key)
 
     def _shelve(self, shelves: dict[str, ShelvedEvents], index: eventshelf.Index) -> None:
-        self._shelves = shelves
+        self._shelves.update(shelves)
         self._ended = {job: shelf.ended for job, shelf in shelves.items()}
         whole = len(shelves) == len(index.shelves)
         together = index.together if whole else {}
@@ -339,6 +296,7 @@ class EventLog:
 
     def _unshelved(self, job: str, events: Mapping[tuple[str, int], Event]) -> None:
         self._unshelving.discard(job)
+        self._shelved.taken[job] = self._shelves[job]
         del self._shelves[job]
         for event in events.values():
             self._keep(event)

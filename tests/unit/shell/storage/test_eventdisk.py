@@ -6,18 +6,19 @@ import asyncio
 import errno
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from threading import get_ident
 from typing import Any, NoReturn
 
 import pytest
 
 from elasticd.checkpoints.sequential import write_all
-from elasticd.shell.storage import eventfiles
+from elasticd.shell.storage import eventfiles, eventshelf
 from elasticd.shell.storage import eventlog as module
 from elasticd.shell.storage.eventlog import EventLog
 from elasticd.shell.storage.eventreading import EventReading
 from elasticd.shell.storage.inorder import InOrder
 from tests.unit.shell.hungdisk import HungDisk
-from tests.unit.shell.storage.test_eventlog import JOB, event, numbers
+from tests.unit.shell.storage.test_eventlog import JOB, event, history, numbers
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -140,3 +141,43 @@ def test_a_defect_in_the_thread_is_no_secret(tmp_path: Path) -> None:
         assert isinstance(await seen.get(), KeyError)
 
     asyncio.run(main())
+
+
+def test_a_node_that_lacks_years_is_told_them_at_the_cost_of_what_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks again behind every few batches. What tells where its events are was read each time,
+    of all jobs, in the loop's thread: a home of two years took minutes of it."""
+    jobs, origins, each = 60, 10, 30
+    log = EventLog(tmp_path / "a", "a/1")
+    for number in range(jobs):
+        origin = f"n/{number % origins}"
+        for place in range(each):
+            kind = "job_finished" if place == each - 1 else "test"
+            told = event(number * each + place, f"job-{number}", kind=kind)
+            log.add({**told, "origin": origin, "number": number // origins * each + place + 1})
+    log, other = EventLog(tmp_path / "a", "a/2"), EventLog(tmp_path / "b", "b/1")
+    monkeypatch.setattr(module, "BATCH_EVENTS", 20)
+    looked: list[int] = []
+    unpacked = eventshelf.unpacked
+
+    def noted(packed: bytes) -> Any:
+        looked.append(get_ident())
+        return unpacked(packed)
+
+    monkeypatch.setattr(eventshelf, "unpacked", noted)
+
+    async def asks() -> int:
+        rounds, after = 0, ("", 0)
+        while True:
+            rounds += 1
+            batch = await anext(log.missing(other.vector(), after), None)
+            if batch is None:
+                return rounds
+            for item in batch:
+                other.add(item)
+            after = batch[-1]["origin"], batch[-1]["number"]
+
+    assert asyncio.run(asks()) >= jobs * each / 20
+    assert history(other, None) == history(log, None)
+    assert len(looked) <= 2 * jobs and get_ident() not in looked
