@@ -66,6 +66,8 @@ class JobTable:
         self.records = {job: record.bounded() for job, record in self.records.items()}
         for record in self.records.values():
             self._file(record)
+        # While nobody waits for this node: there may be thousands.
+        self.ended.digests()
 
     # --- operators --------------------------------------------------------------------------------
 

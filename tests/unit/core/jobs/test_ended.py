@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 
+import pytest
+
 from elasticd.core.context import Context
-from elasticd.core.jobs.ended import EndedJobs
+from elasticd.core.jobs import ended
+from elasticd.core.jobs.ended import EndedJobs, digest
 from elasticd.core.jobs.table import TOLD_AT_ONCE, JobTable
 from elasticd.core.words import effects as e
 from elasticd.core.words.frames import Frame, encode_frame
@@ -173,3 +176,23 @@ def test_a_digest_follows_the_newest_record() -> None:
     assert len(here.differing(there.digests())) == 1
     there.keep(record(1, "failed"))
     assert here.differing(there.digests()) == ()
+
+
+def test_a_node_that_begins_has_digests_of_what_it_remembers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those of 20,000 jobs took a quarter of a second when it met the first other node."""
+    pair = Pair([record(n, "finished") for n in range(2000)], [])
+    digested: list[JobId] = []
+
+    def noted(each: JobRecord) -> int:
+        digested.append(each.id)
+        return digest(each)
+
+    monkeypatch.setattr(ended, "digest", noted)
+    table = pair.tables[A]
+    table.share([B])
+    assert digested == []
+    table.update(record(7, "failed", "a newer one"))
+    table.share([B])
+    assert len(digested) <= 1
