@@ -21,6 +21,8 @@ from elasticd.errors import OperationError
 from elasticd.recovery import fitness
 from elasticd.types import JobId, NodeId
 
+TOLD_AT_ONCE = 64
+"""Of the ended jobs that a node lacks; it is told of more when it has taken these in."""
 ACCOUNT = (
     "generation", "loss", "recoveries", "lost_steps", "exact", "exact_reason", "bytes_per_step",
     "digest", "digest_step", "quarantined",
@@ -56,11 +58,16 @@ class JobTable:
     ended: EndedJobs = field(init=False, default_factory=EndedJobs)
     elders: set[NodeId] = field(init=False, default_factory=set)
     """Nodes whose daemons know no digests."""
+    lacking: dict[NodeId, list[JobId]] = field(init=False, default_factory=dict)
+    """Of which ended jobs each node has asked to be told, the next one last; the very last is one
+    that it was told and has not taken in yet."""
 
     def __post_init__(self) -> None:
         self.records = {job: record.bounded() for job, record in self.records.items()}
         for record in self.records.values():
             self._file(record)
+        # While nobody waits for this node: there may be thousands.
+        self.ended.digests()
 
     # --- operators --------------------------------------------------------------------------------
 
@@ -176,7 +183,8 @@ class JobTable:
         if told.digests and (wanted := self.ended.differing(told.digests)):
             self.ctx.send(node, Jobs((), (), wanted))
         if told.wanted:
-            self._tell(node, [self.records[job] for job in self.ended.jobs(told.wanted)])
+            self.lacking[node] = self.ended.jobs(told.wanted)[::-1]
+            self._tell_lacking(node)
 
     def _take(self, node: NodeId, told: Jobs) -> None:
         if not told.records:
@@ -196,8 +204,22 @@ class JobTable:
         for part in in_parts(records):
             self.ctx.send(node, Jobs(part, (), asked=True))
 
+    def _tell_lacking(self, node: NodeId) -> None:
+        """Some of it. There may be thousands, and to say so many at once takes seconds."""
+        left = self.lacking[node]
+        told = next(in_parts(self.records[job] for job in left[: -TOLD_AT_ONCE - 1 : -1]), ())
+        del left[len(left) - len(told) :]
+        if not told:
+            del self.lacking[node]
+            return
+        left.append(told[-1].id)
+        self.ctx.send(node, Jobs(told, (), asked=True))
+
     def on_kept(self, node: NodeId, jobs: Sequence[JobId]) -> None:
         """What a node has of these jobs is on its disk."""
+        if (left := self.lacking.get(node)) and left[-1] in jobs:
+            left.pop()
+            self._tell_lacking(node)
         for waiting in self.waiting:
             if waiting.job in jobs:
                 waiting.nodes.discard(node)

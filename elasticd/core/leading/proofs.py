@@ -15,7 +15,7 @@ from elasticd.core.context import Context
 from elasticd.core.words.records import World, stayed
 from elasticd.core.words.worlds import MemberStatus, Proven
 from elasticd.recovery.divergence import Unlike
-from elasticd.recovery.likeness import by_rank, unlike
+from elasticd.recovery.likeness import Kinds, unlike
 from elasticd.types import JobId, NodeId, ProofPart
 
 _PARTS: tuple[ProofPart, ...] = get_args(ProofPart)
@@ -30,10 +30,13 @@ class Proofs:
     job: JobId
     told: set[tuple[NodeId, ProofPart]] = field(default_factory=set)
     """Members that were told that what they have shown is right."""
+    _kinds: dict[ProofPart, Kinds] = field(default_factory=lambda: {p: Kinds() for p in _PARTS})
 
     def judge_anew(self) -> None:
         """Another world forms, or what was told may have been lost."""
         self.told.clear()
+        for kinds in self._kinds.values():
+            kinds.clear()
 
     def look(
         self,
@@ -50,21 +53,22 @@ class Proofs:
         odd: dict[NodeId, str] = {}
         kept = stayed(world)
         for part in _PARTS if kept else ():
-            shown = _shown(world, statuses, part)
+            shown, kinds = _shown(world, statuses, part), self._kinds[part]
             # One of those who stay computes the grain, and all show what their body leaves.
             ours = {n: shown[n] for n in (kept if part == "body" else kept[:1]) if n in shown}
-            if counts and len(ours) > 1 and (found := by_rank(ours)) is not None:
+            if counts and (found := kinds.by_rank(ours)) is not None:
                 return found
+            right = {kinds.of(node, its) for node, its in ours.items()}
             complete = part == "grain" or len(ours) == len(kept)
             for node in world.unproven:
                 theirs = shown.get(node)
                 if theirs is None or (node, part) in self.told or (counts and not ours):
                     continue
-                why = [unlike(its, theirs, who, world.step + 1) for who, its in ours.items()]
-                if not counts or not all(why):
+                if not counts or kinds.of(node, theirs) in right:
                     self._tell(world, node, part)
                 elif complete:
-                    odd[node] = why[0]
+                    who, its = next(iter(ours.items()))
+                    odd[node] = unlike(its, theirs, who, world.step + 1)
             if passed:  # not sooner: another leader may have to compare again
                 for node in ours:
                     self._tell(world, node, part)

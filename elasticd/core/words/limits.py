@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from typing import Any, TypeVar, cast
 
 MAX_REASON_LETTERS = 4000
@@ -46,10 +47,17 @@ def most_bytes(value: Any) -> int:
         return _ITEM_BYTES + sum(most_bytes(k) + most_bytes(v) for k, v in value.items())
     if isinstance(value, (list, tuple)):
         return _ITEM_BYTES + sum(map(most_bytes, value))
-    if is_dataclass(value):
-        names = [field.name for field in fields(value)]
-        return _ITEM_BYTES + sum(most_bytes(n) + most_bytes(getattr(value, n)) for n in names)
-    return _ITEM_BYTES
+    size = _ITEM_BYTES
+    kind: type = type(value)
+    for name in _names(kind):
+        size += _ITEM_BYTES + len(name) + most_bytes(getattr(value, name))
+    return size
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    """Of a dataclass's fields, which are ASCII; of others there are none."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
 
 
 def in_parts(items: Iterable[T], part_bytes: int = PART_BYTES) -> Iterator[tuple[T, ...]]:

@@ -46,8 +46,9 @@ from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.network.peers import Peers
 from elasticd.shell.storage.eventlog import EventLog
-from elasticd.shell.storage.eventreading import EventReading, in_thread
+from elasticd.shell.storage.eventreading import EventReading
 from elasticd.shell.storage.forgetting import Forgetting
+from elasticd.shell.storage.inorder import InOrder
 from elasticd.shell.storage.outputkeeper import OutputKeeper
 from elasticd.shell.storage.outputs import LastWorld, Outputs
 from elasticd.shell.storage.records import StableRecords
@@ -92,10 +93,11 @@ class Daemon:
         self._server = ChildServer(
             home, self._child_said, ended, grace_seconds=grace, mute=lambda: self._plane.stuck()
         )
-        events = EventLog(home / "events", f"{me}/{boot}", in_thread)
+        disk = InOrder("events", self._broken)
+        events = EventLog(home / "events", f"{me}/{boot}", disk)
         expulsion = self._make_expulsion(credentials)
         admission = self._make_admission(credentials)
-        self._talk = Talk(settings, peers, events, self._serve, self._post, self._broken, expulsion)
+        self._talk = Talk(settings, peers, events, self._serve, self._post, expulsion)
         self._children = Children(home, hosts, self._server, self._record, self._post)
         neighbours = Neighbours(
             me,
@@ -240,17 +242,17 @@ class Daemon:
         return 0
 
     async def _begin(self) -> None:
-        self._desk.chaos.clean()
+        await asyncio.to_thread(self._desk.chaos.clean)
         await self._server.start()
         self._children.watch.start()
         await self._talk.peers.start()
         await self._desk.start()
-        identity.write(self._home, self._settings)
+        await asyncio.to_thread(identity.write, self._home, self._settings)
         self._take_up_outputs()
         self._plane.start()
         self._scrubber.start()
         self._forgetting.go_on(self._node.records.values())
-        self._desk.watch_jobs()
+        await self._desk.watch_jobs()
         self._pulse.notifier.ready()
 
     def _take_up_outputs(self) -> None:
@@ -291,6 +293,7 @@ class Daemon:
         await self._server.close()
         await self._talk.close()
         await self._desk.close()
+        await self._talk.events.flushed(STOP_SECONDS)
         if written:  # a disk that hangs may still write
             self._records.close()
         self._pulse.stalls.close()

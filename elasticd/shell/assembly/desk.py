@@ -67,11 +67,11 @@ class Desk:
     async def start(self) -> None:
         await self._control.start()
 
-    def watch_jobs(self) -> None:
+    async def watch_jobs(self) -> None:
         """Submit what appears in the jobs folder from now on."""
         folder = self.home / "jobs"
         try:
-            self._jobs = JobsFolder.start(folder, self._submit_file)
+            self._jobs = await JobsFolder.start(folder, self._submit_file)
         except OSError as error:  # the daemon has other work than that
             log.error("the jobs folder is not watched", path=str(folder), reason=str(error))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import assert_never
+from typing import Any, assert_never
 
 import structlog
 
@@ -94,9 +94,14 @@ class Performers:
             if isinstance(record, World):
                 main = record.members[0]
                 await self.keeper.enters(record.job, record.generation.counter, main)
-        await aside(partial(self.records.persist_all, records))
+        await aside(partial(self._persist, records))
         for _, record in records:
             if isinstance(record, JobRecord) and record.forgotten:
                 self.forgetting.forget(record)
             elif isinstance(record, JobRecord) and record.ended:
                 self.keeper.follow(record.id)  # a script may write behind its loop
+
+    def _persist(self, records: Sequence[tuple[str, Any]]) -> None:
+        # What the journal knows of has happened: its history is not to begin behind that.
+        self.talk.events.settled()
+        self.records.persist_all(records)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any, assert_never
 
 import structlog
@@ -51,15 +51,12 @@ class Talk:
         events: EventLog,
         serve: Serve,
         post: Callable[[e.Inward], None],
-        failed: Callable[[OSError], None],
         expulsion: Expulsion,
     ) -> None:
-        """``failed`` is told when the disk takes no event."""
         self._me = NodeId(settings.node_id)
         self._tasks = Tasks()
         self.events = events
         self._post = post
-        self._failed = failed
         self.infos = {self._me: identity.in_lists(settings)}
         self._hearers = Hearers()
         self.peers = peers(
@@ -137,7 +134,8 @@ class Talk:
                 batches = self.events.missing(vector, after)
                 self._tasks.start(self._send_events(node, batches))
             case TakeEvents(items, more):
-                self._add_events(items)
+                for item in items:
+                    self.events.add(item)
                 if more and items:
                     last = str(items[-1].get("origin")), int(items[-1].get("number", 0))
                     self._tell(node, HaveEvents(self.events.vector(), last))
@@ -174,10 +172,3 @@ class Talk:
     def _refused(self, node: NodeId, name: str, error: LongFrame) -> None:
         """It stays unsaid; a daemon that ended of it would end at each start."""
         self.peers.complain(f"{name} to {node}", f"not sent: {error}")
-
-    def _add_events(self, items: Sequence[Event]) -> None:
-        try:
-            for item in items:
-                self.events.add(item)
-        except OSError as error:  # ours, not the connection's
-            self._failed(error)

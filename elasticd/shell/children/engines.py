@@ -47,7 +47,8 @@ class Engines:
     async def _await_listening(self, one: RunningChild, port: int) -> None:
         """Poll its sockets: while the ring comes up it holds its GIL and can't tell us."""
         while one.id in self.running:
-            if is_listening(one.child.pid, port):
+            listens = await asyncio.to_thread(is_listening, one.child.pid, port)
+            if listens and one.id in self.running:
                 self.post(ring.ReducerListens(one.id))
                 return
             await asyncio.sleep(_LISTEN_POLL_SECONDS)

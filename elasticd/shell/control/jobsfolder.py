@@ -21,17 +21,18 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 import structlog
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
-from watchdog.observers import Observer
-from watchdog.observers.api import BaseObserver
 
 from elasticd import archive
 from elasticd.errors import ConfigError, ElasticdError, OperationError, UsageError
+from elasticd.shell.network.stream import aside
 from elasticd.shell.storage.durable import write_durable, write_whole
+from elasticd.shell.storage.watching import FolderWatch
 
 QUIET_SECONDS = 2.0
 RETRY_SECONDS = 5.0
@@ -43,6 +44,7 @@ MAX_REMEMBERED = 10_000
 REFUSED_SUFFIX = ".refused"
 SUBMITTED_SUFFIX = ".submitted"
 ACCEPTED_NAME = ".accepted.json"
+_SUFFIXES = (REFUSED_SUFFIX, SUBMITTED_SUFFIX)
 
 _JOB_FILE = "job.toml"
 _TOML = ".toml"
@@ -77,62 +79,58 @@ class FoundJob:
 
 
 class JobsFolder:
-    """Watches one folder and submits what appears in it. Runs in the event loop."""
+    """Watches one folder and submits what appears in it. Runs in the event loop; the disk is asked
+    in threads, one thing after the other."""
 
     def __init__(self, folder: Path, submit: Submit) -> None:
-        self._folder = folder
+        self._folder = folder.absolute()
         self._submit = submit
         self._hint = asyncio.Event()
         self._dealt_with: dict[str, Signature] = {}
         self._accepted: dict[str, str] = {}
-        self._observer: BaseObserver | None = None
+        self._kernel = FolderWatch()
+        self._polled = False
         self._task: asyncio.Task[None] | None = None
 
     @classmethod
-    def start(cls, folder: Path, submit: Submit) -> Self:
-        """Watch ``folder``, which is made if need be, in the running loop.
+    async def start(cls, folder: Path, submit: Submit) -> Self:
+        """Watch ``folder``, which is made if need be.
 
         Raises:
-            OSError: the folder can't be made or read.
+            OSError: the folder can't be made.
         """
-        folder = folder.absolute()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self = cls(folder, submit)
-        self._accepted = self._read_accepted()
-        self._watch(asyncio.get_running_loop())
+        await asyncio.to_thread(self._folder.mkdir, 0o700, parents=True, exist_ok=True)
         self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(_report)
         return self
 
     async def close(self) -> None:
-        """Stop watching. A submission under way is cancelled."""
+        """Stop watching. A submission under way is cancelled; what is being written is, still."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        if self._observer is not None:
-            self._observer.stop()
-            await asyncio.to_thread(self._observer.join, 5.0)
-            self._observer = None
-
-    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        observer = Observer()
-        observer.schedule(_Hints(loop, self._hint.set), str(self._folder), recursive=False)
-        try:
-            observer.start()
-        except OSError as error:  # the system's limit of watches
-            log.warning("jobs folder is not watched but polled", reason=str(error))
-            return
-        self._observer = observer
+        await self._kernel.close()
 
     async def _run(self) -> None:
+        self._accepted = await asyncio.to_thread(self._read_accepted)
+        await self._watch()
         while True:
             self._hint.clear()
             pause = await self._look()
-            if self._observer is None:
+            if self._polled:
                 pause = min(pause, QUIET_SECONDS)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._hint.wait()
+
+    async def _watch(self) -> None:
+        hints = _Hints(asyncio.get_running_loop(), self._hint.set)
+        try:
+            await self._kernel.start(self._folder, hints, recursive=False)
+        except OSError as error:  # the system's limit of watches
+            log.warning("jobs folder is not watched but polled", reason=str(error))
+            self._polled = True
 
     async def _look(self) -> float:
         """Deal with everything that is new; returns after how many seconds to look again."""
@@ -141,7 +139,7 @@ class JobsFolder:
         except OSError as error:
             log.error("jobs folder can't be read", reason=str(error))
             return RESCAN_SECONDS
-        self._forget_gone({job.name for job in found})
+        await self._forget_gone({job.name for job in found})
         pause = RESCAN_SECONDS
         for job in found:
             if self._dealt_with.get(job.name) == job.signature:
@@ -163,29 +161,32 @@ class JobsFolder:
             if digest in self._accepted:
                 log.info("job is known", name=job.name, job=self._accepted[digest])
             else:
-                self._remember(digest, await self._submit(job.toml))
+                await self._remember(digest, await self._submit(job.toml))
                 log.info("job submitted", name=job.name, job=self._accepted[digest])
-            self._say_beside(job, SUBMITTED_SUFFIX, self._accepted[digest])
+            text = self._accepted[digest]
+            await aside(partial(self._say_beside, job, SUBMITTED_SUFFIX, text))
         except UsageError as error:
-            self._refuse(job, str(error))
+            await self._refuse(job, str(error))
         except PermissionError as error:
-            self._refuse(job, f"{error.filename or job.toml}: can't be read: {error.strerror}")
+            where = error.filename or job.toml
+            await self._refuse(job, f"{where}: can't be read: {error.strerror}")
         except FileNotFoundError:
             return QUIET_SECONDS  # it went away meanwhile
         except (ElasticdError, OSError) as error:
             log.warning("job not submitted yet", name=job.name, reason=str(error))
             return RETRY_SECONDS
-        else:
-            self._beside(job.name, REFUSED_SUFFIX).unlink(missing_ok=True)
         self._dealt_with[job.name] = job.signature
         return 0
 
-    def _refuse(self, job: FoundJob, reason: str) -> None:
+    async def _refuse(self, job: FoundJob, reason: str) -> None:
         log.warning("job refused", name=job.name, reason=reason)
-        self._beside(job.name, SUBMITTED_SUFFIX).unlink(missing_ok=True)
-        self._say_beside(job, REFUSED_SUFFIX, reason)
+        await aside(partial(self._say_beside, job, REFUSED_SUFFIX, reason))
 
     def _say_beside(self, job: FoundJob, suffix: str, text: str) -> None:
+        """In place of what was said before. In a thread."""
+        for each in _SUFFIXES:
+            if each != suffix:
+                self._beside(job.name, each).unlink(missing_ok=True)
         try:
             write_whole(self._beside(job.name, suffix), f"{text}\n".encode())
         except OSError as error:
@@ -194,19 +195,20 @@ class JobsFolder:
     def _beside(self, name: str, suffix: str) -> Path:
         return self._folder / (name.removesuffix(_TOML) + suffix)
 
-    def _forget_gone(self, names: set[str]) -> None:
+    async def _forget_gone(self, names: set[str]) -> None:
         for name in [name for name in self._dealt_with if name not in names]:
             del self._dealt_with[name]
-            for suffix in (REFUSED_SUFFIX, SUBMITTED_SUFFIX):
-                self._beside(name, suffix).unlink(missing_ok=True)
+            for suffix in _SUFFIXES:
+                await aside(partial(self._beside(name, suffix).unlink, missing_ok=True))
 
     # --- what was accepted ------------------------------------------------------------------------
 
-    def _remember(self, digest: str, job: str) -> None:
+    async def _remember(self, digest: str, job: str) -> None:
         self._accepted[digest] = job
         while len(self._accepted) > MAX_REMEMBERED:
             del self._accepted[next(iter(self._accepted))]
-        write_durable(self._folder / ACCEPTED_NAME, json.dumps(self._accepted).encode())
+        data = json.dumps(self._accepted).encode()
+        await aside(partial(write_durable, self._folder / ACCEPTED_NAME, data))
 
     def _read_accepted(self) -> dict[str, str]:
         try:

@@ -5,8 +5,9 @@ Nodes tell one another up to which number they have each origin's events and sen
 so any living daemon has the whole history, whoever wrote it and died since.
 
 On disk: one append-only file for each job and one for the cluster, in the frames of the journal but
-not synced: what a power cut takes from one node comes back from another. Of each job the last
-:data:`KEPT_EVENTS` are kept.
+not synced: what a power cut takes from one node comes back from another. The loop does not wait for
+them: the disk that the log is given writes in a thread. Of each job the last :data:`KEPT_EVENTS`
+are kept.
 """
 
 from __future__ import annotations
@@ -16,19 +17,20 @@ import contextlib
 import os
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from elasticd.checkpoints.sequential import write_all
-from elasticd.errors import naming
 from elasticd.shell.storage import eventshelf
 from elasticd.shell.storage.durable import PARTIAL_SUFFIX, write_whole
+from elasticd.shell.storage.eventfiles import SUFFIX, EventFiles
 from elasticd.shell.storage.eventshelf import ShelvedEvents
+from elasticd.shell.storage.inorder import AtOnce, Disk
 from elasticd.shell.storage.journal import frame, salvage, scan
-from elasticd.shell.storage.rewriting import Aside, Rewriting, at_once
+from elasticd.shell.storage.seen import SeenNumbers
 from elasticd.types import JobId
 
 NOTABLE = frozenset(
@@ -56,7 +58,6 @@ MAX_WAITING_EVENTS = 10_000
 
 _CLUSTER_FILE = "_cluster"
 _FLOORS_FILE = "_floors"
-_SUFFIX = ".events"
 _FLOOR = "_floor"
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
@@ -65,68 +66,18 @@ Event = dict[str, Any]
 log = structlog.get_logger(__name__)
 
 
-class SeenNumbers:
-    """Which numbers of each origin were seen. A floor stands for all numbers up to it."""
-
-    def __init__(self) -> None:
-        self._complete: dict[str, int] = {}
-        self._beyond: dict[str, set[int]] = {}
-
-    def seen(self, origin: str, number: int) -> bool:
-        return number <= self.upto(origin) or number in self._beyond.get(origin, ())
-
-    def upto(self, origin: str) -> int:
-        """The number up to which nothing is missing."""
-        return self._complete.get(origin, 0)
-
-    def highest(self, origin: str) -> int:
-        """The highest number that was seen."""
-        return max(self.upto(origin), *self._beyond.get(origin, ()), 0)
-
-    def origins(self) -> list[str]:
-        """Those of which anything was seen."""
-        return sorted({*self._complete, *self._beyond})
-
-    def note(self, origin: str, number: int) -> None:
-        if number > self.upto(origin):
-            self._beyond.setdefault(origin, set()).add(number)
-        self._advance(origin, self.upto(origin))
-
-    def note_range(self, origin: str, first: int, last: int) -> None:
-        """All of these, both ends too."""
-        if first <= self.upto(origin) + 1:
-            self.raise_floor(origin, last)
-        else:
-            self._beyond.setdefault(origin, set()).update(range(first, last + 1))
-
-    def raise_floor(self, origin: str, number: int) -> None:
-        if number > self.upto(origin):
-            beyond = self._beyond.get(origin, set())
-            self._beyond[origin] = {above for above in beyond if above > number}
-            self._advance(origin, number)
-
-    def _advance(self, origin: str, complete: int) -> None:
-        beyond = self._beyond.get(origin, set())
-        while complete + 1 in beyond:
-            complete += 1
-            beyond.remove(complete)
-        self._complete[origin] = complete
-
-    def vector(self) -> dict[str, int]:
-        return dict(self._complete)
-
-
 class EventLog:
     """All events that this node knows. Runs in the event loop's thread."""
 
-    def __init__(self, folder: Path, origin: str, aside: Aside = at_once) -> None:
+    def __init__(self, folder: Path, origin: str, disk: Disk | None = None) -> None:
         """Read what is in ``folder``, which is made if need be; damaged parts are left out.
-        ``aside`` does long work beside the loop.
+        ``disk`` writes from then on, and reads what is needed again; without one that is done at
+        once.
 
         Raises:
             OSError: the folder can't be read or written.
         """
-        self._folder = folder
+        self._files = EventFiles(folder, disk or AtOnce())
         self._origin = origin
         self._progress = SeenNumbers()
         self._floors: dict[str, int] = {}
@@ -134,8 +85,11 @@ class EventLog:
         self._notable: dict[str, list[Event]] = {}
         self._ended: dict[str, float] = {}
         self._shelves: dict[str, ShelvedEvents] = {}
-        """Of jobs whose events lie on the disk only; those have ended."""
-        self._rewriting = Rewriting(aside)
+        """Of jobs whose events lie on the disk only, except those that came since; they have
+        ended."""
+        self._shelved = eventshelf.Segments(self._shelves)
+        self._unshelving: set[str] = set()
+        """Something has come, and the others are being read."""
         self._followers: set[asyncio.Queue[Event | None]] = set()
         folder.mkdir(parents=True, exist_ok=True)
         index = eventshelf.read(folder)
@@ -145,10 +99,10 @@ class EventLog:
         )
         for job in found:
             if job not in self._shelves:
-                self._read(folder / (job + _SUFFIX))
+                self._read(folder / (job + SUFFIX))
                 self._put_away(job)
         if self._shelves != known or (known and not index.together):
-            eventshelf.write(self._folder, self._shelves)
+            eventshelf.write(folder, self._shelves)
 
     def write(self, event: Event) -> Event:
         """Number and keep an event of our own; returns it as the other nodes must get it.
@@ -172,7 +126,8 @@ class EventLog:
 
         Raises:
             ValueError, KeyError, TypeError: it is none.
-            OSError: the disk is full; the event is not kept.
+            OSError: the disk is full; the event is not kept. A disk that writes beside the loop
+                tells that otherwise.
         """
         origin, number = key_of(event)
         if event.get("kind") == _FLOOR:
@@ -184,10 +139,9 @@ class EventLog:
             raise ValueError(f"an event of {len(data)} bytes is longer than {MAX_EVENT_BYTES}")
         _check(event)
         self._unshelve(event.get("job"))
-        self._append(name, data)
-        kept = self._keep(event)
-        if len(kept) > KEPT_EVENTS + KEPT_EVENTS // 10:
-            self._drop_oldest(event.get("job"))
+        self._files.append(name, data)
+        self._keep(event)
+        self._drop_oldest(event.get("job"))
         for follower in tuple(self._followers):
             self._tell(follower, event)
         return True
@@ -215,8 +169,7 @@ class EventLog:
     ) -> AsyncIterator[list[Event]]:
         batch: list[Event] = []
         read: dict[str | None, dict[tuple[str, int], Event]] = {}
-        lacking = self._segments(vector)
-        for origin, first, last, job in sorted(lacking, key=lambda each: each[:3]):
+        async for origin, first, last, job in self._segments(vector, after[0]):
             first = max(first, vector.get(origin, 0) + 1)
             for number in range(first, last + 1):
                 if (origin, number) <= after:
@@ -239,30 +192,45 @@ class EventLog:
         for start in range(0, len(batch), BATCH_EVENTS):
             yield batch[start : start + BATCH_EVENTS]
 
-    def _segments(self, vector: Mapping[str, int]) -> Iterator[tuple[str, int, int, str | None]]:
-        """Which numbers of which origins there are that the vector lacks: from, to, of which
-        job."""
+    async def _segments(
+        self, vector: Mapping[str, int], since: str
+    ) -> AsyncIterator[tuple[str, int, int, str | None]]:
+        """Which numbers of which origins, from ``since`` on, there are that the vector lacks, in
+        order: from, to, of which job."""
+        live: dict[str, list[tuple[int, int, str | None]]] = {}
+        in_memory = frozenset(self._shelved.taken)
         for job, kept in self._jobs.items():
             for origin, number in kept:
-                if number > vector.get(origin, 0):
-                    yield origin, number, number, job
-        known = self._progress.origins()
-        lacking = {o for o in known if self._progress.highest(o) > vector.get(o, 0)}
-        for job, shelf in self._shelves.items() if lacking else ():
-            for origin, ranges in shelf.ranges.items():
-                if origin in lacking:
-                    upto = vector.get(origin, 0)
-                    yield from ((origin, a, b, job) for a, b in ranges if b > upto)
+                if number > vector.get(origin, 0) and origin >= since:
+                    live.setdefault(origin, []).append((number, number, job))
+        for origin in self._progress.origins():
+            upto = vector.get(origin, 0)
+            if origin < since or self._progress.highest(origin) <= upto:
+                continue
+            found = live.get(origin, [])
+            if self._shelves:
+                shelved = await asyncio.to_thread(self._shelved.of, origin)
+                found += [s for s in shelved if s[1] > upto and s[2] not in in_memory]
+            for first, last, job in sorted(found, key=lambda each: each[:2]):
+                yield origin, first, last, job
 
     def runs(self, job: JobId | None) -> list[list[Event] | Path]:
         """What there is, of a job or (None) of all: events in memory, or the file with them."""
-        jobs = [*self._jobs, *self._shelves] if job is None else [job]
+        jobs = dict.fromkeys((*self._jobs, *self._shelves)) if job is None else [job]
         return [
-            self._folder / f"{each}{_SUFFIX}"
+            self._files.path(each)
             if each is not None and each in self._shelves
             else list(self._jobs.get(each, {}).values())
             for each in jobs
         ]
+
+    def settled(self) -> None:
+        """Blocks until what was kept so far is in the files."""
+        self._files.disk.settled()
+
+    async def flushed(self, seconds: float) -> None:
+        """Waits for that, but not for longer."""
+        await self._files.disk.flushed(seconds)
 
     def notable(self, job: JobId) -> list[Event] | None:
         """The newest faults and decisions of a job, in the order of time. None: it has ended, and
@@ -293,7 +261,7 @@ class EventLog:
             follower.put_nowait(None)
             self._followers.discard(follower)
 
-    def _keep(self, event: Event) -> dict[tuple[str, int], Event]:
+    def _keep(self, event: Event) -> None:
         kept = self._jobs.setdefault(event.get("job"), {})
         kept[key_of(event)] = event
         if (job := event.get("job")) is not None and event.get("kind") in NOTABLE:
@@ -302,7 +270,6 @@ class EventLog:
         if job is not None and event.get("kind") in LAST_EVENTS:
             self._ended[job] = max(event["time"], self._ended.get(job, 0.0))
         self._progress.note(*key_of(event))
-        return kept
 
     # --- the shelf --------------------------------------------------------------------------------
 
@@ -310,10 +277,10 @@ class EventLog:
         """The events of a job, wherever they are."""
         if job is None or job not in self._shelves:
             return self._jobs.get(job, {})
-        return await asyncio.to_thread(_by_key, self._folder / (job + _SUFFIX))
+        return await asyncio.to_thread(self._files.read_now, job, _by_key)
 
     def _shelve(self, shelves: dict[str, ShelvedEvents], index: eventshelf.Index) -> None:
-        self._shelves = shelves
+        self._shelves.update(shelves)
         self._ended = {job: shelf.ended for job, shelf in shelves.items()}
         whole = len(shelves) == len(index.shelves)
         together = index.together if whole else {}
@@ -322,17 +289,23 @@ class EventLog:
                 self._progress.note_range(origin, first, last)
 
     def _unshelve(self, job: str | None) -> None:
-        """Something new is told of the job."""
-        if job is not None and job in self._shelves:
-            events = _by_key(self._folder / (job + _SUFFIX))
-            del self._shelves[job]
-            for event in events.values():
-                self._keep(event)
+        """Something new is told of the job. Until the rest is read who asks is given the file."""
+        if job is not None and job in self._shelves and job not in self._unshelving:
+            self._unshelving.add(job)
+            self._files.read(job, _by_key, partial(self._unshelved, job))
+
+    def _unshelved(self, job: str, events: Mapping[tuple[str, int], Event]) -> None:
+        self._unshelving.discard(job)
+        self._shelved.taken[job] = self._shelves[job]
+        del self._shelves[job]
+        for event in events.values():
+            self._keep(event)
+        self._drop_oldest(job)
 
     def _put_away(self, job: str) -> None:
         """The events of a job that has ended are read again only when somebody asks."""
         if job in self._ended and job in self._jobs:
-            stamp = eventshelf.stamp_of(self._folder / (job + _SUFFIX))
+            stamp = eventshelf.stamp_of(self._files.path(job))
             ranges = eventshelf.ranges_of(self._jobs.pop(job))
             self._notable.pop(job, None)
             self._shelves[job] = ShelvedEvents.of(stamp, self._ended[job], ranges)
@@ -340,7 +313,10 @@ class EventLog:
     # --- dropping ---------------------------------------------------------------------------------
 
     def _drop_oldest(self, job: str | None) -> None:
-        """Keep the newest events of a job; remember of whom something was dropped."""
+        """If there are too many of a job, keep the newest; remember of whom something was
+        dropped."""
+        if len(self._jobs[job]) <= KEPT_EVENTS + KEPT_EVENTS // 10 or job in self._shelves:
+            return
         events = sorted(self._jobs[job].values(), key=order_of)
         dropped, kept = events[:-KEPT_EVENTS], events[-KEPT_EVENTS:]
         for event in dropped:
@@ -348,8 +324,7 @@ class EventLog:
             self._floors[origin] = self._progress.upto(origin)
         self._write_floors()
         self._jobs[job] = {key_of(event): event for event in kept}
-        path = self._folder / (_file_name(kept[0]) + _SUFFIX)
-        self._rewriting.begin(path, lambda: _frames(kept))
+        self._files.rewrite(_file_name(kept[0]), lambda: _frames(kept))
 
     def _take_floor(self, origin: str, number: int) -> bool:
         if number <= self._progress.upto(origin):
@@ -360,28 +335,14 @@ class EventLog:
         return True
 
     def _write_floors(self) -> None:
-        self._replace(_FLOORS_FILE, frame([self._floors]))
+        self._files.replace(_FLOORS_FILE, frame([self._floors]))
 
     # --- disk -------------------------------------------------------------------------------------
-
-    def _append(self, name: str, data: bytes) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        path = self._folder / (name + _SUFFIX)
-        fd = os.open(path, flags, 0o600)
-        try:
-            with naming(path):
-                write_all(fd, data)
-        finally:
-            os.close(fd)
-        self._rewriting.appended(path, data)
-
-    def _replace(self, name: str, data: bytes) -> None:
-        write_whole(self._folder / (name + _SUFFIX), data)
 
     def _read(self, path: Path) -> None:
         data = path.read_bytes()
         found = salvage(data)
-        if path.name == _FLOORS_FILE + _SUFFIX:
+        if path.name == _FLOORS_FILE + SUFFIX:
             for origin, number in (dict(found[-1]) if found else {}).items():
                 self._floors[origin] = number
                 self._progress.raise_floor(origin, number)
@@ -392,7 +353,7 @@ class EventLog:
         if scan(data).sound_bytes != len(data) or len(events) != len(found):
             # Damage stays out of what is appended from now on; peers send what it took.
             log.warning("a history was damaged; peers send what is missing", path=str(path))
-            self._replace(path.name.removesuffix(_SUFFIX), _frames(events))
+            write_whole(path, _frames(events))
 
 
 def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
@@ -402,9 +363,9 @@ def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
         for entry in entries:
             if entry.name.endswith(PARTIAL_SUFFIX):
                 os.unlink(entry.path)
-            elif entry.name.endswith(_SUFFIX):
+            elif entry.name.endswith(SUFFIX):
                 stat = entry.stat()
-                found[entry.name.removesuffix(_SUFFIX)] = stat.st_size, stat.st_mtime_ns
+                found[entry.name.removesuffix(SUFFIX)] = stat.st_size, stat.st_mtime_ns
     return dict(sorted(found.items()))
 
 

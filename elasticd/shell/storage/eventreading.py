@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,6 @@ from elasticd.shell.storage.eventlog import (
     public,
     read_sound,
 )
-from elasticd.shell.storage.rewriting import at_once
 from elasticd.types import JobId
 
 EVENTS_AT_ONCE = 64
@@ -40,7 +39,9 @@ class EventReading:
 
     async def so_far(self, job: JobId | None) -> AsyncIterator[Event]:
         """What happened to a job, or (None) everything, in the order of time."""
-        for number, event in enumerate(await asyncio.to_thread(merged, self.log.runs(job))):
+        for number, event in enumerate(
+            await asyncio.to_thread(_read, self.log, self.log.runs(job))
+        ):
             if number % EVENTS_AT_ONCE == 0:
                 await asyncio.sleep(0)
             yield public(event)
@@ -52,7 +53,7 @@ class EventReading:
             OperationError: the reader is :data:`MAX_WAITING_EVENTS` behind.
         """
         with self.log.followed() as queue:
-            history = await asyncio.to_thread(merged, self.log.runs(job))
+            history = await asyncio.to_thread(_read, self.log, self.log.runs(job))
             # What came meanwhile may have been read from the disk as well.
             meanwhile = _taken_out(queue)
             for number, event in enumerate(history):
@@ -75,7 +76,8 @@ class EventReading:
 
     async def of_kinds(self, job: JobId, *kinds: str) -> list[Event]:
         """All events of a job that are of one of these kinds, in the order of time."""
-        return await asyncio.to_thread(_of_kinds, self.log.runs(job), frozenset(kinds))
+        runs = self.log.runs(job)
+        return await asyncio.to_thread(_of_kinds, self.log, runs, frozenset(kinds))
 
     async def notable(self, job: JobId) -> list[Event]:
         """The newest faults and decisions of a job, in the order of time."""
@@ -85,14 +87,21 @@ class EventReading:
         return [public(event) for event in found[-NOTABLE_EVENTS:]]
 
 
+def _read(log: EventLog, runs: Runs) -> list[Event]:
+    """With all that was kept when there were these runs."""
+    if any(isinstance(run, Path) for run in runs):
+        log.settled()
+    return merged(runs)
+
+
 def merged(runs: Runs) -> list[Event]:
     """In the order of time. Blocks; many short sorts let the loop go on, a long one would not."""
     each = (read_sound(run) if isinstance(run, Path) else run for run in runs)
     return list(heapq.merge(*(sorted(run, key=order_of) for run in each), key=order_of))
 
 
-def _of_kinds(runs: Runs, kinds: frozenset[str]) -> list[Event]:
-    return [event for event in merged(runs) if event.get("kind") in kinds]
+def _of_kinds(log: EventLog, runs: Runs, kinds: frozenset[str]) -> list[Event]:
+    return [event for event in _read(log, runs) if event.get("kind") in kinds]
 
 
 def _taken_out(queue: asyncio.Queue[Event | None]) -> dict[tuple[str, int], Event]:
@@ -104,14 +113,3 @@ def _taken_out(queue: asyncio.Queue[Event | None]) -> dict[tuple[str, int], Even
             break
         found[key_of(event)] = event
     return found
-
-
-def in_thread(work: Callable[[], object], then: Callable[[OSError | None], None]) -> None:
-    """An :data:`elasticd.shell.storage.rewriting.Aside`, to be called in a loop."""
-    loop = asyncio.get_running_loop()
-
-    def told(error: OSError | None) -> None:
-        loop.call_soon_threadsafe(then, error)
-
-    # What is no error of the disk is a defect: the loop is to hear of it.
-    loop.run_in_executor(None, at_once, work, told).add_done_callback(lambda done: done.result())

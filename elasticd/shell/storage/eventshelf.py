@@ -10,6 +10,8 @@ also what all of them have together: at most starts nothing else is asked for.
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +29,8 @@ _UNPACKED = 1
 
 Ranges = dict[str, list[tuple[int, int]]]
 """Per origin the numbers that there are, from and to, in order."""
+Segment = tuple[int, int, str]
+"""Numbers of one origin, from and to, and of which job they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +55,49 @@ class ShelvedEvents:
     @property
     def ranges(self) -> Ranges:
         """Which events there are."""
-        plain = msgpack.unpackb(self.packed)
+        plain = unpacked(self.packed)
         return {origin: [(a, b) for a, b in held] for origin, held in plain.items()}
+
+
+def unpacked(packed: bytes) -> Any:
+    """Takes a few microseconds, of which there may be tens of thousands."""
+    return msgpack.unpackb(packed)
+
+
+class Segments:
+    """Finds what lies on the disk of one origin after the other: a node that lacks much asks again
+    behind every few hundred events.
+
+    Attributes:
+        taken: what was taken out of the shelves since.
+    """
+
+    def __init__(self, shelves: Mapping[str, ShelvedEvents]) -> None:
+        """None is put into ``shelves`` once anybody asks."""
+        self._shelves = shelves
+        self.taken: dict[str, ShelvedEvents] = {}
+        self._lock = threading.Lock()
+        self._jobs: dict[str, list[str]] | None = None
+        """Of which each origin has told."""
+        self._last: tuple[str, list[Segment]] = ("", [])
+
+    def of(self, origin: str) -> list[Segment]:
+        """In order, with those that were taken out. Blocks."""
+        with self._lock:
+            if self._jobs is None:
+                self._jobs = {}
+                for job, shelf in {**self._shelves, **self.taken}.items():
+                    for each in shelf.ranges:
+                        self._jobs.setdefault(sys.intern(each), []).append(job)
+            if self._last[0] != origin:
+                found = ((job, self._shelf(job)) for job in self._jobs.get(origin, ()))
+                ranges = ((job, shelf.ranges.get(origin, ())) for job, shelf in found)
+                self._last = origin, sorted((a, b, job) for job, held in ranges for a, b in held)
+            return self._last[1]
+
+    def _shelf(self, job: str) -> ShelvedEvents:
+        # In the loop it is noted as taken before it is.
+        return self._shelves.get(job) or self.taken[job]
 
 
 @dataclass(frozen=True, slots=True)

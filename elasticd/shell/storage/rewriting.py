@@ -11,7 +11,7 @@ import structlog
 from elasticd.shell.storage.durable import PARTIAL_SUFFIX
 
 Aside = Callable[[Callable[[], object], Callable[[OSError | None], None]], None]
-"""Does the first, and has the second called in the loop with its error."""
+"""Does the first, and has the second called with its error, where it was called itself."""
 
 log = structlog.get_logger(__name__)
 

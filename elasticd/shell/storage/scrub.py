@@ -13,7 +13,6 @@ from pathlib import Path
 
 import structlog
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
-from watchdog.observers import Observer
 
 from elasticd.checkpoints import layout, summary
 from elasticd.checkpoints.disk import TEMPORARY
@@ -24,6 +23,7 @@ from elasticd.errors import ElasticdError, StateError
 from elasticd.shell.storage.manifests import ManifestMender
 from elasticd.shell.storage.pins import GoingError
 from elasticd.shell.storage.states import States
+from elasticd.shell.storage.watching import FolderWatch
 from elasticd.types import JobId, NodeId
 
 ROUND_SECONDS = 6 * 3600.0
@@ -48,7 +48,11 @@ class Damage:
 
 
 class Scrubber:
-    """Two loops beside the daemon's work; :meth:`close` ends them."""
+    """Two loops beside the daemon's work; :meth:`close` ends them.
+
+    Attributes:
+        watched: set once changes by hand are noticed, or can't be.
+    """
 
     def __init__(
         self,
@@ -66,25 +70,19 @@ class Scrubber:
         self._touched = asyncio.Event()
         self._changed: set[Path] = set()
         self._tasks: list[asyncio.Task[None]] = []
-        self._observer = Observer()
+        self._folder = FolderWatch()
+        self.watched = asyncio.Event()
         self._throttle = Throttle(bytes_per_second)
         self._unrepaired: set[tuple[JobId, int, str, int]] = set()
         self._manifests = ManifestMender(states, nodes)
 
     def start(self) -> None:
         """Begin. In the event loop's thread."""
-        root = self._states.store.root
-        root.mkdir(parents=True, exist_ok=True)
-        loop = asyncio.get_running_loop()
-        handler = _Handler(lambda path: loop.call_soon_threadsafe(self._note, path))
-        self._observer.schedule(handler, str(root), recursive=True)
-        # inotify has limits that others may have used up: the rounds find damage too, but later.
-        with contextlib.suppress(OSError):
-            self._observer.start()
         self._states.doubted = self._note
         if self._quota_bytes:
             self._states.grown = self._touched.set
-        self._tasks = [asyncio.create_task(self._rounds()), asyncio.create_task(self._watch())]
+        loops = (self._observe(), self._rounds(), self._watch())
+        self._tasks = [asyncio.create_task(each) for each in loops]
         for task in self._tasks:
             task.add_done_callback(_raise)
 
@@ -93,15 +91,22 @@ class Scrubber:
             task.cancel()
         self._throttle.over = True
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._observer.is_alive():
-            self._observer.stop()
-            await asyncio.to_thread(self._observer.join)
+        await self._folder.close()
 
     def _note(self, path: Path) -> None:
         self._changed.add(path)
         self._touched.set()
 
     # --- loops ----------------------------------------------------------------------------------
+
+    async def _observe(self) -> None:
+        root, loop = self._states.store.root, asyncio.get_running_loop()
+        await asyncio.to_thread(root.mkdir, parents=True, exist_ok=True)
+        handler = _Handler(lambda path: loop.call_soon_threadsafe(self._note, path))
+        # inotify has limits that others may have used up: the rounds find damage too, but later.
+        with contextlib.suppress(OSError):
+            await self._folder.start(root, handler, recursive=True)
+        self.watched.set()
 
     async def _rounds(self) -> None:
         while True:

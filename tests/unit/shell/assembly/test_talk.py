@@ -62,7 +62,7 @@ def talk_of(peers: FakePeers, folder: Path) -> Talk:
 
     talk = Talk(
         NodeConfig(node_id="me"), made, EventLog(folder, "me/1"),
-        lambda _: None, lambda _: None, lambda _: None,  # type: ignore[arg-type, return-value]
+        lambda _: None, lambda _: None,  # type: ignore[arg-type, return-value]
         expulsion_of(lambda: talk, folder),
     )  # fmt: skip
     return talk

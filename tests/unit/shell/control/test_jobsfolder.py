@@ -41,7 +41,7 @@ class Queue:
 
 @contextlib.asynccontextmanager
 async def watching(folder: Path, queue: Queue) -> AsyncIterator[JobsFolder]:
-    jobs = JobsFolder.start(folder, queue.submit)
+    jobs = await JobsFolder.start(folder, queue.submit)
     try:
         yield jobs
     finally:

@@ -6,7 +6,7 @@ import random
 import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import given
@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from elasticd.errors import OperationError
 from elasticd.shell.storage import eventlog as module
-from elasticd.shell.storage.eventlog import EventLog, SeenNumbers
-from elasticd.shell.storage.eventreading import EventReading, in_thread, merged
+from elasticd.shell.storage.eventlog import EventLog
+from elasticd.shell.storage.eventreading import EventReading, merged
 from elasticd.shell.storage.eventshelf import stamp_of
+from elasticd.shell.storage.inorder import InOrder
 from elasticd.shell.storage.journal import frame
+from elasticd.shell.storage.seen import SeenNumbers
 from elasticd.types import JobId
 from tests.unit.shell.hungdisk import HungDisk
 
@@ -390,30 +392,32 @@ def test_the_oldest_are_dropped_beside_the_loop_and_nothing_that_comes_meanwhile
     monkeypatch.setattr(module, "KEPT_EVENTS", 10)
 
     async def story() -> None:
-        disk, over = HungDisk(), asyncio.Event()
-
-        def aside(work: Callable[[], object], then: Callable[[OSError | None], None]) -> None:
-            def and_tell(error: OSError | None) -> None:
-                then(error)
-                over.set()
-
-            in_thread(disk.slow(work), and_tell)
-
-        log = EventLog(tmp_path, "a/1", aside)
+        disk, order = HungDisk(), InOrder("events", _fails)
+        monkeypatch.setattr(module, "_frames", disk.slow(module._frames))
+        log = EventLog(tmp_path, "a/1", order)
         for number in range(1, 13):
             log.write(event(number))
         assert numbers_kept(log) == list(range(3, 13)), "at once in memory"
         log.write(event(13))
         log.write(event(14))  # once more too many, while the first writing lasts
+        await asyncio.to_thread(disk.came.wait)
+        await order.flushed(10)
         killed = tmp_path.parent / "killed"
         shutil.copytree(tmp_path, killed)
         disk.go.set()
-        await asyncio.wait_for(over.wait(), 10)
+        file = f"{JOB}.events"
+        while (tmp_path / file).read_bytes() == (killed / file).read_bytes():  # noqa: ASYNC110
+            await asyncio.sleep(0)
         log.write(event(15))
+        await order.flushed(10)
 
     asyncio.run(story())
     assert numbers(EventLog(tmp_path, "a/2"))[-5:] == [11, 12, 13, 14, 15]
     assert numbers(EventLog(tmp_path.parent / "killed", "a/2"))[-2:] == [13, 14]
+
+
+def _fails(error: OSError) -> NoReturn:
+    raise error
 
 
 def numbers_kept(log: EventLog) -> list[int]:
@@ -425,10 +429,11 @@ def test_events_stay_that_can_not_be_dropped(
 ) -> None:
     monkeypatch.setattr(module, "KEPT_EVENTS", 10)
 
-    def full(work: Callable[[], object], then: Callable[[OSError | None], None]) -> None:
-        then(OSError(errno.ENOSPC, "full"))
+    def full(events: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "full")
 
-    log = EventLog(tmp_path, "a/1", full)
+    monkeypatch.setattr(module, "_frames", full)
+    log = EventLog(tmp_path, "a/1")
     for number in range(1, 15):
         log.write(event(number))
     assert numbers(EventLog(tmp_path, "a/2"))[-3:] == [12, 13, 14]

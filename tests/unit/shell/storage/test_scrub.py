@@ -121,6 +121,7 @@ class Node:
         scrubber = Scrubber(self.states, lambda: [PEER], **settings)
         scrubber.start()
         try:
+            await scrubber.watched.wait()
             yield scrubber
         finally:
             await scrubber.close()
