@@ -48,7 +48,9 @@ def member_home(options: Common) -> Path:
     Raises:
         UsageError: no member lives there.
     """
-    home = options.home
+    home = options.given_home or default_home().absolute()
+    if not papers.is_member(home):
+        home = options.home  # a local cluster's, where none was named
     found = [each for each in (home, *node_homes(home)) if papers.is_member(each)]
     for each in found:
         if (papers.folder_of(each) / papers.AUTHORITY_KEY).exists():

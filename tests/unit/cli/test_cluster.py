@@ -313,7 +313,26 @@ def test_list_of_what_is_damaged(ctl: Ctl, first: Path) -> None:
     for command in ("list", "token"):
         code, out, err = ctl("cluster", command, "--home", first)
         assert (code, out) == (1, "") and "damaged" in err and err.count("\n") == 1
+
+
+def test_list_of_a_damaged_register(ctl: Ctl, first: Path) -> None:
     (papers.folder_of(first) / issuing.ISSUED).write_bytes(b"")
+    code, _, err = ctl("cluster", "list", "--home", first)
+    assert code == 1 and "issued.json: damaged; remove it" in err
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="XDG_STATE_HOME has no meaning there")
+def test_the_usual_home_is_meant_rather_than_a_local_cluster(ctl: Ctl, tmp_path: Path) -> None:
+    """Also while its daemon does not run."""
+    usual = tmp_path / "state/elasticd"
+    local = usual / "local/node-0"
+    local.mkdir(parents=True)
+    papers.found(local, NodeId("node-0"))
+    assert "this node is node-0" in ctl("cluster", "list")[1]
+    assert ctl("cluster", "init", "--listen", AT, "--node-id", "mac-1")[0] == 0
+    assert "this node is mac-1" in ctl("cluster", "list")[1]
+    assert papers.read_tokens(local) == () and ctl("cluster", "token")[0] == 0
+    assert len(papers.read_tokens(usual)) == 1
 
 
 def test_the_first_address_that_others_reach() -> None:

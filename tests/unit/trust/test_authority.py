@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 from datetime import UTC, datetime, timedelta
 
@@ -26,7 +27,8 @@ KEY = authority.new_key()
 NODE = NodeId("mac-1")
 CERTIFICATE = OURS.issue(authority.request_of(KEY), NODE, SECRET)
 DER = authority.to_der(CERTIFICATE)
-REQUEST = x509.load_pem_x509_csr(authority.request_of(KEY)).public_bytes(serialization.Encoding.DER)
+REQUEST_PEM = authority.request_of(KEY)
+REQUEST = x509.load_pem_x509_csr(REQUEST_PEM).public_bytes(serialization.Encoding.DER)
 
 
 def request(key: object, name: str = "x") -> bytes:
@@ -100,13 +102,14 @@ def test_a_request_that_is_none(asked: bytes, reason: str) -> None:
 
 
 @given(st.data())
-def test_a_request_that_was_changed_is_refused(data: st.DataObject) -> None:
+def test_a_request_that_was_changed_is_refused_or_says_the_same(data: st.DataObject) -> None:
     changed = bytearray(REQUEST)
     changed[data.draw(st.integers(0, len(REQUEST) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     body = base64.encodebytes(bytes(changed))
     lines = (b"-----BEGIN CERTIFICATE REQUEST-----\n", body, b"-----END CERTIFICATE REQUEST-----\n")
-    with pytest.raises(ProtocolError):
-        authority.key_of_request(b"".join(lines))
+    # What is around the signature can be written in several ways; what is signed can't.
+    with contextlib.suppress(ProtocolError):
+        assert authority.key_of_request(b"".join(lines)) == authority.key_of_request(REQUEST_PEM)
 
 
 @given(st.binary(max_size=200))
