@@ -165,6 +165,7 @@ class Daemon:
             lambda word: self._talk.tell_all(word),
             self._broken,
             happened,
+            lambda node: self._talk.peers.serial_of(node),
         )
 
     def _make_tidying(self, events: EventLog) -> Tidying:

@@ -40,12 +40,14 @@ class Expulsion:
         tell: Callable[[PutOut], None],
         failed: Callable[[OSError], None],
         happened: Callable[[NodeId], None],
+        serial_of: Callable[[NodeId], int] = lambda node: 0,
     ) -> None:
         """``cut_off`` ends the connections of whoever is put out by now; ``failed`` is told when
-        the disk takes nothing, and ``happened`` whom a person has put out here."""
+        the disk takes nothing, and ``happened`` whom a person has put out here. ``serial_of`` a
+        node's certificate as it has shown it, 0 if it hasn't."""
         self._home, self._credentials = home, credentials
         self._cut_off, self._tell = cut_off, tell
-        self._failed, self._happened = failed, happened
+        self._failed, self._happened, self._serial_of = failed, happened, serial_of
         self._tasks = Tasks()
         self._writing = asyncio.Lock()
 
@@ -69,20 +71,23 @@ class Expulsion:
             joined = await asyncio.to_thread(issuing.read, self._home)
             if request.node not in known() and request.node not in joined:
                 raise OperationError(f"no node {request.node}")
-            await self.put_out(request.node)
+            given = joined.get(request.node)
+            await self.put_out(request.node, 0 if given is None else given.serial)
             self._happened(request.node)
             return NodeChanged(request.node, "put out")
 
         return on(PutOutNode, asked)
 
-    async def put_out(self, node: NodeId) -> None:
-        """Take no certificate of ``node`` any more that was made by now.
+    async def put_out(self, node: NodeId, least: int = 0) -> None:
+        """Take no certificate of ``node`` any more that was made by now, nor one up to the serial
+        ``least``: the clock of who made it may be ahead.
 
         Raises:
             OSError: the disk took nothing; it is cut off until the daemon ends.
         """
         name = self._credentials.member.name_of(node)
-        self._take(Revoked({name: last_serial(unix_seconds())}))
+        serial = max(last_serial(unix_seconds()), least, self._serial_of(node))
+        self._take(Revoked({name: serial}))
         await self._keep()
 
     async def written(self) -> None:
@@ -111,4 +116,11 @@ class Expulsion:
     async def _keep(self) -> None:
         async with self._writing:
             now = self._credentials.revoked
-            await asyncio.to_thread(papers.write_revoked, self._home, now)
+            await asyncio.to_thread(_keep, self._home, now)
+
+
+def _keep(home: Path, known: Revoked) -> None:
+    papers.write_revoked(home, known)
+    if papers.founder_of(home) is not None:
+        # Who was put out may know a token that is open.
+        issuing.end_tokens(home)

@@ -48,11 +48,7 @@ class Credentials:
         Raises:
             Refused: it was put out of the cluster, or names nobody.
         """
-        found = tls.getpeercert() or {}
-        names = [value for ((key, value),) in found.get("subject", ()) if key == "commonName"]
-        if len(names) != 1 or "serialNumber" not in found:
-            raise Refused("its certificate names nobody")
-        member = Issued(names[0], int(found["serialNumber"], 16))
+        member = shown_by(tls)
         if self.revoked.holds(member):
             raise Refused("its certificate was revoked: it was put out of the cluster")
         return member
@@ -63,6 +59,19 @@ class Credentials:
             raise Refused(
                 f"it says that it is {node[:80]!r}, and its certificate is another node's"
             )
+
+
+def shown_by(tls: Tls) -> Issued:
+    """Whose certificate the other end has shown.
+
+    Raises:
+        Refused: it names nobody.
+    """
+    found = tls.getpeercert() or {}
+    names = [value for ((key, value),) in found.get("subject", ()) if key == "commonName"]
+    if len(names) != 1 or "serialNumber" not in found:
+        raise Refused("its certificate names nobody")
+    return Issued(names[0], int(found["serialNumber"], 16))
 
 
 def _context(protocol: int, member: Member, certificate: Path, key: Path) -> ssl.SSLContext:

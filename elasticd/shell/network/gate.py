@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.shell.complaints import Complaints
-from elasticd.shell.network.credentials import Credentials
+from elasticd.shell.network.credentials import Credentials, shown_by
 from elasticd.shell.network.hello import Hello, Identity, Refused
 from elasticd.trust.authority import Issued
 from elasticd.types import NodeId
@@ -62,6 +63,11 @@ class Gate:
         else:
             self.refusals.bad_frames += 1
         self.complain(source, str(error))
+
+    def serial(self, writers: Sequence[asyncio.StreamWriter]) -> int:
+        """The largest of the certificates that were shown on these connections."""
+        shown = [shown_by(writer.get_extra_info("ssl_object")) for writer in writers]
+        return max((member.serial for member in shown), default=0)
 
     def is_out(self, writer: asyncio.StreamWriter) -> bool:
         """Whether the other end of a connection was put out since it was opened."""

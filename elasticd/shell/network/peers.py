@@ -149,6 +149,11 @@ class Peers:
             self._table.drop(peer, "the link was cut on purpose")
         return peer is not None
 
+    def serial_of(self, node: NodeId) -> int:
+        """Of the certificate that a node has shown; 0 if it is not connected."""
+        peer = self._table.runs.get(node)
+        return self._gate.serial(peer.writers()) if peer is not None else 0
+
     def cut_off(self) -> None:
         """End every connection of members that were put out by now."""
         self._acceptor.cut_off()

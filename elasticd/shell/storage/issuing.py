@@ -95,6 +95,16 @@ def open_token(home: Path, new: tokens.OpenToken, now: float) -> None:
         papers.write_tokens(home, tokens.with_new(papers.read_tokens(home), new, now))
 
 
+def end_tokens(home: Path) -> None:
+    """Let nobody join any more with a token of before.
+
+    Raises:
+        OSError: the disk is full or broken; they are open still.
+    """
+    with alone(home):
+        papers.write_tokens(home, ())
+
+
 def admit(
     home: Path,
     asked: Join,

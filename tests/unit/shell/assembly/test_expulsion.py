@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,11 @@ import pytest
 from elasticd.core.words.connections import PutOut
 from elasticd.errors import ProtocolError
 from elasticd.shell.assembly.expulsion import Expulsion
-from elasticd.shell.storage import papers
-from elasticd.trust.authority import Issued, issued
+from elasticd.shell.storage import issuing, papers
+from elasticd.trust.authority import Issued, issued, new_key, request_of
+from elasticd.trust.tokens import opened
 from elasticd.types import NodeId
-from tests.members import credentials, member
+from tests.members import authority_of, credentials, member
 
 OUT = NodeId("out")
 
@@ -26,6 +28,7 @@ class World:
         self.credentials = credentials("me")
         papers.write(home, self.credentials.member)
         self.done: list[object] = []
+        self.seen = 0
         self.failures: list[OSError] = []
         self.expulsion = Expulsion(
             home,
@@ -34,6 +37,7 @@ class World:
             self.done.append,
             self.failures.append,
             self.done.append,
+            lambda node: self.seen,
         )
 
     @property
@@ -51,6 +55,27 @@ def test_a_certificate_of_before_is_taken_no_more_and_a_later_one_is(tmp_path: P
     assert not world.credentials.revoked.holds(issued(member("other").certificate))
     later = asyncio.run(_a_moment_later())
     assert not world.credentials.revoked.holds(later)
+
+
+def test_a_certificate_from_a_clock_that_is_ahead_is_taken_no_more(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    ahead = datetime.now(UTC) + timedelta(days=1)
+    founder = authority_of("test")
+    certificate = founder.issue(request_of(new_key()), OUT, world.credentials.member.secret, ahead)
+    world.seen = issued(certificate).serial
+    asyncio.run(world.expulsion.put_out(OUT))
+    assert world.credentials.revoked.holds(issued(certificate))
+
+
+def test_who_is_put_out_comes_back_with_no_open_token(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    asyncio.run(world.expulsion.put_out(OUT))
+    assert not (papers.folder_of(tmp_path) / papers.TOKENS).exists(), "it makes no members"
+    papers.write(tmp_path, world.credentials.member, authority_of("test"))
+    issuing.open_token(tmp_path, opened(b"secret", 2e9, 3), 1e9)
+    assert papers.read_tokens(tmp_path)
+    asyncio.run(world.expulsion.put_out(OUT))
+    assert papers.read_tokens(tmp_path) == ()
 
 
 async def _a_moment_later() -> Issued:
