@@ -151,7 +151,7 @@ def _measure(folder: Path, megabytes: int, options: argparse.Namespace) -> None:
     tables: dict[str, Callable[[], None]] = {
         "stall": lambda: _stalls(folder, training, rounds, options.torch_python),
         "write": lambda: _writes(folder, training, rounds),
-        "peer": lambda: peers(state_bytes, rounds),
+        "peer": lambda: peers(folder, state_bytes, rounds),
         "restore": lambda: _restores(folder, training, rounds),
         "memory": lambda: _memory(megabytes),
         "training": lambda: _throughput(folder, training, rounds, options.rows),

@@ -8,30 +8,61 @@ import queue
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
+
+from blake3 import blake3
 
 from elasticd.checkpoints.sequential import write_all
 from elasticd.shell.network import transfer
+from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.network.sealed import Sealed
+from elasticd.shell.storage.durable import sync_file
 from tests.benchmarks.turns import compare, warm
 from tests.members import credentials
 
 
-def peers(size: int, rounds: int) -> None:
-    """Print how fast as many bytes come from another process over loopback."""
+def peers(folder: Path, size: int, rounds: int) -> None:
+    """Print how fast as many bytes come over loopback, from memory to memory, and how fast they are
+    verified and durable in a file, as a shard is."""
     source = os.memfd_create("source") if hasattr(os, "memfd_create") else _temporary()
     block = os.urandom(1 << 20)
     for start in range(0, size, len(block)):
         os.pwrite(source, block[: size - start], start)
     with _daemon_side(source) as address:
-        sources = {
-            "raw loopback socket": lambda: _raw_copy(source, size),
-            "elasticd fetch": lambda: _fetch(address),
+        reader = credentials("reader")
+        ways: dict[str, Callable[[int], int]] = {
+            "raw loopback socket": lambda sink: _raw_copy(source, size, sink),
+            "elasticd fetch, encrypted": lambda sink: _fetch(address, reader, sink),
         }
-        compare("peer", sources, rounds, before=lambda: warm(size))
+        moved = {name: partial(_into_memory, way) for name, way in ways.items()}
+        compare("peer", moved, rounds, before=lambda: warm(size))
+        kept = {name: partial(_kept, folder / "shard", way) for name, way in ways.items()}
+        compare("peer, verified and durable", kept, rounds, before=lambda: warm(size))
     os.close(source)
+
+
+def _into_memory(way: Callable[[int], int]) -> int:
+    sink = os.memfd_create("sink") if hasattr(os, "memfd_create") else _temporary()
+    try:
+        return way(sink)
+    finally:
+        os.close(sink)
+
+
+def _kept(path: Path, way: Callable[[int], int]) -> int:
+    sink = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        size = way(sink)
+        blake3().update_mmap(path).digest()
+        sync_file(sink)
+        return size
+    finally:
+        os.close(sink)
+        path.unlink()
 
 
 def _temporary() -> int:
@@ -39,12 +70,8 @@ def _temporary() -> int:
         return os.dup(file.fileno())
 
 
-def _fetch(address: str) -> int:
-    sink = os.memfd_create("sink") if hasattr(os, "memfd_create") else _temporary()
-    try:
-        return asyncio.run(transfer.fetch(address, {"what": "shard"}, sink, credentials("reader")))
-    finally:
-        os.close(sink)
+def _fetch(address: str, reader: Credentials, sink: int) -> int:
+    return asyncio.run(transfer.fetch(address, {"what": "shard"}, sink, reader))
 
 
 @contextmanager
@@ -88,10 +115,9 @@ def _daemon_side(source: int) -> Iterator[str]:
         loop.close()
 
 
-def _raw_copy(source: int, size: int) -> int:
+def _raw_copy(source: int, size: int, sink: int) -> int:
     """sendfile to a socket, recv_into and write: no frames, no loop, nothing else."""
     listener = socket.create_server(("127.0.0.1", 0))
-    sink = os.memfd_create("sink") if hasattr(os, "memfd_create") else _temporary()
 
     def send() -> None:
         with socket.create_connection(listener.getsockname()) as out:
@@ -107,5 +133,4 @@ def _raw_copy(source: int, size: int) -> int:
             write_all(sink, buffer[:count])
             received += count
     thread.join()
-    os.close(sink)
     return received
