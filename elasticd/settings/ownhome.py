@@ -25,9 +25,9 @@ def refuse_open(home: Path, me: int | None = None) -> None:
     found = home.stat()
     if found.st_uid not in (0, me):
         raise UsageError(
-            f"{home} belongs to another account of this machine ({_name(found.st_uid)}), which"
-            f" could command the daemon so: ask as that account, name another home, or 'chown -R"
-            f" {_name(me)} {quote(str(home))}' if what is in it is to be trusted"
+            f"{home} belongs to another account of this machine ({account_name(found.st_uid)}),"
+            " which could command the daemon so: ask as that account, name another home, or"
+            f" 'chown -R {account_name(me)} {quote(str(home))}' if what is in it is to be trusted"
         )
     if found.st_mode & stat.S_IWOTH:
         raise UsageError(
@@ -36,7 +36,7 @@ def refuse_open(home: Path, me: int | None = None) -> None:
         )
 
 
-def _name(uid: int) -> str:
+def account_name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

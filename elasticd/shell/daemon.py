@@ -23,6 +23,7 @@ from elasticd.settings import config
 from elasticd.settings.ownhome import refuse_open
 from elasticd.shell.assembly.daemon import Daemon
 from elasticd.shell.control.server import lock_home
+from elasticd.shell.storage.homefolders import require_folders
 
 _FILES = 4096
 
@@ -87,6 +88,7 @@ def _run(home: Path, file: Path | None) -> int:
     file = file.absolute() if file is not None else None
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     refuse_open(home)
+    require_folders(home)
     settings = config.load(home, file)
     lock = lock_home(home)
     try:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,11 +14,13 @@ from pathlib import Path
 from elasticd import archive
 from elasticd.checkpoints.store import LocalStore
 from elasticd.counting import counted
-from elasticd.errors import DamageError, ElasticdError
+from elasticd.errors import DamageError, ElasticdError, StateError
 from elasticd.pasting import of_home, quoted
 from elasticd.settings import config
+from elasticd.settings.ownhome import account_name
 from elasticd.shell.storage import diskend, papers
 from elasticd.shell.storage.durable import unwritable
+from elasticd.shell.storage.homefolders import misplaced
 from elasticd.shell.storage.journal import CUT_SUFFIX, LOST_SUFFIX, Inspection, inspect, salvage
 from elasticd.shell.storage.records import JOURNAL_NAME, UNREADABLE, read
 from elasticd.types import NodeId
@@ -44,10 +47,12 @@ class HomeFinding:
     wrong: bool = True
 
 
-def examine(home: Path, *, running: bool, start: str) -> list[HomeFinding]:
+def examine(home: Path, *, running: bool, start: str, me: int | None = None) -> list[HomeFinding]:
     """What is found in ``home``. ``running``: its daemon is, so that nothing is written there.
-    ``start``: the command that starts it."""
-    checks = [_settings, _membership, _journal, _kept, _archives, _checkpoints, _jobs]
+    ``start``: the command that starts it. ``me``: who looks; None: the account of this process."""
+    if (foreign := _foreign(home, os.geteuid() if me is None else me)) is not None:
+        return [foreign]
+    checks = [_settings, _membership, _folders, _journal, _kept, _archives, _checkpoints, _jobs]
     found = [] if running else list(_refused(home, start))
     for check in checks:
         try:
@@ -55,7 +60,25 @@ def examine(home: Path, *, running: bool, start: str) -> list[HomeFinding]:
         except OSError as error:
             path = Path(error.filename) if error.filename else home
             found.append(HomeFinding(path, f"can't be read: {error.strerror}", _UNREADABLE))
+        except StateError as error:
+            found.append(HomeFinding(home, f"can't be read: {error}", _UNREADABLE))
     return found
+
+
+def _foreign(home: Path, me: int) -> HomeFinding | None:
+    """Another account sees names at most; what it can't see is not wrong."""
+    owner = home.stat().st_uid
+    if me in (0, owner):
+        return None
+    name = account_name(owner)
+    command = of_home(f"sudo -u {name} elasticctl doctor", home)
+    cause = f"belongs to the account {name}, for which alone the files in it are"
+    return HomeFinding(home, cause, f"Ask as that account: {quoted(command)}")
+
+
+def _folders(home: Path) -> Iterator[HomeFinding]:
+    for path, cause, cure in misplaced(home):
+        yield HomeFinding(path, cause, cure)
 
 
 def _refused(home: Path, start: str) -> Iterator[HomeFinding]:

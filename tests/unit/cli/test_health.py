@@ -21,6 +21,7 @@ from elasticd.launchd.plist import INCURABLE_ENDS_WELL
 from elasticd.shell.control.server import lock_home
 from elasticd.shell.storage import diskend, papers
 from elasticd.shell.storage.health import examine
+from elasticd.shell.storage.homefolders import FOLDERS
 from elasticd.shell.storage.records import StableRecords
 from elasticd.types import JobId, NodeId, Tag
 
@@ -256,3 +257,34 @@ def test_a_daemon_that_no_restart_cures_ends_so_that_it_is_not_started_again(
     assert f"elasticctl reset --home {home}" in ended.stderr and "Traceback" not in ended.stderr
     assert ("not started again" in ended.stderr) == bool(variables)
     assert (home / "journal").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("link", [False, True])
+def test_what_is_in_the_place_of_a_folder_is_told(
+    ctl: Ctl, home: Path, tmp_path: Path, name: str, link: bool
+) -> None:
+    """As where a disk isn't mounted."""
+    home.mkdir(exist_ok=True)
+    place = home / name
+    if link:
+        place.symlink_to(tmp_path / "away")
+    else:
+        place.touch()
+    code, (found,) = examined(ctl, home)
+    assert (code, found["path"], found["wrong"]) == (1, str(place), True)
+    assert ("Mount" if link else "aside") in found["cure"]
+    if link:
+        (tmp_path / "away").mkdir()
+        assert examined(ctl, home) == (0, [])
+
+
+def test_another_account_is_told_whom_to_be(home: Path) -> None:
+    """What it may not read is not damaged."""
+    damage(lived(home))
+    owner = home.stat().st_uid
+    (found,) = examine(home, running=False, start="start it", me=owner + 1)
+    assert found.path == home and "belongs to the account" in found.cause
+    assert f"doctor --home {home}" in found.cure
+    for me in (owner, 0):
+        assert [f.path.name for f in examine(home, running=False, start="", me=me)] == ["journal"]

@@ -37,3 +37,15 @@ def test_a_home_is_its_owners_and_roots(tmp_path: Path) -> None:
     refuse_open(tmp_path, owner)
     with pytest.raises(UsageError, match="belongs to another account") if owner else nullcontext():
         refuse_open(tmp_path, owner + 1)
+
+
+def test_a_disk_that_is_not_mounted_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1: a service tries again, and the disk may be there by then."""
+    (tmp_path / "checkpoints").symlink_to(tmp_path / "away")
+    assert main(["run", "--home", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == (
+        f"elasticd: {tmp_path}/checkpoints leads to {tmp_path}/away, where no folder is. Mount the"
+        " disk that it is on, or make the folder\n"
+    )

@@ -1,0 +1,33 @@
+"""The folders of a home: each may be a link to one on another disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from elasticd.errors import OperationError
+
+FOLDERS = (
+    "archives", "cache", "checkpoints", "clones", "events", "jobs", "logs", "output", "outputs",
+    "reached", "work",
+)  # fmt: skip
+
+
+def misplaced(home: Path) -> Iterator[tuple[Path, str, str]]:
+    """Where something else is in the place of a folder: that, the cause and the cure."""
+    for path in (home / name for name in FOLDERS):
+        if not os.path.lexists(path) or path.is_dir():
+            continue
+        if path.is_symlink():
+            cause = f"leads to {os.readlink(path)}, where no folder is"
+            cure = "Mount the disk that it is on, or make the folder"
+        else:
+            cause, cure = "is no folder", "Put it aside; the daemon makes its own"
+        yield path, cause, cure
+
+
+def require_folders(home: Path) -> None:
+    """Raises OperationError: the daemon can't make or use one of its folders."""
+    for path, cause, cure in misplaced(home):
+        raise OperationError(f"{path} {cause}. {cure}")

@@ -1,0 +1,36 @@
+"""A folder that appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from elasticd.wholefolder import whole_folder
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o027])
+@pytest.mark.parametrize("made", [None, 0o700, 0o750])
+def test_who_may_look_into_it_is_up_to_its_owner(
+    tmp_path: Path, umask: int, made: int | None
+) -> None:
+    folder = tmp_path / "out"
+    if made is not None:
+        folder.mkdir()
+        folder.chmod(made)
+    before = os.umask(umask)
+    try:
+        with whole_folder(folder) as beside:
+            (beside / "a").touch()
+    finally:
+        os.umask(before)
+    assert folder.stat().st_mode & 0o777 == (0o777 & ~umask if made is None else made)
+    assert list(tmp_path.iterdir()) == [folder] and (folder / "a").exists()
+
+
+def test_nothing_is_left_of_one_that_failed(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), whole_folder(tmp_path / "out") as beside:
+        (beside / "a").touch()
+        raise KeyError
+    assert list(tmp_path.iterdir()) == []
