@@ -71,7 +71,7 @@ def _foreign(home: Path, me: int) -> HomeFinding | None:
     if me in (0, owner):
         return None
     name = account_name(owner)
-    command = of_home(f"sudo -u {name} elasticctl doctor", home)
+    command = f"sudo -u {name} {of_home('doctor', home)}"
     cause = f"belongs to the account {name}, for which alone the files in it are"
     return HomeFinding(home, cause, f"Ask as that account: {quoted(command)}")
 
