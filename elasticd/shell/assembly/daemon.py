@@ -165,6 +165,7 @@ class Daemon:
             lambda word: self._talk.tell_all(word),
             self._broken,
             happened,
+            lambda: self._desk.queries.known_nodes(),
             lambda node: self._talk.peers.serial_of(node),
         )
 
@@ -209,7 +210,7 @@ class Daemon:
         cutter = Cutter(self._home, self._talk.peers, self._children.rings, firewall())
         chaos = Chaos(self._node, self._server, self._children.watch, neighbours, cutter)
         log_desk = LogDesk(self._node, self._states, EventReading(self._talk.events), neighbours)
-        members = self._talk.expulsion.handlers(queries.known_nodes)
+        members = self._talk.expulsion.handlers()
         return Desk(
             self._home, queries, inventory, output_desk, log_desk, chaos, self._states, members
         )

@@ -40,14 +40,17 @@ class Expulsion:
         tell: Callable[[PutOut], None],
         failed: Callable[[OSError], None],
         happened: Callable[[NodeId], None],
-        serial_of: Callable[[NodeId], int] = lambda node: 0,
+        known: Callable[[], Collection[NodeId]],
+        serial_of: Callable[[NodeId], int],
     ) -> None:
         """``cut_off`` ends the connections of whoever is put out by now; ``failed`` is told when
-        the disk takes nothing, and ``happened`` whom a person has put out here. ``serial_of`` a
-        node's certificate as it has shown it, 0 if it hasn't."""
+        the disk takes nothing, and ``happened`` whom a person has put out here. ``known``: the
+        ids of all nodes that there are, or were; ``serial_of``: of the certificate that a node
+        has shown, 0 if it hasn't."""
         self._home, self._credentials = home, credentials
         self._cut_off, self._tell = cut_off, tell
-        self._failed, self._happened, self._serial_of = failed, happened, serial_of
+        self._failed, self._happened = failed, happened
+        self._known, self._serial_of = known, serial_of
         self._tasks = Tasks()
         self._writing = asyncio.Lock()
 
@@ -62,21 +65,25 @@ class Expulsion:
         if self._take(revoked.read(word.serials)):
             self._tasks.start(self._keep_or_fail())
 
-    def handlers(self, known: Callable[[], Collection[NodeId]]) -> Handlers:
-        """What people ask; ``known``: the ids of all nodes that there are, or were."""
+    def handlers(self) -> Handlers:
+        return on(PutOutNode, self.asked)
 
-        async def asked(request: PutOutNode, stream: Stream) -> NodeChanged:
-            if request.node == self._credentials.member.node:
-                raise OperationError(f"{request.node} is this node: say it at another one")
-            joined = await asyncio.to_thread(issuing.read, self._home)
-            if request.node not in known() and request.node not in joined:
-                raise OperationError(f"no node {request.node}")
-            given = joined.get(request.node)
-            await self.put_out(request.node, 0 if given is None else given.serial)
-            self._happened(request.node)
-            return NodeChanged(request.node, "put out")
+    async def asked(self, request: PutOutNode, stream: Stream) -> NodeChanged:
+        """What a person wants.
 
-        return on(PutOutNode, asked)
+        Raises:
+            OperationError: it is this node, or none that there is or was.
+        """
+        node = request.node
+        if node == self._credentials.member.node:
+            raise OperationError(f"{node} is this node: say it at another one")
+        joined = await asyncio.to_thread(issuing.read, self._home)
+        if node not in self._known() and node not in joined:
+            raise OperationError(f"no node {node}")
+        given = joined.get(node)
+        await self.put_out(node, 0 if given is None else given.serial)
+        self._happened(node)
+        return NodeChanged(node, "put out")
 
     async def put_out(self, node: NodeId, least: int = 0) -> None:
         """Take no certificate of ``node`` any more that was made by now, nor one up to the serial

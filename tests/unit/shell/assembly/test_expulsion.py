@@ -37,6 +37,7 @@ class World:
             self.done.append,
             self.failures.append,
             self.done.append,
+            lambda: [OUT],
             lambda node: self.seen,
         )
 

@@ -52,6 +52,8 @@ def expulsion_of(talk: Callable[[], Talk], home: Path) -> Expulsion:
         lambda word: talk().tell_all(word),
         lambda _: None,
         lambda _: None,
+        lambda: [],
+        lambda _: 0,
     )
 
 

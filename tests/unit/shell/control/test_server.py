@@ -17,6 +17,7 @@ from elasticd.core.words.codec import Words
 from elasticd.core.words.requests import REQUESTS
 from elasticd.errors import OperationError, UsageError
 from elasticd.ipc.frames import MAX_FRAME_BYTES, Decoder, encode
+from elasticd.shell.assembly.expulsion import Expulsion
 from elasticd.shell.chaos.inject import Chaos
 from elasticd.shell.control import server as module
 from elasticd.shell.control.diskdesk import DiskDesk
@@ -184,7 +185,16 @@ def test_no_kind_of_request_is_forgotten(tmp_path: Path) -> None:
 
 def test_every_request_of_the_control_socket_has_its_handler() -> None:
     """Else no daemon would start, and no quick test would tell."""
-    desks: list[Any] = [Queries, Submissions, Inventory, OutputDesk, LogDesk, DiskDesk, Chaos]
+    desks: list[Any] = [
+        Queries,
+        Submissions,
+        Inventory,
+        OutputDesk,
+        LogDesk,
+        DiskDesk,
+        Chaos,
+        Expulsion,
+    ]
     answered = [kind for desk in desks for kind in desk.handlers(object.__new__(desk))]
     assert sorted(map(repr, answered)) == sorted(map(repr, REQUESTS.kinds))
 
