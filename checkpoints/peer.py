@@ -58,6 +58,10 @@ class PeerStore:
             for data, held in rows
         ]
 
+    def unreadable(self, job: JobId) -> list[str]:
+        # Older versions don't say.
+        return [str(name) for name in self._ask(StoredOfJob(job)).get("unreadable", [])]
+
     def held(
         self, job: JobId, step: int, stamp: Stamp, count: int | None = None
     ) -> tuple[int, ...]:
@@ -156,7 +160,10 @@ def _answer(store: Store, question: Question) -> dict[str, Any]:
             return {"jobs": store.jobs()}
         case StoredOfJob(job):
             found = store.stored(job)
-            return {"stored": [[manifest.encode(s.manifest), list(s.held)] for s in found]}
+            return {
+                "stored": [[manifest.encode(s.manifest), list(s.held)] for s in found],
+                "unreadable": store.unreadable(job),
+            }
         case HeldShards(job, step, stamp, count):
             if count is not None and not 0 <= count <= MAX_SHARDS:
                 raise ProtocolError(f"a checkpoint of {count} shards")

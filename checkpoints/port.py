@@ -39,6 +39,9 @@ class Store(Protocol):
     def stored(self, job: JobId) -> list[Stored]:
         """Every checkpoint with a readable manifest, by step, and the shards really there."""
 
+    def unreadable(self, job: JobId) -> list[str]:
+        """The folders' names of final checkpoints without a readable manifest."""
+
     def held(
         self, job: JobId, step: int, stamp: Stamp, count: int | None = None
     ) -> tuple[int, ...]:

@@ -91,6 +91,10 @@ class LocalStore:
         are not here, and those of another size. Nothing is read as a whole."""
         return [problem for _, found in self._examine(job) for problem in found]
 
+    def unreadable(self, job: JobId) -> list[str]:
+        """The folders' names of final checkpoints without a readable manifest."""
+        return [p.path.parent.name for p in self.problems(job) if p.shard is None]
+
     def held(
         self, job: JobId, step: int, stamp: Stamp, count: int | None = None
     ) -> tuple[int, ...]:

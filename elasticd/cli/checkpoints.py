@@ -103,11 +103,13 @@ def verify(
     good = bad = 0
     silent: Mapping[str, str] = {}
     never: list[dict[str, Any]] = []
+    unreadable: list[dict[str, Any]] = []
     with Bar("verifying", shown=not options.json) as bar:
         for frame in _client(options).stream(VerifyCheckpoints(JobId(job), step)):
             if "replicas" in frame:
                 # A daemon of an earlier version doesn't tell.
                 silent, never = frame["silent"], frame.get("never_completed", [])
+                unreadable = frame.get("unreadable", [])
                 bar.total(frame["replicas"])
                 continue
             good, bad = good + bool(frame["ok"]), bad + (not frame["ok"])
@@ -118,18 +120,21 @@ def verify(
                 bar.print(f"{_place(frame)}: {frame['reason']}")
     if options.json:
         total = {"verified": good, "damaged": bad, "silent": silent}
-        print_json({**total, "never_completed": never})
+        print_json({**total, "never_completed": never, "unreadable": unreadable})
     else:
         for each in never:
             say(
                 f"step {each['step']} was never completed (on {' '.join(each['on'])}): no data lost"
             )
+        for each in unreadable:
+            what = "a checkpoint whose manifest can't be read, and no node that answers has another"
+            say(f"{each['node']}: step {each['step']}: {what}")
         whole = counted(
             good, "replica of a shard is as it was", "replicas of shards are as they were"
         )
         say(f"{whole} written, {counted(bad, 'is', 'are')} not")
         _print_silent({"silent": silent})
-    if bad:
+    if bad or unreadable:
         raise typer.Exit(1)
 
 

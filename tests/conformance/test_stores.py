@@ -140,6 +140,17 @@ def test_damage_is_found_and_said(case: Case, damage: str, reason: str) -> None:
     assert case.store.held(JOB, 7, STAMP) == ((0, 2) if damage == "rotten" else (2,))
 
 
+@pytest.mark.parametrize("torn", [None, b"", b"?"])
+def test_a_manifest_that_cannot_be_read_is_said(case: Case, torn: bytes | None) -> None:
+    fill(case)
+    assert case.store.unreadable(JOB) == []
+    path = case.path(0).with_name(layout.MANIFEST_NAME)
+    path.unlink() if torn is None else path.write_bytes(torn)
+    assert case.store.stored(JOB) == []
+    assert case.store.unreadable(JOB) == [path.parent.name]
+    assert case.store.coming(JOB, 7, STAMP, COUNT) == ()
+
+
 def test_what_is_removed_is_gone(case: Case) -> None:
     fill(case)
     case.store.remove(JOB, 7, STAMP)

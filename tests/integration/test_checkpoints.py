@@ -195,6 +195,7 @@ def test_verified_exported_and_pruned_while_it_trains(make_cluster: Make, tmp_pa
             "damaged": 0,
             "silent": {},
             "never_completed": [],
+            "unreadable": [],
         }
 
         out = tmp_path / "out.safetensors"

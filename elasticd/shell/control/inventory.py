@@ -142,7 +142,12 @@ class Inventory:
         policies = self._policies(job, {})
         total = sum(len(nodes) for row in rows for nodes in row.present)
         never = [_named(row) for row in chosen if row in begun]
-        await stream.send({"replicas": total, "silent": known.silent, "never_completed": never})
+        await stream.send({
+            "replicas": total,
+            "silent": known.silent,
+            "never_completed": never,
+            "unreadable": await self._unreadable(job, known, request.step),
+        })  # fmt: skip
         results: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(100)
         doubts: list[_Doubt] = []
 
@@ -346,6 +351,13 @@ class Inventory:
         await self._states.copies.pull_to(path, m, index, row.present[index])
         return path
 
+    async def _unreadable(self, job: JobId, known: Known, step: int | None) -> list[dict[str, Any]]:
+        names = dict[NodeId, list[str]]()
+        for node in known.stored:
+            with contextlib.suppress(ElasticdError):
+                names[node] = await self._in_thread(self._store(node).unreadable, job)
+        return _torn(known.rows, names, step)
+
     async def _never_completed(self, job: JobId, known: Known) -> list[Row]:
         """As far as the job's history is known from its beginning."""
         announced = None
@@ -413,3 +425,17 @@ def _result(node: NodeId, row: Row, index: int, reason: str) -> dict[str, Any]:
         "ok": not reason,
         "reason": reason or None,
     }
+
+
+def _torn(
+    rows: Sequence[Row], names: Mapping[NodeId, Sequence[str]], step: int | None
+) -> list[dict[str, Any]]:
+    """Where checkpoints are, of all or of ``step``, of which nobody has a readable manifest, given
+    the folders in which each node has none."""
+    known = {layout.final_name(row.manifest.step, row.manifest.stamp) for row in rows}
+    found = []
+    for node, name in [(at, name) for at, its in names.items() for name in its]:
+        of_step, *_ = layout.parse_folder(name) or (-1,)
+        if name not in known and of_step >= 0 and step in (None, of_step):
+            found.append({"node": node, "step": of_step})
+    return found

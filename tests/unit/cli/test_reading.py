@@ -283,3 +283,13 @@ def test_the_files_of_an_export(tmp_path: Path) -> None:
     assert export.targets(tmp_path / "x.st", optimizer=True) == [
         tmp_path / "x.st", tmp_path / "x.optimizer.safetensors"
     ]  # fmt: skip
+
+
+def test_a_manifest_that_nobody_can_read_fails_verify(ctl: Ctl, home: Path, daemon: Daemon) -> None:
+    head = {"replicas": 0, "silent": {}, "never_completed": []}
+    torn = [{"node": "node-0", "step": 10}]
+    for unreadable in ([], torn):
+        daemon(home, {"checkpoints_verify": [{**head, "unreadable": unreadable}, {"end": True}]})
+        code, out, _ = ctl("checkpoints", "verify", "j", "--home", home)
+        assert code == len(unreadable)
+        assert ("node-0: step 10: a checkpoint whose manifest" in out) == bool(unreadable)

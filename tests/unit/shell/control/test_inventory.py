@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from elasticd.checkpoints import layout
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.checkpoints.port import Problem
 from elasticd.core.words.records import JobRecord
@@ -43,9 +44,13 @@ class FakeStore:
     looks: list[tuple[Stored, ...]]
     rotten: bool = False
     on_its_way: tuple[int, ...] = ()
+    torn: list[str] = field(default_factory=list)
 
     def coming(self, *_: Any) -> tuple[int, ...]:
         return self.on_its_way
+
+    def unreadable(self, job: JobId) -> list[str]:
+        return self.torn
 
     def stored(self, job: JobId) -> tuple[Stored, ...]:
         return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
@@ -90,7 +95,8 @@ def verify(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, boo
         said = Said()
         asyncio.run(asked.verify(VerifyCheckpoints(JOB), cast(Stream, said)))
         asked.close()
-        return [(frame["node"], frame["ok"]) for frame in said.frames[1:]]
+        torn = [(each["node"], False) for each in said.frames[0]["unreadable"]]
+        return [*torn, *((frame["node"], frame["ok"]) for frame in said.frames[1:])]
 
     return run
 
@@ -150,3 +156,11 @@ def test_what_was_never_completed_is_no_damage(verify: Any) -> None:
     assert ("two", False) in verify(one, two, 20, 30), "it was announced, so something is lost"
     assert ("two", False) in verify(one, two), "nothing is known of what was announced"
     assert ("two", False) in verify(FakeStore([(begun,)]), FakeStore([()]), 10), "nothing is newer"
+
+
+def test_a_manifest_that_nobody_can_read_is_damage(verify: Any) -> None:
+    name = layout.final_name(MANIFEST.step, MANIFEST.stamp)
+    torn = FakeStore([()], torn=[name])
+    assert verify(torn, FakeStore([()])) == [("one", False)]
+    # Where another has it, its shards are missing here.
+    assert verify(FakeStore([(WHOLE,)]), torn) == [("one", True), ("two", False)]
