@@ -80,6 +80,13 @@ class Kinds:
             self._tracked.clear()
         return kind
 
+    def among(
+        self, node: NodeId, shown: Mapping[str, str], others: Mapping[NodeId, Mapping[str, str]]
+    ) -> bool:
+        """Whether it shows the same as any of these."""
+        kind = self.of(node, shown)
+        return any(self.of(other, its) == kind for other, its in others.items())
+
     def by_rank(self, kept: Mapping[NodeId, Mapping[str, str]]) -> Unlike | None:
         """As :func:`by_rank`."""
         one_each = {self.of(node, shown): node for node, shown in kept.items()}

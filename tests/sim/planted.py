@@ -28,7 +28,7 @@ from elasticd.core.jobs import ended
 from elasticd.core.jobs.ended import EndedJobs
 from elasticd.core.jobs.nodes import NodeTable
 from elasticd.core.jobs.table import JobTable
-from elasticd.core.leading import council, making, planning, proofs
+from elasticd.core.leading import council, making, planning
 from elasticd.core.leading.checkpointing import Checkpoints
 from elasticd.core.leading.exactness import Exactness
 from elasticd.core.leading.office import Office
@@ -53,6 +53,7 @@ from elasticd.core.words.stable import Stable
 from elasticd.core.words.views import ViewAck
 from elasticd.core.words.worlds import Form
 from elasticd.recovery import divergence, quorum, regroup, restore
+from elasticd.recovery.likeness import Kinds
 from elasticd.types import JobId, NodeId
 
 from .cluster import JobShape, Setup, Weather
@@ -440,11 +441,11 @@ def vote_not_journalled(switches: Switches) -> None:
 
 
 def newcomer_believed(switches: Switches) -> None:
-    switches.set(proofs, "unlike", lambda *shown: "")
+    switches.set(Kinds, "among", lambda *shown: True)
 
 
 def witnesses_ignored(switches: Switches) -> None:
-    switches.set(proofs, "by_rank", lambda kept: None)
+    switches.set(Kinds, "by_rank", lambda kinds, kept: None)
 
 
 def cut_off_world_ignored(switches: Switches) -> None:

@@ -58,13 +58,12 @@ class Proofs:
             ours = {n: shown[n] for n in (kept if part == "body" else kept[:1]) if n in shown}
             if counts and (found := kinds.by_rank(ours)) is not None:
                 return found
-            right = {kinds.of(node, its) for node, its in ours.items()}
             complete = part == "grain" or len(ours) == len(kept)
             for node in world.unproven:
                 theirs = shown.get(node)
                 if theirs is None or (node, part) in self.told or (counts and not ours):
                     continue
-                if not counts or kinds.of(node, theirs) in right:
+                if not counts or kinds.among(node, theirs, ours):
                     self._tell(world, node, part)
                 elif complete:
                     who, its = next(iter(ours.items()))
