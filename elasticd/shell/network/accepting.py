@@ -84,10 +84,20 @@ class Acceptor:
                     log.info("not listened on", address=other, reason=error.strerror)
 
     async def _serve_at(self, address: str) -> None:
+        """Raises OSError: nowhere at what the name stands for."""
+        failure: OSError | None = None
+        found = 0
         for host, port in await lookups.endpoints(address):
-            listening = socket.create_server((host, port), family=lookups.family(host), backlog=100)
+            try:
+                listening = socket.create_server((host, port), family=lookups.family(host))
+            except OSError as error:  # a name may stand for IPv6, too, which is not there
+                failure = failure or error
+                continue
+            found += 1
             listening.setblocking(False)
             self._listening[listening] = asyncio.create_task(self._accept_at(listening))
+        if failure is not None and not found:
+            raise failure
 
     async def stop(self) -> None:
         """Accept nothing more."""
@@ -161,8 +171,7 @@ class Acceptor:
 
     async def _serve_peer(self, accepted: socket.socket) -> None:
         """Have a connection of another daemon, until it ends."""
-        async with asyncio.timeout(HELLO_SECONDS):
-            reader, writer = await transfer.accept(accepted, self.gate.credentials.incoming)
+        reader, writer = await transfer.accept(accepted, self.gate.credentials.incoming)
         try:
             async with asyncio.timeout(HELLO_SECONDS):
                 member = self.gate.credentials.other_end(writer.get_extra_info("ssl_object"))
@@ -186,8 +195,9 @@ class Acceptor:
         """Give a member what it wants."""
         sink = Sealed.server(accepted, self.gate.credentials.incoming)
         try:
-            async with asyncio.timeout(HELLO_SECONDS):
+            async with asyncio.timeout(transfer.HANDSHAKE_SECONDS):
                 await sink.shake_hands()
+            async with asyncio.timeout(HELLO_SECONDS):
                 member = self.gate.credentials.other_end(sink.connection)
                 self._is_member(member)
                 first = await sink.read_frame(HELLO_BYTES)

@@ -93,6 +93,8 @@ def reason_of(error: ssl.SSLError) -> str:
             return f"its certificate has no date of now ({error.verify_message}): a clock is wrong"
         return "it is of another cluster: its certificate is not of this cluster's authority"
     said = (error.reason or "").lower()
-    if "alert" in said or "peer_did_not_return" in said:
+    if "peer_did_not_return" in said:
+        return "it shows no certificate: it is no member"
+    if "alert" in said:
         return "it does not take this node's certificate: it is of another cluster, or put it out"
     return f"it speaks no TLS 1.3 ({said.replace('_', ' ') or error})"

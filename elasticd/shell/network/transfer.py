@@ -34,6 +34,8 @@ from elasticd.shell.network.sealed import Sealed
 from elasticd.shell.network.tasks import cancel
 
 CONNECT_SECONDS = 3.0
+HANDSHAKE_SECONDS = 10.0
+"""The kernel takes a connection at once; the daemon at the other end may be busy."""
 CLOSE_SECONDS = 1.0
 IDLE_SECONDS = 30.0
 """Both ends give up when nothing has moved for so long."""
@@ -67,15 +69,14 @@ async def connect(
             :data:`CONNECT_SECONDS`); ssl.SSLError: it is no member of this cluster.
         ValueError: not an address.
     """
-    async with asyncio.timeout(CONNECT_SECONDS):
-        opened = await _called(address, Errand.PEER)
-        reader, writer = await asyncio.open_connection(
-            sock=opened,
-            ssl=credentials.outgoing,
-            server_hostname="",
-            ssl_handshake_timeout=CONNECT_SECONDS,
-            ssl_shutdown_timeout=CLOSE_SECONDS,
-        )
+    opened = await _called(address, Errand.PEER)
+    reader, writer = await asyncio.open_connection(
+        sock=opened,
+        ssl=credentials.outgoing,
+        server_hostname="",
+        ssl_handshake_timeout=HANDSHAKE_SECONDS,
+        ssl_shutdown_timeout=CLOSE_SECONDS,
+    )
     tune(writer.transport.get_extra_info("socket"))
     return reader, writer
 
@@ -95,7 +96,7 @@ async def accept(
         lambda: protocol,
         accepted,
         ssl=context,
-        ssl_handshake_timeout=CONNECT_SECONDS,
+        ssl_handshake_timeout=HANDSHAKE_SECONDS,
         ssl_shutdown_timeout=CLOSE_SECONDS,
     )
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
@@ -103,7 +104,8 @@ async def accept(
 
 async def _called(address: str, errand: Errand) -> socket.socket:
     """A connection on which the first byte is sent."""
-    opened = await lookups.connection(address)
+    async with asyncio.timeout(CONNECT_SECONDS):
+        opened = await lookups.connection(address)
     try:
         await asyncio.get_running_loop().sock_sendall(opened, errand.value)
     except BaseException:
@@ -217,16 +219,15 @@ async def asking(address: str, credentials: Credentials) -> Sealed:
     Raises:
         Refused, OSError, ValueError: as :func:`connect`.
     """
-    async with asyncio.timeout(CONNECT_SECONDS):
-        opened = await _called(address, Errand.FETCH)
-        source = Sealed.client(opened, credentials.outgoing)
-        try:
-            tune(source.connection)
+    source = Sealed.client(await _called(address, Errand.FETCH), credentials.outgoing)
+    try:
+        tune(source.connection)
+        async with asyncio.timeout(HANDSHAKE_SECONDS):
             await source.shake_hands()
-            credentials.other_end(source.connection)
-        except BaseException:
-            source.close()
-            raise
+        credentials.other_end(source.connection)
+    except BaseException:
+        source.close()
+        raise
     return source
 
 
