@@ -68,10 +68,8 @@ def belongs(certificate_pem: bytes, authority_pem: bytes) -> bool:
 def was_issued_by(authority_pem: bytes, certificate_der: bytes) -> bool:
     """Whether an authority has made a certificate; dates are not looked at."""
     try:
-        x509.load_der_x509_certificate(certificate_der).verify_directly_issued_by(
-            _certificate(authority_pem)
-        )
-    except (ValueError, TypeError, InvalidSignature):
+        _from_der(certificate_der).verify_directly_issued_by(_certificate(authority_pem))
+    except (DamageError, ValueError, TypeError, InvalidSignature):
         return False
     return True
 
@@ -141,7 +139,7 @@ class Authority:
 def is_vouched_for(authority_pem: bytes, certificate_der: bytes, proof: bytes) -> bool:
     """Whether ``proof`` is what :meth:`Authority.vouch` said of the owner of a certificate."""
     try:
-        signed = _vouched(x509.load_der_x509_certificate(certificate_der))
+        signed = _vouched(_from_der(certificate_der))
         _public(_certificate(authority_pem)).verify(proof, signed, ec.ECDSA(hashes.SHA256()))
     except (ValueError, DamageError, InvalidSignature):
         return False
@@ -261,7 +259,14 @@ def _private(key_pem: bytes) -> ec.EllipticCurvePrivateKey:
 def _certificate(pem: bytes) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(pem)
-    except ValueError:
+    except (ValueError, x509.InvalidVersion):
+        raise DamageError("the certificate can't be read") from None
+
+
+def _from_der(der: bytes) -> x509.Certificate:
+    try:
+        return x509.load_der_x509_certificate(der)
+    except (ValueError, x509.InvalidVersion):
         raise DamageError("the certificate can't be read") from None
 
 

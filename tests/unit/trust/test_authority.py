@@ -6,6 +6,7 @@ import base64
 import contextlib
 import dataclasses
 import hashlib
+import ssl
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -120,6 +121,16 @@ def test_whatever_is_no_certificate(data: bytes) -> None:
     assert not authority.is_vouched_for(OURS.certificate, DER, data)
     with pytest.raises(DamageError):
         authority.issued(data)
+
+
+def test_a_certificate_of_a_version_that_there_is_not() -> None:
+    """What parsers raise for it is no ValueError."""
+    strange = DER.replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x09", 1)
+    assert strange != DER
+    assert not authority.was_issued_by(OURS.certificate, strange)
+    assert not authority.is_vouched_for(OURS.certificate, strange, b"")
+    with pytest.raises(DamageError, match="can't be read"):
+        authority.alone(ssl.DER_cert_to_PEM_cert(strange).encode())
 
 
 def test_only_the_authority_vouches_and_for_one() -> None:
