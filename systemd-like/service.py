@@ -198,9 +198,7 @@ class SystemdService:
     folder: Path = field(default=SYSTEM_FOLDER)
 
     @classmethod
-    def for_this_machine(
-        cls, home: Path, *, user: str | None
-    ) -> SystemdService:
+    def for_this_machine(cls, home: Path, *, user: str | None) -> SystemdService:
         """A system service that runs as ``user``, or with None the caller's own user service."""
         names = ("HOME", "PATH", "LANG")
         environment = {name: os.environ[name] for name in names if name in os.environ}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.storage import papers
-from elasticd.trust.authority import Authority
-from elasticd.trust.member import Member, admit
+from elasticd.trust.authority import Authority, admit
+from elasticd.trust.member import Member
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
 

@@ -1,6 +1,7 @@
 """``elasticctl cluster``: make a cluster, let others in, join one, see who is in it.
 
-All but ``revoke`` works on the home's files and needs no daemon here.
+All but ``revoke`` works on the home's files and needs no daemon here. What needs cryptography is
+loaded by the command that does: every other one should start quickly.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from elasticd.cli.daemons import find_daemon
 from elasticd.cli.options import Home, Json, Node, common
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.cli.tables import Table
-from elasticd.client import joining
 from elasticd.core.words.codec import to_plain
 from elasticd.core.words.requests import PutOutNode
 from elasticd.counting import counted
@@ -30,10 +30,10 @@ from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
 from elasticd.settings.toml_change import Value
 from elasticd.shell.storage import issuing, papers, settingsfile
-from elasticd.trust import authority, tokens
-from elasticd.trust.authority import Issued
+from elasticd.trust import tokens
 from elasticd.trust.issuing import Register
 from elasticd.trust.member import Member
+from elasticd.trust.names import Issued
 from elasticd.trust.revoked import Revoked
 from elasticd.trust.tokens import Token
 from elasticd.types import NodeId
@@ -105,6 +105,8 @@ def init(
       elasticctl cluster init
       elasticctl cluster init --listen 10.0.0.1:7070 --node-id mac-1
     """
+    from elasticd.shell.storage import founding
+
     options = common(context, home, json)
     folder = own_home(options)
     if papers.is_member(folder):
@@ -117,7 +119,7 @@ def init(
     where = _listen_of_first(folder, settings, listen)
     clusterhome.make(folder)
     settingsfile.change(folder, {"node_id": node, "listen": where})
-    member = papers.found(folder, node)
+    member = founding.found(folder, node)
     if options.json:
         print_json(_told(folder, member, where))
         return
@@ -166,8 +168,7 @@ def token(
     folder = member_home(options)
     with damage_told():
         member = papers.read(folder)
-        founder = papers.founder_of(folder)
-    if founder is None:
+    if not papers.makes_members(folder):
         raise OperationError(
             f"{member.node} makes no members: ask on the node where 'cluster init' was run"
         )
@@ -243,6 +244,8 @@ def _join(
     home: Path, settings: NodeConfig, taken: Token, node: NodeId, listen: str | None
 ) -> tuple[Member, str, str]:
     """The member, the address that took the token, and where the node is to listen."""
+    from elasticd.client import joining
+
     if listen is not None:
         clusterhome.checked_listen(listen, settings)
     written = "listen" in settingsfile.keys_there(home)
@@ -311,11 +314,13 @@ def show(context: typer.Context, home: Home = None, json: Json = False) -> None:
       elasticctl cluster list
       elasticctl cluster list --json
     """
+    from elasticd.trust import authority
+
     options = common(context, home, json)
     folder = member_home(options)
     with damage_told():
         member = papers.read(folder)
-        revoked, makes = papers.read_revoked(folder), papers.founder_of(folder) is not None
+        revoked, makes = papers.read_revoked(folder), papers.makes_members(folder)
     given = issuing.read(folder)
     out = _put_out(member, given, revoked)
     until = authority.good_until(member.certificate)

@@ -53,7 +53,7 @@ def member_home(options: Common) -> Path:
         home = options.home  # a local cluster's, where none was named
     found = [each for each in (home, *node_homes(home)) if papers.is_member(each)]
     for each in found:
-        if (papers.folder_of(each) / papers.AUTHORITY_KEY).exists():
+        if papers.makes_members(each):
             return each
     if not found:
         raise UsageError(
@@ -71,8 +71,8 @@ def is_lone(home: Path, other: str) -> bool:
         OperationError: its papers are damaged.
     """
     with damage_told():
-        makes, own = papers.founder_of(home), papers.read(home)
-    alone = makes is not None and own.cluster_id != other and cluster_of(home) == home
+        makes, own = papers.makes_members(home), papers.read(home)
+    alone = makes and own.cluster_id != other and cluster_of(home) == home
     return alone and not (own.peers or issuing.read(home) or papers.read_tokens(home))
 
 

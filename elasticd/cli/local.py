@@ -43,8 +43,6 @@ from elasticd.shell.chaos.firewall import firewall
 from elasticd.shell.storage import papers
 from elasticd.shell.storage.durable import write_whole
 from elasticd.supervision.roster import ChildRoster, kill_group
-from elasticd.trust.authority import Authority
-from elasticd.trust.member import admit
 from elasticd.types import NodeId, Partition
 
 DEFAULT_NODES = 3
@@ -272,30 +270,29 @@ def _bound(held: contextlib.ExitStack, address: str) -> str | None:
 
 def _give_papers(nodes: Sequence[LocalNode]) -> None:
     """Make every node a member of the cluster that its first one founds, unless it is already."""
+    # Loaded only here: other commands do without its cryptography, and should start quickly.
+    from elasticd.shell.storage import founding
+    from elasticd.trust.authority import admit
+
     first = nodes[0]
-    founder = _founder(first)
-    if founder is None:
-        papers.found(first.home, NodeId(first.name))
-        founder = papers.founder_of(first.home)
+    founder = founding.founder_of(first.home)
+    if founder is None or not _is_of(first, founder.certificate):
+        founding.found(first.home, NodeId(first.name))
+        founder = founding.founder_of(first.home)
     assert founder is not None
     secret = papers.read(first.home).secret
     for node in nodes[1:]:
-        if not _is_of(node, founder):
+        if not _is_of(node, founder.certificate):
             papers.write(node.home, admit(founder, NodeId(node.name), secret))
 
 
-def _founder(first: LocalNode) -> Authority | None:
-    founder = papers.founder_of(first.home) if papers.is_member(first.home) else None
-    return founder if founder is not None and _is_of(first, founder) else None
-
-
-def _is_of(node: LocalNode, founder: Authority) -> bool:
+def _is_of(node: LocalNode, authority: bytes) -> bool:
     """Whether a node is a member that this authority has made; where damaged, it is made again."""
     try:
         member = papers.read(node.home)
     except DamageError:
         return False
-    return member.authority == founder.certificate and member.node == node.name
+    return member.authority == authority and member.node == node.name
 
 
 # --- processes ----------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from elasticd.settings.rules import one_line
 from elasticd.shell.storage.durable import write_durable
 from elasticd.trust import authority
 from elasticd.trust.member import Member
+from elasticd.trust.names import cluster_id
 from elasticd.trust.tokens import Token
 from elasticd.types import NodeId
 
@@ -134,7 +135,7 @@ def _pinned(shown: ShowAuthority, token: Token, certificate: bytes) -> bytes:
         pem = authority.alone(shown.certificate)
     except DamageError as error:
         raise WrongEnd(str(error)) from None
-    if authority.cluster_id(pem) != token.pin:
+    if cluster_id(pem) != token.pin:
         raise WrongEnd("another cluster answers there than the token's")
     if not authority.was_issued_by(pem, certificate):
         raise WrongEnd("who answers there is no member of the token's cluster")
@@ -150,7 +151,7 @@ def _member(answer: Admitted, pem: bytes, key: bytes, node: NodeId) -> Member:
         for peer in answer.peers[:MOST_PEERS]:
             split_address(peer)
         member = Member(node, answer.secret, pem, certificate, key, answer.peers[:MOST_PEERS])
-        member.check()
+        authority.check(member)
     except (DamageError, ValueError) as error:
         raise ProtocolError(f"it sends what makes no member: {error}") from None
     return member

@@ -2,12 +2,14 @@
 
 Nothing in a certificate names the cluster or a node to strangers: TLS shows a server's certificate
 to whoever connects, before it knows who that is.
+
+Only this needs ``cryptography``. That takes 13 MiB, so a daemon loads it when it makes members, and
+the commands that make or join a cluster do.
 """
 
 from __future__ import annotations
 
 import hashlib
-import hmac
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,44 +21,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from elasticd.errors import DamageError, ProtocolError
+from elasticd.trust.member import Member
+from elasticd.trust.names import DICE_BITS, Issued, last_serial, opaque_name
 from elasticd.types import NodeId
 
 YEARS = 20
 """A certificate is good for so long. Who is to be put out is revoked; a date that ends a run at
 three in the morning helps nobody."""
-SECRET_BYTES = 32
 REQUEST_BYTES = 4096
 """A request for a certificate is no longer."""
 _BEGIN = datetime(2020, 1, 1, tzinfo=UTC)
 """Before the clock of any Mac that has lost the time."""
 _COMMON = "elasticd"
-_DICE_BITS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Issued:
-    """Who a certificate is of."""
-
-    name: str
-    """:func:`opaque_name` of the node."""
-    serial: int
-    """Grows with the time at which it was made: what is revoked is everything up to one."""
-
-    @property
-    def made_unix(self) -> float:
-        """When, in seconds."""
-        return (self.serial >> _DICE_BITS) / 1000
-
-
-def opaque_name(secret: bytes, node: NodeId) -> str:
-    """How a node is called in its certificate: members know the ``secret`` and can check the name,
-    strangers learn nothing from it."""
-    return hmac.new(secret, b"node " + node.encode(), hashlib.sha256).hexdigest()[:32]
-
-
-def cluster_id(authority_pem: bytes) -> str:
-    """What tells one cluster from another: the digest of its authority's certificate, 64 hex."""
-    return _certificate(authority_pem).fingerprint(hashes.SHA256()).hex()
 
 
 def new_key() -> bytes:
@@ -79,11 +55,6 @@ def key_of_request(request_pem: bytes) -> str:
     return _digest_of_key(_request(request_pem).public_key())
 
 
-def last_serial(unix_seconds: float) -> int:
-    """The largest serial of a certificate that was made by then."""
-    return (int(unix_seconds * 1000) + 1 << _DICE_BITS) - 1
-
-
 def belongs(certificate_pem: bytes, authority_pem: bytes) -> bool:
     """As :func:`was_issued_by`, of a certificate as PEM.
 
@@ -97,10 +68,8 @@ def belongs(certificate_pem: bytes, authority_pem: bytes) -> bool:
 def was_issued_by(authority_pem: bytes, certificate_der: bytes) -> bool:
     """Whether an authority has made a certificate; dates are not looked at."""
     try:
-        x509.load_der_x509_certificate(certificate_der).verify_directly_issued_by(
-            _certificate(authority_pem)
-        )
-    except (ValueError, TypeError, InvalidSignature):
+        _from_der(certificate_der).verify_directly_issued_by(_certificate(authority_pem))
+    except (DamageError, ValueError, TypeError, InvalidSignature):
         return False
     return True
 
@@ -170,7 +139,7 @@ class Authority:
 def is_vouched_for(authority_pem: bytes, certificate_der: bytes, proof: bytes) -> bool:
     """Whether ``proof`` is what :meth:`Authority.vouch` said of the owner of a certificate."""
     try:
-        signed = _vouched(x509.load_der_x509_certificate(certificate_der))
+        signed = _vouched(_from_der(certificate_der))
         _public(_certificate(authority_pem)).verify(proof, signed, ec.ECDSA(hashes.SHA256()))
     except (ValueError, DamageError, InvalidSignature):
         return False
@@ -214,6 +183,23 @@ def fits(certificate_pem: bytes, key_pem: bytes) -> bool:
     )
 
 
+def check(member: Member) -> None:
+    """Raises DamageError: a member's parts don't belong together."""
+    if not belongs(member.certificate, member.authority):
+        raise DamageError("the certificate is of another authority")
+    if not fits(member.certificate, member.key):
+        raise DamageError("the certificate is of another key")
+    if issued(member.certificate).name != member.name_of(member.node):
+        raise DamageError(f"the certificate is not that of {member.node}")
+
+
+def admit(founder: Authority, node: NodeId, secret: bytes) -> Member:
+    """A member whose key is made here: the first of a cluster, or one on the same machine."""
+    key = new_key()
+    certificate = founder.issue(request_of(key), node, secret)
+    return Member(node, secret, founder.certificate, certificate, key)
+
+
 _PEM = serialization.Encoding.PEM
 
 
@@ -226,7 +212,7 @@ def _name(common: str) -> x509.Name:
 
 
 def _serial(at: datetime) -> int:
-    return last_serial(at.timestamp()) - secrets.randbits(_DICE_BITS)
+    return last_serial(at.timestamp()) - secrets.randbits(DICE_BITS)
 
 
 def _builder(
@@ -273,7 +259,14 @@ def _private(key_pem: bytes) -> ec.EllipticCurvePrivateKey:
 def _certificate(pem: bytes) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(pem)
-    except ValueError:
+    except (ValueError, x509.InvalidVersion):
+        raise DamageError("the certificate can't be read") from None
+
+
+def _from_der(der: bytes) -> x509.Certificate:
+    try:
+        return x509.load_der_x509_certificate(der)
+    except (ValueError, x509.InvalidVersion):
         raise DamageError("the certificate can't be read") from None
 
 

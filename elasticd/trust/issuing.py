@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 from elasticd.errors import OperationError
 from elasticd.settings.config import OF_NODE_ID, is_node_id, split_address
-from elasticd.trust.authority import Issued
 from elasticd.trust.member import Member
+from elasticd.trust.names import Issued
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from elasticd.errors import ProtocolError
-from elasticd.trust.authority import Issued
+from elasticd.trust.names import Issued
 
 MOST = 1024
 """Names that are kept; of more those go whose revocation is the oldest."""

@@ -34,8 +34,8 @@ from elasticd.ipc.frames import Decoder, encode
 from elasticd.settings.config import load as load_config
 from elasticd.settings.config import split_address
 from elasticd.shell.network.credentials import Credentials
-from elasticd.shell.storage import papers
-from elasticd.trust.member import admit
+from elasticd.shell.storage import founding, papers
+from elasticd.trust.authority import admit
 from elasticd.types import NodeId
 from tests.fuzz.frames import Frames
 from tests.fuzz.samples import NAMES, frames
@@ -231,7 +231,7 @@ SENT: tuple[Words[Any], ...] = (
 
 def _admitted(*homes: Path) -> Credentials:
     """Those of a member that no daemon is: who has them may speak, for itself."""
-    founder = next(found for home in homes if (found := papers.founder_of(home)))
+    founder = next(found for home in homes if (found := founding.founder_of(home)))
     return credentials_of(admit(founder, NodeId("fuzz"), papers.read(homes[0]).secret))
 
 

@@ -20,8 +20,8 @@ from elasticd.client.client import Client
 from elasticd.core.words.requests import ShowStatus
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
 from elasticd.shell.storage import papers
-from elasticd.trust.authority import SECRET_BYTES, Authority
-from elasticd.trust.member import admit
+from elasticd.trust.authority import Authority, admit
+from elasticd.trust.names import SECRET_BYTES
 from elasticd.types import JobId, NodeId
 from tests.integration.cluster import Cluster
 
@@ -178,7 +178,7 @@ class NetCluster(Cluster):
             papers.write(
                 folder,
                 admit(founder, NodeId(node), secret),
-                founder if node == self.nodes[0] else None,
+                founder.key if node == self.nodes[0] else None,
             )
             if self._kernels is not None:
                 shutil.copytree(self._kernels, folder / "cache", dirs_exist_ok=True)

@@ -17,7 +17,7 @@ from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.network.tasks import Tasks
 from elasticd.shell.storage import issuing, papers
 from elasticd.trust import revoked
-from elasticd.trust.authority import last_serial
+from elasticd.trust.names import last_serial
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
 
@@ -128,6 +128,6 @@ class Expulsion:
 
 def _keep(home: Path, known: Revoked) -> None:
     papers.write_revoked(home, known)
-    if papers.founder_of(home) is not None:
+    if papers.makes_members(home):
         # Who was put out may know a token that is open.
         issuing.end_tokens(home)

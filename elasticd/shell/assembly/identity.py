@@ -45,7 +45,10 @@ def as_member(home: Path, settings: NodeConfig) -> Credentials:
                 f"{home / FILE}: peers are given, and this node has no certificate: say"
                 " 'elasticctl cluster init' on one node, then 'cluster join' on the others"
             )
-        papers.found(home, node)
+        # Loaded only here: its cryptography takes 13 MiB, and a member never needs it.
+        from elasticd.shell.storage import founding
+
+        founding.found(home, node)
     member = papers.read(home)
     if member.node != node:
         raise UsageError(

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -28,8 +29,12 @@ from elasticd.shell.complaints import Complaints
 from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.network.transfer import read_frame
 from elasticd.shell.storage import issuing, papers
-from elasticd.trust.authority import Authority, Issued
+from elasticd.trust.issuing import Register
+from elasticd.trust.names import Issued
 from elasticd.types import NodeId, Partition
+
+if TYPE_CHECKING:
+    from elasticd.trust.authority import Authority
 
 log = structlog.get_logger(__name__)
 
@@ -83,7 +88,12 @@ class Admission:
     def _issuer(self) -> tuple[Authority, bytes] | None:
         """The authority, and what it says of this node's certificate; None: it isn't here."""
         try:
-            founder = papers.founder_of(self.home)
+            if not papers.makes_members(self.home):
+                return None
+            # Loaded only when somebody joins: its cryptography takes 13 MiB.
+            from elasticd.shell.storage import founding
+
+            founder = founding.founder_of(self.home)
             if founder is None:
                 return None
             return founder, founder.vouch(self.credentials.member.certificate)
@@ -94,11 +104,15 @@ class Admission:
     async def _answer(self, asked: Join, founder: Authority) -> Admitted | NotAdmitted:
         async with self._turn:
             own, revoked = self.credentials.member, self.credentials.revoked
+            known, now = self.known(), self.now()
+
+            def admitted() -> tuple[bytes, Register]:
+                from elasticd.shell.storage import founding  # loaded by now
+
+                return founding.admit(self.home, asked, founder, own, revoked, known, now)
+
             try:
-                certificate, register = await asyncio.to_thread(
-                    issuing.admit, self.home, asked, founder, own, revoked,
-                    self.known(), self.now(),
-                )  # fmt: skip
+                certificate, register = await asyncio.to_thread(admitted)
             except (OperationError, ProtocolError) as error:
                 return self._refused(asked, error)
             except OSError as error:

@@ -31,7 +31,7 @@ from elasticd.shell.network.table import PeerTable
 from elasticd.shell.network.tasks import Tasks, cancel
 from elasticd.shell.network.transfer import READ_BYTES
 from elasticd.shell.network.wires import PeerRun
-from elasticd.trust.authority import Issued
+from elasticd.trust.names import Issued
 
 MAX_CONNECTIONS = 4096
 MAX_INCOMING = ADDRESSES_OF_ONE

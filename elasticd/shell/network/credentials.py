@@ -6,15 +6,21 @@ server's first frame (RFC 8446, 4.4.2.4). Sessions are not resumed: each connect
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 from pathlib import Path
 from typing import Any, Protocol
 
+from elasticd.errors import DamageError
 from elasticd.shell.network.hello import Refused
-from elasticd.trust.authority import Issued
 from elasticd.trust.member import Member
+from elasticd.trust.names import Issued
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
+
+_NO_CHECK_TIME, _CHECK_SS_SIGNATURE = 0x200000, 0x4000
+"""X509_V_FLAG_…, which Python does not name. The second: the authority's own signature counts."""
+_OTHER_KEY = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH")
 
 
 class Tls(Protocol):
@@ -74,16 +80,61 @@ def shown_by(tls: Tls) -> Issued:
     return Issued(names[0], int(found["serialNumber"], 16))
 
 
+def prove(member: Member, certificate: Path, key: Path) -> None:
+    """Find out whether what makes a member fits together: it shows itself its certificate, as it
+    would another, in a handshake in memory. Dates don't count: a clock that is wrong damages
+    nothing.
+
+    Raises:
+        DamageError: it doesn't.
+    """
+    try:
+        takes = _context(ssl.PROTOCOL_TLS_SERVER, member, certificate, key)
+        opens = _context(ssl.PROTOCOL_TLS_CLIENT, member, certificate, key)
+        for context in (takes, opens):
+            context.verify_flags |= _NO_CHECK_TIME | _CHECK_SS_SIGNATURE
+        shown = shown_by(_shaken_hands(takes, opens))
+    except (ssl.SSLError, Refused, ValueError) as error:
+        raise DamageError(_damage(error)) from None
+    if shown.name != member.name_of(member.node):
+        raise DamageError(f"the certificate is not that of {member.node}")
+
+
+def _shaken_hands(takes: ssl.SSLContext, opens: ssl.SSLContext) -> ssl.SSLObject:
+    """The server's end of a handshake, which has the client's certificate."""
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client, server = opens.wrap_bio(down, up), takes.wrap_bio(up, down, server_side=True)
+    # Two rounds; a third if the server wants another key share.
+    for end in (client, server, client, server, client):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+    server.do_handshake()
+    return server
+
+
+def _damage(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return "the certificate is of another authority"
+    if isinstance(error, ssl.SSLError) and error.reason in _OTHER_KEY:
+        return "the certificate is of another key"
+    return "the certificate, its key or the authority's certificate can't be read"
+
+
 def _context(protocol: int, member: Member, certificate: Path, key: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # addresses change; the certificate names the node
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(cadata=member.authority.decode("ascii"))
-    context.load_cert_chain(certificate, key)
+    # A key that wants a password is none of ours, and nobody is there to be asked for it.
+    context.load_cert_chain(certificate, key, password=_no_password)
     if protocol == ssl.PROTOCOL_TLS_SERVER:
         context.num_tickets = 0
     return context
+
+
+def _no_password() -> str:
+    raise ValueError("the private key wants a password")
 
 
 def reason_of(error: ssl.SSLError) -> str:

@@ -12,7 +12,7 @@ from elasticd.errors import OperationError, ProtocolError
 from elasticd.shell.complaints import Complaints
 from elasticd.shell.network.credentials import Credentials, shown_by
 from elasticd.shell.network.hello import Hello, Identity, Refused
-from elasticd.trust.authority import Issued
+from elasticd.trust.names import Issued
 from elasticd.types import NodeId
 
 

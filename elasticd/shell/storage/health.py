@@ -108,7 +108,10 @@ def _settings(home: Path) -> Iterator[HomeFinding]:
 def _membership(home: Path) -> Iterator[HomeFinding]:
     if not papers.is_member(home):
         return
-    for look in (papers.read, papers.founder_of, papers.read_revoked):
+    # Loaded only here: other commands do without its cryptography.
+    from elasticd.shell.storage import founding
+
+    for look in (papers.read, founding.founder_of, papers.read_revoked):
         try:
             look(home)
         except DamageError as error:

@@ -8,21 +8,17 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from elasticd.core.words.joining import Join
 from elasticd.errors import OperationError
 from elasticd.shell.storage import papers
 from elasticd.shell.storage.durable import write_durable
-from elasticd.trust import authority, tokens
-from elasticd.trust.authority import Authority
-from elasticd.trust.issuing import Given, Issuer, Register
-from elasticd.trust.member import Member
-from elasticd.trust.revoked import Revoked
+from elasticd.trust import tokens
+from elasticd.trust.issuing import Given, Register
 from elasticd.types import NodeId
 
 ISSUED, LOCK = "issued.json", "issuing.lock"
@@ -77,7 +73,12 @@ def _given(said: Mapping[str, Any]) -> Given:
     return Given(serial, str(said["key"]), float(said["at_unix"]), str(said["address"]))
 
 
-def _tokens(home: Path) -> tuple[tokens.OpenToken, ...]:
+def read_tokens(home: Path) -> tuple[tokens.OpenToken, ...]:
+    """The tokens that are open.
+
+    Raises:
+        FileDamaged: they can't be read.
+    """
     try:
         return papers.read_tokens(home)
     except OperationError as error:
@@ -103,38 +104,3 @@ def end_tokens(home: Path) -> None:
     """
     with alone(home):
         papers.write_tokens(home, ())
-
-
-def admit(
-    home: Path,
-    asked: Join,
-    founder: Authority,
-    member: Member,
-    revoked: Revoked,
-    known: Collection[NodeId],
-    now: float,
-) -> tuple[bytes, Register]:
-    """The certificate of who asks, and all who have joined here. It is noted on disk before.
-
-    Raises:
-        OperationError: it is not let in, and may hear why.
-        FileDamaged: of the tokens, or the register.
-        ProtocolError: its request is none.
-        OSError: the disk is full or broken; what it asks can be asked again.
-    """
-    with alone(home):
-        open_ones = _tokens(home)
-        # First of all: who has no token can have nothing else looked at.
-        tokens.check(open_ones, asked.secret, now)
-        key = authority.key_of_request(asked.request)
-        left = tokens.used(open_ones, asked.secret, key, now)
-        register = read(home)
-        issuer = Issuer(member, revoked, register, known)
-        issuer.check(asked.node, key, asked.address)
-        at = issuer.made_at(asked.node, now)
-        certificate = founder.issue(asked.request, asked.node, member.secret, at)
-        serial = authority.issued(certificate).serial
-        register = {**register, asked.node: Given(serial, key, now, asked.address)}
-        papers.write_tokens(home, left)
-        write(home, register)
-        return certificate, register

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from elasticd.errors import DamageError, OperationError, ProtocolError
+from elasticd.shell.network.credentials import prove
 from elasticd.shell.storage.durable import sync_folder, write_durable
-from elasticd.trust import authority, revoked
-from elasticd.trust.authority import Authority
-from elasticd.trust.member import Member, admit
+from elasticd.trust import revoked
+from elasticd.trust.member import Member
 from elasticd.trust.revoked import Revoked
 from elasticd.trust.tokens import OpenToken
 from elasticd.types import NodeId
@@ -62,7 +61,7 @@ def read(home: Path) -> Member:
         shown, own, key = ((folder / name).read_bytes() for name in (AUTHORITY, NODE, KEY))
         secret, peers = bytes.fromhex(said["secret"]), tuple(map(str, said["peers"]))
         member = Member(NodeId(str(said["node"])), secret, shown, own, key, peers)
-        member.check()
+        prove(member, folder / NODE, folder / KEY)
     except (DamageError, OSError, LookupError, TypeError, ValueError) as error:
         reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
         raise DamageError(f"{folder}: damaged ({reason}); {_CURE}") from None
@@ -74,8 +73,11 @@ def shown(home: Path) -> tuple[Path, Path]:
     return folder_of(home) / NODE, folder_of(home) / KEY
 
 
-def write(home: Path, member: Member, founder: Authority | None = None) -> None:
+def write(home: Path, member: Member, authority_key: bytes | None = None) -> None:
     """Make the node of a home a member; what it was of another cluster is replaced whole.
+
+    Args:
+        authority_key: where it is to make members.
 
     Raises:
         OSError: the disk is full or broken; nothing has changed.
@@ -87,8 +89,8 @@ def write(home: Path, member: Member, founder: Authority | None = None) -> None:
         KEY: member.key,
         MEMBER: _json(said),
     }
-    if founder is not None:
-        files[AUTHORITY_KEY] = founder.key
+    if authority_key is not None:
+        files[AUTHORITY_KEY] = authority_key
     with _replacing(home) as beside:
         for name, data in files.items():
             write_durable(beside / name, data)
@@ -133,33 +135,9 @@ def forget(home: Path) -> None:
             shutil.rmtree(home / name)
 
 
-def found(home: Path, node: NodeId) -> Member:
-    """Make a new cluster in a home, whose node is the first member and makes others.
-
-    Raises:
-        OSError: the disk is full or broken; nothing has changed.
-    """
-    founder = Authority.make()
-    member = admit(founder, node, secrets.token_bytes(authority.SECRET_BYTES))
-    write(home, member, founder)
-    return member
-
-
-def founder_of(home: Path) -> Authority | None:
-    """The authority, where this node makes members.
-
-    Raises:
-        DamageError: its certificate is missing.
-    """
-    folder = folder_of(home)
-    try:
-        key = (folder / AUTHORITY_KEY).read_bytes()
-    except FileNotFoundError:
-        return None
-    try:
-        return Authority(key, (folder / AUTHORITY).read_bytes())
-    except OSError as error:
-        raise DamageError(f"{error.filename}: {error.strerror}") from None
+def makes_members(home: Path) -> bool:
+    """Whether the authority's key is here."""
+    return (folder_of(home) / AUTHORITY_KEY).exists()
 
 
 def read_revoked(home: Path) -> Revoked:

@@ -21,7 +21,7 @@ from elasticd.client.joining import KEY_NAME
 from elasticd.errors import OperationError, UsageError
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
-from elasticd.shell.storage import issuing, papers
+from elasticd.shell.storage import founding, issuing, papers
 from elasticd.trust import tokens
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
@@ -62,7 +62,7 @@ def test_init_makes_the_first_member(ctl: Ctl, home: Path) -> None:
     code, out, err = ctl("cluster", "init", "--home", home, "--listen", AT, "--node-id", "mac-1")
     assert (code, err) == (0, "")
     member = papers.read(home)
-    assert member.node == "mac-1" and papers.founder_of(home) is not None
+    assert member.node == "mac-1" and founding.founder_of(home) is not None
     assert papers.is_private(home) and home.stat().st_mode & 0o777 == 0o700
     settings = config.load(home)
     assert (settings.node_id, settings.listen) == ("mac-1", AT)
@@ -182,7 +182,7 @@ def test_join(ctl: Ctl, home: Path, host: Host) -> None:
     assert code == 0
     member = papers.read(home)
     assert (member.node, member.peers) == ("mac-2", (PEER,))
-    assert member.cluster_id == host.member.cluster_id and papers.founder_of(home) is None
+    assert member.cluster_id == host.member.cluster_id and founding.founder_of(home) is None
     settings = config.load(home)
     assert (settings.node_id, settings.cluster) == ("mac-2", CLUSTER)
     assert settings.listen.startswith("127.0.0.1:")  # towards a cluster on this machine
@@ -255,13 +255,13 @@ def test_a_node_alone_leaves_its_cluster_for_another(ctl: Ctl, first: Path, host
     assert ctl("cluster", "join", host.token().text(), "--home", first)[0] == 0
     member = papers.read(first)
     assert (member.node, member.cluster_id) == ("mac-1", host.member.cluster_id)
-    assert papers.founder_of(first) is None
+    assert founding.founder_of(first) is None
 
 
 def test_a_node_of_a_local_cluster_is_not_alone(ctl: Ctl, home: Path, host: Host) -> None:
     (home / "node-1").mkdir(parents=True)
     (home / "node-0").mkdir()
-    papers.found(home / "node-0", NodeId("node-0"))
+    founding.found(home / "node-0", NodeId("node-0"))
     code, _, err = ctl("cluster", "join", host.token().text(), "--home", home / "node-0")
     assert (code, "is a member of another cluster" in err) == (2, True)
 
@@ -327,7 +327,7 @@ def test_the_usual_home_is_meant_rather_than_a_local_cluster(ctl: Ctl, tmp_path:
     usual = tmp_path / "state/elasticd"
     local = usual / "local/node-0"
     local.mkdir(parents=True)
-    papers.found(local, NodeId("node-0"))
+    founding.found(local, NodeId("node-0"))
     assert "this node is node-0" in ctl("cluster", "list")[1]
     assert ctl("cluster", "init", "--listen", AT, "--node-id", "mac-1")[0] == 0
     assert "this node is mac-1" in ctl("cluster", "list")[1]

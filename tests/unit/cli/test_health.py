@@ -19,7 +19,7 @@ from elasticd.core.words.records import JobRecord, View
 from elasticd.errors import DamageError, DiskError
 from elasticd.launchd.plist import INCURABLE_ENDS_WELL
 from elasticd.shell.control.server import lock_home
-from elasticd.shell.storage import diskend, papers
+from elasticd.shell.storage import diskend, founding, papers
 from elasticd.shell.storage.health import examine
 from elasticd.shell.storage.homefolders import FOLDERS
 from elasticd.shell.storage.records import StableRecords
@@ -105,7 +105,7 @@ def test_a_damaged_certificate_is_told(
     ctl: Ctl, home: Path, name: str, content: bytes | None
 ) -> None:
     lived(home)
-    papers.found(home, NodeId("n"))
+    founding.found(home, NodeId("n"))
     path = papers.folder_of(home) / name
     path.unlink() if content is None else path.write_bytes(content)
     code, (finding,) = examined(ctl, home)

@@ -15,10 +15,9 @@ from elasticd.core.words.joining import TO_GUEST, Admitted, NotAdmitted, ShowAut
 from elasticd.errors import OperationError
 from elasticd.ipc.frames import encode
 from elasticd.shell.network.transfer import read_frame
-from elasticd.shell.storage import papers
+from elasticd.shell.storage import founding, papers
 from elasticd.trust import authority
-from elasticd.trust.authority import Authority
-from elasticd.trust.member import admit
+from elasticd.trust.authority import Authority, admit
 from elasticd.trust.tokens import Token
 from elasticd.types import NodeId
 from tests.unit.shell.control.welcoming import GUEST, Host, ask, credentials, serving
@@ -55,7 +54,7 @@ def test_a_guest_says_nothing_to_whom_its_token_does_not_mean(
     host: Host, tmp_path: Path, who: str
 ) -> None:
     """A member, also one that was put out, has a certificate of the cluster; strangers make one."""
-    founder = papers.founder_of(host.home)
+    founder = founding.founder_of(host.home)
     assert founder is not None
     other = Authority.make()
     by = {"other cluster": other, "no member": other}.get(who, founder)
@@ -112,7 +111,7 @@ def test_an_answer_that_is_too_long_or_never_ends(host: Host) -> None:
 
 def answering(host: Host, answer: Callable[[bytes], Admitted | NotAdmitted]) -> OperationError:
     """What a guest says where the issuer itself answers so to its request."""
-    founder = papers.founder_of(host.home)
+    founder = founding.founder_of(host.home)
     assert founder is not None
     proof = founder.vouch(host.member.certificate)
     first = TO_GUEST.encode(ShowAuthority(founder.certificate, proof))
@@ -144,7 +143,7 @@ def answering(host: Host, answer: Callable[[bytes], Admitted | NotAdmitted]) -> 
     ],
 )
 def test_papers_that_make_no_member_are_not_taken(host: Host, wrong: str, said: str) -> None:
-    founder, secret = papers.founder_of(host.home), host.member.secret
+    founder, secret = founding.founder_of(host.home), host.member.secret
     assert founder is not None
 
     def answer(request: bytes) -> Admitted:

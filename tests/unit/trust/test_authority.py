@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
+import hashlib
+import ssl
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -16,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticd.errors import DamageError, ProtocolError
-from elasticd.trust import authority
-from elasticd.trust.authority import Authority, Issued
-from elasticd.trust.member import admit
+from elasticd.trust import authority, names
+from elasticd.trust.authority import Authority, admit
+from elasticd.trust.names import Issued
 from elasticd.types import NodeId
 
 OURS, THEIRS = Authority.make(), Authority.make()
@@ -45,22 +47,22 @@ def test_a_certificate_is_of_its_authority_node_and_key() -> None:
     assert not authority.was_issued_by(THEIRS.certificate, DER)
     assert authority.fits(CERTIFICATE, KEY)
     assert not authority.fits(CERTIFICATE, authority.new_key())
-    assert authority.issued(CERTIFICATE).name == authority.opaque_name(SECRET, NODE)
-    assert authority.cluster_id(OURS.certificate) != authority.cluster_id(THEIRS.certificate)
+    assert authority.issued(CERTIFICATE).name == names.opaque_name(SECRET, NODE)
+    assert names.cluster_id(OURS.certificate) != names.cluster_id(THEIRS.certificate)
 
 
 def test_a_certificate_says_nothing_to_strangers() -> None:
     text = DER + x509.load_pem_x509_certificate(CERTIFICATE).subject.rfc4514_string().encode()
     assert NODE.encode() not in text and SECRET not in text
-    assert authority.cluster_id(OURS.certificate).encode() not in text
+    assert names.cluster_id(OURS.certificate).encode() not in text
     # Who knows the node's id can't check that it is there.
-    assert authority.opaque_name(b"t" * 32, NODE) != authority.opaque_name(SECRET, NODE)
+    assert names.opaque_name(b"t" * 32, NODE) != names.opaque_name(SECRET, NODE)
 
 
 def test_what_asks_chooses_nothing_but_its_key() -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     made = OURS.issue(request(key, "another name"), NODE, SECRET)
-    assert authority.issued(made).name == authority.opaque_name(SECRET, NODE)
+    assert authority.issued(made).name == names.opaque_name(SECRET, NODE)
 
 
 def test_a_member_makes_no_members() -> None:
@@ -121,6 +123,16 @@ def test_whatever_is_no_certificate(data: bytes) -> None:
         authority.issued(data)
 
 
+def test_a_certificate_of_a_version_that_there_is_not() -> None:
+    """What parsers raise for it is no ValueError."""
+    strange = DER.replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x09", 1)
+    assert strange != DER
+    assert not authority.was_issued_by(OURS.certificate, strange)
+    assert not authority.is_vouched_for(OURS.certificate, strange, b"")
+    with pytest.raises(DamageError, match="can't be read"):
+        authority.alone(ssl.DER_cert_to_PEM_cert(strange).encode())
+
+
 def test_only_the_authority_vouches_and_for_one() -> None:
     other = OURS.issue(authority.request_of(KEY), NodeId("b"), SECRET)
     proof = OURS.vouch(CERTIFICATE)
@@ -133,12 +145,24 @@ def test_only_the_authority_vouches_and_for_one() -> None:
 def test_only_the_first_certificate_of_a_text_counts() -> None:
     both = OURS.certificate + THEIRS.certificate
     assert authority.alone(both) == OURS.certificate
-    assert authority.cluster_id(both) == authority.cluster_id(OURS.certificate)
+    assert names.cluster_id(both) == names.cluster_id(OURS.certificate)
+
+
+def test_a_cluster_is_called_by_the_digest_of_its_authoritys_certificate() -> None:
+    digest = hashlib.sha256(authority.to_der(OURS.certificate)).hexdigest()
+    for text in (OURS.certificate, b"\n" + OURS.certificate.replace(b"\n", b"\r\n") + b"\n"):
+        assert names.cluster_id(text) == digest
+
+
+@given(st.binary(max_size=200))
+def test_what_is_no_certificate_names_no_cluster(data: bytes) -> None:
+    with pytest.raises(DamageError):
+        names.cluster_id(data)
 
 
 def test_a_member_whose_parts_dont_belong_together() -> None:
     member = admit(OURS, NODE, SECRET)
-    member.check()
+    authority.check(member)
     for change in (
         {"key": authority.new_key()},
         {"node": NodeId("b")},
@@ -149,7 +173,7 @@ def test_a_member_whose_parts_dont_belong_together() -> None:
         {"key": b"x"},
     ):
         with pytest.raises(DamageError):
-            dataclasses.replace(member, **change).check()
+            authority.check(dataclasses.replace(member, **change))
 
 
 def test_who_is_issued_is_equal_by_name_and_serial() -> None:

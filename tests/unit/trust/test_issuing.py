@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from elasticd.errors import OperationError
-from elasticd.trust import authority
-from elasticd.trust.authority import Authority
+from elasticd.trust import authority, names
+from elasticd.trust.authority import Authority, admit
 from elasticd.trust.issuing import Given, Issuer, Register
-from elasticd.trust.member import admit
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
 
@@ -69,7 +68,7 @@ def test_a_new_certificate_is_later_than_what_was_revoked(ahead_seconds: float) 
     founder, now = Authority.make(), 1e9
     member = admit(founder, NodeId("first"), b"s" * 32)
     asks = authority.request_of(authority.new_key())
-    last = authority.last_serial(now + ahead_seconds)
+    last = names.last_serial(now + ahead_seconds)
     for given, serials in (({}, {member.name_of(A): last}), ({A: Given(last, "k", 1.0, AT)}, {})):
         issuer = Issuer(member, Revoked(serials), given)
         made = founder.issue(asks, A, member.secret, issuer.made_at(A, now))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from elasticd.errors import ProtocolError
 from elasticd.trust import revoked
-from elasticd.trust.authority import Issued
+from elasticd.trust.names import Issued
 from elasticd.trust.revoked import MOST, Revoked
 
 _names = st.sampled_from(["a" * 32, "b" * 32, "c" * 32])

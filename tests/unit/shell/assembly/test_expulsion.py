@@ -12,7 +12,8 @@ from elasticd.core.words.connections import PutOut
 from elasticd.errors import ProtocolError
 from elasticd.shell.assembly.expulsion import Expulsion
 from elasticd.shell.storage import issuing, papers
-from elasticd.trust.authority import Issued, issued, new_key, request_of
+from elasticd.trust.authority import issued, new_key, request_of
+from elasticd.trust.names import Issued
 from elasticd.trust.tokens import opened
 from elasticd.types import NodeId
 from tests.members import authority_of, credentials, member
@@ -72,7 +73,7 @@ def test_who_is_put_out_comes_back_with_no_open_token(tmp_path: Path) -> None:
     world = World(tmp_path)
     asyncio.run(world.expulsion.put_out(OUT))
     assert not (papers.folder_of(tmp_path) / papers.TOKENS).exists(), "it makes no members"
-    papers.write(tmp_path, world.credentials.member, authority_of("test"))
+    papers.write(tmp_path, world.credentials.member, authority_of("test").key)
     issuing.open_token(tmp_path, opened(b"secret", 2e9, 3), 1e9)
     assert papers.read_tokens(tmp_path)
     asyncio.run(world.expulsion.put_out(OUT))

@@ -18,9 +18,9 @@ from elasticd.core.words.joining import ASKED_BYTES, FROM_GUEST, TO_GUEST, Join
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.ipc.frames import encode
 from elasticd.shell.network.transfer import read_frame
-from elasticd.shell.storage import issuing, papers
+from elasticd.shell.storage import founding, issuing, papers
 from elasticd.trust import authority, tokens
-from elasticd.trust.authority import Issued
+from elasticd.trust.names import Issued
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
 from tests.unit.shell.control.welcoming import (
@@ -74,7 +74,7 @@ def test_a_guest_becomes_a_member(host: Host, tmp_path: Path) -> None:
         token = host.token()
         joined = await ask(token)
         member = joined.member
-        member.check()
+        authority.check(member)
         assert (member.node, member.secret) == (GUEST, host.member.secret)
         assert (member.cluster_id, member.peers) == (host.member.cluster_id, (PEER,))
         assert (joined.cluster, joined.partition, joined.issuer) == (
@@ -128,7 +128,7 @@ def test_it_is_on_disk_before_the_guest_hears(host: Host) -> None:
     """A kill at any change of a file: who asks again with the same key is let in, and the token
     has one use less."""
     token, key = host.token(), authority.new_key()
-    founder = papers.founder_of(host.home)
+    founder = founding.founder_of(host.home)
     assert founder is not None
     word = Join(token.secret, GUEST, authority.request_of(key), PEER)
     for number in itertools.count(1):
@@ -136,13 +136,13 @@ def test_it_is_on_disk_before_the_guest_hears(host: Host) -> None:
         papers.write_tokens(host.home, (tokens.opened(token.secret, NOW + 60, 1),))
         answered = None
         with stopping_at(number, Killed()) as watch, contextlib.suppress(Killed):
-            answered, _ = issuing.admit(host.home, word, founder, host.member, Revoked(), (), NOW)
+            answered, _ = founding.admit(host.home, word, founder, host.member, Revoked(), (), NOW)
         if answered is not None:
             assert host.joined[GUEST].serial == authority.issued(answered).serial
             assert host.tokens[0].keys == (host.joined[GUEST].key,)
             assert watch.seen < number
             break
-        again, _ = issuing.admit(host.home, word, founder, host.member, Revoked(), (), NOW)
+        again, _ = founding.admit(host.home, word, founder, host.member, Revoked(), (), NOW)
         assert host.joined[GUEST].serial == authority.issued(again).serial
         assert len(host.tokens[0].keys) == 1
     assert number > 4

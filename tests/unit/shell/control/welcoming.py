@@ -21,7 +21,7 @@ from elasticd.ipc.frames import Decoder, encode
 from elasticd.settings.config import split_address
 from elasticd.shell.control.admission import Admission
 from elasticd.shell.network.credentials import Credentials
-from elasticd.shell.storage import issuing, papers
+from elasticd.shell.storage import founding, issuing, papers
 from elasticd.trust import authority, tokens
 from elasticd.trust.issuing import Register
 from elasticd.trust.member import Member
@@ -54,7 +54,7 @@ class Host:
 
     def __post_init__(self) -> None:
         self.home.mkdir()
-        self.member = papers.found(self.home, NODE)
+        self.member = founding.found(self.home, NODE)
         self.credentials = credentials(self.home, self.member)
         self.admission = Admission(
             self.home, self.credentials, CLUSTER, "available",

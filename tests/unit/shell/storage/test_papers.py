@@ -6,16 +6,21 @@ import contextlib
 import errno
 import itertools
 import os
-import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from elasticd.errors import DamageError, OperationError
-from elasticd.shell.storage import papers
-from elasticd.trust import tokens
-from elasticd.trust.authority import Authority
-from elasticd.trust.member import Member, admit
+from elasticd.shell.network.credentials import Credentials
+from elasticd.shell.storage import founding, papers
+from elasticd.trust import authority, tokens
+from elasticd.trust.authority import Authority, admit
+from elasticd.trust.member import Member
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
 from tests.unit.shell.crashing import Killed, stopping_at
@@ -40,20 +45,20 @@ def test_a_kill_at_any_change_leaves_the_old_or_the_new(home: Path, before: Memb
     for number in itertools.count(1):
         papers.forget(home)
         if before is not None:
-            papers.write(home, before, FIRST)
+            papers.write(home, before, FIRST.key)
         try:
             with stopping_at(number, Killed()):
-                papers.write(home, NEW, SECOND)
+                papers.write(home, NEW, SECOND.key)
             break
         except Killed:
             found = member_of(home)
             assert found in (before, NEW), number
             # With the key of its own authority, or with none.
-            founder = papers.founder_of(home) if found else None
+            founder = founding.founder_of(home) if found else None
             assert founder == {NEW: SECOND, before: FIRST if before else None}[found], number
             outcomes.add(found == NEW)
         # Whoever repeats it succeeds, and nothing is left over.
-        papers.write(home, NEW, SECOND)
+        papers.write(home, NEW, SECOND.key)
         assert member_of(home) == NEW
         assert [each.name for each in home.iterdir()] == ["cluster"]
     assert outcomes == ({False} if before is None else {False, True}) and number > 6
@@ -90,7 +95,7 @@ def test_who_is_cut_short_is_no_member_with_old_papers_once_it_forgets(home: Pat
 def test_only_this_account_can_read_it(home: Path) -> None:
     old = os.umask(0)
     try:
-        papers.found(home, NodeId("a"))
+        founding.found(home, NodeId("a"))
         papers.write_tokens(home, (tokens.opened(b"s", 1.0, 1),))
         papers.write_revoked(home, Revoked({"0" * 32: 1}))
     finally:
@@ -105,9 +110,9 @@ def test_only_this_account_can_read_it(home: Path) -> None:
 
 
 def test_what_was_written_is_read(home: Path) -> None:
-    made = papers.found(home, NodeId("mac-1"))
+    made = founding.found(home, NodeId("mac-1"))
     assert papers.read(home) == made
-    founder = papers.founder_of(home)
+    founder = founding.founder_of(home)
     assert founder is not None and founder.certificate == made.authority
     several = (tokens.opened(b"s", 1.5, 1), tokens.opened(b"t", 2.0, 3))
     papers.write_tokens(home, several)
@@ -119,7 +124,7 @@ def test_what_was_written_is_read(home: Path) -> None:
 @pytest.mark.parametrize("name", ["authority.pem", "node.pem", "node.key", "member.json"])
 @pytest.mark.parametrize("data", [None, b"", b"\xff{", b"{}", b"[1]"])
 def test_a_damaged_file_is_named_with_the_cure(home: Path, name: str, data: bytes | None) -> None:
-    papers.found(home, NodeId("a"))
+    founding.found(home, NodeId("a"))
     path = papers.folder_of(home) / name
     if data is None:
         path.unlink()
@@ -132,19 +137,69 @@ def test_a_damaged_file_is_named_with_the_cure(home: Path, name: str, data: byte
     assert "\n" not in said and (data is not None or name in said)
 
 
-def test_papers_of_two_nodes_are_mixed_up(home: Path) -> None:
+MIXED = [
+    ({"key": NEW.key}, "the certificate is of another key"),
+    ({"authority": NEW.authority}, "the certificate is of another authority"),
+    ({"certificate": FIRST.certificate}, "the certificate is of another key"),
+    ({"certificate": NEW.certificate, "key": NEW.key}, "the certificate is of another authority"),
+    ({"node": NodeId("b")}, "the certificate is not that of b"),
+    ({"secret": b"n" * 32}, "the certificate is not that of a"),
+]
+
+
+@pytest.mark.parametrize(("change", "reason"), MIXED)
+def test_papers_of_two_nodes_are_mixed_up(home: Path, change: dict[str, Any], reason: str) -> None:
+    """A daemon says it in the same words as who reads the certificates."""
+    mixed = replace(OLD, **change)
+    papers.write(home, mixed)
+    with pytest.raises(DamageError, match=rf"damaged \({reason}\); join again"):
+        papers.read(home)
+    with pytest.raises(DamageError, match=reason):
+        authority.check(mixed)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(["authority.pem", "node.pem", "node.key"]), st.data())
+def test_a_bit_that_rots_is_noticed_or_means_nothing(
+    home: Path, name: str, data: st.DataObject
+) -> None:
     papers.write(home, OLD)
-    other = home / "other"
-    other.mkdir()
-    papers.write(other, NEW)
-    shutil.copy(papers.folder_of(other) / papers.KEY, papers.folder_of(home))
-    with pytest.raises(DamageError, match="of another key"):
+    path = papers.folder_of(home) / name
+    rotten = bytearray(path.read_bytes())
+    rotten[data.draw(st.integers(0, len(rotten) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(rotten)
+    try:
+        found = papers.read(home)
+    except DamageError:
+        return
+    shown = Credentials(found, *papers.shown(home), Revoked())
+    assert shown.incoming.get_ca_certs(binary_form=True) == [authority.to_der(OLD.authority)]
+
+
+@pytest.mark.parametrize("years", [-1.0, 0.0])
+def test_a_clock_that_is_wrong_damages_nothing(home: Path, years: float) -> None:
+    key = authority.new_key()
+    ended = FIRST.issue(authority.request_of(key), OLD.node, OLD.secret, years=years)
+    late = replace(OLD, key=key, certificate=ended)
+    papers.write(home, late)
+    assert papers.read(home) == late
+
+
+def test_nobody_is_asked_for_the_password_of_a_key(home: Path) -> None:
+    key = serialization.load_pem_private_key(OLD.key, None)
+    locked = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"word"),
+    )
+    papers.write(home, replace(OLD, key=locked))
+    with pytest.raises(DamageError, match="can't be read"):
         papers.read(home)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[{}]", b"3", b"\xff"])
 def test_other_damaged_files_name_their_cure(home: Path, data: bytes) -> None:
-    papers.found(home, NodeId("a"))
+    founding.found(home, NodeId("a"))
     (papers.folder_of(home) / papers.TOKENS).write_bytes(data)
     with pytest.raises(OperationError, match=r"tokens\.json: damaged; remove it"):
         papers.read_tokens(home)
@@ -155,5 +210,5 @@ def test_other_damaged_files_name_their_cure(home: Path, data: bytes) -> None:
 
 def test_who_makes_no_members(home: Path) -> None:
     papers.write(home, OLD)
-    assert papers.founder_of(home) is None
+    assert founding.founder_of(home) is None
     assert papers.read_tokens(home) == () and papers.read_revoked(home) == Revoked()
