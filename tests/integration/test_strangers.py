@@ -20,7 +20,7 @@ from elasticd.core.words.requests import PutOutNode
 from elasticd.ipc.frames import encode
 from elasticd.settings.config import load as load_config
 from elasticd.settings.config import split_address
-from elasticd.shell.storage import papers
+from elasticd.shell.storage import founding, papers
 from elasticd.trust.authority import Authority, new_key, request_of
 from elasticd.trust.member import Member
 from elasticd.types import NodeId
@@ -47,7 +47,7 @@ class Target:
 
     @property
     def founder(self) -> Authority:
-        found = papers.founder_of(self.cluster.home / "node-0")
+        found = founding.founder_of(self.cluster.home / "node-0")
         assert found is not None
         return found
 
