@@ -258,8 +258,9 @@ class Daemon:
         self._pulse.notifier.ready()
 
     def _take_up_outputs(self) -> None:
+        """Of jobs whose trainers were taken over; for others that is done before one starts."""
         for record in self._remembered():
-            if not record.ended:
+            if self._children.runs(record.id):
                 world = self._node.members.worlds.get(record.id)
                 own = None if world is None else (world.generation.counter, world.members)
                 self._keeper.go_on(record.id, own)

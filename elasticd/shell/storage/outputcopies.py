@@ -20,7 +20,7 @@ from elasticd.core.words.codec import from_plain, to_plain
 from elasticd.errors import ProtocolError
 from elasticd.outputs import OutputFile, OutputSet, checked
 from elasticd.shell.storage.durable import PARTIAL_SUFFIX, sync_folder, write_durable
-from elasticd.shell.storage.outputplacing import Placing, yield_all
+from elasticd.shell.storage.outputplacing import Placing
 from elasticd.types import JobId, NodeId
 
 _SET = "set.msgpack"
@@ -83,10 +83,6 @@ class OutputCopies:
     def placing(self, made: OutputSet, job: JobId, output: Path, stop: threading.Event) -> Placing:
         """Of a copy's files in a script's own output folder."""
         return Placing(job, self._folder / job / _PLACED, output, made, stop)
-
-    def yield_all(self, job: JobId, output: Path, me: NodeId, world: int) -> None:
-        """As :func:`outputplacing.yield_all`."""
-        yield_all(self._folder / job / _PLACED, output, me, world)
 
     def _whole(self, job: JobId) -> list[Path]:
         folder = self._folder / job

@@ -61,8 +61,6 @@ class OutputKeeper:
         self._tasks: set[asyncio.Task[None]] = set()
         self._mine: dict[JobId, int] = {}
         """Of each job the last world here in which this node was main."""
-        self._main_of: set[JobId] = set()
-        """Of these it is in the last world that it has entered."""
         self._naming: dict[JobId, asyncio.Future[None]] = {}
         """Copies that are being made whole, and their files put in place."""
 
@@ -83,12 +81,11 @@ class OutputKeeper:
         self._begin(self._follow(job))
 
     def go_on(self, job: JobId, own: LastWorld | None) -> None:
-        """Put in place what an earlier daemon was kept from, if the job's trainer was taken over.
+        """Put in place what an earlier daemon was kept from, of a job whose trainer was taken over.
         ``own``: the last world that this node has entered."""
         if own is not None and own[1][0] == self._outputs.me:
             self._mine[job] = own[0]  # by now the script may have removed what is not there
-            self._main_of.add(job)
-        elif self._runs(job):
+        else:
             self._naming[job] = self._begin(self._go_on(job))
 
     async def _go_on(self, job: JobId) -> None:
@@ -102,26 +99,15 @@ class OutputKeeper:
     async def enters(self, job: JobId, counter: int, main: NodeId) -> None:
         """Call this before this node enters a world. Where it is main, its script may write: by
         then the files of a copy are in place that was made whole, and later ones are not put
-        there. Where it was main and no longer is, what it has gives way to the next main's."""
-        naming: asyncio.Future[None] | None = None
-        if main == self._outputs.me:
-            self._main_of.add(job)
-            self._mine[job], naming = counter, self._naming.get(job)
-        elif job in self._main_of:
-            self._main_of.remove(job)
-            naming = self._begin(self._yield(job))
+        there."""
+        if main != self._outputs.me:
+            return
+        self._mine[job] = counter
+        naming = self._naming.get(job)
         if naming is None or naming.done():
             return
         if not (await asyncio.wait([naming], timeout=NAMES_SECONDS))[0]:
             log.warning("the output of the main before is not all in place", job=job)
-
-    async def _yield(self, job: JobId) -> None:
-        outputs, output, world = self._outputs, self._output_folder(job), self._mine[job]
-        try:
-            async with self._lock(job):
-                await _to_its_end(outputs.copies.yield_all, job, output, outputs.me, world)
-        except OSError as error:
-            log.warning("output stays as it was", job=job, reason=str(error))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

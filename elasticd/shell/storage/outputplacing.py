@@ -31,11 +31,11 @@ from elasticd.outputs import (
     partial_name,
 )
 from elasticd.shell.storage.durable import write_whole
-from elasticd.types import JobId, NodeId
+from elasticd.types import JobId
 
 log = structlog.get_logger(__name__)
 
-_SOURCES, _COMING, _MAIN = b"sources", b"coming", b"main"
+_SOURCES, _COMING = b"sources", b"coming"
 """Earlier versions, which take names in words only, read past them."""
 _Mark = list[int]
 """By which a file is known that no script has written to."""
@@ -50,9 +50,6 @@ class Placed:
     """Whose copy they came from. Who never had a file has not removed it."""
     coming: dict[str, _Mark] = field(default_factory=dict)
     """Those that are about to get their names."""
-    main: int = -1
-    """The last world in which this node was main: copies from up to then are older than its own
-    files."""
 
     def ours(self, key: str, file: OutputFile | None) -> bool:
         """Whether no script has written it."""
@@ -75,14 +72,10 @@ class Placed:
             return cls()
         if not isinstance(said, dict):
             return cls()
-        main = said.get(_MAIN, -1)
-        return cls(
-            _by_words(said), _by_words(said.get(_SOURCES)), _by_words(said.get(_COMING)), main
-        )
+        return cls(_by_words(said), _by_words(said.get(_SOURCES)), _by_words(said.get(_COMING)))
 
     def write(self, path: Path) -> None:
         said: dict[str | bytes, Any] = {_SOURCES: self.sources, _COMING: self.coming}
-        said[_MAIN] = self.main
         said.update(self.marks)
         write_whole(path, msgpack.packb(said))
 
@@ -123,10 +116,7 @@ class Placing:
             sweep(self._output)
         here, there = _by_folded(list_files(self._output)), _by_folded(self._made.listing)
         before = self._before = Placed.read(self._marks)
-        if self._made.generation <= before.main:
-            self._after = before
-            return
-        self._after = Placed(main=before.main)
+        self._after = Placed()
         for key in sorted((before.marks.keys() | before.coming.keys()) - there.keys()):
             own = here.get(key)
             if own is None or not before.ours(key, own):
@@ -165,7 +155,7 @@ class Placing:
     def _note_what_comes(self) -> None:
         coming = {step.key: _mark_of(step.beside) for step in self._steps if step.beside}
         sources = {**self._after.sources, **dict.fromkeys(coming, self._made.source)}
-        Placed(self._after.marks, sources, coming, self._after.main).write(self._marks)
+        Placed(self._after.marks, sources, coming).write(self._marks)
 
     def finish(self) -> None:
         """Give the files their names."""
@@ -210,18 +200,6 @@ class Placing:
 
     def _fail(self, name: str, error: OSError) -> None:
         self._failed.append(f"{name}: {error.strerror or error}")
-
-
-def yield_all(marks: Path, output: Path, me: NodeId, world: int) -> None:
-    """This node, which was main in that world, is no longer: what is there counts as a copy of its
-    own files. It would stay, and grow old, as what a script has written that is not main's."""
-    placed = Placed.read(marks)
-    placed.main = world
-    for key, file in _by_folded(list_files(output)).items():
-        if not (file.managed or placed.ours(key, file)):
-            placed.take(key, _mark(file), me)
-    marks.parent.mkdir(parents=True, exist_ok=True)
-    placed.write(marks)
 
 
 def sweep(output: Path) -> None:

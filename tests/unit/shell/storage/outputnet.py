@@ -30,7 +30,6 @@ class Net:
         self.folder = folder
         self.world: LastWorld | None = (1, (A, B, C))
         self.lost: set[NodeId] = set()
-        self.seconds = 1_000_000_000
         self.ended = False
         self.fetched: list[str] = []
         self.served: Callable[[str], object] = lambda name: None
@@ -40,18 +39,6 @@ class Net:
         self.told: list[tuple[str, str]] = []
         """All others."""
         self.nodes = {name: Node(self, name) for name in (A, B, C)}
-
-    async def enter(self, counter: int, *members: NodeId) -> None:
-        self.world = (counter, members)
-        for name in members:
-            await self.nodes[name].keeper.enters(JOB, counter, members[0])
-            self.nodes[name].own = self.world
-
-    def starts_again(self, name: NodeId) -> None:
-        """A node's daemon; what else runs there goes on."""
-        before, now = self.nodes[name], Node(self, name)
-        now.runs, now.own, self.nodes[name] = before.runs, before.own, now
-        now.keeper.go_on(JOB, now.own)
 
     async def last_world(self, job: JobId) -> LastWorld | None:
         return self.world
@@ -84,11 +71,8 @@ class Net:
 
 class Node:
     def __init__(self, net: Net, name: NodeId) -> None:
-        self.net = net
         self.files = ChildFiles(net.folder / name)
         self.runs = True
-        self.own: LastWorld | None = net.world
-        """The last world that it entered."""
         self.output = self.files.output_folder(JOB)
         neighbours = Neighbours(
             name,
@@ -111,20 +95,6 @@ class Node:
         self.output.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             (self.output / name).write_text(text)
-
-    def append(self, name: str, text: str) -> None:
-        self.output.mkdir(parents=True, exist_ok=True)
-        with (self.output / name).open("a") as file:
-            file.write(text)
-        # The clocks of two disks never agree so well as this one's ticks do.
-        self.net.seconds += 1
-        os.utime(file.name, (self.net.seconds, self.net.seconds))
-
-    async def trains_anew(self) -> None:
-        """Its trainer has died, and another is started."""
-        self.runs = False
-        await self.keeper.prepare(JOB)
-        self.runs = True
 
     async def follow(self) -> None:
         self.keeper.follow(JOB)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import random
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
-
-import pytest
 
 from elasticd.outputs import PARTIAL_PREFIX
 from tests.unit.shell.storage.outputnet import JOB, A, B, C, Net, Node
@@ -203,41 +200,6 @@ def test_who_becomes_main_meanwhile_goes_on_with_its_newest_copy(tmp_path: Path)
         found = net.nodes[C].texts()
         assert found == {**had, "best": "a's", "log": had["log"] + "mine\n"}, number
     assert number > 10
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_whoever_is_main_has_the_lines_up_to_the_last_checkpoint(tmp_path: Path, seed: int) -> None:
-    """Main changes hands and comes back; trainers die or go on, daemons are started again, and
-    nodes are away for a while."""
-    dice, net = random.Random(seed), Net(tmp_path)
-
-    async def story() -> None:
-        main, kept, line = A, "", 0
-        await net.enter(1, A, B, C)
-        for counter in range(2, 16):
-            for _ in range(dice.randrange(3)):
-                line += 1
-                net.nodes[main].append("log", f"{line}\n")
-            here = [name for name in net.nodes if name not in net.lost]
-            if dice.random() < 0.7:
-                await asyncio.gather(*(net.nodes[name].follow() for name in here))
-                kept = net.nodes[main].texts().get("log", "")
-            if dice.random() < 0.3:
-                net.starts_again(dice.choice(here))
-            if dice.random() < 0.3:
-                await net.nodes[dice.choice(here)].trains_anew()
-            before, net.lost = net.lost, {dice.choice([A, B, C])} if dice.random() < 0.4 else set()
-            for name in before - net.lost:
-                net.nodes[name].runs = False
-                net.starts_again(name)
-                await net.nodes[name].trains_anew()
-            here = [name for name in net.nodes if name not in net.lost]
-            main, *rest = dice.sample(here, len(here))
-            await net.enter(counter, main, *rest)
-            found = net.nodes[main].texts().get("log", "")
-            assert found.startswith(kept), f"world {counter}, {main}: {found!r}, not {kept!r}"
-
-    asyncio.run(story())
 
 
 if __name__ == "__main__":
