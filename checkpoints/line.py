@@ -18,6 +18,14 @@ def line(
     ``lineage`` was opened,
     for when none of its own checkpoints is here to say so.
     """
+    return traced(manifests, lineage, parent)[0]
+
+
+def traced(
+    manifests: Iterable[Manifest], lineage: Lineage, parent: Point | None = None
+) -> tuple[list[Manifest], Point | None]:
+    """As :func:`line`, and the state where it breaks off: no checkpoint is here of the lineage of
+    that one, to say what came before. None: it is known from its beginning."""
     by_lineage: dict[Lineage, list[Manifest]] = {}
     for manifest in manifests:
         by_lineage.setdefault(manifest.lineage, []).append(manifest)
@@ -25,13 +33,13 @@ def line(
     own = by_lineage.pop(lineage, [])
     found += own
     origin = own[0].parent if own else parent
-    while origin is not None:
-        own = by_lineage.pop(origin.lineage, [])
+    while origin is not None and origin.lineage in by_lineage:
+        own = by_lineage.pop(origin.lineage)
         found += [m for m in own if m.step <= origin.step]
-        before = own[0].parent if own else None
+        before = own[0].parent
         # Where an ancestor was left can't be after where its heir was.
         origin = before and replace(before, step=min(before.step, origin.step))
-    return sorted(found, key=lambda m: (m.step, m.stamp))
+    return sorted(found, key=lambda m: (m.step, m.stamp)), origin
 
 
 def descends(lineage: Lineage, point: Point, parents: Mapping[Lineage, Point | None]) -> bool:

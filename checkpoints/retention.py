@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from elasticd.checkpoints.line import line
+from elasticd.checkpoints.line import line, traced
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.checkpoints.summary import Row
 from elasticd.settings.job import CheckpointSettings
@@ -93,7 +93,9 @@ def prunable(
     """The consistent checkpoints of one job that may be removed, oldest first.
 
     Every policy sees one line at a time: that of ``current``, or without it (also when nothing of
-    it is stored) that of every lineage in which no other continues. What any policy keeps stays; so
+    it is stored) that of every lineage in which no other continues. Where the line of ``current``
+    breaks off, since nothing is known of the lineage from which it came, it may go on with any of
+    the others up to there: they count as its own. What any policy keeps stays; so
     do the newest of each such line, the newest of a lineage that a checkpoint kept so names as its
     parent, and the newest of any other line that is further than the newest of ``current``.
     """
@@ -157,11 +159,36 @@ def superseded(rows: Iterable[Row]) -> list[Row]:
 
 def outlived(rows: Iterable[Row], policies: Collection[Policy], node: NodeId) -> list[Row]:
     """Those that ``node`` may have removed: that no policy keeps beside the consistent ones and
-    those of which it alone may have the manifest. Each node removes its part by itself, one of
-    them perhaps later than the others."""
+    those of which it alone may have the manifest, or in the line of its newest beside what it has
+    itself. Each node removes its part by itself, one of them perhaps later than the others."""
     rows = list(rows)
-    whole = {row.manifest for row in rows if row.consistent or node in row.nodes}
-    return [row for row in rows if row.manifest in prunable({*whole, row.manifest}, policies)]
+    own = {row.manifest for row in rows if node in row.nodes}
+    whole = {row.manifest for row in rows if row.consistent} | own
+    newest = max(own, key=lambda m: (m.generation, m.step), default=None)
+
+    def is_outlived(m: Manifest) -> bool:
+        if m in prunable({*whole, m}, policies):
+            return True
+        beside = {*own, m}
+        return newest is not None and m in overtaken(beside, policies, newest.step, newest.lineage)
+
+    return [row for row in rows if is_outlived(row.manifest)]
+
+
+def missing(
+    rows: Iterable[Row], policies: Collection[Policy], node: NodeId
+) -> list[tuple[Row, int]]:
+    """Shards, by checkpoint and number, that ``node`` was to hold, has not, and may not have
+    removed."""
+    rows = list(rows)
+    gone = outlived(rows, policies, node)
+    return [
+        (row, index)
+        for row in rows
+        if node in row.nodes or row not in gone
+        for index in row.manifest.held_by(node)
+        if node not in row.present[index]
+    ]
 
 
 def useless(rows: Iterable[Row], answered: Collection[NodeId]) -> list[Row]:
@@ -178,7 +205,9 @@ def useless(rows: Iterable[Row], answered: Collection[NodeId]) -> list[Row]:
 
 def _lines(manifests: Sequence[Manifest], current: Lineage | None) -> list[list[Manifest]]:
     if current is not None and any(m.lineage == current for m in manifests):
-        return [line(manifests, current)]
+        known, end = traced(manifests, current)
+        older = [m for m in manifests if end and m.step <= end.step and m not in known]
+        return [[*sorted(older, key=lambda m: (m.step, m.stamp)), *known]]
     continued = {m.parent.lineage for m in manifests if m.parent is not None}
     ends = sorted({m.lineage for m in manifests} - continued)
     return [line(manifests, lineage) for lineage in ends]

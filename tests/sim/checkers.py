@@ -26,6 +26,7 @@ from .byrank import ByRank
 from .cluster import Cluster, Violation
 from .disk import is_spoilt
 from .histories import Commits, Ledger, OneSide
+from .kept_copies import lost_copies
 from .proving import counts, unlike
 from .states import loss_of
 from .taints import Taints
@@ -437,6 +438,7 @@ class Checkers:
             ]
             if not self.cluster.mixture.same(records):
                 self.broken(f"the nodes' records of {job} differ: {records}")
+            self._require(lost_copies(self.cluster, job))
             record = records[0]
             if record is not None and record.state == "finished":
                 self._whole(job, record.step)

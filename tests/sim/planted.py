@@ -22,6 +22,7 @@ if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parents[1])
     __package__ = "sim"
 
+from elasticd.checkpoints.line import traced
 from elasticd.core.duties import Duties, Flush
 from elasticd.core.endpoint import Endpoint
 from elasticd.core.jobs import ended
@@ -54,7 +55,7 @@ from elasticd.core.words.views import ViewAck
 from elasticd.core.words.worlds import Form
 from elasticd.recovery import divergence, quorum, regroup, restore
 from elasticd.recovery.likeness import Kinds
-from elasticd.types import JobId, NodeId
+from elasticd.types import JobId, Lineage, NodeId
 
 from .cluster import JobShape, Setup, Weather
 from .disk import Disk
@@ -452,6 +453,21 @@ def cut_off_world_ignored(switches: Switches) -> None:
     switches.set(council, "noisy", lambda overtaken, quiet_seconds: "")
 
 
+def pruned_by_a_broken_line(switches: Switches) -> None:
+    """A node knows no checkpoint of the lineage from which this one came: so there was none."""
+
+    def prune(self: Disk, job: JobId, lineage: Lineage, step: int, keep: int) -> None:
+        known = [m for m in self.finals.values() if m.job == job]
+        own, end = traced(known, lineage)
+        for m in known if own and end is not None else ():
+            if m not in own:
+                del self.finals[m.job, m.step, m.stamp]
+        real(self, job, lineage, step, keep)
+
+    real = Disk.prune
+    switches.set(Disk, "prune", prune)
+
+
 _TWO = (JobShape(steps=40),)
 _LOSSY = Weather(lost=0.1, duplicated=0.1, reordered=0.1)
 
@@ -520,6 +536,11 @@ def _lonely(seed: int) -> Setup:
     kinds = ("sleep", "stop_node", "world")
     shape = JobShape(steps=60, world_max=2)
     return Setup(seed=seed, nodes=3, jobs=(shape,), fault_seconds=12.0, fault_kinds=kinds)
+
+
+def _away_for_a_lineage(seed: int) -> Setup:
+    """A node is away while a lineage is opened, checkpointed and left: one seed of a hundred."""
+    return setup_of(99 + seed)
 
 
 def _by_rank(seed: int) -> Setup:
@@ -601,6 +622,13 @@ BUGS = (
     Bug("reuse a generation", generation_reused, ("names two worlds",), ("trainer",), 10),
     Bug("compute a grain twice", grain_twice, ("uses grains",), bound=5),
     Bug("skip a sample", sample_skipped, ("uses grains",), bound=5),
+    Bug(
+        "prune what an unknown lineage came from",
+        pruned_by_a_broken_line,
+        ("has lost shard",),
+        setup=_away_for_a_lineage,
+        bound=1,
+    ),
     Bug("commit a manifest early", manifest_early, ("is announced",), bound=10),
     Bug("trust a sync that lied", sync_that_lied, ("is announced",), bound=10),
     Bug("resume the oldest state", oldest_state, ("although",), ("reducer", "stop_node"), 100),

@@ -24,6 +24,7 @@ from elasticd.checkpoints.manifest import Stored
 from elasticd.checkpoints.port import Problem, Store
 from elasticd.checkpoints.retention import (
     Policy,
+    missing,
     outlived,
     policies_of,
     prunable,
@@ -152,7 +153,6 @@ class Inventory:
         doubts: list[_Doubt] = []
 
         async def check(node: NodeId) -> None:
-            removed = outlived(known.rows, policies, node)
             for row in rows:
                 for index in range(row.manifest.count):
                     if node in row.present[index]:
@@ -161,8 +161,10 @@ class Inventory:
                             await results.put(result)
                         else:
                             doubts.append(_Doubt(node, row, index, result))
-                if node in row.nodes or row not in removed:
-                    doubts.extend(self._not_there(node, row))
+            for row, index in missing(known.rows, policies, node):
+                if row in rows:
+                    result = _result(node, row, index, "is missing or has the wrong size")
+                    doubts.append(_Doubt(node, row, index, result))
 
         async def check_all() -> None:
             await asyncio.gather(*(check(node) for node in known.stored))
@@ -271,13 +273,6 @@ class Inventory:
         except ElasticdError as error:
             reason = str(error)
         return _result(node, row, index, reason)
-
-    def _not_there(self, node: NodeId, row: Row) -> Iterator[_Doubt]:
-        """Shards that a node that lives was to hold."""
-        for index in row.manifest.held_by(node):
-            if node not in row.present[index]:
-                result = _result(node, row, index, "is missing or has the wrong size")
-                yield _Doubt(node, row, index, result)
 
     async def _coming(self, doubt: _Doubt) -> bool:
         """The shard is there, and the checkpoint not final on that node yet."""

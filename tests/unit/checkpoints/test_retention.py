@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from elasticd.checkpoints.line import line
+from elasticd.checkpoints.line import line, traced
 from elasticd.checkpoints.manifest import Manifest, Shard
 from elasticd.checkpoints.retention import (
     KeepBest,
@@ -15,6 +15,7 @@ from elasticd.checkpoints.retention import (
     KeepHours,
     KeepLast,
     last_ones,
+    missing,
     outlived,
     prunable,
     superseded,
@@ -93,6 +94,29 @@ def test_the_lineage_that_lost_goes_when_the_current_one_is_named() -> None:
 
 def test_a_current_lineage_without_a_checkpoint_endangers_nothing() -> None:
     assert names(prunable(A, [KeepLast(2)], Lineage("Z"))) == ["A0", "A10", "A20"]
+
+
+def test_a_node_that_lacks_a_lineage_keeps_what_the_line_may_go_on_with() -> None:
+    """It was away while B wrote its only checkpoint, and C went on from that."""
+    b = at("B", 30, A[2].point)
+    c = [at("C", step, b.point) for step in (40, 50)]
+    assert names(prunable([*A[:3], b, *c], [KeepLast(3)], Lineage("C"))) == ["A0", "A10"]
+    assert names(prunable([*A[:3], *c], [KeepLast(3)], Lineage("C"))) == ["A0", "A10"]
+    assert names(prunable([*A[:3], *c], [KeepLast(2)], Lineage("C"))) == ["A0", "A10", "A20"]
+    # Nor is anything kept for that which was left before.
+    assert traced([*A[:3], *c], Lineage("C")) == (c, b.point)
+    assert traced([*A[:3], b, *c], Lineage("C")) == ([*A[:3], b, *c], None)
+
+
+def test_what_the_others_keep_is_missing_where_it_may_not_have_been_removed() -> None:
+    b = replace(at("B", 30, A[2].point), holders=((NodeId("m"),),))
+    c = [at("C", step, b.point) for step in (40, 50)]
+    rows = [row(A[1], "m"), row(A[2], "m"), row(b, "m"), *(row(m, "n", "m") for m in c)]
+
+    def lost(keep: int) -> list[str]:
+        return names([found.manifest for found, _ in missing(rows, [KeepLast(keep)], NodeId("n"))])
+
+    assert (lost(1), lost(2), lost(3)) == ([], [], ["A20"])
 
 
 def test_lines_of_parents_that_are_gone_or_go_round_end() -> None:
