@@ -126,7 +126,7 @@ def mark_of(generator: Any) -> bytes:
         kind = np.random.Generator  # several may draw from these bits
     digest = hashlib.blake2b(kind.__name__.encode(), digest_size=16)
     whole = _state(generator)
-    if kind is np.random.SeedSequence:
+    if isinstance(generator, np.random.SeedSequence):
         whole = [generator.entropy, generator.spawn_key, generator.pool_size]
     for part in _parts(whole):
         digest.update(part + b"\0")
