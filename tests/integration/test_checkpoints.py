@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,10 @@ def test_looked_at_exported_and_pruned(cluster: Cluster, tmp_path: Path) -> None
     assert [row["step"] for row in found] == [20, 25, 30]
     assert all(row["consistent"] and row["replicas"] == 2 for row in found)
     assert found[-1]["digest"] == digest
-    assert "18 replicas" in cluster.command("checkpoints", "verify", job)
+    said = cluster.command("checkpoints", "verify", job)
+    found_whole = re.match(r"([0-9]+) replicas of shards are as they were written, 0 are not", said)
+    # Beside a slow node another one may have taken a copy, too.
+    assert found_whole and int(found_whole[1]) >= 18, said
 
     out = tmp_path / "out.safetensors"
     cluster.command("checkpoints", "export", job, "--out", out, "--optimizer")
@@ -131,10 +135,13 @@ def test_all_is_lost_but_disks_one_of_them_rotten(
     cluster.revive()
     end = cluster.wait_end(job)
     assert (end["digest"], end["lost_steps"]) == (digest, reached - step)
-    events = cluster.events(job)
-    repaired = [e for e in events if e["kind"] == "checkpoint_repaired"]
-    assert any(e["step"] == step and "not what was written" in e["cause"] for e in repaired)
-    restored = [e for e in events if e["kind"] == "recovery_finished"]
+
+    def repaired() -> bool:
+        told = cluster.kinds(job, "checkpoint_repaired")
+        return any(e["step"] == step and "not what was written" in e["cause"] for e in told)
+
+    cluster.wait_for("the rotten copy is repaired", repaired)
+    restored = cluster.kinds(job, "recovery_finished")
     assert restored[-1]["rung"] == "restore" and restored[-1]["resume_step"] == step
 
 
