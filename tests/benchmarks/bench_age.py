@@ -24,9 +24,11 @@ import psutil
 from elasticd.client.client import Client
 from elasticd.core.words.requests import ShowStatus
 from elasticd.errors import ElasticdError
+from elasticd.shell.storage import papers
 from elasticd.shell.storage.eventlog import EventLog
 from elasticd.shell.storage.records import StableRecords
 from tests.benchmarks import aged_home
+from tests.members import member
 
 PORTS = (47_301, 47_302)
 GIVE_UP_SECONDS = 120.0
@@ -62,6 +64,7 @@ def daemons(aged: Path, young: Path) -> dict[str, Any]:
             f'node_id = "{home.name}"\nlisten = "127.0.0.1:{own}"\npeers = ["127.0.0.1:{other}"]\n'
             "[keep]\ndays = 0\njobs = 0\nbytes = 0\n"
         )
+        papers.write(home, member(home.name))
     found: dict[str, Any] = {}
     first = _start(young)
     try:
