@@ -27,7 +27,7 @@ shown = identity.as_member(home, config.load(home))
 admission = Admission(home, shown, "c", "available", tuple)
 assert admission._issuer() is None and issuing.read(home) == {}
 ignore = lambda *_: None
-out = Expulsion(home, shown, ignore, ignore, ignore, ignore)
+out = Expulsion(home, shown, ignore, ignore, ignore, ignore, list, lambda node: 0)
 asyncio.run(out.put_out("b"))
 """
 
