@@ -282,8 +282,23 @@ def _give_papers(nodes: Sequence[LocalNode]) -> None:
     assert founder is not None
     secret = papers.read(first.home).secret
     for node in nodes[1:]:
-        if not _is_of(node, founder.certificate):
+        out = _was_put_out(node, nodes)
+        if out:
+            warn(f"{node.name} was put out of this cluster; it is let in again")
+        if out or not _is_of(node, founder.certificate):
             papers.write(node.home, admit(founder, NodeId(node.name), secret))
+
+
+def _was_put_out(node: LocalNode, nodes: Sequence[LocalNode]) -> bool:
+    try:
+        member = papers.read(node.home)
+        others = [papers.read_revoked(other.home) for other in nodes if other is not node]
+    except DamageError:
+        return False
+    from elasticd.trust.authority import issued  # as above
+
+    own = issued(member.certificate)
+    return any(revoked.holds(own) for revoked in others)
 
 
 def _is_of(node: LocalNode, authority: bytes) -> bool:

@@ -50,7 +50,7 @@ from elasticd.shell.storage.eventreading import EventReading
 from elasticd.shell.storage.forgetting import Forgetting
 from elasticd.shell.storage.inorder import InOrder
 from elasticd.shell.storage.outputkeeper import OutputKeeper
-from elasticd.shell.storage.outputs import LastWorld, Outputs
+from elasticd.shell.storage.outputs import LastWorld, Outputs, last_world
 from elasticd.shell.storage.records import StableRecords
 from elasticd.shell.storage.scratch import Scratch
 from elasticd.shell.storage.scrub import Scrubber
@@ -80,7 +80,7 @@ class Daemon:
         boot = secrets.token_hex(8)
         me, hosts = NodeId(settings.node_id), _hosts(settings)
         credentials = identity.as_member(home, settings)
-        addresses = tuple(dict.fromkeys((*settings.peers, *credentials.member.peers)))
+        addresses = identity.of_others(home, settings, credentials)
 
         def peers(call: Callbacks) -> Peers:
             mine = identity.to_peers(settings, boot)
@@ -314,16 +314,12 @@ class Daemon:
         return None if record is None or record.forgotten else record
 
     async def _last_world(self, job: JobId) -> LastWorld | None:
-        """From what members remember, and what everybody was told: the events."""
-        known: list[LastWorld] = [
-            (event["generation"], tuple(event["members"]))
-            for event in await EventReading(self._talk.events).of_kinds(job, "world_formed")
-            if isinstance(event.get("generation"), int) and event.get("members")
-        ]
         own = self._node.members.worlds.get(job)
-        if own is not None:
-            known.append((own.generation.counter, own.members))
-        return max(known, default=None)
+        reading = EventReading(self._talk.events)
+        return last_world(
+            await reading.of_kinds(job, "world_formed", "job_finished"),
+            None if own is None else (own.generation.counter, own.members),
+        )
 
     def _tell(self, kind: str, job_id: JobId, reason: str, fields: dict[str, Any]) -> None:
         self._talk.emit(e.Emit(job_id, kind, reason, None, fields))

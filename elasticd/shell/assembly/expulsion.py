@@ -127,7 +127,8 @@ class Expulsion:
 
 
 def _keep(home: Path, known: Revoked) -> None:
-    papers.write_revoked(home, known)
     if papers.makes_members(home):
-        # Who was put out may know a token that is open.
+        # Who was put out may know a token that is open. First of all: after a crash in between
+        # nobody would think of it.
         issuing.end_tokens(home)
+    papers.write_revoked(home, known)

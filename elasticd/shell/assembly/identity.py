@@ -17,9 +17,10 @@ from elasticd.settings.config import NodeConfig
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.network.hello import Identity
-from elasticd.shell.storage import diskend, papers
+from elasticd.shell.storage import diskend, issuing, papers
 from elasticd.shell.storage.durable import write_durable
 from elasticd.supervision.birth import birth
+from elasticd.trust.names import Issued
 from elasticd.types import NodeId
 
 FILE_NAME = "daemon.json"
@@ -57,6 +58,22 @@ def as_member(home: Path, settings: NodeConfig) -> Credentials:
         )
     certificate, key = papers.shown(home)
     return Credentials(member, certificate, key, papers.read_revoked(home))
+
+
+def of_others(home: Path, settings: NodeConfig, own: Credentials) -> tuple[str, ...]:
+    """Where other members may be: as elasticd.toml says, where they were when this node joined, and
+    where those are that joined here.
+
+    Raises:
+        OperationError: the list of the latter is damaged.
+    """
+    joined = [
+        given.address
+        for node, given in issuing.read(home).items()
+        if not own.revoked.holds(Issued(own.member.name_of(node), given.serial))
+    ]
+    every = (*settings.peers, *own.member.peers, *joined)
+    return tuple(dict.fromkeys(each for each in every if each not in settings.addresses))
 
 
 def in_lists(settings: NodeConfig) -> NodeInfo:

@@ -37,6 +37,7 @@ from elasticd.shell.storage.watching import FolderWatch
 QUIET_SECONDS = 2.0
 RETRY_SECONDS = 5.0
 RESCAN_SECONDS = 30.0
+CLOSE_SECONDS = 5.0
 """The longest time between two looks, for events that were lost."""
 MAX_JOBS = 1000
 MAX_INSIDE = archive.MAX_FILES
@@ -109,7 +110,7 @@ class JobsFolder:
         """Stop watching. A submission under way is cancelled; what is being written is, still."""
         if self._task is not None:
             self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await asyncio.wait([self._task], timeout=CLOSE_SECONDS)  # the disk may hang
         await self._kernel.close()
 
     async def _run(self) -> None:

@@ -33,13 +33,16 @@ from elasticd.shell.network.transfer import READ_BYTES
 from elasticd.shell.network.wires import PeerRun
 from elasticd.trust.names import Issued
 
-MAX_CONNECTIONS = 4096
+MAX_CONNECTIONS = 2048
+"""Half of the descriptors that a daemon may have open."""
 MAX_INCOMING = ADDRESSES_OF_ONE
 """Connections from one peer, which opens one to each of our addresses."""
 MAX_STRANGERS = 128
 """Incoming connections that have not shown yet that they are a member's; a new one beyond it costs
 the oldest its place, since a member shows it at once."""
 ACCEPT_AGAIN_SECONDS = 0.5
+GUEST_SECONDS = 10.0
+"""Who wants to become a member waits for the issuer's disk."""
 
 Admit = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -130,7 +133,11 @@ class Acceptor:
             self._strangers[task] = None
             task.add_done_callback(partial(self._served, accepted))
             if len(self._strangers) > MAX_STRANGERS:
-                next(iter(self._strangers)).cancel()
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                oldest.cancel()
+            # There may be no end of them, and each needs a turn, if only to go.
+            await asyncio.sleep(0)
 
     def _served(self, accepted: socket.socket, task: asyncio.Task[None]) -> None:
         """One that is cancelled before it begins closes nothing itself."""
@@ -207,12 +214,12 @@ class Acceptor:
 
     async def _serve_guest(self, accepted: socket.socket, admit: Admit) -> None:
         """Talk with somebody who has no certificate yet: a stranger until the end."""
-        async with asyncio.timeout(HELLO_SECONDS):
-            reader, writer = await transfer.accept(accepted, self.gate.credentials.guests)
-            try:
+        reader, writer = await transfer.accept(accepted, self.gate.credentials.guests)
+        try:
+            async with asyncio.timeout(GUEST_SECONDS):
                 await admit(reader, writer)
-            finally:
-                await transfer.close(writer)
+        finally:
+            await transfer.close(writer)
 
     async def _hold(
         self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -55,12 +55,17 @@ class Credentials:
             Refused: it was put out of the cluster, or names nobody.
         """
         member = shown_by(tls)
-        if self.revoked.holds(member):
-            raise Refused("its certificate was revoked: it was put out of the cluster")
+        self._refuse_out(member)
         return member
 
+    def _refuse_out(self, member: Issued) -> None:
+        if self.revoked.holds(member):
+            raise Refused("its certificate was revoked: it was put out of the cluster")
+
     def check(self, member: Issued, node: NodeId) -> None:
-        """Raises Refused: the certificate that was shown isn't that of ``node``."""
+        """Raises Refused: the certificate that was shown isn't that of ``node``, or was revoked
+        since."""
+        self._refuse_out(member)
         if member.name != self.member.name_of(node):
             raise Refused(
                 f"it says that it is {node[:80]!r}, and its certificate is another node's"

@@ -137,13 +137,18 @@ def tune(connection: socket.socket) -> None:
 
 
 async def close(writer: asyncio.StreamWriter) -> None:
-    """Close, and give what was written a second to leave."""
+    """Close, and give what was written a second to leave. The socket is closed on return, also when
+    this is cancelled: TLS would wait for an answer, with the number of a descriptor that somebody
+    else may have by then."""
     writer.close()
     try:
         async with asyncio.timeout(CLOSE_SECONDS):
             await writer.wait_closed()
     except OSError:
         writer.transport.abort()
+    except BaseException:
+        writer.transport.abort()
+        raise
 
 
 async def read_frame(reader: asyncio.StreamReader, limit_bytes: int) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class OutputKeeper:
         ``own``: the last world that this node has entered."""
         if own is not None and own[1][0] == self._outputs.me:
             self._mine[job] = own[0]  # by now the script may have removed what is not there
-        else:
+        elif self._limit_bytes:
             self._naming[job] = self._begin(self._go_on(job))
 
     async def _go_on(self, job: JobId) -> None:
@@ -174,7 +174,7 @@ class OutputKeeper:
         if have is None or (have.made.source, have.made.listing) != (there.source, there.listing):
             await self._bring(job, node, copy, there, have, world)
         else:
-            await self._place(job, idle=False, world=world)
+            await self._place(job, idle=False)
 
     async def _bring(
         self,
@@ -278,6 +278,10 @@ class OutputKeeper:
                 await _to_its_end(partial(placing.begin, files, idle=idle), stop=stop)
             except OSError as error:
                 failure = error  # the copy is kept all the same
+            except asyncio.CancelledError:
+                if commit:  # what was fetched is kept; it takes one more rename
+                    await _to_its_end(copies.commit, job, files, made)
+                raise
             place = failure is None and (world is None or self._mine.get(job, -1) < world)
             naming = asyncio.ensure_future(asyncio.to_thread(to_names, place))
             self._naming[job] = naming

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import assert_never
+from typing import Any, assert_never
 
 from elasticd.core.words.bulk import OfOutputs, WantOutput, WantOutputList
 from elasticd.core.words.records import JobRecord
@@ -32,6 +32,24 @@ _TELL_SECONDS = 600.0
 
 LastWorld = tuple[int, tuple[NodeId, ...]]
 """The counter of a job's last world that is known here, and its members; the first is main."""
+
+
+def last_world(events: Iterable[Mapping[str, Any]], own: LastWorld | None) -> LastWorld | None:
+    """By what everybody was told, and the world that this node remembers.
+
+    That in which the job has finished, if it has: where a network was cut, the other half may have
+    formed more worlds meanwhile, and not have come so far.
+    """
+    known, finished = [own] if own is not None else [], set[int]()
+    for event in events:
+        generation, members = event.get("generation"), event.get("members")
+        if not isinstance(generation, int):
+            continue
+        if event.get("kind") == "job_finished":
+            finished.add(generation)
+        elif members:
+            known.append((generation, tuple(members)))
+    return max(known, key=lambda world: (world[0] in finished, world), default=None)
 
 
 class Outputs:

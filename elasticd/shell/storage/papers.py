@@ -62,10 +62,15 @@ def read(home: Path) -> Member:
         secret, peers = bytes.fromhex(said["secret"]), tuple(map(str, said["peers"]))
         member = Member(NodeId(str(said["node"])), secret, shown, own, key, peers)
         prove(member, folder / NODE, folder / KEY)
-    except (DamageError, OSError, LookupError, TypeError, ValueError) as error:
-        reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
-        raise DamageError(f"{folder}: damaged ({reason}); {_CURE}") from None
+    except FileNotFoundError as error:
+        raise _damaged(folder, f"{error.filename}: {error.strerror}") from None
+    except (DamageError, LookupError, TypeError, ValueError) as error:
+        raise _damaged(folder, str(error)) from None
     return member
+
+
+def _damaged(folder: Path, reason: str) -> DamageError:
+    return DamageError(f"{folder}: damaged ({reason}); {_CURE}")
 
 
 def shown(home: Path) -> tuple[Path, Path]:

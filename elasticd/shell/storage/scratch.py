@@ -34,7 +34,11 @@ class Scratch:
 
     def sweep(self) -> None:
         """Remove what a daemon of this home has left."""
-        for path in Path(tempfile.gettempdir()).glob(f"{self._prefix}*"):
+        try:
+            place = Path(tempfile.gettempdir())
+        except OSError:  # there is none that can be written to
+            return
+        for path in place.glob(f"{self._prefix}*"):
             with contextlib.suppress(OSError):
                 found = path.lstat()
                 # Anybody may make something of that name there.

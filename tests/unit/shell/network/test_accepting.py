@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 from dataclasses import astuple, replace
 
 import pytest
@@ -169,6 +170,66 @@ def test_one_that_is_put_out_loses_what_it_has(run: Run) -> None:
             assert a.peers.connected() == []
         for fd in (sink, *a.files.values()):
             os.close(fd)
+
+    run(main())
+
+
+def test_one_that_was_put_out_before_its_hello_is_no_peer(run: Run) -> None:
+    async def main() -> None:
+        a = Daemon("a")
+        out = member("out")
+        async with running(a):
+            reader, writer = await transfer.connect(a.address, credentials_of(out))
+            a.credentials.revoked = Revoked().with_member(*astuple(issued(out.certificate)))
+            a.peers.cut_off()
+            writer.write(encode({**a.peers.me.frame(), "node": "out"}))
+            await until(lambda: a.peers.refusals.hellos)
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            await transfer.close(writer)
+            assert a.seen == [] and a.peers.connected() == []
+
+    run(main())
+
+
+def test_many_strangers_at_once_are_no_more_than_may_be(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        monkeypatch.setattr(accepting, "MAX_STRANGERS", 3)
+        a = Daemon("a")
+        seen = 0
+        async with running(a):
+            with contextlib.ExitStack() as stack:
+                address = split_address(a.address)
+                for _ in range(60):  # all of them are there before the daemon has a turn
+                    stack.enter_context(socket.create_connection(address, 5))
+                strangers, tasks = a.peers._acceptor._strangers, a.peers._tasks
+                while seen < 3 or len(strangers) > len(tasks) or not tasks:
+                    await asyncio.sleep(0)
+                    seen = max(seen, len(strangers))
+                for _ in range(2000):
+                    await asyncio.sleep(0)
+                    assert len(strangers) <= 3 and len(tasks) <= 8
+
+    run(main())
+
+
+def test_a_connection_whose_end_is_cancelled_is_closed_all_the_same(run: Run) -> None:
+    """Its descriptor's number may be another's by the time that TLS gives up waiting."""
+
+    async def main() -> None:
+        a = Daemon("a")
+        async with running(a), Cable(a.address) as cable:
+            _, writer = await transfer.connect(cable.address, credentials("x"))
+            cable.silent = True
+            opened = writer.get_extra_info("socket")
+            closing = asyncio.ensure_future(transfer.close(writer))
+            await asyncio.sleep(0)
+            closing.cancel()
+            await asyncio.wait([closing])
+            await until(lambda: opened.fileno() < 0)
+            assert closing.cancelled()
 
     run(main())
 

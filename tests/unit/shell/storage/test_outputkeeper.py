@@ -15,7 +15,7 @@ from elasticd.errors import OperationError
 from elasticd.outputs import OutputSet
 from elasticd.shell.control.outputdesk import OutputDesk
 from elasticd.shell.control.server import Stream
-from elasticd.shell.storage.outputs import LastWorld
+from elasticd.shell.storage.outputs import LastWorld, last_world
 from elasticd.shell.storage.scratch import Scratch
 from elasticd.types import JobId, NodeId
 from tests.unit.shell.storage.outputnet import JOB, LIMIT, A, B, C, Net, Node
@@ -341,3 +341,16 @@ def test_that_main_is_away_is_no_event(net: Net) -> None:
     net.lost = {A}
     follow(net.nodes[B])
     assert net.told == []
+
+
+def test_who_finished_a_job_has_its_output_though_another_half_formed_more_worlds() -> None:
+    def formed(generation: int, *members: str) -> dict[str, Any]:
+        return {"kind": "world_formed", "generation": generation, "members": list(members)}
+
+    told = [formed(7, "a", "b"), formed(8, "b"), formed(10, "a", "c")]
+    done = {"kind": "job_finished", "generation": 8, "steps": 300}
+    assert last_world(told, None) == (10, ("a", "c"))
+    assert last_world([*told, done], None) == (8, ("b",))
+    assert last_world([*told, done], (12, (NodeId("c"),))) == (8, ("b",))
+    assert last_world([done], (12, (NodeId("c"),))) == (12, ("c",))
+    assert last_world([{"kind": "world_formed", "generation": None}], None) is None

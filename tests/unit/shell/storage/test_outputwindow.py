@@ -150,6 +150,29 @@ def test_a_trainer_that_is_started_finds_the_newest_copy(tmp_path: Path) -> None
         assert c.texts() == {**c.copy(), "best": "a's"}, net.folder.name
 
 
+def test_what_was_fetched_is_kept_though_there_is_no_time_to_place_it(tmp_path: Path) -> None:
+    """As where the files beside take longer than a trainer may be held back."""
+    net = copied_once(tmp_path)
+    b, c = net.nodes[B], net.nodes[C]
+    c.runs = False
+
+    async def prepare() -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.ensure_future(c.keeper.prepare(JOB))
+
+        def stop() -> None:
+            loop.call_soon_threadsafe(task.cancel)
+
+        with Points(c.output, 1, stop):
+            await asyncio.wait([task])
+        assert task.cancelled()
+
+    before = c.copy()
+    asyncio.run(prepare())
+    assert c.copy() == b.texts() != before
+    asyncio.run(c.keeper.prepare(JOB))
+    assert c.texts() == {**b.texts(), "best": "a's"}
+
+
 def test_what_mains_script_has_removed_stays_away(tmp_path: Path) -> None:
     """Its daemon is started again, and a copy of the main before is still here."""
     net = copied_once(tmp_path)
