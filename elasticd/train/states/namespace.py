@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from elasticd.errors import MismatchError, UsageError
-from elasticd.train.states.seeds import begin_anew, not_kept, seeds_of, to_keep
 from elasticd.train.states.trees import Generators, take_apart
 
 
@@ -76,6 +75,9 @@ class Namespace:
         self._kept = {**saved["values"], **made}
 
 
+_NONE_SPAWNED = {"n_children_spawned": 0}
+
+
 def _is_generator(name: str, value: Any) -> bool:
     if type(value) not in Generators:
         return False
@@ -93,9 +95,9 @@ def _generator_state(generator: Any) -> Any:
     if isinstance(generator, random.Random):
         return {"kind": "python", "state": generator.getstate()}
     found = {"kind": "numpy", "state": generator.bit_generator.state}
-    seeds = seeds_of(generator)
-    if seeds is not None and (kept := to_keep(seeds)) is not None:
-        found["spawns"] = kept
+    seeds = generator.bit_generator.seed_seq
+    if type(seeds) is np.random.SeedSequence and seeds.n_children_spawned:
+        found["spawns"] = seeds.state  # only then, since an earlier build may compare its own
     return found
 
 
@@ -115,6 +117,7 @@ def _generator(name: str, saved: Mapping[str, Any], here: Any) -> Any:
     if type(here) is not np.random.Generator or type(here.bit_generator) is not kind:
         generator = np.random.Generator(kind(np.random.SeedSequence(**(spawns or {}))))
     generator.bit_generator.state = state
-    if (seeds := seeds_of(generator)) is not None:
-        begin_anew(seeds, spawns or not_kept(seeds, generator.bit_generator.state))
+    seeds: Any = generator.bit_generator.seed_seq
+    if type(seeds) is np.random.SeedSequence:  # it has no method for that, but may begin anew
+        np.random.SeedSequence.__init__(seeds, **(spawns or {**seeds.state, **_NONE_SPAWNED}))
     return generator

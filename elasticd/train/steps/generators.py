@@ -20,7 +20,6 @@ import mlx.optimizers as optim
 import numpy as np
 from mlx.nn.layers.base import Module
 
-from elasticd.train.states.seeds import begin_anew
 from elasticd.train.steps.reach import MOST_ITEMS, is_global
 
 DEEPEST = 2
@@ -88,7 +87,7 @@ class OwnGenerator:
         if isinstance(generator, random.Random):
             random.Random.seed(generator, own)
         elif isinstance(generator, np.random.SeedSequence):
-            begin_anew(generator, {"n_children_spawned": own & _MOST_CHILDREN})
+            _have_spawned(generator, own & _MOST_CHILDREN)
         elif not isinstance(generator, np.random.RandomState):
             bits = source_of(generator)
             bits.state = type(bits)(own).state
@@ -110,13 +109,24 @@ class OwnGenerator:
         if isinstance(generator, random.Random):
             random.Random.setstate(generator, state)
         elif isinstance(generator, np.random.SeedSequence):
-            begin_anew(generator, {"n_children_spawned": state})
+            _have_spawned(generator, state)
         elif not isinstance(generator, np.random.RandomState):
             source_of(generator).state = state
         elif isinstance(source_of(generator), np.random.MT19937):
             generator.set_state(state)
         else:
             source_of(generator).state = {k: v for k, v in state.items() if "gauss" not in k}
+
+
+def _have_spawned(seeds: np.random.SeedSequence, children: int) -> None:
+    """Its next child is the one with this number. It has no method for that, but may begin anew."""
+    np.random.SeedSequence.__init__(
+        seeds,
+        seeds.entropy,
+        spawn_key=seeds.spawn_key,
+        pool_size=seeds.pool_size,
+        n_children_spawned=children,
+    )
 
 
 def mark_of(generator: Any) -> bytes:

@@ -49,55 +49,6 @@ def test_generators_go_on_where_they_were(made: Any) -> None:
     assert found.dice.gauss(0, 1) == kept.dice.gauss(0, 1)
 
 
-@pytest.mark.parametrize("spawned", [0, 2])
-@pytest.mark.parametrize("seed", [None, 7, [7, 8], 1 << 100])
-@pytest.mark.parametrize("kind", [np.random.PCG64, np.random.Philox, np.random.MT19937])
-@pytest.mark.parametrize("child", [False, True])
-def test_children_are_the_same_behind_a_load(
-    kind: Any, seed: Any, spawned: int, child: bool
-) -> None:
-    """Whatever another process, which runs the same script, has made of it before."""
-
-    def script() -> Namespace:
-        made = Namespace()
-        rng = np.random.Generator(kind(seed))
-        made.rng = rng.spawn(2)[1] if child else rng
-        return made
-
-    kept, again = script(), script()
-    kept.rng.spawn(spawned)
-    kept.rng.normal()
-    again.rng.spawn(1)
-    tensors: dict[str, mx.array] = {}
-    plain = json.loads(json.dumps(take_apart(kept.state_dict(), "user/", tensors)))
-    again.load_state_dict(put_together(plain, tensors))
-    for _ in range(2):
-        theirs, own = kept.rng.spawn(1)[0], again.rng.spawn(1)[0]
-        assert own.normal() == theirs.normal()
-        assert own.spawn(1)[0].normal() == theirs.spawn(1)[0].normal()
-    assert again.rng.normal() == kept.rng.normal()
-    assert str(again.state_dict()) == str(kept.state_dict())
-
-
-@pytest.mark.parametrize("kind", [np.random.PCG64, np.random.MT19937])
-@pytest.mark.parametrize("seed", [None, 7])
-def test_a_state_without_the_seed_is_the_same_for_all(kind: Any, seed: int | None) -> None:
-    """An earlier version kept none of a generator without children."""
-    kept, one, other = Namespace(), Namespace(), Namespace()
-    for each in (kept, one, other):
-        each.rng = np.random.Generator(kind(seed))
-    saved = kept.state_dict()
-    saved["generators"]["rng"].pop("spawns", None)
-    one.rng.spawn(2)
-    for each in (one, other):
-        each.load_state_dict(saved)
-    assert str(one.state_dict()) == str(other.state_dict())
-    assert one.rng.normal() == other.rng.normal() == kept.rng.normal()
-    found = one.rng.spawn(1)[0].normal()
-    assert found == other.rng.spawn(1)[0].normal()
-    assert seed is None or found == kept.rng.spawn(1)[0].normal()
-
-
 def test_what_can_not_be_kept_is_refused_when_it_is_assigned() -> None:
     kept = Namespace()
     with pytest.raises(UsageError, match=r"run\.state\.file.*can't be stored"):
