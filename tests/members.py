@@ -9,7 +9,7 @@ from pathlib import Path
 from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.storage import papers
 from elasticd.trust.authority import Authority, admit
-from elasticd.trust.member import Member
+from elasticd.trust.member import MemberPapers
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
 
@@ -20,7 +20,7 @@ def authority_of(cluster: str) -> Authority:
     return Authority.make()
 
 
-def member(node: str, cluster: str = "test") -> Member:
+def member(node: str, cluster: str = "test") -> MemberPapers:
     """A node with a new key; nodes of one ``cluster`` are members of the same."""
     return admit(authority_of(cluster), NodeId(node), cluster.encode())
 
@@ -30,7 +30,7 @@ def credentials(node: str, cluster: str = "test", revoked: Revoked | None = None
     return credentials_of(member(node, cluster), revoked)
 
 
-def credentials_of(whose: Member, revoked: Revoked | None = None) -> Credentials:
+def credentials_of(whose: MemberPapers, revoked: Revoked | None = None) -> Credentials:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         papers.write(home, whose)

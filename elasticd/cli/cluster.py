@@ -32,7 +32,7 @@ from elasticd.settings.toml_change import Value
 from elasticd.shell.storage import issuing, papers, settingsfile
 from elasticd.trust import tokens
 from elasticd.trust.issuing import Register
-from elasticd.trust.member import Member
+from elasticd.trust.member import MemberPapers
 from elasticd.trust.names import Issued
 from elasticd.trust.revoked import Revoked
 from elasticd.trust.tokens import Token
@@ -242,7 +242,7 @@ def join(
 
 def _join(
     home: Path, settings: NodeConfig, taken: Token, node: NodeId, listen: str | None
-) -> tuple[Member, str, str]:
+) -> tuple[MemberPapers, str, str]:
     """The member, the address that took the token, and where the node is to listen."""
     from elasticd.client import joining
 
@@ -271,7 +271,7 @@ def _join(
     return joined.member, joined.issuer, joined.listen
 
 
-def _member_already(home: Path, taken: Token, node: NodeId) -> Member:
+def _member_already(home: Path, taken: Token, node: NodeId) -> MemberPapers:
     with damage_told():
         member = papers.read(home)
     if member.cluster_id != taken.pin:
@@ -364,13 +364,15 @@ def _row(node: Mapping[str, Any]) -> tuple[object, ...]:
     return node["node"], state, _moment(node["since_unix"]), node["address"]
 
 
-def _put_out(member: Member, given: Register, revoked: Revoked) -> list[dict[str, str | None]]:
+def _put_out(
+    member: MemberPapers, given: Register, revoked: Revoked
+) -> list[dict[str, str | None]]:
     """Certificates name no node, so only of those that are known here the id can be said."""
     names = {member.name_of(node): node for node in (member.node, *given)}
     return [{"node": names.get(name), "name": name} for name in sorted(revoked.serials)]
 
 
-def _told(home: Path, member: Member, listen: str) -> dict[str, Any]:
+def _told(home: Path, member: MemberPapers, listen: str) -> dict[str, Any]:
     return {
         "cluster": member.cluster_id,
         "node": member.node,
@@ -380,7 +382,7 @@ def _told(home: Path, member: Member, listen: str) -> dict[str, Any]:
     }
 
 
-def _short(member: Member) -> str:
+def _short(member: MemberPapers) -> str:
     return member.cluster_id[:SHORT_ID]
 
 

@@ -31,7 +31,7 @@ from elasticd.settings.config import split_address
 from elasticd.settings.rules import one_line
 from elasticd.shell.storage.durable import write_durable
 from elasticd.trust import authority
-from elasticd.trust.member import Member
+from elasticd.trust.member import MemberPapers
 from elasticd.trust.names import cluster_id
 from elasticd.trust.tokens import Token
 from elasticd.types import NodeId
@@ -59,7 +59,7 @@ class Joined:
         cluster: the cluster's name, on which all agree, as on ``partition``.
     """
 
-    member: Member
+    member: MemberPapers
     issuer: str
     listen: str
     cluster: str
@@ -144,20 +144,20 @@ def _pinned(shown: ShowAuthority, token: Token, certificate: bytes) -> bytes:
     return pem
 
 
-def _member(answer: Admitted, pem: bytes, key: bytes, node: NodeId) -> Member:
+def _member(answer: Admitted, pem: bytes, key: bytes, node: NodeId) -> MemberPapers:
     """Raises ProtocolError: what was sent is no member's."""
     try:
         certificate = authority.alone(answer.certificate)
         for peer in answer.peers[:MOST_PEERS]:
             split_address(peer)
-        member = Member(node, answer.secret, pem, certificate, key, answer.peers[:MOST_PEERS])
+        member = MemberPapers(node, answer.secret, pem, certificate, key, answer.peers[:MOST_PEERS])
         authority.check(member)
     except (DamageError, ValueError) as error:
         raise ProtocolError(f"it sends what makes no member: {error}") from None
     return member
 
 
-class _Line:
+class _Conversation:
     """A connection, after the handshake."""
 
     def __init__(self, connection: ssl.SSLSocket, until: float) -> None:
@@ -189,7 +189,7 @@ class _Line:
 
 
 @contextmanager
-def _connected(address: str) -> Iterator[_Line]:
+def _connected(address: str) -> Iterator[_Conversation]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     # Who that is we find out by the certificate of the authority, which comes next.
@@ -200,7 +200,7 @@ def _connected(address: str) -> Iterator[_Line]:
         plain.sendall(Errand.JOIN.value)
         plain.settimeout(CONNECT_SECONDS)
         with context.wrap_socket(plain) as connection:
-            yield _Line(connection, until)
+            yield _Conversation(connection, until)
 
 
 def _said(reason: str) -> str:

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from elasticd.errors import DamageError, ProtocolError
-from elasticd.trust.member import Member
+from elasticd.trust.member import MemberPapers
 from elasticd.trust.names import DICE_BITS, Issued, last_serial, opaque_name
 from elasticd.types import NodeId
 
@@ -183,7 +183,7 @@ def fits(certificate_pem: bytes, key_pem: bytes) -> bool:
     )
 
 
-def check(member: Member) -> None:
+def check(member: MemberPapers) -> None:
     """Raises DamageError: a member's parts don't belong together."""
     if not belongs(member.certificate, member.authority):
         raise DamageError("the certificate is of another authority")
@@ -193,11 +193,11 @@ def check(member: Member) -> None:
         raise DamageError(f"the certificate is not that of {member.node}")
 
 
-def admit(founder: Authority, node: NodeId, secret: bytes) -> Member:
+def admit(founder: Authority, node: NodeId, secret: bytes) -> MemberPapers:
     """A member whose key is made here: the first of a cluster, or one on the same machine."""
     key = new_key()
     certificate = founder.issue(request_of(key), node, secret)
-    return Member(node, secret, founder.certificate, certificate, key)
+    return MemberPapers(node, secret, founder.certificate, certificate, key)
 
 
 _PEM = serialization.Encoding.PEM

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from elasticd.errors import OperationError
 from elasticd.settings.config import OF_NODE_ID, is_node_id, split_address
-from elasticd.trust.member import Member
+from elasticd.trust.member import MemberPapers
 from elasticd.trust.names import Issued
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
@@ -18,7 +18,7 @@ _TICK_SECONDS = 0.002
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenCertificate:
     """The newest certificate of a node that joined here."""
 
     serial: int
@@ -29,7 +29,7 @@ class Given:
     """Where it said that it would listen."""
 
 
-Register = Mapping[NodeId, Given]
+Register = Mapping[NodeId, GivenCertificate]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Issuer:
         known: other nodes that there are, or were.
     """
 
-    member: Member
+    member: MemberPapers
     revoked: Revoked
     given: Register
     known: Collection[NodeId] = ()
@@ -96,5 +96,5 @@ class Issuer:
             return has.key != key and not self._is_out(node, has)
         return node in self.known and self.member.name_of(node) not in self.revoked.serials
 
-    def _is_out(self, node: NodeId, has: Given) -> bool:
+    def _is_out(self, node: NodeId, has: GivenCertificate) -> bool:
         return self.revoked.holds(Issued(self.member.name_of(node), has.serial))

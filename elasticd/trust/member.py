@@ -9,7 +9,7 @@ from elasticd.types import NodeId
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class MemberPapers:
     """Certificates and keys are PEM."""
 
     node: NodeId

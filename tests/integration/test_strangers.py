@@ -22,7 +22,7 @@ from elasticd.settings.config import load as load_config
 from elasticd.settings.config import split_address
 from elasticd.shell.storage import founding, papers
 from elasticd.trust.authority import Authority, new_key, request_of
-from elasticd.trust.member import Member
+from elasticd.trust.member import MemberPapers
 from elasticd.types import NodeId
 from tests.integration.cluster import Cluster
 from tests.members import credentials_of
@@ -103,18 +103,18 @@ def nobody(most: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> ssl.SSLContext:
     return context
 
 
-def showing(member: Member) -> ssl.SSLContext:
+def showing(member: MemberPapers) -> ssl.SSLContext:
     """Takes any server, and shows a member's certificate."""
     context = credentials_of(member).outgoing
     context.verify_mode = ssl.CERT_NONE
     return context
 
 
-def of(target: Target, founder: Authority, node: str, years: float = 1.0) -> Member:
+def of(target: Target, founder: Authority, node: str, years: float = 1.0) -> MemberPapers:
     """A member that ``founder`` has made, with the cluster's own secret."""
     key = new_key()
     certificate = founder.issue(request_of(key), NodeId(node), target.secret, years=years)
-    return Member(NodeId(node), target.secret, founder.certificate, certificate, key)
+    return MemberPapers(NodeId(node), target.secret, founder.certificate, certificate, key)
 
 
 def no_certificate(target: Target) -> ssl.SSLContext | None:

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, assert_never
 
 import structlog
 
@@ -158,15 +158,7 @@ class Acceptor:
             transfer.tune(accepted)
             async with asyncio.timeout(HELLO_SECONDS):
                 first = await asyncio.get_running_loop().sock_recv(accepted, 1)
-            match first:
-                case Errand.PEER.value:
-                    await self._serve_peer(accepted)
-                case Errand.FETCH.value:
-                    await self._serve_fetch(accepted)
-                case Errand.JOIN.value if self.admit is not None:
-                    await self._serve_guest(accepted, self.admit)
-                case _:
-                    raise ProtocolError("it is no daemon")
+            await self._serve_errand(first, accepted)
         except ssl.SSLError as error:
             self.gate.refuse(source, Refused(reason_of(error)))
         except ProtocolError as error:
@@ -175,6 +167,21 @@ class Acceptor:
             self.gate.complain(source, error.strerror or "no hello came")
         except OSError as error:
             log.debug("connection failed", source=source, reason=str(error))
+
+    async def _serve_errand(self, first: bytes, accepted: socket.socket) -> None:
+        if first not in set(Errand):
+            raise ProtocolError("it is no daemon")
+        match Errand(first):
+            case Errand.PEER:
+                await self._serve_peer(accepted)
+            case Errand.FETCH:
+                await self._serve_fetch(accepted)
+            case Errand.JOIN:
+                if self.admit is None:
+                    raise ProtocolError("it wants to join, and nobody may here")
+                await self._serve_guest(accepted, self.admit)
+            case errand:
+                assert_never(errand)
 
     async def _serve_peer(self, accepted: socket.socket) -> None:
         """Have a connection of another daemon, until it ends."""

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from elasticd.errors import DamageError
 from elasticd.shell.network.hello import Refused
-from elasticd.trust.member import Member
+from elasticd.trust.member import MemberPapers
 from elasticd.trust.names import Issued
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
@@ -40,7 +40,9 @@ class Credentials:
         guests: for those who want to become members: they have no certificate yet.
     """
 
-    def __init__(self, member: Member, certificate: Path, key: Path, revoked: Revoked) -> None:
+    def __init__(
+        self, member: MemberPapers, certificate: Path, key: Path, revoked: Revoked
+    ) -> None:
         self.member = member
         self.revoked = revoked
         self.incoming = _context(ssl.PROTOCOL_TLS_SERVER, member, certificate, key)
@@ -85,7 +87,7 @@ def shown_by(tls: Tls) -> Issued:
     return Issued(names[0], int(found["serialNumber"], 16))
 
 
-def prove(member: Member, certificate: Path, key: Path) -> None:
+def prove(member: MemberPapers, certificate: Path, key: Path) -> None:
     """Find out whether what makes a member fits together: it shows itself its certificate, as it
     would another, in a handshake in memory. Dates don't count: a clock that is wrong damages
     nothing.
@@ -125,7 +127,7 @@ def _damage(error: Exception) -> str:
     return "the certificate, its key or the authority's certificate can't be read"
 
 
-def _context(protocol: int, member: Member, certificate: Path, key: Path) -> ssl.SSLContext:
+def _context(protocol: int, member: MemberPapers, certificate: Path, key: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # addresses change; the certificate names the node

@@ -11,7 +11,7 @@ from typing import TypeVar
 from elasticd.checkpoints.sequential import write_all
 from elasticd.errors import naming
 from elasticd.shell.storage.durable import write_whole
-from elasticd.shell.storage.inorder import Disk
+from elasticd.shell.storage.inorder import EventDisk
 from elasticd.shell.storage.rewriting import Rewriting
 
 SUFFIX = ".events"
@@ -22,7 +22,7 @@ T = TypeVar("T")
 class EventFiles:
     """All is done by ``disk``, in this order."""
 
-    def __init__(self, folder: Path, disk: Disk) -> None:
+    def __init__(self, folder: Path, disk: EventDisk) -> None:
         self.folder = folder
         self.disk = disk
         self._rewriting = Rewriting(disk.aside)

@@ -28,7 +28,7 @@ from elasticd.shell.storage import eventshelf
 from elasticd.shell.storage.durable import PARTIAL_SUFFIX, write_whole
 from elasticd.shell.storage.eventfiles import SUFFIX, EventFiles
 from elasticd.shell.storage.eventshelf import ShelvedEvents
-from elasticd.shell.storage.inorder import AtOnce, Disk
+from elasticd.shell.storage.inorder import AtOnce, EventDisk
 from elasticd.shell.storage.journal import frame, salvage, scan
 from elasticd.shell.storage.seen import SeenNumbers
 from elasticd.types import JobId
@@ -69,7 +69,7 @@ log = structlog.get_logger(__name__)
 class EventLog:
     """All events that this node knows. Runs in the event loop's thread."""
 
-    def __init__(self, folder: Path, origin: str, disk: Disk | None = None) -> None:
+    def __init__(self, folder: Path, origin: str, disk: EventDisk | None = None) -> None:
         """Read what is in ``folder``, which is made if need be; damaged parts are left out.
         ``disk`` writes from then on, and reads what is needed again; without one that is done at
         once.

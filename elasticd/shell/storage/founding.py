@@ -14,14 +14,14 @@ from elasticd.errors import DamageError
 from elasticd.shell.storage import issuing, papers
 from elasticd.trust import authority, tokens
 from elasticd.trust.authority import Authority
-from elasticd.trust.issuing import Given, Issuer, Register
-from elasticd.trust.member import Member
+from elasticd.trust.issuing import GivenCertificate, Issuer, Register
+from elasticd.trust.member import MemberPapers
 from elasticd.trust.names import SECRET_BYTES
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
 
 
-def found(home: Path, node: NodeId) -> Member:
+def found(home: Path, node: NodeId) -> MemberPapers:
     """Make a new cluster in a home, whose node is the first member and makes others.
 
     Raises:
@@ -54,7 +54,7 @@ def admit(
     home: Path,
     asked: Join,
     founder: Authority,
-    member: Member,
+    member: MemberPapers,
     revoked: Revoked,
     known: Collection[NodeId],
     now: float,
@@ -79,7 +79,7 @@ def admit(
         at = issuer.made_at(asked.node, now)
         certificate = founder.issue(asked.request, asked.node, member.secret, at)
         serial = authority.issued(certificate).serial
-        register = {**register, asked.node: Given(serial, key, now, asked.address)}
+        register = {**register, asked.node: GivenCertificate(serial, key, now, asked.address)}
         papers.write_tokens(home, left)
         issuing.write(home, register)
         return certificate, register

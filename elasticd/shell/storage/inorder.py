@@ -23,7 +23,7 @@ MAX_WAITING = 10_000
 """Where so many writes wait, who has another one waits, too."""
 
 
-class Disk(Protocol):
+class EventDisk(Protocol):
     """Does what it is given, in this order."""
 
     def do(self, work: Callable[[], T], then: Callable[[T], object] | None = None) -> None:
@@ -93,7 +93,7 @@ class InOrder:
         mark.result()
 
     async def flushed(self, seconds: float) -> None:
-        """As :class:`Disk` has it: a disk that hangs keeps nobody from ending."""
+        """As :class:`EventDisk` has it: a disk that hangs keeps nobody from ending."""
         mark: Future[None] = Future()
         with contextlib.suppress(queue.Full):
             self._waiting.put_nowait(mark)

@@ -18,7 +18,7 @@ from elasticd.errors import OperationError
 from elasticd.shell.storage import papers
 from elasticd.shell.storage.durable import write_durable
 from elasticd.trust import tokens
-from elasticd.trust.issuing import Given, Register
+from elasticd.trust.issuing import GivenCertificate, Register
 from elasticd.types import NodeId
 
 ISSUED, LOCK = "issued.json", "issuing.lock"
@@ -68,9 +68,9 @@ def write(home: Path, register: Register) -> None:
     write_durable(papers.folder_of(home) / ISSUED, data)
 
 
-def _given(said: Mapping[str, Any]) -> Given:
+def _given(said: Mapping[str, Any]) -> GivenCertificate:
     serial = int(said["serial"], 16)
-    return Given(serial, str(said["key"]), float(said["at_unix"]), str(said["address"]))
+    return GivenCertificate(serial, str(said["key"]), float(said["at_unix"]), str(said["address"]))
 
 
 def read_tokens(home: Path) -> tuple[tokens.OpenToken, ...]:

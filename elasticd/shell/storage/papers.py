@@ -24,7 +24,7 @@ from elasticd.errors import DamageError, OperationError, ProtocolError
 from elasticd.shell.network.credentials import prove
 from elasticd.shell.storage.durable import sync_folder, write_durable
 from elasticd.trust import revoked
-from elasticd.trust.member import Member
+from elasticd.trust.member import MemberPapers
 from elasticd.trust.revoked import Revoked
 from elasticd.trust.tokens import OpenToken
 from elasticd.types import NodeId
@@ -49,7 +49,7 @@ def is_member(home: Path) -> bool:
     return folder_of(home).is_dir()
 
 
-def read(home: Path) -> Member:
+def read(home: Path) -> MemberPapers:
     """What makes the node of this home a member.
 
     Raises:
@@ -60,7 +60,7 @@ def read(home: Path) -> Member:
         said = _read_json(folder / MEMBER)
         shown, own, key = ((folder / name).read_bytes() for name in (AUTHORITY, NODE, KEY))
         secret, peers = bytes.fromhex(said["secret"]), tuple(map(str, said["peers"]))
-        member = Member(NodeId(str(said["node"])), secret, shown, own, key, peers)
+        member = MemberPapers(NodeId(str(said["node"])), secret, shown, own, key, peers)
         prove(member, folder / NODE, folder / KEY)
     except FileNotFoundError as error:
         raise _damaged(folder, f"{error.filename}: {error.strerror}") from None
@@ -78,7 +78,7 @@ def shown(home: Path) -> tuple[Path, Path]:
     return folder_of(home) / NODE, folder_of(home) / KEY
 
 
-def write(home: Path, member: Member, authority_key: bytes | None = None) -> None:
+def write(home: Path, member: MemberPapers, authority_key: bytes | None = None) -> None:
     """Make the node of a home a member; what it was of another cluster is replaced whole.
 
     Args:

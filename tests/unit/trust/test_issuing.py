@@ -7,14 +7,14 @@ import pytest
 from elasticd.errors import OperationError
 from elasticd.trust import authority, names
 from elasticd.trust.authority import Authority, admit
-from elasticd.trust.issuing import Given, Issuer, Register
+from elasticd.trust.issuing import GivenCertificate, Issuer, Register
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
 
 MEMBER = admit(Authority.make(), NodeId("first"), b"s" * 32)
 A, B = NodeId("a"), NodeId("b")
 AT = "10.0.0.2:7070"
-JOINED: Register = {A: Given(7, "key a", 1.0, AT)}
+JOINED: Register = {A: GivenCertificate(7, "key a", 1.0, AT)}
 PUT_OUT = Revoked({MEMBER.name_of(A): 7})
 
 
@@ -56,7 +56,7 @@ def test_the_id_of_one_that_was_put_out_is_free_but_not_for_it() -> None:
 
 
 def test_one_that_was_let_in_again_has_its_id() -> None:
-    again: Register = {A: Given(8, "key c", 2.0, AT)}
+    again: Register = {A: GivenCertificate(8, "key c", 2.0, AT)}
     with pytest.raises(OperationError, match="another node"):
         check("a", "key b", given=again, revoked=PUT_OUT)
     check("a", "key c", given=again, revoked=PUT_OUT)
@@ -69,7 +69,10 @@ def test_a_new_certificate_is_later_than_what_was_revoked(ahead_seconds: float) 
     member = admit(founder, NodeId("first"), b"s" * 32)
     asks = authority.request_of(authority.new_key())
     last = names.last_serial(now + ahead_seconds)
-    for given, serials in (({}, {member.name_of(A): last}), ({A: Given(last, "k", 1.0, AT)}, {})):
+    for given, serials in (
+        ({}, {member.name_of(A): last}),
+        ({A: GivenCertificate(last, "k", 1.0, AT)}, {}),
+    ):
         issuer = Issuer(member, Revoked(serials), given)
         made = founder.issue(asks, A, member.secret, issuer.made_at(A, now))
         assert authority.issued(made).serial > last

@@ -24,7 +24,7 @@ from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.storage import founding, issuing, papers
 from elasticd.trust import authority, tokens
 from elasticd.trust.issuing import Register
-from elasticd.trust.member import Member
+from elasticd.trust.member import MemberPapers
 from elasticd.trust.revoked import Revoked
 from elasticd.trust.tokens import OpenToken, Token
 from elasticd.types import NodeId
@@ -37,7 +37,7 @@ GUEST = NodeId("guest")
 Admit = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def credentials(home: Path, member: Member) -> Credentials:
+def credentials(home: Path, member: MemberPapers) -> Credentials:
     folder = papers.folder_of(home)
     return Credentials(member, folder / papers.NODE, folder / papers.KEY, Revoked())
 

@@ -20,7 +20,7 @@ from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.storage import founding, papers
 from elasticd.trust import authority, tokens
 from elasticd.trust.authority import Authority, admit
-from elasticd.trust.member import Member
+from elasticd.trust.member import MemberPapers
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
 from tests.unit.shell.crashing import Killed, stopping_at
@@ -35,12 +35,14 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def member_of(home: Path) -> Member | None:
+def member_of(home: Path) -> MemberPapers | None:
     return papers.read(home) if papers.is_member(home) else None
 
 
 @pytest.mark.parametrize("before", [None, OLD], ids=["new", "again"])
-def test_a_kill_at_any_change_leaves_the_old_or_the_new(home: Path, before: Member | None) -> None:
+def test_a_kill_at_any_change_leaves_the_old_or_the_new(
+    home: Path, before: MemberPapers | None
+) -> None:
     outcomes = set()
     for number in itertools.count(1):
         papers.forget(home)
