@@ -184,14 +184,14 @@ class JobsFolder:
         await aside(partial(self._say_beside, job, REFUSED_SUFFIX, reason))
 
     def _say_beside(self, job: FoundJob, suffix: str, text: str) -> None:
-        """In place of what was said before. In a thread."""
-        for each in _SUFFIXES:
-            if each != suffix:
-                self._beside(job.name, each).unlink(missing_ok=True)
+        """In place of what was said before, which goes when this is there. In a thread."""
         try:
             write_whole(self._beside(job.name, suffix), f"{text}\n".encode())
         except OSError as error:
             log.error("not written beside the job", name=job.name, text=text, reason=str(error))
+        for each in _SUFFIXES:
+            if each != suffix:
+                self._beside(job.name, each).unlink(missing_ok=True)
 
     def _beside(self, name: str, suffix: str) -> Path:
         return self._folder / (name.removesuffix(_TOML) + suffix)
