@@ -43,6 +43,8 @@ from elasticd.shell.chaos.firewall import firewall
 from elasticd.shell.storage import papers
 from elasticd.shell.storage.durable import write_whole
 from elasticd.supervision.roster import ChildRoster, kill_group
+from elasticd.trust.member import MemberPapers
+from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId, Partition
 
 DEFAULT_NODES = 3
@@ -272,42 +274,41 @@ def _give_papers(nodes: Sequence[LocalNode]) -> None:
     """Make every node a member of the cluster that its first one founds, unless it is already."""
     # Loaded only here: other commands do without its cryptography, and should start quickly.
     from elasticd.shell.storage import founding
-    from elasticd.trust.authority import admit
+    from elasticd.trust.authority import admit, issued
 
     first = nodes[0]
     founder = founding.founder_of(first.home)
-    if founder is None or not _is_of(first, founder.certificate):
+    if founder is None or _papers_of(first, founder.certificate) is None:
         founding.found(first.home, NodeId(first.name))
         founder = founding.founder_of(first.home)
     assert founder is not None
-    secret = papers.read(first.home).secret
+    secret, revoked = papers.read(first.home).secret, _put_out(nodes)
     for node in nodes[1:]:
-        out = _was_put_out(node, nodes)
-        if out:
+        member = _papers_of(node, founder.certificate)
+        if member is not None and revoked.holds(issued(member.certificate)):
             warn(f"{node.name} was put out of this cluster; it is let in again")
-        if out or not _is_of(node, founder.certificate):
+            member = None
+        if member is None:
             papers.write(node.home, admit(founder, NodeId(node.name), secret))
 
 
-def _was_put_out(node: LocalNode, nodes: Sequence[LocalNode]) -> bool:
-    try:
-        member = papers.read(node.home)
-        others = [papers.read_revoked(other.home) for other in nodes if other is not node]
-    except DamageError:
-        return False
-    from elasticd.trust.authority import issued  # as above
-
-    own = issued(member.certificate)
-    return any(revoked.holds(own) for revoked in others)
-
-
-def _is_of(node: LocalNode, authority: bytes) -> bool:
-    """Whether a node is a member that this authority has made; where damaged, it is made again."""
+def _papers_of(node: LocalNode, authority: bytes) -> MemberPapers | None:
+    """Those of a node that is a member which this authority has made; where they are damaged, they
+    are made again."""
     try:
         member = papers.read(node.home)
     except DamageError:
-        return False
-    return member.authority == authority and member.node == node.name
+        return None
+    return member if member.authority == authority and member.node == node.name else None
+
+
+def _put_out(nodes: Sequence[LocalNode]) -> Revoked:
+    """Who was put out, as far as any of the nodes knows."""
+    known = Revoked()
+    for node in nodes:
+        with contextlib.suppress(DamageError):
+            known = known.merged(papers.read_revoked(node.home))
+    return known
 
 
 # --- processes ----------------------------------------------------------------------------------

@@ -188,8 +188,9 @@ class Acceptor:
         reader, writer = await transfer.accept(accepted, self.gate.credentials.incoming)
         try:
             async with asyncio.timeout(HELLO_SECONDS):
-                member = self.gate.credentials.other_end(writer.get_extra_info("ssl_object"))
                 first = await transfer.read_frame(reader, HELLO_BYTES)
+                # Not sooner: it may have been put out while it was silent, and hears nothing then.
+                member = self.gate.credentials.other_end(writer.get_extra_info("ssl_object"))
                 try:
                     hello = self.gate.check(first, member)
                 except ProtocolError:

@@ -54,6 +54,7 @@ def read(home: Path) -> MemberPapers:
 
     Raises:
         DamageError: a file is missing or damaged; names it and the cure.
+        OSError: the disk doesn't give one that is there, perhaps only now.
     """
     folder = folder_of(home)
     try:
