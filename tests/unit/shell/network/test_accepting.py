@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 from dataclasses import astuple, replace
+from typing import Any
 
 import pytest
 
@@ -174,12 +175,23 @@ def test_one_that_is_put_out_loses_what_it_has(run: Run) -> None:
     run(main())
 
 
-def test_one_that_was_put_out_before_its_hello_is_no_peer(run: Run) -> None:
+def test_one_that_was_put_out_before_its_hello_is_no_peer(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def main() -> None:
         a = Daemon("a")
         out = member("out")
+        accept, shaken = transfer.accept, asyncio.Event()
+
+        async def told(*ours: Any) -> Any:
+            found = await accept(*ours)
+            shaken.set()
+            return found
+
+        monkeypatch.setattr(transfer, "accept", told)
         async with running(a):
             reader, writer = await transfer.connect(a.address, credentials_of(out))
+            await shaken.wait()
             a.credentials.revoked = Revoked().with_member(*astuple(issued(out.certificate)))
             a.peers.cut_off()
             writer.write(encode({**a.peers.me.frame(), "node": "out"}))
