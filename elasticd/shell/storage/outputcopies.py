@@ -60,16 +60,22 @@ class OutputCopies:
         staged.mkdir(parents=True)
         return staged
 
-    def commit(self, job: JobId, staged: Path, made: OutputSet) -> Copy:
-        """Make what is staged the newest copy, on the medium; older ones go, but for the newest of
-        another main: this one may have begun without that one's files."""
-        partial, older = staged.parent, self._whole(job)
+    def seal(self, staged: Path, made: OutputSet) -> None:
+        """Have what is staged on the medium, whole; it is not yet a copy."""
         for file in made.listing.files:
             _check_size(staged / file.name, file)
-        write_durable(partial / _SET, encode_set(made))
-        final = partial.with_name(partial.name.removesuffix(PARTIAL_SUFFIX))
-        partial.rename(final)
+        write_durable(staged.parent / _SET, encode_set(made))
+
+    def name(self, staged: Path) -> None:
+        """Make what is sealed the newest copy. Waits for no disk."""
+        staged.parent.rename(_whole_name(staged))
+
+    def settle(self, job: JobId, staged: Path, made: OutputSet) -> Copy:
+        """Have its name on the medium too. Older ones go, but for the newest of another main: this
+        one may have begun without that one's files."""
+        final = _whole_name(staged)
         sync_folder(final.parent)
+        older = [path for path in self._whole(job) if path.name < final.name]
         others = [path for path in older if _source(path) not in (None, made.source)]
         for path in older:
             if path not in others[-1:]:
@@ -105,6 +111,11 @@ def decode_set(data: bytes) -> OutputSet:
     if any(file.bytes < 0 for file in made.listing.files):
         raise ProtocolError("an output file has no size")
     return made
+
+
+def _whole_name(staged: Path) -> Path:
+    partial = staged.parent
+    return partial.with_name(partial.name.removesuffix(PARTIAL_SUFFIX))
 
 
 def _source(path: Path) -> NodeId | None:

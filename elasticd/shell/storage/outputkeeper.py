@@ -262,16 +262,19 @@ class OutputKeeper:
         commit: bool = False,
     ) -> None:
         """Put a copy's files in place. ``commit``: it is staged, and becomes the newest one in the
-        same step: who is main next has all that is in its newest copy."""
+        same step: who is main next has all that is in its newest copy. That step waits for no
+        disk, so that a world need not."""
         copies, output, stop = self._outputs.copies, self._output_folder(job), threading.Event()
         placing = copies.placing(made, job, output, stop)
 
         def to_names(place: bool) -> None:
             if commit:
-                copies.commit(job, files, made)
+                copies.name(files)
             if place:
                 placing.finish()
 
+        if commit:
+            await _to_its_end(copies.seal, files, made)
         failure: OSError | None = None
         try:
             try:
@@ -280,7 +283,7 @@ class OutputKeeper:
                 failure = error  # the copy is kept all the same
             except asyncio.CancelledError:
                 if commit:  # what was fetched is kept; it takes one more rename
-                    await _to_its_end(copies.commit, job, files, made)
+                    await _to_its_end(to_names, False)
                 raise
             place = failure is None and (world is None or self._mine.get(job, -1) < world)
             naming = asyncio.ensure_future(asyncio.to_thread(to_names, place))
@@ -288,6 +291,8 @@ class OutputKeeper:
             await _ended(naming, stop)
         finally:
             await _to_its_end(placing.drop)
+        if commit:
+            await _to_its_end(copies.settle, job, files, made)
         if failure is not None:
             raise failure
 

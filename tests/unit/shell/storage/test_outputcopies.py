@@ -37,7 +37,12 @@ class Here:
             path.write_text(text)
             listed.append(OutputFile(name, len(text), seconds * SECOND, number, managed))
         made = OutputSet(MAIN, 1, 2.0, Listing(tuple(listed)))
-        return self.copies.commit(JOB, staged, made)
+        return self.commit(staged, made)
+
+    def commit(self, staged: Path, made: OutputSet) -> Copy:
+        self.copies.seal(staged, made)
+        self.copies.name(staged)
+        return self.copies.settle(JOB, staged, made)
 
     def place(self, idle: bool = False, stopped: bool = False) -> None:
         stop = threading.Event()
@@ -81,7 +86,7 @@ def test_a_file_of_another_size_is_no_copy(here: Here) -> None:
     (staged / "a").write_text("half")
     made = OutputSet(MAIN, 1, 2.0, Listing((OutputFile("a", 5, 0, 0),)))
     with pytest.raises(ProtocolError, match="another size"):
-        here.copies.commit(JOB, staged, made)
+        here.commit(staged, made)
     assert here.copies.newest(JOB) is None
 
 
@@ -172,14 +177,14 @@ def test_what_the_next_main_never_had_stays(here: Here) -> None:
     staged = here.copies.stage(JOB)
     (staged / "log").write_text("3")
     made = OutputSet(NodeId("next"), 2, 3.0, Listing((OutputFile("log", 1, 6 * SECOND, 9),)))
-    here.copies.commit(JOB, staged, made)
+    here.commit(staged, made)
     here.place()
     assert here.texts() == {"best": "1", "log": "3"}
     kept = sorted(path.name for path in (here.folder / JOB).iterdir() if path.is_dir())
     assert len(kept) == 2, "the copy of the main before is still there"
     staged = here.copies.stage(JOB)
     (staged / "log").write_text("4")
-    here.copies.commit(JOB, staged, made)
+    here.commit(staged, made)
     assert len([path for path in (here.folder / JOB).iterdir() if path.is_dir()]) == 2
 
 

@@ -20,12 +20,16 @@ _CHANGES = {"os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.uti
 
 class Points:
     """Calls ``reached`` before each change that this process makes below a folder, from the n-th
-    such on. One at a time: a hook stays for ever."""
+    such on; ``syncs``: before each time that it waits for names to be on the medium. One at a time:
+    a hook stays for ever."""
 
     current: ClassVar[Points | None] = None
 
-    def __init__(self, folder: Path, number: int, reached: Callable[[], None]) -> None:
+    def __init__(
+        self, folder: Path, number: int, reached: Callable[[], None], syncs: bool = False
+    ) -> None:
         self._folder, self._left, self._reached = str(folder), number, reached
+        self._syncs = syncs
 
     def __enter__(self) -> None:
         if not _hooked:
@@ -37,9 +41,12 @@ class Points:
         Points.current = None
 
     def see(self, event: str, args: tuple[Any, ...]) -> None:
-        if event == "open" and not (isinstance(args[2], int) and args[2] & os.O_CREAT):
-            return
-        if (event == "open" or event in _CHANGES) and str(args[0]).startswith(self._folder):
+        flags = args[2] if event == "open" and isinstance(args[2], int) else 0
+        if self._syncs:
+            counts = bool(flags & os.O_DIRECTORY)
+        else:
+            counts = bool(flags & os.O_CREAT) or event in _CHANGES
+        if counts and str(args[0]).startswith(self._folder):
             self._left -= 1
             if self._left <= 0:
                 self._reached()
@@ -188,14 +195,16 @@ def test_what_mains_script_has_removed_stays_away(tmp_path: Path) -> None:
     assert c.texts() == {"log": "1\n", "best": "a's"}
 
 
-async def main_at(net: Net, number: int) -> dict[str, str] | None:
-    """C becomes main before the n-th change of its copy. Its newest copy by then; None: it was made
-    with fewer changes."""
+async def main_at(net: Net, number: int, syncs: bool = False) -> dict[str, str] | None:
+    """C becomes main before the n-th change of its copy; ``syncs``: while its disk hangs in the
+    n-th of them. Its newest copy by then; None: it was made with fewer."""
     c, loop, told = net.nodes[C], asyncio.get_running_loop(), threading.Event()
     works: list[asyncio.Task[dict[str, str]]] = []
 
     async def begin() -> None:
         works.append(asyncio.create_task(become_main(net, c)))
+        if syncs:
+            await asyncio.wait(works)
         for _ in range(20):  # it has written, or it waits for the copy
             await asyncio.sleep(0)
         told.set()
@@ -208,7 +217,7 @@ async def main_at(net: Net, number: int) -> dict[str, str] | None:
             asyncio.run_coroutine_threadsafe(begin(), loop)
             told.wait()
 
-    with Points(net.folder / C, number, reached):
+    with Points(net.folder / C, number, reached, syncs):
         await c.follow()
     return await works[0] if works else None
 
@@ -223,6 +232,20 @@ def test_who_becomes_main_meanwhile_goes_on_with_its_newest_copy(tmp_path: Path)
         found = net.nodes[C].texts()
         assert found == {**had, "best": "a's", "log": had["log"] + "mine\n"}, number
     assert number > 10
+
+
+def test_who_becomes_main_while_its_disk_hangs_goes_on_with_its_newest_copy(
+    tmp_path: Path,
+) -> None:
+    """Its script writes as soon as it may, and only then does the disk go on."""
+    for number in itertools.count(1):
+        net = copied_once(tmp_path / str(number))
+        had = asyncio.run(main_at(net, number, syncs=True))
+        if had is None:
+            break
+        found = net.nodes[C].texts()
+        assert found == {**had, "best": "a's", "log": had["log"] + "mine\n"}, number
+    assert number > 2
 
 
 if __name__ == "__main__":
