@@ -50,6 +50,10 @@ class EndedJobs:
             found.append(whole)
         return tuple(found)
 
+    def one(self) -> JobId:
+        """Of these jobs; there must be some."""
+        return next(job for group in self.groups for job in group)
+
     def differing(self, digests: Sequence[int]) -> tuple[int, ...]:
         """The groups of which another node has other records."""
         pairs = zip(self.digests(), digests, strict=False)

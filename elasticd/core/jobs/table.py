@@ -243,7 +243,9 @@ class JobTable:
         whole: list[tuple[JobRecord, ...]] | None = None
         for node in nodes:
             if short and node not in self.elders:
-                self.ctx.send(node, Jobs((), self.ended.digests()))
+                # One record with them: who knows no digests, and has nothing to tell, tells it on.
+                one = self.records[self.ended.one()]
+                self.ctx.send(node, Jobs((one,), self.ended.digests()))
                 for part in in_parts(self.live[job] for job in sorted(self.live)):
                     self.ctx.send(node, Jobs(part, ()))
                 continue

@@ -8,10 +8,10 @@ from elasticd.checkpoints.layout import placement
 from elasticd.core.leading import calling, planning, poison, routing
 from elasticd.core.leading.council import Plan
 from elasticd.core.leading.office import Office
-from elasticd.core.leading.stopping import last_kept
+from elasticd.core.leading.stopping import asked_before, last_kept
 from elasticd.core.words.records import GOING_BACK, World, keeps_own
 from elasticd.recovery.restore import Resume
-from elasticd.types import NodeId
+from elasticd.types import NodeId, Tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def make_world(office: Office, plan: Plan, seating: Seating, cause: str) -> Worl
     weights = office.balance.speeds.weights(resume.members)
     usual = planning.deal(cut, kept, resume.members, weights)
     deal = poison.deal(office, cut, resume, usual)
-    count, end = office.checkpoints.survey.cut_of(point), office.course.last
+    count = office.checkpoints.survey.cut_of(point)
     return World(
         job=office.job,
         generation=generation,
@@ -79,12 +79,28 @@ def make_world(office: Office, plan: Plan, seating: Seating, cause: str) -> Worl
         writers=() if count else _writers(office, resume.members),
         given=tuple(n for n in resume.members if plan.holdings[n].given),
         unproven=_unproven(office, plan, resume),
-        last=end if end >= point.step else last_kept(last, point, rung, start.manifest),
+        last=_last(office, plan, seating, generation),
         caller="" if caller == resume.members[0] else caller,
         calls=seating.calls,
         alone=deal.alone,
         distrusted=office.trust.rollback,
     )
+
+
+def _last(office: Office, plan: Plan, seating: Seating, generation: Tag) -> int:
+    """The last step, if it is known; -1: it is not."""
+    start, point = plan.start, plan.start.resume.point
+    if office.course.last >= point.step:
+        return office.course.last
+    known = last_kept(office.world, point, start.rung, start.manifest)
+    pairs = zip(seating.resume.members, seating.resume.sources, strict=True)
+    ran = [n for n, source in pairs if source == "keep" and not plan.holdings[n].given]
+    why = asked_before(point, ran, office.roster.asking(ran))
+    if known >= 0 or not why:
+        return known
+    text = f"step {point.step} is the last: {why}"
+    office.ctx.emit("job_stops", text, office.job, generation.counter, step=point.step)
+    return point.step
 
 
 def _unproven(office: Office, plan: Plan, resume: Resume) -> tuple[NodeId, ...]:

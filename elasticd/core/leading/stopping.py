@@ -9,7 +9,7 @@ The leader says it in a world of its own, ``World.last``, which all members ente
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from elasticd.checkpoints.manifest import Manifest
@@ -17,6 +17,8 @@ from elasticd.core.leading.halting import HALTED
 from elasticd.core.words.records import GOING_BACK, StopAsked, World
 from elasticd.core.words.worlds import Progress
 from elasticd.types import NodeId, Point, Rung
+
+THE_SCRIPT = "the script asked for it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ def ending(
     step = max(each.step for each in asked.values())
     who = [n for n in world.members if n in asked and asked[n].step == step]
     others = [n for n in world.members if n not in who and not _came_with(world, n, step)]
-    reason = asked[who[0]].reason or "the script asked for it"
+    reason = asked[who[0]].reason or THE_SCRIPT
     if not others:
         return LastStep(step, reason)
     further = [n for n in others if n in progress and is_past(progress[n], step)]
@@ -48,6 +50,15 @@ def ending(
         text = f"{', '.join(who)} asked after step {step}, {', '.join(others)} did not"
         return LastStep(step + 1, f"{reason} ({text})")
     return None
+
+
+def asked_before(point: Point, ran: Collection[NodeId], asked: Mapping[NodeId, StopAsked]) -> str:
+    """Why ``point`` is the last, if all members of a new world that ``ran`` its step's body, and go
+    on with it, have asked; empty: they have not. Those that are given the state have not asked, and
+    may be all that is left before that world has taken a step."""
+    if not ran or any(n not in asked or asked[n].step != point.step for n in ran):
+        return ""
+    return asked[min(ran)].reason or THE_SCRIPT
 
 
 def is_past(progress: Progress, step: int) -> bool:

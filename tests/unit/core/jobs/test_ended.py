@@ -40,6 +40,8 @@ class Pair:
         }
         self.longest, self.most = 0, 0
         self.told: list[Jobs] = []
+        self.before: NodeId | None = None
+        """Which of them knows no digests."""
         self.waiting: deque[tuple[NodeId, e.Send]] = deque()
 
     def meet(self) -> None:
@@ -73,6 +75,8 @@ class Pair:
             frame = Frame(("x", "y"), 1, 1, 1, 1, 1, message)
             self.longest = max(self.longest, len(encode(encode_frame(frame))))
             if isinstance(message, Jobs):
+                if self.before is not None:
+                    message = Jobs(message.records)
                 self.told.append(message)
                 self.tables[sent_now.to].on_jobs(me, message)
             elif isinstance(message, JobsKept):
@@ -165,6 +169,19 @@ def test_a_daemon_that_knows_no_digests_is_told_all() -> None:
     told = [f.message for f in table.ctx.effects if isinstance(f, e.Send) and f.to == B]
     known = {r.id for message in told if isinstance(message, Jobs) for r in message.records}
     assert {r.id for r in many} <= known
+
+
+@pytest.mark.parametrize("had", [0, 1, 300])
+def test_one_of_before_that_comes_in_the_place_of_a_newer_one_is_told_all(had: int) -> None:
+    """It has lost its journal too, so nothing that it says by itself shows that it is of before."""
+    many = [record(n, "finished") for n in range(1000)]
+    pair = Pair(many, many[:had])
+    pair.before = B
+    pair.tables[A].on_jobs(B, Jobs((), ()))
+    pair.tables[A].share([B])
+    pair.tables[B].share([A])
+    pair.settle()
+    assert pair.agreed
 
 
 def test_a_digest_follows_the_newest_record() -> None:

@@ -145,6 +145,32 @@ def test_the_last_step_outlives_those_who_asked_for_it() -> None:
     assert len(bench.told("job_stops")) == 1
 
 
+@pytest.mark.parametrize(("stop", "last"), [(ASKED, 7), (StopAsked(6, "over"), -1), (None, -1)])
+def test_who_is_given_the_state_is_told_that_it_is_the_last(
+    stop: StopAsked | None, last: int
+) -> None:
+    """A alone is left of those that ran that step's body. It may be lost before its script asks
+    again in the next world, and C would go on."""
+    bench = Bench()
+    world = bench.adopt()
+    bench.progress(world, 7, phase="user")
+    status = status_of("active", world, committed=7)
+    assert status.trainer is not None
+    bench.driver.hear(A, replace(status, trainer=replace(status.trainer, stop=stop)))
+    assert not bench.told("job_stops")
+    for node in (B, C):
+        bench.driver.hear(node, status_of("starting"))
+        bench.driver.hear(node, status_of("ready"))
+    bench.pass_time(60.0)
+    for _ in range(3):
+        bench.answer(a=holds(point_of(7), world.generation), b=holds(None), c=holds(None))
+        if orders := bench.sent(Form):
+            break
+        bench.pass_time(5.0)
+    assert {form.world.last for _, form in orders} == {last}
+    assert len(bench.told("job_stops")) == (last > 0)
+
+
 @pytest.mark.parametrize("step", [-1, 3, STEPS + 1])
 def test_what_no_sound_trainer_asks_for_is_nothing(step: int) -> None:
     bench = Bench()
