@@ -28,7 +28,7 @@ from elasticd.counting import counted
 from elasticd.errors import OperationError, UsageError
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
-from elasticd.settings.toml_change import Value
+from elasticd.settings.rules import Value
 from elasticd.shell.storage import issuing, papers, settingsfile
 from elasticd.trust import tokens
 from elasticd.trust.issuing import Register

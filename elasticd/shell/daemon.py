@@ -93,13 +93,13 @@ def _run(home: Path, file: Path | None) -> int:
     lock = lock_home(home)
     try:
         _prepare(home)
-        return asyncio.run(_main(home, settings))
+        return asyncio.run(_main(home, settings, file or home / config.FILE_NAME))
     finally:
         os.close(lock)
 
 
-async def _main(home: Path, settings: config.NodeConfig) -> int:
-    return await Daemon(home, settings).run()
+async def _main(home: Path, settings: config.NodeConfig, file: Path) -> int:
+    return await Daemon(home, settings, file).run()
 
 
 def _prepare(home: Path) -> None:

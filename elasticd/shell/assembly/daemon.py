@@ -25,6 +25,7 @@ from elasticd.shell.assembly import identity
 from elasticd.shell.assembly.desk import Desk
 from elasticd.shell.assembly.endings import Endings
 from elasticd.shell.assembly.expulsion import Expulsion
+from elasticd.shell.assembly.following import follow
 from elasticd.shell.assembly.perform import Performers
 from elasticd.shell.assembly.pulse import LoopPulse
 from elasticd.shell.assembly.shutdown import Shutdown
@@ -73,7 +74,8 @@ log = structlog.get_logger(__name__)
 class Daemon:
     """One node. Made and run inside an event loop; :meth:`run` returns the exit code."""
 
-    def __init__(self, home: Path, settings: NodeConfig) -> None:
+    def __init__(self, home: Path, settings: NodeConfig, file: Path) -> None:
+        """``settings``: what ``file`` says, if it is there."""
         self._home, self._settings = home, settings
         self._ending = Shutdown()
         self._pulse = LoopPulse()
@@ -112,12 +114,8 @@ class Daemon:
         outputs = Outputs(
             self._children.files, neighbours, self._record, self._last_world, self._tell
         )
-        self._keeper = OutputKeeper(
-            outputs,
-            self._children.files.output_folder,
-            self._children.runs,
-            settings.output_bytes,
-        )
+        folder_of, runs = self._children.files.output_folder, self._children.runs
+        self._keeper = OutputKeeper(outputs, folder_of, runs, settings.output_bytes)
         self._states.archives.prepare = self._keeper.prepare
         leftovers = self._children.adopt(self._server.adopt())
         self._sweeping = Sweeping(self._states, self._children.runs)
@@ -141,7 +139,7 @@ class Daemon:
         self._scrubber = Scrubber(self._states, neighbours.connected, settings.quota_bytes)
         scratch = Scratch(home)
         scratch.sweep()
-        self._desk = self._make_desk(neighbours, queries, OutputDesk(outputs, scratch))
+        self._desk = self._make_desk(neighbours, queries, OutputDesk(outputs, scratch), file)
 
     def _make_admission(self, credentials: Credentials) -> Admission:
         return Admission(
@@ -155,8 +153,9 @@ class Daemon:
 
     def _make_expulsion(self, credentials: Credentials) -> Expulsion:
         def happened(node: NodeId) -> None:
-            text = f"{node} was put out of the cluster"
-            self._talk.emit(e.Emit(None, "node_put_out", text, None, {"culprit": node}))
+            self._talk.happened(
+                "node_put_out", f"{node} was put out of the cluster", {"culprit": node}
+            )
 
         return Expulsion(
             self._home,
@@ -198,7 +197,9 @@ class Daemon:
         """The jobs that are not forgotten."""
         return (record for record in self._node.records.values() if not record.forgotten)
 
-    def _make_desk(self, neighbours: Neighbours, queries: Queries, output_desk: OutputDesk) -> Desk:
+    def _make_desk(
+        self, neighbours: Neighbours, queries: Queries, output_desk: OutputDesk, file: Path
+    ) -> Desk:
         inventory = Inventory(
             self._states,
             lambda: [neighbours.me, *neighbours.connected()],
@@ -211,8 +212,18 @@ class Daemon:
         chaos = Chaos(self._node, self._server, self._children.watch, neighbours, cutter)
         log_desk = LogDesk(self._node, self._states, EventReading(self._talk.events), neighbours)
         members = self._talk.expulsion.handlers()
+        own = self._settings
+        settings = follow(file, own, self._tidying, self._keeper, self._scrubber, self._talk)
         return Desk(
-            self._home, queries, inventory, output_desk, log_desk, chaos, self._states, members
+            self._home,
+            queries,
+            inventory,
+            output_desk,
+            log_desk,
+            chaos,
+            self._states,
+            members,
+            settings,
         )
 
     async def run(self) -> int:
@@ -236,7 +247,7 @@ class Daemon:
             self._pulse.notifier.stopping()
             for chore in chores:
                 chore.cancel()
-            await self._desk.leave_jobs()
+            await self._desk.leave_home()
             await self._end()
         if self._ending.failure is not None:
             log.error("daemon stops", reason=_worded(self._ending.failure))
@@ -254,7 +265,7 @@ class Daemon:
         self._plane.start()
         self._scrubber.start()
         self._forgetting.go_on(self._node.records.values())
-        await self._desk.watch_jobs()
+        await self._desk.watch_home()
         self._pulse.notifier.ready()
 
     def _take_up_outputs(self) -> None:
