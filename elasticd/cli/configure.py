@@ -229,5 +229,5 @@ def _tell(
     if later:
         warn(
             f"{', '.join(later)}: holds when its daemon is started again ('elasticctl service"
-            f" stop{of}', 'start{of}')"
+            f" restart{of}')"
         )

@@ -7,6 +7,7 @@ import errno
 import secrets
 import signal
 from collections.abc import Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,7 @@ DEPART_SECONDS = 3.0
 """A world that does not go on without our rank by then regroups after our end."""
 VOTE_SECONDS = 1.0
 """Who has not asked for our vote by then has to do without."""
+AGAIN = -1
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
 log = structlog.get_logger(__name__)
@@ -190,6 +192,7 @@ class Daemon:
             self._talk.peers.paths_of,
             self._post,
             self._ending.ask,
+            partial(self._ending.ask, again=True),
             self._pulse.stalls.seen,
         )
 
@@ -227,7 +230,8 @@ class Daemon:
         )
 
     async def run(self) -> int:
-        """Serve until a signal, a ``shutdown`` request or a broken invariant."""
+        """Serve until a signal, a request or a broken invariant. The exit code; :data:`AGAIN`: the
+        process is to begin anew."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._uncaught)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -244,7 +248,8 @@ class Daemon:
         try:
             await self._ending.asked.wait()
         finally:
-            self._pulse.notifier.stopping()
+            if not self._ending.again:
+                self._pulse.notifier.stopping()
             for chore in chores:
                 chore.cancel()
             await self._desk.leave_home()
@@ -252,7 +257,7 @@ class Daemon:
         if self._ending.failure is not None:
             log.error("daemon stops", reason=_worded(self._ending.failure))
             return 1
-        return 0
+        return AGAIN if self._ending.again else 0
 
     async def _begin(self) -> None:
         await asyncio.to_thread(self._desk.chaos.clean)

@@ -106,7 +106,7 @@ class SettingsWatch:
         if new := [key for key in found_now.later if values_of(found)[key] != before[key]]:
             self._refused(
                 f"{self._path}: {', '.join(new)} can't change while the daemon runs: that holds"
-                " when it is started again",
+                " when it is started again ('elasticctl service restart')",
                 new,
             )
 
