@@ -252,6 +252,10 @@ class SystemdService:
         """Start it; does nothing if it runs."""
         return self._verb("start", "started", dry_run)
 
+    def restart(self, dry_run: bool = False) -> str:
+        """End it, and start it again."""
+        return self._verb("restart", "restarted", dry_run)
+
     def stop(self, dry_run: bool = False) -> str:
         """Stop it until the next boot or :meth:`start`."""
         return self._verb("stop", "stopped", dry_run)

@@ -25,6 +25,7 @@ from elasticd.cli import (
 from elasticd.cli import local as local_cluster
 from elasticd.cli.checkpoints import app as stored_states
 from elasticd.cli.cluster import app as cluster
+from elasticd.cli.configure import configure
 from elasticd.cli.keeper import keeper_of
 from elasticd.cli.options import Follow, Home, Job, Json, MaybeJob, Node, common
 from elasticd.cli.screen import print_json, say, warn
@@ -436,6 +437,7 @@ def undrain(context: typer.Context, node: Node, home: Home = None, json: Json = 
     _control(context, UndrainNode(NodeId(node)), home, json)
 
 
+app.command(short_help="Write this node's elasticd.toml, by questions or flags.")(configure)
 app.command("doctor", short_help="Say what is wrong with this node's home.")(health.doctor)
 app.command("reset", short_help="Forget the cluster's state, so that a node begins anew.")(
     health.reset

@@ -22,13 +22,16 @@ from elasticd.cli.daemons import find_daemon
 from elasticd.cli.options import Home, Json, Node, common
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.cli.tables import Table
+from elasticd.client import restarting
+from elasticd.client.connection import NobodyListens
+from elasticd.client.homes import home_option
 from elasticd.core.words.codec import to_plain
 from elasticd.core.words.requests import PutOutNode
 from elasticd.counting import counted
 from elasticd.errors import OperationError, UsageError
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
-from elasticd.settings.toml_change import Value
+from elasticd.settings.rules import Value
 from elasticd.shell.storage import issuing, papers, settingsfile
 from elasticd.trust import tokens
 from elasticd.trust.issuing import Register
@@ -78,8 +81,8 @@ def group(context: typer.Context, home: Home = None, json: Json = False) -> None
       elasticctl service install
       elasticctl cluster token
     On each other one:
-      elasticctl cluster join TOKEN
       elasticctl service install
+      elasticctl cluster join TOKEN
     """
     common(context, home, json)
     if context.invoked_subcommand is None:
@@ -97,8 +100,8 @@ def init(
     """Make a new cluster, whose first member is this node. This node lets others in.
 
     It makes the cluster's key and this node's certificate, in HOME/cluster, and writes where the
-    daemon listens into elasticd.toml. Keep a copy of HOME/cluster/authority.key in a safe place:
-    without it nobody else can join.
+    daemon listens into elasticd.toml. A daemon that runs begins anew with that. Keep a copy of
+    HOME/cluster/authority.key in a safe place: without it nobody else can join.
 
     \b
     Examples:
@@ -109,30 +112,39 @@ def init(
 
     options = common(context, home, json)
     folder = own_home(options)
-    if papers.is_member(folder):
+    settings = config.load(folder)
+    node = clusterhome.checked_id(node_id, settings)
+    begun = papers.is_member(folder)
+    if begun and not (clusterhome.is_loopback(settings.listen) and clusterhome.is_lone(folder)):
         raise UsageError(
             f"{folder} is a member of a cluster already ('elasticctl cluster token' lets others in;"
             f" {clusterhome.leaving(folder)})"
         )
-    settings = config.load(folder)
-    node = clusterhome.checked_id(node_id, settings)
+    if begun and (own := papers.read(folder).node) != node:
+        raise UsageError(
+            f"--node-id: this node is {own!r} already, as its certificate says"
+            f" ({clusterhome.leaving(folder)})"
+        )
     where = _listen_of_first(folder, settings, listen)
     clusterhome.make(folder)
     settingsfile.change(folder, {"node_id": node, "listen": where})
-    member = founding.found(folder, node)
+    member = papers.read(folder) if begun else founding.found(folder, node)
+    if not options.json:
+        say(f"made cluster {_short(member)}; this node is {node}, and lets others in")
+        say(f"it listens on {where} (elasticd.toml)")
+    runs = _begin_anew(folder)
     if options.json:
-        print_json(_told(folder, member, where))
+        print_json(_told(folder, member, where, runs))
         return
-    say(f"made cluster {_short(member)}; this node is {node}, and lets others in")
-    say(f"it listens on {where} (elasticd.toml)")
     if clusterhome.is_loopback(where):
         warn(f"{where} is reached from this machine only: --listen names another address")
-    say(clusterhome.starting(folder))
-    say("then, to let another machine in: 'elasticctl cluster token'")
+    say(_then(folder, runs))
+    say("to let another machine in: 'elasticctl cluster token'")
 
 
 def _listen_of_first(home: Path, settings: NodeConfig, given: str | None) -> str:
-    if given is None and "listen" in settingsfile.keys_there(home):
+    written = "listen" in settingsfile.keys_there(home)
+    if given is None and written and not papers.is_member(home):
         given = settings.listen
     if given is None:
         host = clusterhome.first_host(clusterhome.interfaces())
@@ -212,8 +224,9 @@ def join(
 
     It makes this node's key, which never leaves it, and gets a certificate from the node that made
     the token. If it fails it can be repeated, with the same token. What you have in elasticd.toml
-    stays, but for the node's id, where it listens, and on what all nodes must agree. A node that
-    is the only one of its cluster leaves it.
+    stays, but for the node's id, where it listens, and on what all nodes must agree. A daemon that
+    runs begins anew as a member, and trains what there is. A node that is the only one of its
+    cluster leaves it.
 
     \b
     Examples:
@@ -230,14 +243,15 @@ def join(
     else:
         member, issuer, said = _join(folder, settings, taken, node, listen)
     if options.json:
-        print_json({**_told(folder, member, said), "already": issuer is None})
+        runs = _begin_anew(folder)
+        print_json({**_told(folder, member, said, runs), "already": issuer is None})
         return
     if issuer is None:
         say(f"{member.node} is a member of cluster {_short(member)} already")
     else:
         say(f"{node} joined cluster {_short(member)} by {issuer}")
-        say(f"it listens on {said} (elasticd.toml)")
-    say(clusterhome.starting(folder))
+        say(f"it listens on {said} (elasticd.toml)", flush=True)
+    say(_then(folder, _begin_anew(folder)))
 
 
 def _join(
@@ -372,13 +386,32 @@ def _put_out(
     return [{"node": names.get(name), "name": name} for name in sorted(revoked.serials)]
 
 
-def _told(home: Path, member: MemberPapers, listen: str) -> dict[str, Any]:
+def _begin_anew(home: Path) -> bool:
+    """A daemon that runs is to know its new papers. Whether one does."""
+    if find_daemon(home) is None:
+        return False
+    try:
+        restarting.restart(home)
+    except NobodyListens:
+        return False  # it ends just now
+    return True
+
+
+def _then(home: Path, runs: bool) -> str:
+    if runs:
+        return "its daemon runs, as a member"
+    if find_daemon(home) is not None:
+        return f"its daemon does not answer: 'elasticctl service restart{home_option(home)}'"
+    return clusterhome.starting(home)
+
+
+def _told(home: Path, member: MemberPapers, listen: str, runs: bool) -> dict[str, Any]:
     return {
         "cluster": member.cluster_id,
         "node": member.node,
         "home": str(home),
         "listen": listen,
-        "restart": find_daemon(home) is not None,
+        "running": runs,
     }
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import psutil
 
-from elasticd.cli.daemons import find_daemon
 from elasticd.cli.options import Common
 from elasticd.client.homes import cluster_of, home_option, node_homes
 from elasticd.errors import DamageError, OperationError, UsageError
@@ -63,7 +62,7 @@ def member_home(options: Common) -> Path:
     return found[0]
 
 
-def is_lone(home: Path, other: str) -> bool:
+def is_lone(home: Path, other: str = "") -> bool:
     """Whether the home's node is the only one of its cluster, which isn't ``other``, and can have
     let nobody in: a daemon that is started alone makes such a cluster.
 
@@ -96,10 +95,8 @@ def leaving(home: Path) -> str:
 
 
 def starting(home: Path) -> str:
-    """What is to be done, so that a member's daemon runs as one."""
+    """What is to be done, so that a member's daemon runs."""
     of = home_option(home)
-    if find_daemon(home) is not None:
-        return f"its daemon runs already: restart it ('elasticctl service stop{of}', 'start{of}')"
     return f"start its daemon: 'elasticctl service install{of}', or 'elasticd run{of}' to watch it"
 
 

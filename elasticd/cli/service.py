@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import subprocess
@@ -13,8 +14,11 @@ from typing import Annotated, Protocol
 
 import typer
 
+from elasticd.cli.daemons import find_daemon
 from elasticd.cli.options import Common, Follow, Home, Json, common
 from elasticd.cli.screen import print_json, say
+from elasticd.client import restarting
+from elasticd.client.connection import NobodyListens
 from elasticd.errors import OperationError, UsageError
 from elasticd.launchd.service import LaunchdService
 from elasticd.settings.config import default_home
@@ -42,6 +46,7 @@ class Service(Protocol):
     def install(self, dry_run: bool = False) -> str: ...
     def uninstall(self, dry_run: bool = False) -> str: ...
     def start(self, dry_run: bool = False) -> str: ...
+    def restart(self, dry_run: bool = False) -> str: ...
     def stop(self, dry_run: bool = False) -> str: ...
     def status(self) -> ServiceStatus: ...
     def log_command(self, follow: bool = False) -> list[str]: ...
@@ -178,6 +183,35 @@ def start(
     options = common(context, home, json)
     found = service(options.given_home, user)
     _say(found.start(dry_run), options, dry_run=dry_run)
+
+
+@app.command()
+def restart(
+    context: typer.Context,
+    user: User = None,
+    dry_run: DryRun = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Have the daemon begin anew, with the elasticd.toml that is there now.
+
+    Its rank leaves between two steps, and comes back; a job that has no other goes on from its
+    newest checkpoint. A daemon that answers does it itself, without sudo, also where it runs in the
+    foreground. One that does not is restarted by launchd or systemd.
+
+    \b
+    Example:
+      elasticctl service restart
+    """
+    options = common(context, home, json)
+    folder = options.given_home or default_home()
+    if not dry_run and find_daemon(folder) is not None:
+        with contextlib.suppress(NobodyListens):
+            restarting.restart(folder)
+            _say("the daemon has begun anew", options, dry_run=False)
+            return
+    found = service(options.given_home, user)
+    _say(found.restart(dry_run), options, dry_run=dry_run)
 
 
 @app.command()

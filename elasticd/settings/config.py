@@ -10,14 +10,27 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from elasticd.settings.keep import KeepRules
-from elasticd.settings.rules import Rule, Wrong, integer, list_of, one_of, rule, show, text
+from elasticd.settings.rules import (
+    Rule,
+    Value,
+    Wrong,
+    integer,
+    list_of,
+    meant,
+    one_of,
+    rule,
+    show,
+    text,
+)
 from elasticd.settings.toml import Document
 from elasticd.types import Partition
 
 FILE_NAME = "elasticd.toml"
+KEEP = "keep"
+"""The only table."""
 LOCAL_LOCK_NAME = ".local.lock"
 HOME_MARKS = (FILE_NAME, "control.sock", "daemon.json", LOCAL_LOCK_NAME)
 """A folder that holds one of these is a daemon's home, or a local cluster's."""
@@ -67,28 +80,81 @@ def default_node_id() -> str:
 class NodeConfig:
     """A validated elasticd.toml; every key is optional."""
 
-    node_id: str = field(default_factory=default_node_id, metadata=rule(_name))
-    cluster: str = field(default="local", metadata=rule(_name))
-    listen: str = field(default=DEFAULT_LISTEN, metadata=rule(_address))
-    advertise: tuple[str, ...] = field(default=(), metadata=rule(list_of(_address, 16)))
-    """Addresses that other nodes use, best first; empty: ``listen``."""
-    peers: tuple[str, ...] = field(default=(), metadata=rule(list_of(_address, 1024)))
-    dashboard_port: int = field(default=DEFAULT_DASHBOARD_PORT, metadata=rule(integer(0, 65535)))
-    partition: Partition = field(default="available", metadata=rule(one_of(Partition)))
-    """What the sides of a cut cluster do: ``available``: each goes on; ``strict``: one at most."""
-    failure_domain: str = field(default="", metadata=rule(text()))
-    quota_bytes: int = field(default=0, metadata=rule(integer(0, 2**62)))
-    """What checkpoints may take on this node's disk; 0: as much as there is."""
-    output_bytes: int = field(default=256 << 20, metadata=rule(integer(0, 2**62)))
-    """How much of main's output folder is copied to this node, of each job; 0: nothing."""
-    return_seconds: int = field(default=2, metadata=rule(integer(1, 600)))
-    """How long a peer's daemon may be away before its node counts as dead: a restarted daemon takes
-    over its running children, and costs nothing."""
-    grace_seconds: int = field(default=30, metadata=rule(integer(6, 600)))
-    """How long trainers and reducers outlive a daemon that died, and wait for its successor."""
-    roles: tuple[str, ...] = field(default=(), metadata=rule(list_of(_name, 64)))
+    node_id: str = field(
+        default_factory=default_node_id,
+        metadata=rule(_name, "This node's name in the cluster."),
+    )
+    cluster: str = field(default="local", metadata=rule(_name, "The cluster's name, for people."))
+    listen: str = field(
+        default=DEFAULT_LISTEN,
+        metadata=rule(_address, "Host and port on which this daemon listens for the others."),
+    )
+    advertise: tuple[str, ...] = field(
+        default=(),
+        metadata=rule(
+            list_of(_address, 16),
+            "Addresses by which others reach this node, the best one first; none: listen.",
+        ),
+    )
+    peers: tuple[str, ...] = field(
+        default=(),
+        metadata=rule(
+            list_of(_address, 1024),
+            "Addresses of other daemons, beside those that this node learned when it joined.",
+        ),
+    )
+    dashboard_port: int = field(
+        default=DEFAULT_DASHBOARD_PORT,
+        metadata=rule(integer(0, 65535), "For later versions; nothing uses it yet."),
+    )
+    partition: Partition = field(
+        default="available",
+        metadata=rule(
+            one_of(Partition),
+            "When the network is cut: available: each side goes on; strict: one at most. The same"
+            " on all nodes.",
+        ),
+    )
+    failure_domain: str = field(
+        default="",
+        metadata=rule(
+            text(),
+            "What fails together with this node, a power strip say. Replicas go elsewhere first.",
+        ),
+    )
+    quota_bytes: int = field(
+        default=0,
+        metadata=rule(
+            integer(0, 2**62),
+            "What checkpoints may take on this node's disk; 0: as much as there is.",
+        ),
+    )
+    output_bytes: int = field(
+        default=256 << 20,
+        metadata=rule(
+            integer(0, 2**62),
+            "How much of main's output folder is copied to this node, of each job; 0: nothing.",
+        ),
+    )
+    return_seconds: int = field(
+        default=2,
+        metadata=rule(
+            integer(1, 600),
+            "How long a daemon may be away for a restart before the others go on without its node.",
+        ),
+    )
+    grace_seconds: int = field(
+        default=30,
+        metadata=rule(
+            integer(6, 600),
+            "How long trainers and reducers outlive a daemon that does not come back.",
+        ),
+    )
+    roles: tuple[str, ...] = field(
+        default=(), metadata=rule(list_of(_name, 64), "For later versions; nothing uses it yet.")
+    )
     keep: KeepRules = field(default=KeepRules(), metadata=rule(lambda _: KeepRules()))
-    """A table of its own, which :func:`load` reads."""
+    """A table of its own, which :func:`parse` reads."""
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -105,9 +171,39 @@ def load(home: Path, file: Path | None = None) -> NodeConfig:
     path = file or home / FILE_NAME
     if file is None and not path.exists():
         return NodeConfig()
-    document = Document.read(path)
-    keep = document.build(KeepRules, ("keep",))
+    return parse(Document.read(path))
+
+
+def parse(document: Document) -> NodeConfig:
+    """Raises ConfigError: a key is unknown, or a value wrong."""
+    keep = document.build(KeepRules, (KEEP,))
     return replace(document.build(NodeConfig), keep=keep)
+
+
+def values_of(config: NodeConfig) -> dict[str, Any]:
+    """Each key with its value, ``keep.days`` for one in a table."""
+    own = {item.name: getattr(config, item.name) for item in fields(config) if item.name != KEEP}
+    kept = {f"{KEEP}.{item.name}": getattr(config.keep, item.name) for item in fields(KeepRules)}
+    return own | kept
+
+
+def described() -> dict[str, Mapping[str, Any]]:
+    """Of each key its rule, and what it is about."""
+    own = {item.name: item.metadata for item in fields(NodeConfig) if item.name != KEEP}
+    return own | {f"{KEEP}.{item.name}": item.metadata for item in fields(KeepRules)}
+
+
+def checked(key: str, value: object) -> Value:
+    """The value of a key, ``keep.days`` for one in a table, as it is kept.
+
+    Raises:
+        Wrong: there is no such key, or it can't have that value.
+    """
+    known = described()
+    if key not in known:
+        raise Wrong(f"{show(key)} is no key of {FILE_NAME}{meant(key, known)}")
+    kept: Value = known[key]["rule"](value)
+    return kept
 
 
 def dump(config: NodeConfig) -> str:

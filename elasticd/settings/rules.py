@@ -11,6 +11,8 @@ from typing import Any, get_args
 
 Rule = Callable[[object], object]
 MAX_TEXT_LENGTH = 4096
+Value = str | int | bool | tuple[str, ...]
+"""Of a key of elasticd.toml."""
 
 
 class Wrong(ValueError):
@@ -21,9 +23,9 @@ class Wrong(ValueError):
         self.below = below
 
 
-def rule(check: Rule) -> dict[str, Rule]:
-    """Metadata of a field whose value ``check`` accepts."""
-    return {"rule": check}
+def rule(check: Rule, about: str = "") -> dict[str, Any]:
+    """Metadata of a field whose value ``check`` accepts; ``about``: what it is, in a sentence."""
+    return {"rule": check, "about": about}
 
 
 def integer(low: int, high: int) -> Rule:

@@ -21,7 +21,7 @@ from elasticd.errors import INCURABLE, ElasticdError
 from elasticd.launchd.plist import INCURABLE_ENDS_WELL
 from elasticd.settings import config
 from elasticd.settings.ownhome import refuse_open
-from elasticd.shell.assembly.daemon import Daemon
+from elasticd.shell.assembly.daemon import AGAIN, Daemon
 from elasticd.shell.control.server import lock_home
 from elasticd.shell.storage.homefolders import require_folders
 
@@ -84,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(home: Path, file: Path | None) -> int:
+    began_in = os.getcwd()
     home = home.absolute()
     file = file.absolute() if file is not None else None
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -93,13 +94,18 @@ def _run(home: Path, file: Path | None) -> int:
     lock = lock_home(home)
     try:
         _prepare(home)
-        return asyncio.run(_main(home, settings))
+        code = asyncio.run(_main(home, settings, file or home / config.FILE_NAME))
     finally:
         os.close(lock)
+    if code == AGAIN:
+        log.info("daemon begins anew", home=str(home))
+        os.chdir(began_in)  # what it was started with may be relative
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    return code
 
 
-async def _main(home: Path, settings: config.NodeConfig) -> int:
-    return await Daemon(home, settings).run()
+async def _main(home: Path, settings: config.NodeConfig, file: Path) -> int:
+    return await Daemon(home, settings, file).run()
 
 
 def _prepare(home: Path) -> None:

@@ -29,7 +29,7 @@ from elasticd.core.words.connections import ASIDE, CONNECTION, FETCH, Errand
 from elasticd.core.words.joining import FROM_GUEST
 from elasticd.core.words.messages import DAEMONS
 from elasticd.core.words.processes import FROM_ANY_CHILD, ChildHello
-from elasticd.core.words.requests import REQUESTS, ShutDown
+from elasticd.core.words.requests import REQUESTS, Restart, ShutDown
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.settings.config import load as load_config
 from elasticd.settings.config import split_address
@@ -211,7 +211,7 @@ FETCHES = (
     {**_RELAYED, "request": {"what": "stored_jobs"}},
     {**_RELAYED, "request": {**_RELAYED, "request": {}}},
 )
-HARMFUL = (ShutDown,)
+HARMFUL = (ShutDown, Restart)
 """Requests that do something whatever they name."""
 ASKED = frames(REQUESTS, without=HARMFUL)
 PEERS_SAY = (*frames(CONNECTION), *frames(ASIDE), *frames(DAEMONS), *frames(FROM_GUEST))

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.cli.daemons import find_daemon, start_daemon
+from elasticd.client import restarting
+from elasticd.core.words.requests import ShowStatus
 from elasticd.shell.storage import papers
 from tests.integration.cluster import ELASTICCTL, Cluster
 from tests.integration.test_digest import check
@@ -80,6 +83,62 @@ def test_two_join_at_once_while_a_job_trains(
     founded.wait_for("a view of three", founded.whole)
     founded.wait_for("three ranks", lambda: len(founded.status(job)["ranks"]) == 3)
     check(founded, job, "high.py", expected)
+
+
+@pytest.fixture
+def alone(kernels: Path, tmp_path: Path) -> Iterator[Path]:
+    """The home of a daemon that runs in a cluster of its own."""
+    home = tmp_path / "alone"
+    home.mkdir(mode=0o700)
+    shutil.copytree(kernels, home / "cache")
+    (home / "elasticd.toml").write_text(f"node_id = 'alone'\nlisten = {free_address()!r}\n")
+    daemon = start_daemon(home)
+    try:
+        restarting.await_status(home, SECONDS)
+        yield home
+        assert daemon.poll() is None, (home / "daemon.log").read_text()
+    finally:
+        daemon.terminate()
+        daemon.wait(SECONDS)
+
+
+def test_a_daemon_that_runs_alone_joins_by_one_command(
+    founded: Founded, undisturbed: Callable[[str], str], alone: Path
+) -> None:
+    """It begins anew as a member, in the same process, and trains at once."""
+    expected = undisturbed("high.py")
+    job = founded.submit("high.py", job__args=SLOW)
+    founded.wait_step(job, 2)
+    own, process = papers.read(alone).cluster_id, find_daemon(alone)
+    command = [str(ELASTICCTL), "--home", str(alone), "cluster", "join", founded.token()]
+    taken = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert taken.returncode == 0 and "its daemon runs, as a member" in taken.stdout, taken
+    assert papers.read(alone).cluster_id != own and find_daemon(alone) == process
+
+    def trains() -> bool:
+        return {rank["node"] for rank in founded.status(job)["ranks"]} == {"alone", "node-0"}
+
+    founded.wait_for("a rank on the new node", trains)
+    check(founded, job, "high.py", expected)
+
+
+def test_a_daemon_begins_anew_while_a_job_trains(
+    founded: Founded, undisturbed: Callable[[str], str]
+) -> None:
+    """With the settings that are there then. Its rank was the only one, so the job goes on from its
+    newest checkpoint."""
+    expected = undisturbed("high.py")
+    job = founded.submit("high.py", job__args=SLOW)
+    founded.wait_step(job, 2)
+    listen = free_address()
+    said = founded.on("node-0", "configure", "--listen", listen)
+    assert said.returncode == 0 and "service restart" in said.stderr, said
+    done = founded.on("node-0", "service", "restart")
+    assert (done.returncode, done.stdout) == (0, "the daemon has begun anew\n"), done
+    (node,) = founded.client.request(ShowStatus())["nodes"]
+    assert node["address"] == listen
+    founded.hurry(job)
+    assert founded.wait_end(job)["digest"] == expected
 
 
 def test_a_token_is_spent_by_one_and_a_join_is_repeated_after_a_fault(founded: Founded) -> None:

@@ -168,6 +168,14 @@ class ShutDown:
     kind: ClassVar = "shutdown"
 
 
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """End the daemon and its children, in order, and have the same process begin anew: with the
+    settings and papers that are there then."""
+
+    kind: ClassVar = "restart"
+
+
 # --- checkpoints ----------------------------------------------------------------------------------
 
 
@@ -256,6 +264,7 @@ Request = (
     | RetryJob
     | ChangeOfNode
     | ShutDown
+    | Restart
     | ListCheckpoints
     | VerifyCheckpoints
     | OpenCheckpoint

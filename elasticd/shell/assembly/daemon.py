@@ -7,6 +7,7 @@ import errno
 import secrets
 import signal
 from collections.abc import Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from elasticd.shell.assembly import identity
 from elasticd.shell.assembly.desk import Desk
 from elasticd.shell.assembly.endings import Endings
 from elasticd.shell.assembly.expulsion import Expulsion
+from elasticd.shell.assembly.following import follow
 from elasticd.shell.assembly.perform import Performers
 from elasticd.shell.assembly.pulse import LoopPulse
 from elasticd.shell.assembly.shutdown import Shutdown
@@ -65,6 +67,7 @@ DEPART_SECONDS = 3.0
 """A world that does not go on without our rank by then regroups after our end."""
 VOTE_SECONDS = 1.0
 """Who has not asked for our vote by then has to do without."""
+AGAIN = -1
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
 log = structlog.get_logger(__name__)
@@ -73,7 +76,8 @@ log = structlog.get_logger(__name__)
 class Daemon:
     """One node. Made and run inside an event loop; :meth:`run` returns the exit code."""
 
-    def __init__(self, home: Path, settings: NodeConfig) -> None:
+    def __init__(self, home: Path, settings: NodeConfig, file: Path) -> None:
+        """``settings``: what ``file`` says, if it is there."""
         self._home, self._settings = home, settings
         self._ending = Shutdown()
         self._pulse = LoopPulse()
@@ -112,12 +116,8 @@ class Daemon:
         outputs = Outputs(
             self._children.files, neighbours, self._record, self._last_world, self._tell
         )
-        self._keeper = OutputKeeper(
-            outputs,
-            self._children.files.output_folder,
-            self._children.runs,
-            settings.output_bytes,
-        )
+        folder_of, runs = self._children.files.output_folder, self._children.runs
+        self._keeper = OutputKeeper(outputs, folder_of, runs, settings.output_bytes)
         self._states.archives.prepare = self._keeper.prepare
         leftovers = self._children.adopt(self._server.adopt())
         self._sweeping = Sweeping(self._states, self._children.runs)
@@ -141,7 +141,7 @@ class Daemon:
         self._scrubber = Scrubber(self._states, neighbours.connected, settings.quota_bytes)
         scratch = Scratch(home)
         scratch.sweep()
-        self._desk = self._make_desk(neighbours, queries, OutputDesk(outputs, scratch))
+        self._desk = self._make_desk(neighbours, queries, OutputDesk(outputs, scratch), file)
 
     def _make_admission(self, credentials: Credentials) -> Admission:
         return Admission(
@@ -155,8 +155,9 @@ class Daemon:
 
     def _make_expulsion(self, credentials: Credentials) -> Expulsion:
         def happened(node: NodeId) -> None:
-            text = f"{node} was put out of the cluster"
-            self._talk.emit(e.Emit(None, "node_put_out", text, None, {"culprit": node}))
+            self._talk.happened(
+                "node_put_out", f"{node} was put out of the cluster", {"culprit": node}
+            )
 
         return Expulsion(
             self._home,
@@ -191,6 +192,7 @@ class Daemon:
             self._talk.peers.paths_of,
             self._post,
             self._ending.ask,
+            partial(self._ending.ask, again=True),
             self._pulse.stalls.seen,
         )
 
@@ -198,7 +200,9 @@ class Daemon:
         """The jobs that are not forgotten."""
         return (record for record in self._node.records.values() if not record.forgotten)
 
-    def _make_desk(self, neighbours: Neighbours, queries: Queries, output_desk: OutputDesk) -> Desk:
+    def _make_desk(
+        self, neighbours: Neighbours, queries: Queries, output_desk: OutputDesk, file: Path
+    ) -> Desk:
         inventory = Inventory(
             self._states,
             lambda: [neighbours.me, *neighbours.connected()],
@@ -211,12 +215,23 @@ class Daemon:
         chaos = Chaos(self._node, self._server, self._children.watch, neighbours, cutter)
         log_desk = LogDesk(self._node, self._states, EventReading(self._talk.events), neighbours)
         members = self._talk.expulsion.handlers()
+        own = self._settings
+        settings = follow(file, own, self._tidying, self._keeper, self._scrubber, self._talk)
         return Desk(
-            self._home, queries, inventory, output_desk, log_desk, chaos, self._states, members
+            self._home,
+            queries,
+            inventory,
+            output_desk,
+            log_desk,
+            chaos,
+            self._states,
+            members,
+            settings,
         )
 
     async def run(self) -> int:
-        """Serve until a signal, a ``shutdown`` request or a broken invariant."""
+        """Serve until a signal, a request or a broken invariant. The exit code; :data:`AGAIN`: the
+        process is to begin anew."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._uncaught)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -233,15 +248,16 @@ class Daemon:
         try:
             await self._ending.asked.wait()
         finally:
-            self._pulse.notifier.stopping()
+            if not self._ending.again:
+                self._pulse.notifier.stopping()
             for chore in chores:
                 chore.cancel()
-            await self._desk.leave_jobs()
+            await self._desk.leave_home()
             await self._end()
         if self._ending.failure is not None:
             log.error("daemon stops", reason=_worded(self._ending.failure))
             return 1
-        return 0
+        return AGAIN if self._ending.again else 0
 
     async def _begin(self) -> None:
         await asyncio.to_thread(self._desk.chaos.clean)
@@ -254,7 +270,7 @@ class Daemon:
         self._plane.start()
         self._scrubber.start()
         self._forgetting.go_on(self._node.records.values())
-        await self._desk.watch_jobs()
+        await self._desk.watch_home()
         self._pulse.notifier.ready()
 
     def _take_up_outputs(self) -> None:

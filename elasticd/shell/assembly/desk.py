@@ -29,6 +29,7 @@ from elasticd.shell.control.logdesk import LogDesk
 from elasticd.shell.control.outputdesk import OutputDesk
 from elasticd.shell.control.queries import Queries
 from elasticd.shell.control.server import ControlServer, Handlers
+from elasticd.shell.control.settingswatch import SettingsWatch
 from elasticd.shell.network.bulk import BLANK_BYTES
 from elasticd.shell.storage.namelessfile import nameless_file
 from elasticd.shell.storage.states import States
@@ -48,6 +49,7 @@ class Desk:
     chaos: Chaos
     states: States
     members: Handlers
+    settings: SettingsWatch
     _control: ControlServer = field(init=False)
     _jobs: JobsFolder | None = None
 
@@ -67,15 +69,17 @@ class Desk:
     async def start(self) -> None:
         await self._control.start()
 
-    async def watch_jobs(self) -> None:
-        """Submit what appears in the jobs folder from now on."""
+    async def watch_home(self) -> None:
+        """Submit what appears in the jobs folder from now on, and follow elasticd.toml."""
+        self.settings.start()
         folder = self.home / "jobs"
         try:
             self._jobs = await JobsFolder.start(folder, self._submit_file)
         except OSError as error:  # the daemon has other work than that
             log.error("the jobs folder is not watched", path=str(folder), reason=str(error))
 
-    async def leave_jobs(self) -> None:
+    async def leave_home(self) -> None:
+        await self.settings.close()
         if self._jobs is not None:
             await self._jobs.close()
 

@@ -1,4 +1,4 @@
-"""That the daemon is to end."""
+"""That the daemon is to end, or to begin anew."""
 
 from __future__ import annotations
 
@@ -11,16 +11,22 @@ class Shutdown:
     Attributes:
         asked: set once the daemon is to end.
         failure: the first one.
+        again: it is to begin anew.
     """
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.failure: BaseException | None = None
+        self.again = False
 
-    def ask(self) -> None:
+    def ask(self, *, again: bool = False) -> None:
+        """Who asks for the end gets it, whoever asks for a new beginning then."""
+        if not self.asked.is_set():
+            self.again = again
         self.asked.set()
 
     def fail(self, error: BaseException) -> None:
         if self.failure is None:
             self.failure = error
+        self.again = False
         self.asked.set()

@@ -97,6 +97,10 @@ class Talk:
         written = self.events.write(event)
         self.tell_all(TakeEvents((written,)))
 
+    def happened(self, kind: str, reason: str, fields: dict[str, Any]) -> None:
+        """To this node, whatever jobs there are: keep that, and tell the others."""
+        self.emit(e.Emit(None, kind, reason, None, fields))
+
     async def close(self) -> None:
         """End the connections, and what is being sent."""
         await self._tasks.cancel()

@@ -12,13 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
-import signal
-import sys
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -26,19 +22,18 @@ from pathlib import Path
 from typing import Self
 
 import structlog
-from watchdog.events import FileSystemEvent, FileSystemEventHandler
 
 from elasticd import archive
 from elasticd.errors import ConfigError, ElasticdError, OperationError, UsageError
 from elasticd.shell.network.stream import aside
 from elasticd.shell.storage.durable import write_durable, write_whole
-from elasticd.shell.storage.watching import FolderWatch
+from elasticd.shell.storage.quiet import QUIET_SECONDS, seconds_until_whole
+from elasticd.shell.storage.watching import FolderWatch, Hints
 
-QUIET_SECONDS = 2.0
 RETRY_SECONDS = 5.0
 RESCAN_SECONDS = 30.0
-CLOSE_SECONDS = 5.0
 """The longest time between two looks, for events that were lost."""
+CLOSE_SECONDS = 5.0
 MAX_JOBS = 1000
 MAX_INSIDE = archive.MAX_FILES
 MAX_REMEMBERED = 10_000
@@ -49,7 +44,6 @@ _SUFFIXES = (REFUSED_SUFFIX, SUBMITTED_SUFFIX)
 
 _JOB_FILE = "job.toml"
 _TOML = ".toml"
-_READING = ("opened", "closed_no_write")
 
 log = structlog.get_logger(__name__)
 
@@ -126,7 +120,7 @@ class JobsFolder:
                     await self._hint.wait()
 
     async def _watch(self) -> None:
-        hints = _Hints(asyncio.get_running_loop(), self._hint.set)
+        hints = Hints(asyncio.get_running_loop(), self._hint.set)
         try:
             await self._kernel.start(self._folder, hints, recursive=False)
         except OSError as error:  # the system's limit of watches
@@ -146,7 +140,9 @@ class JobsFolder:
             if self._dealt_with.get(job.name) == job.signature:
                 continue
             try:
-                wait = await asyncio.to_thread(seconds_until_whole, job)
+                wait = await asyncio.to_thread(
+                    seconds_until_whole, job.toml, job.written_at, whole=job.whole
+                )
             except OSError as error:  # one that can't be read must not keep the others
                 log.warning("a job can't be looked at", name=job.name, reason=str(error))
                 wait = RETRY_SECONDS
@@ -222,19 +218,6 @@ class JobsFolder:
         return {str(digest): str(job) for digest, job in dict(found).items()}
 
 
-class _Hints(FileSystemEventHandler):
-    """Wakes the loop from the observer's thread."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
-        self._loop = loop
-        self._wake = wake
-
-    def on_any_event(self, event: FileSystemEvent) -> None:
-        if event.event_type not in _READING:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._wake)
-
-
 def _report(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         context = {"message": "the jobs folder failed", "exception": error, "task": task}
@@ -287,42 +270,6 @@ def _newest_ns(folder: Path) -> int:
                 return newest
             newest = max(newest, os.lstat(os.path.join(parent, name)).st_mtime_ns)
     return newest
-
-
-def seconds_until_whole(job: FoundJob) -> float:
-    """0 if nobody is writing the job any more, else after how long to look again."""
-    if job.whole:
-        return 0.0
-    quiet = time.time() - job.written_at
-    if quiet < 0:  # from the future: a clock was set back, or the time was made up
-        quiet = QUIET_SECONDS
-    if quiet < QUIET_SECONDS:
-        return QUIET_SECONDS - quiet
-    return QUIET_SECONDS if is_being_written(job.toml) else 0.0
-
-
-def is_being_written(path: Path) -> bool:
-    """Whether a process has the file open for writing. Linux tells (a read lease is refused then:
-    fcntl(2)); elsewhere the answer is no."""
-    if sys.platform != "linux":
-        return False
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:  # gone, or not to be read, which is said when it is
-        return False
-    try:
-        # Who opens the file for writing while we hold the lease makes the kernel send us a signal,
-        # by default a deadly one.
-        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    except BlockingIOError:
-        return True
-    except OSError:  # a file system without leases, or somebody else's file
-        return False
-    finally:
-        os.close(fd)
-    return False
 
 
 def content_digest(job: FoundJob) -> str:

@@ -42,6 +42,7 @@ class Queries:
         paths_of: Callable[[NodeId], Sequence[Path]],
         post: Callable[[e.Event], None],
         shut_down: Callable[[], None],
+        restart: Callable[[], None],
         stalls: StallCount,
     ) -> None:
         self._node = node
@@ -53,7 +54,7 @@ class Queries:
         self._infos = infos
         self._paths_of = paths_of
         self._post = post
-        self._shut_down = shut_down
+        self._shut_down, self._restart = shut_down, restart
         self._stalls = stalls
         self._requests = 0
         self._waiting: dict[int, asyncio.Future[r.Outcome]] = {}
@@ -73,6 +74,7 @@ class Queries:
             **on(r.ForgetNode, self.forget_node),
             **on(r.ReadEvents, self.events),
             **on(r.ShutDown, self.shutdown),
+            **on(r.Restart, self.restart),
         }
 
     def reply(self, effect: e.Reply) -> None:
@@ -192,6 +194,9 @@ class Queries:
 
     async def shutdown(self, request: r.ShutDown, stream: Stream) -> None:
         self._shut_down()
+
+    async def restart(self, request: r.Restart, stream: Stream) -> None:
+        self._restart()
 
     async def _ask(self, event: Callable[[int], e.Event]) -> r.Outcome:
         """What the control plane says to a request.

@@ -8,7 +8,7 @@ when that daemon dies, which is the fastest news of it that there is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from elasticd.core.words.records import Path
@@ -64,9 +64,13 @@ class Peers:
             OperationError: the address is in use or not this machine's.
         """
         await self._acceptor.listen(self._listen)
-        for address in self._addresses:
-            self._dialler.dial(address, learned=False)
+        self.dial(self._addresses)
         self._minder = asyncio.create_task(mind(self._table))
+
+    def dial(self, addresses: Iterable[str]) -> None:
+        """Look for other daemons there, too."""
+        for address in addresses:
+            self._dialler.dial(address, learned=False)
 
     async def close(self) -> None:
         """Close every connection, after what was sent has had a second to leave."""

@@ -42,7 +42,11 @@ T = TypeVar("T")
 
 
 class OutputKeeper:
-    """Keeps this node's copies like main's folders, and puts their files where scripts read."""
+    """Keeps this node's copies like main's folders, and puts their files where scripts read.
+
+    Attributes:
+        limit_bytes: so much of each job is copied here; 0: nothing.
+    """
 
     def __init__(
         self,
@@ -51,10 +55,9 @@ class OutputKeeper:
         runs: Callable[[JobId], bool],
         limit_bytes: int,
     ) -> None:
-        """``runs``: whether a process of that job is here. ``limit_bytes`` of each job are copied
-        here."""
+        """``runs``: whether a process of that job is here."""
         self._outputs, self._output_folder, self._runs = outputs, output_folder, runs
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
         self._copying: dict[JobId, asyncio.Lock] = {}
         self._forgotten: set[JobId] = set()
         self._waiting: set[JobId] = set()
@@ -75,7 +78,7 @@ class OutputKeeper:
 
     def follow(self, job: JobId) -> None:
         """Main may have written something that is to be kept: copy it, in the background."""
-        if job in self._waiting or not self._limit_bytes:
+        if job in self._waiting or not self.limit_bytes:
             return
         self._waiting.add(job)
         self._begin(self._follow(job))
@@ -85,7 +88,7 @@ class OutputKeeper:
         ``own``: the last world that this node has entered."""
         if own is not None and own[1][0] == self._outputs.me:
             self._mine[job] = own[0]  # by now the script may have removed what is not there
-        elif self._limit_bytes:
+        elif self.limit_bytes:
             self._naming[job] = self._begin(self._go_on(job))
 
     async def _go_on(self, job: JobId) -> None:
@@ -132,7 +135,7 @@ class OutputKeeper:
         """Have the newest copy here, and its files in the job's output folder, before a trainer
         starts that may become main. Raises nothing: a trainer starts all the same."""
         world = await self._outputs.last_world(job)
-        if world is None or not self._limit_bytes:
+        if world is None or not self.limit_bytes:
             return
         for what, seconds in ((self._prepare, PREPARE_SECONDS), (self._place_idle, PLACE_SECONDS)):
             try:
@@ -167,7 +170,7 @@ class OutputKeeper:
     async def _copy(self, job: JobId, node: NodeId, copy: bool, world: int | None = None) -> None:
         """Make the newest copy here like a node's folder, or like its copy of another's. ``world``:
         its files come in place unless this node has been main in that one or a later one."""
-        there = await self._outputs.ask_set(node, job, copy, self._limit_bytes)
+        there = await self._outputs.ask_set(node, job, copy, self.limit_bytes)
         have = await asyncio.to_thread(self._outputs.copies.newest, job)
         if not there.listing.files:
             return  # a disk that was lost is no reason to lose this one's
@@ -195,7 +198,7 @@ class OutputKeeper:
                 came = {file.name for file in wanted if await self._one(job, node, copy, file,
                         staged, have if older.get(file.name) == file else None)}  # fmt: skip
                 after = (
-                    await self._outputs.ask_set(node, job, copy, self._limit_bytes)
+                    await self._outputs.ask_set(node, job, copy, self.limit_bytes)
                 ).listing.by_name()
                 torn = []
                 for file in wanted:

@@ -79,12 +79,20 @@ class Scrubber:
     def start(self) -> None:
         """Begin. In the event loop's thread."""
         self._states.doubted = self._note
-        if self._quota_bytes:
-            self._states.grown = self._touched.set
+        self._states.grown = self._grown
         loops = (self._observe(), self._rounds(), self._watch())
         self._tasks = [asyncio.create_task(each) for each in loops]
         for task in self._tasks:
             task.add_done_callback(_raise)
+
+    def keep_within(self, quota_bytes: int) -> None:
+        """From now on; 0: as much as there is."""
+        self._quota_bytes = quota_bytes
+        self._grown()
+
+    def _grown(self) -> None:
+        if self._quota_bytes:
+            self._touched.set()
 
     async def close(self) -> None:
         for task in self._tasks:

@@ -10,8 +10,8 @@ from pathlib import Path
 from elasticd.errors import ConfigError
 from elasticd.settings import config
 from elasticd.settings.config import FILE_NAME, NodeConfig
+from elasticd.settings.rules import Value
 from elasticd.settings.toml import Document
-from elasticd.settings.toml_change import Value, with_keys
 from elasticd.shell.storage.durable import write_durable
 
 _NEW_MODE = 0o600
@@ -27,26 +27,31 @@ def keys_there(home: Path) -> frozenset[str]:
     return frozenset(Document.read(path).data) if path.exists() else frozenset()
 
 
-def change(home: Path, values: Mapping[str, Value]) -> NodeConfig:
-    """Set keys in the file, which is made if there is none; what it says then.
+def change(home: Path, values: Mapping[str, Value | None]) -> NodeConfig:
+    """Set keys in the file, ``table.key`` for one in a table; None: its default is to hold. A file
+    that is new has comments. What it says then.
 
     Raises:
         UsageError: it is wrong, or would be; nothing has changed.
         OSError: the disk is full or broken; nothing has changed.
     """
+    # Loaded only here: every command should start quickly.
+    from elasticd.settings.commented import commented
+    from elasticd.settings.toml_change import with_keys
+
     path = (home / FILE_NAME).resolve()  # a link to a file kept elsewhere stays one
     there = path.exists()
     if there:
         config.load(home)
         text = path.read_bytes().decode("utf-8-sig")
     else:
-        text = ""
+        text = commented()
     try:
         changed = with_keys(text, values)
     except ValueError as error:
         raise ConfigError(str(error), file=str(path)) from None
-    Document.parse(changed, str(path)).build(NodeConfig)
-    if changed != text:
+    config.parse(Document.parse(changed, str(path)))
+    if changed != text or not there:
         mode = stat.S_IMODE(path.stat().st_mode) if there else _NEW_MODE
         write_durable(path, changed.encode())
         os.chmod(path, mode)

@@ -33,7 +33,11 @@ log = structlog.get_logger(__name__)
 
 
 class Tidying:
-    """One node's. Never touches a job that has not ended, but for old parts of its log."""
+    """One node's. Never touches a job that has not ended, but for old parts of its log.
+
+    Attributes:
+        rules: what stays, from the next round on.
+    """
 
     def __init__(
         self,
@@ -47,7 +51,7 @@ class Tidying:
     ) -> None:
         """``records``: of all jobs that are not forgotten; ``ended``: when one did; ``forget``: has
         the cluster forget a job."""
-        self._home, self._rules = home, rules
+        self._home, self.rules = home, rules
         self._children, self._archives = children, archives
         self._records, self._ended = records, ended
         self._forget = forget
@@ -64,11 +68,11 @@ class Tidying:
         """Remove what is beyond the rules now."""
         records = list(self._records())
         over = [r for r in records if r.ended and not self._children.runs(r.id)]
-        kinds = RECREATED if self._rules.results else tuple(OF_JOBS)
+        kinds = RECREATED if self.rules.results else tuple(OF_JOBS)
         times = {record.id: self._ended(record.id) for record in over}
         jobs = await asyncio.to_thread(self._measured, over, times, kinds)
-        removals = surplus(jobs, self._now(times.values()), self._rules)
-        if self._rules.results:
+        removals = surplus(jobs, self._now(times.values()), self.rules)
+        if self.rules.results:
             sizes = {job.id: job.size_bytes for job in jobs}
             removals = [each for each in removals if sizes[each.job]]
             gone = {each.job for each in removals}
@@ -131,7 +135,7 @@ class Tidying:
     def _trim_logs(self, jobs: Iterable[JobId], in_use: set[Path]) -> None:
         def surplus(paths: list[Path]) -> list[Path]:
             parts = [LogPart(path.name, size_bytes(path), path in in_use) for path in paths]
-            names = set(surplus_logs(parts, self._rules.log_bytes))
+            names = set(surplus_logs(parts, self.rules.log_bytes))
             return [path for path in paths if path.name in names]
 
         for job in jobs:

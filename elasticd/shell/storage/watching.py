@@ -7,15 +7,18 @@ that does nothing else: in the order in which they are asked for, and never in t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
-from watchdog.events import FileSystemEventHandler
+from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
 
 CLOSE_SECONDS = 5.0
 """A disk that hangs is waited for no longer."""
+_READING = ("opened", "closed_no_write")
 
 
 class FolderWatch:
@@ -68,6 +71,19 @@ class FolderWatch:
             observer.join()
         finally:
             ended.set_result(None)
+
+
+class Hints(FileSystemEventHandler):
+    """Wakes the loop from the observer's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
+        self._loop = loop
+        self._wake = wake
+
+    def on_any_event(self, event: FileSystemEvent) -> None:
+        if event.event_type not in _READING:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._wake)
 
 
 def _begun() -> Future[None]:

@@ -80,7 +80,7 @@ def test_init_for_programs(ctl: Ctl, home: Path) -> None:
         "node": config.load(home).node_id,
         "home": str(home),
         "listen": AT,
-        "restart": False,
+        "running": False,
     }
 
 
@@ -275,11 +275,11 @@ def test_a_member_of_another_cluster_does_not_join(ctl: Ctl, first: Path, host: 
     assert (code, "is a member already, as mac-1" in err) == (2, True)
 
 
-def test_a_daemon_that_runs_must_be_restarted(ctl: Ctl, home: Path, host: Host) -> None:
+def test_a_daemon_that_does_not_answer_must_be_restarted(ctl: Ctl, home: Path, host: Host) -> None:
     home.mkdir()
     name_process(home / DAEMON_FILE, psutil.Process())
     code, out, _ = ctl("cluster", "join", host.token().text(), "--home", home, "--node-id", "b")
-    assert code == 0 and "restart it" in out
+    assert code == 0 and "service restart --home" in out
     assert config.load(home).listen == "127.0.0.1:7070"  # its own port is as good as free
 
 
@@ -370,3 +370,17 @@ def test_a_port_that_is_free() -> None:
     assert clusterhome.free_port("127.0.0.1", port) == port
     with pytest.raises(OperationError, match="can't listen on"):
         clusterhome.free_port("203.0.113.1", 7070)
+
+
+def test_init_where_a_daemon_has_run_alone(ctl: Ctl, home: Path) -> None:
+    """It has made a cluster of its own, which nobody else can reach: that one is made reachable."""
+    home.mkdir()
+    founding.found(home, NodeId("mac-1"))
+    before = papers.read(home)
+    code, _, err = ctl("cluster", "init", "--home", home, "--listen", AT, "--node-id", "mac-2")
+    assert code == 2 and "'mac-1' already" in err
+    code, out, _ = ctl("cluster", "init", "--home", home, "--listen", AT, "--node-id", "mac-1")
+    assert code == 0 and f"it listens on {AT}" in out
+    assert papers.read(home) == before and config.load(home).listen == AT
+    code, _, err = ctl("cluster", "init", "--home", home, "--listen", AT, "--node-id", "mac-1")
+    assert code == 2 and "is a member of a cluster already" in err

@@ -18,7 +18,9 @@ from elasticd.errors import OperationError, UsageError
 Ctl = Callable[..., tuple[int, str, str]]
 
 
-@pytest.mark.parametrize("verb", ["install", "uninstall", "start", "stop", "status", "logs"])
+@pytest.mark.parametrize(
+    "verb", ["install", "uninstall", "start", "restart", "stop", "status", "logs"]
+)
 def test_a_dry_run_shows_and_changes_nothing(verb: str, ctl: Ctl, home: Path) -> None:
     code, out, err = ctl("service", verb, "--dry-run", "--home", home)
     assert (code, err) == (0, "")

@@ -50,7 +50,9 @@ def test_each_key_is_changed_in_its_place() -> None:
         ("# all\n\n[keep]\ndays = 1\n", '# all\n\nlisten = "h:1"\n\n[keep]\ndays = 1\n'),
         ("[keep]\n", 'listen = "h:1"\n\n[keep]\n'),
         ('listen = "x:1"', 'listen = "h:1"'),
-        ('"listen" = """\nx:1""" # old\r\na = 1\r\n', 'listen = "h:1" # old\r\na = 1\r\n'),
+        ('"listen" = """\nx:1""" # old\r\na = 1\r\n', '"listen" = "h:1" # old\r\na = 1\r\n'),
+        ("# all\n#listen = 'x:1'\n[keep]\n", '# all\nlisten = "h:1"\n[keep]\n'),
+        ("[keep]\n# listen = 1\n", 'listen = "h:1"\n\n[keep]\n# listen = 1\n'),
         ('x = """\n[no]\n# """\n', 'listen = "h:1"\nx = """\n[no]\n# """\n'),
         ("x = [\n [1],\n [2]]\n", 'x = [\n [1],\n [2]]\nlisten = "h:1"\n'),
     ],
@@ -59,7 +61,28 @@ def test_a_key_that_is_new_or_old(before: str, after: str) -> None:
     assert with_keys(before, {"listen": "h:1"}) == after
 
 
+@pytest.mark.parametrize(
+    ("before", "value", "after"),
+    [
+        ("", 3, "[keep]\ndays = 3\n"),
+        ("a = 1\n[keep]\njobs = 2 # two\n", 3, "a = 1\n[keep]\njobs = 2 # two\ndays = 3\n"),
+        ("[keep]\n# days = 30\n# jobs = 9\n", 3, "[keep]\ndays = 3\n# jobs = 9\n"),
+        ("# days = 30\n[keep]\n# days = 30", 3, "# days = 30\n[keep]\ndays = 3"),
+        ("[keep]\ndays = 1 # one\n\n[t]\n", 3, "[keep]\ndays = 3 # one\n\n[t]\n"),
+        ("keep.days = 1\na = 1\n", 3, "keep.days = 3\na = 1\n"),
+        ("keep = { jobs = 2, days = 1 } # x\n", 3, "keep = { jobs = 2, days = 3 } # x\n"),
+        ("a = 1\n[keep]\ndays = 1\njobs = 2\n", None, "a = 1\n[keep]\njobs = 2\n"),
+        ("[keep]\njobs = 2\n", None, "[keep]\njobs = 2\n"),
+        ("a = 1\n", None, "a = 1\n"),
+    ],
+)
+def test_a_key_of_a_table(before: str, value: int | None, after: str) -> None:
+    assert with_keys(before, {"keep.days": value}) == after
+
+
 def test_a_table_is_no_key() -> None:
+    with pytest.raises(ValueError, match="keep is no table"):
+        with_keys("keep = 1\n", {"keep.days": 3})
     with pytest.raises(ValueError, match="listen is a table"):
         with_keys("[listen]\n", {"listen": "h:1"})
 
@@ -74,7 +97,17 @@ _pairs = st.builds(
     _names, _values, st.just("") | _comments,
 )  # fmt: skip
 _lines = st.lists(st.just("") | _comments | _pairs, max_size=6)
-_tables = st.sampled_from(["", "[keep]\n", "  [[t]]\nlisten = 1\n", "[keep] # x\npeers = 1\n"])
+_tables = st.sampled_from(
+    [
+        "",
+        "[keep]\n# days = 9\n",
+        "keep.days = 2\n",
+        "keep = { days = 1 } # y\n",
+        "[keep]\n",
+        "  [[t]]\nlisten = 1\n",
+        "[keep] # x\npeers = 1\n",
+    ]
+)
 
 
 @given(_lines, _tables, st.sampled_from(["\n", "\r\n"]), st.booleans(), st.text(max_size=9))
@@ -87,6 +120,14 @@ def test_nothing_else_changes(
         there: dict[str, Any] = tomllib.loads(text)
     except ValueError:
         return  # a key twice
+    keep = there.get("keep", {})
+    if isinstance(keep, dict):
+        assert tomllib.loads(with_keys(text, {"keep.days": 5})) == {
+            **there,
+            "keep": {**keep, "days": 5},
+        }
+        left = tomllib.loads(with_keys(text, {"keep.days": None})).get("keep", {})
+        assert left == {name: item for name, item in keep.items() if name != "days"}
     for key in ("node_id", "listen", "peers"):
         if isinstance(there.get(key), dict):
             continue

@@ -17,7 +17,8 @@ import pytest
 from elasticd.errors import OperationError, UsageError
 from elasticd.removing import remove_tree
 from elasticd.shell.control import jobsfolder as module
-from elasticd.shell.control.jobsfolder import JobsFolder, find_jobs, is_being_written
+from elasticd.shell.control.jobsfolder import JobsFolder, find_jobs
+from elasticd.shell.storage.quiet import is_being_written
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 

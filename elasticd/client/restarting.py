@@ -1,0 +1,55 @@
+"""Have a daemon begin anew, and wait until it answers again."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from elasticd.client.client import Client
+from elasticd.core.words.requests import Restart, ShowStatus
+from elasticd.errors import NoDaemonError, OperationError
+
+END_SECONDS = 60.0
+"""For its world to go on without it, and for what it has begun to end."""
+BEGIN_SECONDS = 60.0
+POLL_SECONDS = 0.05
+
+
+def restart(home: Path) -> None:
+    """Returns when the daemon of that home answers anew.
+
+    Raises:
+        NobodyListens: none runs there.
+        OperationError: it does not end, or does not come back.
+    """
+    client = Client(home)
+    deadline = time.monotonic() + END_SECONDS
+    with client.open(Restart()) as connection:
+        try:
+            while (left := deadline - time.monotonic()) > 0:
+                connection.receive(left)
+        except NoDaemonError:  # it hung up: by now it has ended
+            pass
+        else:
+            raise OperationError(f"the daemon of {home} does not end")
+    await_status(home, BEGIN_SECONDS)
+
+
+def await_status(home: Path, seconds: float) -> dict[str, Any]:
+    """What the daemon of that home says, as soon as it says anything.
+
+    Raises:
+        OperationError: it doesn't answer in that time.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return Client(home).request(ShowStatus(ended=0))
+        except NoDaemonError as error:
+            if time.monotonic() > deadline:
+                raise OperationError(
+                    f"the daemon did not come back ({error}): {home / 'daemon.log'} or"
+                    " 'elasticctl service logs' says why"
+                ) from None
+        time.sleep(POLL_SECONDS)

@@ -1,0 +1,132 @@
+"""elasticd.toml is followed while the daemon runs.
+
+As with the jobs folder the kernel's events are hints, and a look at the file is the truth. A file
+that is being written says for a moment something else, or nothing: it counts once it has been left
+alone. One that is gone or wrong changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from elasticd.errors import ConfigError
+from elasticd.settings import config
+from elasticd.settings.changing import change
+from elasticd.settings.config import NodeConfig, values_of
+from elasticd.settings.rules import show
+from elasticd.shell.storage.quiet import QUIET_SECONDS, seconds_until_whole
+from elasticd.shell.storage.watching import FolderWatch, Hints
+
+LOOK_SECONDS = 30.0
+"""Between two looks at the most: events get lost, and a link leads to where none are told."""
+
+log = structlog.get_logger(__name__)
+
+Tell = Callable[[str, str, dict[str, Any]], None]
+"""Of an event: its kind, the reason, further fields."""
+_Signature = tuple[int, ...] | None
+
+
+class SettingsWatch:
+    """Of one file. Runs in the event loop; the disk is asked in threads."""
+
+    def __init__(
+        self, path: Path, running: NodeConfig, take: Callable[[NodeConfig], None], tell: Tell
+    ) -> None:
+        """``running``: what the file said when the daemon read it. ``take``: what is to hold from
+        now on."""
+        self._path, self._running = path, running
+        self._take, self._tell = take, tell
+        self._hint = asyncio.Event()
+        self._folder = FolderWatch()
+        self._seen: _Signature = None
+        self._found = running
+        self._gone_at: float | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await self._folder.close()
+
+    async def _run(self) -> None:
+        with contextlib.suppress(OSError):  # the system's limit of watches: it is looked at anyway
+            hints = Hints(asyncio.get_running_loop(), self._hint.set)
+            await self._folder.start(self._path.parent, hints, recursive=False)
+        while True:
+            self._hint.clear()
+            pause = await self._look()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._hint.wait()
+
+    async def _look(self) -> float:
+        """Deal with what is new; returns after how many seconds to look again."""
+        signature, wait = await asyncio.to_thread(_signature, self._path)
+        if signature is not None:
+            self._gone_at = None
+        elif self._gone_at is None:  # an editor may be about to put another in its place
+            self._gone_at = time.monotonic()
+        if signature == self._seen:
+            return LOOK_SECONDS
+        if self._gone_at is not None:
+            wait = self._gone_at + QUIET_SECONDS - time.monotonic()
+        if wait > 0:
+            return wait
+        self._seen = signature
+        if signature is None:
+            self._refused(f"{self._path} is gone: what it said holds until the daemon ends")
+            return LOOK_SECONDS
+        try:
+            self._changed(await asyncio.to_thread(config.load, self._path.parent, self._path))
+        except ConfigError as error:
+            self._refused(f"{error}; what holds stays as it is")
+        return LOOK_SECONDS
+
+    def _changed(self, found: NodeConfig) -> None:
+        before, self._found = values_of(self._found), found
+        found_now = change(self._running, found)
+        self._running = found_now.config
+        if found_now.taken:
+            self._take(found_now.config)
+            said = ", ".join(f"{key} = {_shown(found, key)}" for key in found_now.taken)
+            fields = {"keys": list(found_now.taken)}
+            self._tell("settings_taken", f"{self._path.name}: from now on {said}", fields)
+        if new := [key for key in found_now.later if values_of(found)[key] != before[key]]:
+            self._refused(
+                f"{self._path}: {', '.join(new)} can't change while the daemon runs: that holds"
+                " when it is started again ('elasticctl service restart')",
+                new,
+            )
+
+    def _refused(self, reason: str, keys: Sequence[str] = ()) -> None:
+        self._tell("settings_refused", reason, {"keys": list(keys)})
+
+
+def _signature(path: Path) -> tuple[_Signature, float]:
+    """What changes with the file, and how long to wait until it is whole; None: it is gone."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None, 0.0
+    except OSError:  # said when it is read
+        return (0,), 0.0
+    signature = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    whole = found.st_ctime_ns > found.st_mtime_ns
+    return signature, seconds_until_whole(path, found.st_mtime_ns / 1e9, whole=whole)
+
+
+def _shown(settings: NodeConfig, key: str) -> str:
+    value = values_of(settings)[key]
+    return f"[{', '.join(map(show, value))}]" if isinstance(value, tuple) else show(value)
