@@ -100,6 +100,9 @@ class JobSettings:
     env: Mapping[str, str] = field(
         default_factory=dict, hash=False, metadata=rule(table_of(_variable, text(), 1000))
     )
+    pass_env: tuple[str, ...] = field(default=(), metadata=rule(list_of(_variable, 1000)))
+    """Variables that the ranks have of the daemon's own environment. So a secret of a Mac is in no
+    file that is sent to all of them."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +176,8 @@ _TABLES: dict[str, type[Any]] = {
     "checkpoint": CheckpointSettings,
     "recovery": RecoverySettings,
 }
+_LATER = ("pass_env",)
+"""Keys that builds are there which refuse them: they are said only where they say something."""
 _KEYS = tuple(
     f"{table}.{item.name.rstrip('_')}"
     for table, cls in _TABLES.items()
@@ -202,6 +207,7 @@ class JobSpec:
             name: {
                 item.name.rstrip("_"): _plain(getattr(getattr(self, name), item.name))
                 for item in dataclasses.fields(cls)
+                if item.name not in _LATER or getattr(getattr(self, name), item.name)
             }
             for name, cls in _TABLES.items()
         }
@@ -246,6 +252,10 @@ def _build(document: Document) -> JobSpec:
         raise document.error(
             ("batch", "micro"),
             f"cuts the global batch into {spec.grains} grains; at most {MAX_GRAINS} are possible",
+        )
+    if both := [name for name in spec.job.pass_env if name in spec.job.env]:
+        raise document.error(
+            ("job", "pass_env"), f"names {both[0]}, which job.env sets: it can be only one of them"
         )
     if spec.world.require_exact and spec.world.reduction != "exact":
         raise document.error(

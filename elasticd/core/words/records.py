@@ -108,6 +108,9 @@ class JobRecord:
     forgotten: bool = False
     """Of an ended job: nothing of it is shown or kept any more. The record stays, so that a node
     that was away hears of it."""
+    passed: tuple[str, ...] = added(())
+    """Variables that its ranks have of their daemon's environment: what its job.toml says in
+    ``job.pass_env``. (Not in ``spec``, since builds are there that refuse the key.)"""
     unknown: Unknown = field(default=NOTHING, repr=False)
     """What a later version says of it, kept and passed on."""
 

@@ -105,7 +105,9 @@ class Submissions:
         known = self.node.records.get(job)
         if known is not None and known.archive != digest:
             raise OperationError(f"{job} is another job already")
-        return JobRecord(job, int(found["number"]), spec.to_dict(), digest, "queued")
+        plain = spec.to_dict()
+        passed = tuple(plain["job"].pop("pass_env", ()))
+        return JobRecord(job, int(found["number"]), plain, digest, "queued", passed=passed)
 
     async def _queue(self, record: JobRecord, kept: Awaitable[None]) -> r.Submitted:
         """Its files are here once ``kept``. They are on other nodes before anybody knows the job,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -197,3 +198,15 @@ def test_what_arrives_damaged_is_not_queued(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="damaged"):
         asyncio.run(daemon.start().take(SPEC, DATA, archive.digest(b"else")))
     assert daemon.queued == [] and [*daemon.folder.iterdir()] == []
+
+
+def test_what_builds_of_before_refuse_is_in_no_recorded_settings(tmp_path: Path, run: Run) -> None:
+    spec = replace(SPEC, job=replace(SPEC.job, pass_env=("HF_TOKEN",)))
+    daemon = Daemon(tmp_path)
+
+    async def main() -> None:
+        await daemon.start().take(spec, DATA, archive.digest(DATA))
+
+    run(main())
+    assert daemon.queued[0].passed == ("HF_TOKEN",)
+    assert daemon.queued[0].spec == SPEC.to_dict()
