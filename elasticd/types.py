@@ -24,6 +24,16 @@ class Within:
     most: int
 
 
+@dataclass(frozen=True, slots=True)
+class Printable:
+    """Which texts a field takes: of printable letters, so many at most."""
+
+    most: int
+
+
+MOST_ACCOUNT_LETTERS = 64
+AccountName = Annotated[str, Printable(MOST_ACCOUNT_LETTERS)]
+"""Of an account of some node's machine, which that node tells."""
 ShardCount = Annotated[int, Within(1, 4096)]
 """Into how many shards a state is cut."""
 Range = tuple[int, int]

@@ -183,6 +183,11 @@ def _at_once(job: Mapping[str, Any]) -> str:
     return text if asked in (None, micro) else f"{text} instead of {asked}: memory was short"
 
 
+def _submitter(job: Mapping[str, Any]) -> str | None:
+    by = job.get("submitted_by")
+    return f"{by} on {job.get('submitted_on')}" if by else None
+
+
 def _exact(job: Mapping[str, Any]) -> str | None:
     if job.get("exact") is None:
         return None
@@ -196,6 +201,7 @@ def print_job(job: Mapping[str, Any]) -> None:
         ("job", job["id"]),
         ("state", job.get("state")),
         ("reason", job.get("reason")),
+        ("submitted by", _submitter(job)),
         ("step", f"{job.get('step')} of {job.get('steps')}"),
         ("loss", job.get("loss")),
         ("steps/s", job.get("steps_per_second")),

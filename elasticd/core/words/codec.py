@@ -11,7 +11,8 @@ What arrives from another process is only as good as this check. The rules:
   nobody here knows what to do instead. Such a version says it only to those who know it
   (docs/protocols.md);
 - texts, bytes, lists and maps have limits, and so have whole numbers: those of 53 bits, or those
-  that the field's annotation names (:class:`elasticd.types.Within`).
+  that the field's annotation names (:class:`elasticd.types.Within`; of texts
+  :class:`elasticd.types.Printable`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any, Generic, TypeVar, Union, cast
 
 from elasticd.errors import ProtocolError
 from elasticd.recovery.unknown import NOTHING, Unknown, added_to
-from elasticd.types import Point, Tag, Within
+from elasticd.types import Point, Printable, Tag, Within
 
 Plain = Any
 """None, bool, int, float, str, bytes, list and dict: what msgpack carries."""
@@ -191,7 +192,8 @@ def _reader(hint: Any, rows: bool) -> Reader:
     if origin is typing.Literal:
         return _literal(arguments)
     if origin is typing.Annotated:
-        return _within(arguments[1])
+        limits = arguments[1]
+        return _printable(limits) if isinstance(limits, Printable) else _within(limits)
     if dataclasses.is_dataclass(hint):
         return _dataclass(cast(type, hint), rows)
     return _within(_WHOLE) if hint is int else _atom(hint)
@@ -266,6 +268,18 @@ def _within(limits: Within) -> Reader:
         if not least <= plain <= most:
             raise ProtocolError(f"{plain} is not from {least} to {most}")
         return plain
+
+    return read
+
+
+def _printable(limits: Printable) -> Reader:
+    inner, most = _atom(str), limits.most
+
+    def read(plain: Plain) -> str:
+        text = str(inner(plain))
+        if len(text) > most or not text.isprintable():
+            raise ProtocolError(f"{text[:80]!r} is not {most} printable letters at most")
+        return text
 
     return read
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from elasticd.core.words.codec import Words
 from elasticd.errors import ProtocolError
 from elasticd.recovery.unknown import Unknown
+from elasticd.types import Printable
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
@@ -45,6 +46,8 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     if origin in (typing.Union, types.UnionType):
         return st.one_of([st.none() if a is type(None) else values(a) for a in arguments])
     if origin is typing.Annotated:
+        if isinstance(arguments[1], Printable):
+            return st.text(max_size=arguments[1].most).filter(str.isprintable)
         return st.integers(arguments[1].least, arguments[1].most)
     if origin is typing.Literal:
         return st.sampled_from(arguments)
