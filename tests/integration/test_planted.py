@@ -167,14 +167,12 @@ def test_secrets_stay_where_they_were_planted(cluster: Cluster, open_folder: Pat
     told["argv"] = " ".join(argv)
 
     for name in ("status", "jobs", "nodes", "events", "disk"):
-        tell(name, name)
         tell(f"{name} --json", name, "--json")
     for name in ("status", "events", "logs"):
         tell(f"{name} JOB", name, job)
     tell("checkpoints", "checkpoints", "list", job)
     home = cluster.home / "node-0"
     tell("doctor", "doctor", "--home", home)
-    tell("doctor --json", "doctor", "--json", "--home", home)
     tell("service", "service", "install", "--dry-run", "--home", home)
     tell("token", "cluster", "token", "--home", home)
     token = told["token"].split()[0]

@@ -12,7 +12,8 @@ What arrives from another process is only as good as this check. The rules:
   (docs/protocols.md);
 - texts, bytes, lists and maps have limits, and so have whole numbers: those of 53 bits, or those
   that the field's annotation names (:class:`elasticd.types.Within`; of texts
-  :class:`elasticd.types.Printable`).
+  :class:`elasticd.types.Printable`);
+- a node's id is one that elasticd.toml could say, or empty where there is none.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any, Generic, TypeVar, Union, cast
 
 from elasticd.errors import ProtocolError
 from elasticd.recovery.unknown import NOTHING, Unknown, added_to
-from elasticd.types import Point, Printable, Tag, Within
+from elasticd.types import OF_NODE_ID, NodeId, Point, Printable, Tag, Within, is_node_id
 
 Plain = Any
 """None, bool, int, float, str, bytes, list and dict: what msgpack carries."""
@@ -177,6 +178,8 @@ def _nones(word: type) -> frozenset[str]:
 
 @cache
 def _reader(hint: Any, rows: bool) -> Reader:
+    if hint is NodeId:
+        return _node_id
     hint = getattr(hint, "__supertype__", hint)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
@@ -282,6 +285,21 @@ def _printable(limits: Printable) -> Reader:
         return text
 
     return read
+
+
+@lru_cache(4096)
+def _checked(text: str) -> str:
+    # A view has a thousand names, and says them all the time.
+    if text and not is_node_id(text):
+        raise ProtocolError(f"{text[:80]!r} is no node's id: {OF_NODE_ID}")
+    return text
+
+
+def _node_id(plain: Plain) -> str:
+    """Of a node, or the empty text: none."""
+    if type(plain) is not str:
+        raise _unfit(str, plain)
+    return _checked(plain)
 
 
 def _literal(options: tuple[Any, ...]) -> Reader:
