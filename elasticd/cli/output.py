@@ -183,11 +183,6 @@ def _at_once(job: Mapping[str, Any]) -> str:
     return text if asked in (None, micro) else f"{text} instead of {asked}: memory was short"
 
 
-def _submitter(job: Mapping[str, Any]) -> str | None:
-    by = job.get("submitted_by")
-    return f"{by} on {job.get('submitted_on')}" if by else None
-
-
 def _exact(job: Mapping[str, Any]) -> str | None:
     if job.get("exact") is None:
         return None
@@ -201,7 +196,6 @@ def print_job(job: Mapping[str, Any]) -> None:
         ("job", job["id"]),
         ("state", job.get("state")),
         ("reason", job.get("reason")),
-        ("submitted by", _submitter(job)),
         ("step", f"{job.get('step')} of {job.get('steps')}"),
         ("loss", job.get("loss")),
         ("steps/s", job.get("steps_per_second")),
@@ -212,6 +206,8 @@ def print_job(job: Mapping[str, Any]) -> None:
         ("bytes/step", shown_bytes(job.get("bytes_per_step"))),
         ("digest", f"{digest} (step {job.get('digest_step')})" if digest else None),
     ]
+    if by := job.get("submitted_by"):
+        facts.append(("submitted", f"by {by} on {job.get('submitted_on')}"))
     facts += [("without", f"{u['node']}: {u['reason']}") for u in job.get("unfit") or ()]
     for name, value in facts:
         say(f"{name:<11} {_multiline(value)}")
