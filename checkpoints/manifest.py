@@ -16,7 +16,17 @@ import msgpack
 
 from elasticd.checkpoints.integrity import is_digest
 from elasticd.errors import StateError
-from elasticd.types import JobId, Lineage, NodeId, Point, ShardCount, Stamp, Tag
+from elasticd.types import (
+    OF_NODE_ID,
+    JobId,
+    Lineage,
+    NodeId,
+    Point,
+    ShardCount,
+    Stamp,
+    Tag,
+    is_node_id,
+)
 
 VERSION = 1
 MAX_BYTES = 16 << 20
@@ -265,4 +275,6 @@ def _row(row: object, *kinds: type) -> Sequence[Any]:
 def _nodes(row: object) -> tuple[NodeId, ...]:
     if not isinstance(row, list) or not all(isinstance(item, str) for item in row):
         raise ValueError(f"{row!r} is not a list of nodes")
+    if wrong := [item for item in row if not is_node_id(item)]:
+        raise ValueError(f"{wrong[0][:80]!r} is no node's id: {OF_NODE_ID}")
     return tuple(NodeId(item) for item in row)

@@ -7,6 +7,7 @@ two leaders which chose the same counter can never be taken for one another.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from typing import Annotated, Literal, NewType
 
@@ -14,6 +15,17 @@ NodeId = NewType("NodeId", str)
 JobId = NewType("JobId", str)
 Stamp = NewType("Stamp", str)
 Lineage = NewType("Lineage", str)
+
+
+NODE_ID = "[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
+OF_NODE_ID = "1 to 63 letters, digits, '.', '_' and '-'"
+"""What :data:`NODE_ID` takes, in words."""
+_node_id = re.compile(NODE_ID)
+
+
+def is_node_id(text: str) -> bool:
+    """Whether a node may be called so: what others say is checked like elasticd.toml."""
+    return _node_id.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +36,16 @@ class Within:
     most: int
 
 
+@dataclass(frozen=True, slots=True)
+class Printable:
+    """Which texts a field takes: of printable letters, so many at most."""
+
+    most: int
+
+
+MOST_ACCOUNT_LETTERS = 64
+AccountName = Annotated[str, Printable(MOST_ACCOUNT_LETTERS)]
+"""Of an account of some node's machine, which that node tells."""
 ShardCount = Annotated[int, Within(1, 4096)]
 """Into how many shards a state is cut."""
 Range = tuple[int, int]

@@ -15,14 +15,12 @@ from elasticd.client.homes import cluster_of, home_option, node_homes
 from elasticd.errors import DamageError, OperationError, UsageError
 from elasticd.settings.config import (
     DEFAULT_LISTEN,
-    OF_NODE_ID,
     NodeConfig,
     default_home,
-    is_node_id,
     split_address,
 )
 from elasticd.shell.storage import issuing, papers
-from elasticd.types import NodeId
+from elasticd.types import OF_NODE_ID, NodeId, is_node_id
 
 PORT = split_address(DEFAULT_LISTEN)[1]
 

@@ -206,6 +206,8 @@ def print_job(job: Mapping[str, Any]) -> None:
         ("bytes/step", shown_bytes(job.get("bytes_per_step"))),
         ("digest", f"{digest} (step {job.get('digest_step')})" if digest else None),
     ]
+    if by := job.get("submitted_by"):
+        facts.append(("submitted", f"by {by} on {job.get('submitted_on')}"))
     facts += [("without", f"{u['node']}: {u['reason']}") for u in job.get("unfit") or ()]
     for name, value in facts:
         say(f"{name:<11} {_multiline(value)}")

@@ -26,7 +26,7 @@ from elasticd.settings.rules import (
     text,
 )
 from elasticd.settings.toml import Document
-from elasticd.types import Partition
+from elasticd.types import NODE_ID, OF_NODE_ID, Partition
 
 FILE_NAME = "elasticd.toml"
 KEEP = "keep"
@@ -38,14 +38,7 @@ DEFAULT_LISTEN = "127.0.0.1:7070"
 DEFAULT_DASHBOARD_PORT = 8050
 PARTITIONS: tuple[Partition, ...] = get_args(Partition)
 
-_NODE_ID = "[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
-OF_NODE_ID = "1 to 63 letters, digits, '.', '_' and '-'"
-_name: Rule = text(_NODE_ID, OF_NODE_ID)
-
-
-def is_node_id(text: str) -> bool:
-    """Whether a node may be called so: what others say is checked like this file."""
-    return re.fullmatch(_NODE_ID, text) is not None
+_name: Rule = text(NODE_ID, OF_NODE_ID)
 
 
 def _address(value: object) -> str:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from elasticd.settings.rules import (
+    MAX_TEXT_LENGTH,
     Wrong,
     boolean,
     integer,
@@ -20,6 +21,7 @@ from elasticd.settings.rules import (
     one_of,
     positive_number,
     rule,
+    secret,
     show,
     table_of,
     text,
@@ -42,6 +44,9 @@ MAX_STEPS = 2**53
 MAX_NODES = 1024
 
 _RESERVED_VARIABLES = ("ELASTICD_CHILD", "MLX_HOSTFILE", "MLX_RANK", "PYTHONHASHSEED", "TMPDIR")
+_SECRETS = (("job", "env"),)
+"""Tables of which no error shows what is in them."""
+_VALUE = f"a string, in quotes, of at most {MAX_TEXT_LENGTH} characters, none of them NUL"
 Best = Literal["lowest", "highest"]
 _count = integer(1, 2**31 - 1)
 
@@ -63,6 +68,13 @@ def _variable(value: object) -> str:
     if name in _RESERVED_VARIABLES:
         raise Wrong("is set by elasticd itself")
     return str(name)
+
+
+def _environment(value: object) -> object:
+    """Variables by name. What they hold may be a secret, so no error shows it."""
+    if not isinstance(value, Mapping):
+        raise Wrong('must be a table of names and texts, as in { NAME = "text" }')
+    return table_of(_variable, secret(text(), _VALUE), 1000)(value)
 
 
 def _hours(value: object) -> float:
@@ -97,9 +109,10 @@ class JobSettings:
     """What is shipped beside the script, files and folders; none: the whole folder."""
     args: tuple[str, ...] = field(default=(), metadata=rule(list_of(text(), 1000)))
     python: str = field(default="", metadata=rule(text()))
-    env: Mapping[str, str] = field(
-        default_factory=dict, hash=False, metadata=rule(table_of(_variable, text(), 1000))
-    )
+    env: Mapping[str, str] = field(default_factory=dict, hash=False, metadata=rule(_environment))
+    pass_env: tuple[str, ...] = field(default=(), metadata=rule(list_of(_variable, 1000)))
+    """Variables that the ranks have of the daemon's own environment. So a secret of a Mac is in no
+    file that is sent to all of them."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +186,8 @@ _TABLES: dict[str, type[Any]] = {
     "checkpoint": CheckpointSettings,
     "recovery": RecoverySettings,
 }
+_LATER = ("pass_env",)
+"""Keys that builds are there which refuse them: they are said only where they say something."""
 _KEYS = tuple(
     f"{table}.{item.name.rstrip('_')}"
     for table, cls in _TABLES.items()
@@ -202,6 +217,7 @@ class JobSpec:
             name: {
                 item.name.rstrip("_"): _plain(getattr(getattr(self, name), item.name))
                 for item in dataclasses.fields(cls)
+                if item.name not in _LATER or getattr(getattr(self, name), item.name)
             }
             for name, cls in _TABLES.items()
         }
@@ -223,7 +239,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> JobSpec:
         ConfigError: the file or an assignment is wrong; says file, line and key, and for a near
             miss what was probably meant.
     """
-    document = Document.read(path)
+    document = replace(Document.read(path), secrets=_SECRETS)
     for assignment in overrides:
         document.override(assignment)
     spec = _build(document)
@@ -246,6 +262,10 @@ def _build(document: Document) -> JobSpec:
         raise document.error(
             ("batch", "micro"),
             f"cuts the global batch into {spec.grains} grains; at most {MAX_GRAINS} are possible",
+        )
+    if both := [name for name in spec.job.pass_env if name in spec.job.env]:
+        raise document.error(
+            ("job", "pass_env"), f"names {both[0]}, which job.env sets: it can be only one of them"
         )
     if spec.world.require_exact and spec.world.reduction != "exact":
         raise document.error(

@@ -82,6 +82,18 @@ def text(pattern: str = "", hint: str = "") -> Rule:
     return check
 
 
+def secret(check: Rule, hint: str) -> Rule:
+    """As ``check``, but what is refused may be a secret: only ``hint`` is said, no value."""
+
+    def hiding(value: object) -> object:
+        try:
+            return check(value)
+        except Wrong as wrong:
+            raise Wrong(f"must be {hint}", *wrong.below) from None
+
+    return hiding
+
+
 def choice(*names: str, later: Sequence[str] = ()) -> Rule:
     """One of ``names``; those of ``later`` are understood but not yet supported."""
 

@@ -37,6 +37,8 @@ class Document:
     file: str
     data: dict[str, Any]
     places: dict[KeyPath, KeyPlace] = field(default_factory=dict)
+    secrets: tuple[KeyPath, ...] = ()
+    """Keys of which no error shows a value that was assigned to them."""
 
     @classmethod
     def read(cls, path: Path) -> Document:
@@ -89,8 +91,9 @@ class Document:
         Raises:
             ConfigError: it is no assignment, or leads through something that is no table.
         """
-        file = f"--set {one_line(assignment)}"
-        path, value = _assignment(assignment, file)
+        shown = self._showable(assignment)
+        file = f"--set {one_line(shown)}"
+        path, value = _assignment(assignment, file, hidden=shown != assignment)
         table: Any = self.data
         for depth, name in enumerate(path[:-1], start=1):
             table = table.setdefault(name, {})
@@ -101,6 +104,16 @@ class Document:
         table[path[-1]] = value
         self.places = {at: place for at, place in self.places.items() if at[: len(path)] != path}
         self.places[path] = KeyPlace(file)
+
+    def _showable(self, assignment: str) -> str:
+        """Without what may be a secret."""
+        key, equals, _ = assignment.partition("=")
+        path = _dotted(key)
+        for secret in self.secrets:
+            depth = min(len(secret), len(path or secret))
+            if equals and (path is None or path[:depth] == secret[:depth]):
+                return f"{key}=…"
+        return assignment
 
     def error(self, path: KeyPath, message: str) -> ConfigError:
         """The error to raise about ``path``, placed at the nearest key that is written."""
@@ -182,7 +195,7 @@ def _lower(message: str) -> str:
     return one_line(message[:1].lower() + message[1:])
 
 
-def _assignment(assignment: str, file: str) -> tuple[KeyPath, object]:
+def _assignment(assignment: str, file: str, hidden: bool) -> tuple[KeyPath, object]:
     key, equals, value = assignment.partition("=")
     if not equals or not key.strip():
         raise ConfigError("must be table.key=value", file=file)
@@ -197,7 +210,8 @@ def _assignment(assignment: str, file: str) -> tuple[KeyPath, object]:
         return path, parsed["value"]
     word = value.strip()
     if not word.isprintable() or word[:1] in ("", "[", "{", '"', "'"):
-        raise ConfigError(f"{show(value)} is not a TOML value", file=file, key=key_name(path))
+        what = "what is assigned" if hidden else show(value)
+        raise ConfigError(f"{what} is not a TOML value", file=file, key=key_name(path))
     return path, word
 
 

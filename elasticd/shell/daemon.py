@@ -22,6 +22,7 @@ from elasticd.launchd.plist import INCURABLE_ENDS_WELL
 from elasticd.settings import config
 from elasticd.settings.ownhome import refuse_open
 from elasticd.shell.assembly.daemon import AGAIN, Daemon
+from elasticd.shell.children.environment import SEARCHED, absolute_path_list
 from elasticd.shell.control.server import lock_home
 from elasticd.shell.storage.homefolders import require_folders
 
@@ -109,6 +110,8 @@ async def _main(home: Path, settings: config.NodeConfig, file: Path) -> int:
 
 
 def _prepare(home: Path) -> None:
+    if searched := os.environ.get(SEARCHED):  # children find elasticd by it, from other folders
+        os.environ[SEARCHED] = absolute_path_list(searched)
     os.chdir(home)  # Unix socket paths are short; ours are relative to the home
     os.umask(0o077)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

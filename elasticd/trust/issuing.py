@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from elasticd.errors import OperationError
-from elasticd.settings.config import OF_NODE_ID, is_node_id, split_address
+from elasticd.settings.config import split_address
 from elasticd.trust.member import MemberPapers
 from elasticd.trust.names import Issued
 from elasticd.trust.revoked import Revoked
-from elasticd.types import NodeId
+from elasticd.types import OF_NODE_ID, NodeId, is_node_id
 
 _TICK_SECONDS = 0.002
 """More than the step of the time in a serial."""

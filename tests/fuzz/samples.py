@@ -8,7 +8,7 @@ import typing
 from typing import Any
 
 from elasticd.core.words.codec import Words
-from elasticd.types import JobId, NodeId
+from elasticd.types import JobId, NodeId, Printable
 
 NAMES: dict[Any, Any] = {JobId: "no-such-job", NodeId: "no-such-node"}
 SCALARS: dict[Any, Any] = {
@@ -33,7 +33,7 @@ def sample(hint: Any, full: bool) -> Any:
     if origin in (typing.Union, types.UnionType):
         return sample(arguments[0], full) if full else None
     if origin is typing.Annotated:
-        return arguments[1].least
+        return "x" if isinstance(arguments[1], Printable) else arguments[1].least
     if origin is typing.Literal:
         return arguments[0]
     if origin is dict:

@@ -29,7 +29,7 @@ KEPT: tuple[Any, ...] = (JobRecord, Unfit, NodeRecord)
 def _build(kind: Any, leap: int) -> Any:
     """The record of an earlier build, which lacks all that was added, or of a later one that has
     one field more. ``leap`` is -1 or 1."""
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     made: list[Any] = []
     for each in dataclasses.fields(kind):
         if leap < 0 and each.name in added_to(kind):
@@ -117,7 +117,7 @@ def test_the_build_to_come_has_the_same_digest(theirs: Any) -> None:
 def test_what_was_added_counts(name: str, record: JobRecord, data: st.DataObject) -> None:
     """Also against a record that says nothing: it never goes back to that."""
     plain = dataclasses.replace(_bare(record), spec={"job": {}})
-    drawn = data.draw(values(get_type_hints(JobRecord)[name]))
+    drawn = data.draw(values(get_type_hints(JobRecord, include_extras=True)[name]))
     says = plain.merged(dataclasses.replace(plain, **{name: drawn}))
     if getattr(says, name) != getattr(plain, name):
         assert digest(plain) != digest(says)

@@ -69,6 +69,8 @@ def job_status(
         "micro_batch_asked": spec.batch.micro,
         "relief": record.relief,
         "priority": record.priority,
+        "submitted_by": record.submitter or None,
+        "submitted_on": record.submitted_on or None,
         "queue_position": queue_position,
         **fields,
     }

@@ -76,7 +76,10 @@ class JobTable:
         if record.id not in self.records:
             self.update(record)
             name = record.spec["job"]["name"]
-            self.ctx.emit("job_submitted", f"{record.id} was submitted", record.id, name=name)
+            text, said = f"{record.id} was submitted", dict[str, Any](name=name)
+            if record.submitter:
+                text, said = f"{text} by {record.submitter}", {**said, "account": record.submitter}
+            self.ctx.emit("job_submitted", text, record.id, **said)
         self._answer_when_kept(request, record.id, Submitted(record.id))
 
     def cancel(self, request: int, job: JobId, summary: Mapping[str, Any]) -> None:

@@ -11,7 +11,9 @@ What arrives from another process is only as good as this check. The rules:
   nobody here knows what to do instead. Such a version says it only to those who know it
   (docs/protocols.md);
 - texts, bytes, lists and maps have limits, and so have whole numbers: those of 53 bits, or those
-  that the field's annotation names (:class:`elasticd.types.Within`).
+  that the field's annotation names (:class:`elasticd.types.Within`; of texts
+  :class:`elasticd.types.Printable`);
+- a node's id is one that elasticd.toml could say, or empty where there is none.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from typing import Any, Generic, TypeVar, Union, cast
 
 from elasticd.errors import ProtocolError
 from elasticd.recovery.unknown import NOTHING, Unknown, added_to
-from elasticd.types import Point, Tag, Within
+from elasticd.types import OF_NODE_ID, NodeId, Point, Printable, Tag, Within, is_node_id
 
 Plain = Any
 """None, bool, int, float, str, bytes, list and dict: what msgpack carries."""
@@ -176,6 +178,8 @@ def _nones(word: type) -> frozenset[str]:
 
 @cache
 def _reader(hint: Any, rows: bool) -> Reader:
+    if hint is NodeId:
+        return _node_id
     hint = getattr(hint, "__supertype__", hint)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
@@ -191,7 +195,8 @@ def _reader(hint: Any, rows: bool) -> Reader:
     if origin is typing.Literal:
         return _literal(arguments)
     if origin is typing.Annotated:
-        return _within(arguments[1])
+        limits = arguments[1]
+        return _printable(limits) if isinstance(limits, Printable) else _within(limits)
     if dataclasses.is_dataclass(hint):
         return _dataclass(cast(type, hint), rows)
     return _within(_WHOLE) if hint is int else _atom(hint)
@@ -268,6 +273,33 @@ def _within(limits: Within) -> Reader:
         return plain
 
     return read
+
+
+def _printable(limits: Printable) -> Reader:
+    inner, most = _atom(str), limits.most
+
+    def read(plain: Plain) -> str:
+        text = str(inner(plain))
+        if len(text) > most or not text.isprintable():
+            raise ProtocolError(f"{text[:80]!r} is not {most} printable letters at most")
+        return text
+
+    return read
+
+
+@lru_cache(4096)
+def _checked(text: str) -> str:
+    # A view has a thousand names, and says them all the time.
+    if text and not is_node_id(text):
+        raise ProtocolError(f"{text[:80]!r} is no node's id: {OF_NODE_ID}")
+    return text
+
+
+def _node_id(plain: Plain) -> str:
+    """Of a node, or the empty text: none."""
+    if type(plain) is not str:
+        raise _unfit(str, plain)
+    return _checked(plain)
 
 
 def _literal(options: tuple[Any, ...]) -> Reader:

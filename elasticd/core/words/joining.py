@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from elasticd.core.words.codec import Words
-from elasticd.types import NodeId
 
 ASKED_BYTES = 16 * 1024
 ANSWERED_BYTES = 64 * 1024
@@ -37,7 +36,9 @@ class Join:
     kind: ClassVar = "join"
     secret: bytes
     """The token's."""
-    node: NodeId
+    node: str
+    """What it would be called. It may not be said that this is wrong to who has no token; so it is
+    checked behind that (trust/issuing.py)."""
     request: bytes
     """For a certificate of its key (PEM)."""
     address: str = ""

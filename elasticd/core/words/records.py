@@ -11,6 +11,7 @@ from elasticd.recovery import fitness, lineages
 from elasticd.recovery.unknown import NOTHING, Unknown, added, later
 from elasticd.types import (
     NO_TAG,
+    AccountName,
     JobId,
     Lineage,
     NodeId,
@@ -108,6 +109,13 @@ class JobRecord:
     forgotten: bool = False
     """Of an ended job: nothing of it is shown or kept any more. The record stays, so that a node
     that was away hears of it."""
+    passed: tuple[str, ...] = added(())
+    """Variables that its ranks have of their daemon's environment: what its job.toml says in
+    ``job.pass_env``. (Not in ``spec``, since builds are there that refuse the key.)"""
+    submitter: AccountName = added("")  # noqa: RUF009  a field, as `added` makes them
+    """The account that has submitted it; empty: that is not known."""
+    submitted_on: NodeId = added(NodeId(""))  # noqa: RUF009  the same
+    """The node that it was given to, whose account that is."""
     unknown: Unknown = field(default=NOTHING, repr=False)
     """What a later version says of it, kept and passed on."""
 
@@ -144,16 +152,21 @@ class JobRecord:
         if self == other:
             return self
         turn, relief = max(relief_of(self), relief_of(other))
-        intent = max(self.intent, other.intent)
+        by, on = max((each.submitter, each.submitted_on) for each in (self, other))
+        joined: dict[str, Any] = {
+            "relief": relief,
+            "relief_turn": turn,
+            "intent": max(self.intent, other.intent),
+            "passed": max(self.passed, other.passed),
+            "submitter": by,
+            "submitted_on": on,
+        }
         if self.forgotten or other.forgotten:
             one, two = (replace(each, forgotten=True).bounded() for each in (self, other))
-            best = later(one, two, _rank)
-            return replace(best, relief=relief, relief_turn=turn, intent=intent)
+            return replace(later(one, two, _rank), **joined)
         return replace(
             later(self, other, _rank),
-            relief=relief,
-            relief_turn=turn,
-            intent=intent,
+            **joined,
             left=lineages.merged(self.left, other.left),
             ran=lineages.latest(self.ran, other.ran),
             inexact=max(self.inexact, other.inexact),
@@ -170,7 +183,7 @@ def relief_of(record: JobRecord) -> tuple[int, int]:
 
 _JOINED = (
     "relief", "relief_turn", "intent", "left", "ran", "inexact", "unfit", "served", "offered",
-    "forgotten", "unknown",
+    "forgotten", "passed", "submitter", "submitted_on", "unknown",
 )  # fmt: skip
 """What a merged record has of both sides; of any other field it has one side's."""
 

@@ -118,5 +118,6 @@ class Desk:
         # One that lies there itself is not to ship everybody's jobs.
         bare = path.parent == self.home.absolute() / "jobs"
         spec, packed = await asyncio.to_thread(archive.of_job, path, bare=bare)
-        answer = await self.queries.submissions.take(spec, packed.data, packed.digest)
+        owner = (await asyncio.to_thread(path.lstat)).st_uid
+        answer = await self.queries.submissions.take(spec, packed.data, packed.digest, owner)
         return answer.id

@@ -11,20 +11,32 @@ from pathlib import Path
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord
 from elasticd.settings.job import JobSpec
+from elasticd.shell.children import environment
 from elasticd.shell.children.files import ChildFiles, made
+from elasticd.shell.children.ownvariables import own_variables
 from elasticd.shell.children.server import Launch
 
 _SOCKET_BYTES = len("/pymp-XXXXXXXX/listener-XXXXXXXX")
 """What ``multiprocessing`` adds for its sockets."""
 _MOST_BYTES = 107
 """Of a socket's path on Linux."""
-_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "USER", "SHELL", "SSL_CERT_FILE", "VIRTUAL_ENV")
-_PASSED_ON_PREFIXES = ("MLX_", "PYTHON")
 
 
-def trainer(effect: e.StartTrainer, record: JobRecord, files: ChildFiles) -> Launch:
-    """Raises OperationError: it has no output folder, or the daemon no cache."""
+def trainer(
+    effect: e.StartTrainer,
+    record: JobRecord,
+    files: ChildFiles,
+    daemons: environment.Variables = os.environ,
+) -> Launch:
+    """``daemons``: the daemon's own variables.
+
+    Raises:
+        OperationError: it has no output folder, or the daemon no cache, or not a variable that the
+            job wants of it.
+    """
     spec = JobSpec.from_dict(record.spec)
+    named = own_variables(files.home) if record.passed else {}
+    known = {**daemons, **{name: named[name] for name in record.passed if name in named}}
     folder, output = files.work_folder(effect.job), files.output_folder(effect.job)
     early = effect.spare and spec.recovery.spare == "interpreter"
     settings = {
@@ -42,29 +54,22 @@ def trainer(effect: e.StartTrainer, record: JobRecord, files: ChildFiles) -> Lau
         [spec.job.python or sys.executable, "-m", "elasticd.train"],
         folder,
         files.trainer_log(effect.job, effect.spare),
-        {**_environment(files), **spec.job.env},
+        environment.of_trainer(known, _temporary(files), spec.job, record.passed),
         settings,
         effect.job,
         effect.spare,
     )
 
 
-def reducer(files: ChildFiles) -> Launch:
+def reducer(files: ChildFiles, daemons: environment.Variables = os.environ) -> Launch:
     """Raises OperationError: the daemon has no cache."""
     command = [sys.executable, "-m", "elasticd.reducer"]
-    return Launch("reducer", command, files.home, files.reducer_log(), _environment(files))
+    own = environment.of_child(daemons, _temporary(files))
+    return Launch("reducer", command, files.home, files.reducer_log(), own)
 
 
-def _environment(files: ChildFiles) -> dict[str, str]:
-    environment = {
-        key: value
-        for key, value in os.environ.items()
-        if key in _PASSED_ON or key.startswith(_PASSED_ON_PREFIXES)
-    }
-    temporary = temporary_folder(files.cache_folder(), sys.platform)
-    if temporary:
-        environment["TMPDIR"] = temporary
-    return environment | {"PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0"}
+def _temporary(files: ChildFiles) -> str:
+    return temporary_folder(files.cache_folder(), sys.platform)
 
 
 def temporary_folder(

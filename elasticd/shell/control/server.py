@@ -14,6 +14,7 @@ from elasticd.core.words.codec import Words, to_plain
 from elasticd.core.words.requests import REQUESTS, Answer, Failed, StreamEnded
 from elasticd.errors import ElasticdError, OperationError, ProtocolError, UsageError
 from elasticd.ipc.frames import Decoder, encode
+from elasticd.shell.accounts import peer_uid
 from elasticd.shell.complaints import Complaints
 from elasticd.shell.unixsocket import bind_unix
 
@@ -60,7 +61,14 @@ Said = Mapping[str, Any] | Answer
 class Stream:
     """A handler's view of its client: further frames in, any number of frames out."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        uid: int | None = None,
+    ) -> None:
+        """``uid``: the account that the client runs as, by the kernel; None: it doesn't say."""
+        self.uid = uid
         self._reader = reader
         self._writer = writer
         self._frames: asyncio.Queue[dict[str, Any] | ProtocolError] = asyncio.Queue(MAX_WAITING)
@@ -174,7 +182,7 @@ class ControlServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         me = asyncio.current_task()
         assert me is not None
-        stream = Stream(reader, writer)
+        stream = Stream(reader, writer, peer_uid(writer.get_extra_info("socket")))
         pump = asyncio.create_task(stream._pump())
         pump.add_done_callback(
             lambda done: me.cancel() if not done.cancelled() and done.result() else None

@@ -7,7 +7,7 @@ import re
 import secrets
 import string
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from elasticd.archive import MAX_ARCHIVE_BYTES
@@ -19,6 +19,7 @@ from elasticd.core.words.limits import most_bytes
 from elasticd.core.words.records import JobRecord
 from elasticd.errors import OperationError, ProtocolError, UsageError
 from elasticd.settings.job import JobSpec
+from elasticd.shell.accounts import account_of
 from elasticd.shell.control.jobfiles import JobFiles
 from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.storage.arrival import Arrival
@@ -65,6 +66,7 @@ class Submissions:
         if size > MAX_ARCHIVE_BYTES:
             raise UsageError(f"the archive is larger than {MAX_ARCHIVE_BYTES >> 20} MiB")
         record = self._record(spec, request.archive_digest, request.id)
+        record = await self._signed(record, stream.uid)
         with self.states.archives.held(record.archive), self.states.archives.arrival() as arriving:
             with stream.held_back():
                 await self._receiving.begin()
@@ -74,13 +76,16 @@ class Submissions:
                 self._receiving.end()
             return await self._queue(record, self.states.archives.take_in(arriving, record.archive))
 
-    async def take(self, spec: JobSpec, data: bytes, digest: str) -> r.Submitted:
+    async def take(
+        self, spec: JobSpec, data: bytes, digest: str, uid: int | None = None
+    ) -> r.Submitted:
         """Queue a job whose folder is the archive ``data``; answers when it is replicated.
+        ``uid``: who has submitted it.
 
         Raises:
             UsageError: it can't be a job.
         """
-        record = self._record(spec, digest, None)
+        record = await self._signed(self._record(spec, digest, None), uid)
         archives = self.states.archives
         with archives.held(digest):
             return await self._queue(record, archives.keep(data, digest))
@@ -105,7 +110,14 @@ class Submissions:
         known = self.node.records.get(job)
         if known is not None and known.archive != digest:
             raise OperationError(f"{job} is another job already")
-        return JobRecord(job, int(found["number"]), spec.to_dict(), digest, "queued")
+        plain = spec.to_dict()
+        passed = tuple(plain["job"].pop("pass_env", ()))
+        return JobRecord(job, int(found["number"]), plain, digest, "queued", passed=passed)
+
+    async def _signed(self, record: JobRecord, uid: int | None) -> JobRecord:
+        """With who has submitted it, and where; not by what a client says of itself."""
+        by = await asyncio.to_thread(account_of, uid)
+        return replace(record, submitter=by, submitted_on=self.files.me if by else NodeId(""))
 
     async def _queue(self, record: JobRecord, kept: Awaitable[None]) -> r.Submitted:
         """Its files are here once ``kept``. They are on other nodes before anybody knows the job,

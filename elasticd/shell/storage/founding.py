@@ -75,11 +75,12 @@ def admit(
         left = tokens.used(open_ones, asked.secret, key, now)
         register = issuing.read(home)
         issuer = Issuer(member, revoked, register, known)
-        issuer.check(asked.node, key, asked.address)
-        at = issuer.made_at(asked.node, now)
-        certificate = founder.issue(asked.request, asked.node, member.secret, at)
+        node = NodeId(asked.node)
+        issuer.check(node, key, asked.address)
+        at = issuer.made_at(node, now)
+        certificate = founder.issue(asked.request, node, member.secret, at)
         serial = authority.issued(certificate).serial
-        register = {**register, asked.node: GivenCertificate(serial, key, now, asked.address)}
+        register = {**register, node: GivenCertificate(serial, key, now, asked.address)}
         papers.write_tokens(home, left)
         issuing.write(home, register)
         return certificate, register

@@ -205,6 +205,15 @@ def test_status_of_a_job(ctl: Ctl, home: Path, daemon: Daemon, status: dict[str,
     )
 
 
+def test_who_has_submitted_a_job(
+    ctl: Ctl, home: Path, daemon: Daemon, status: dict[str, Any]
+) -> None:
+    job = {**status["jobs"][0], "submitted_by": "anna", "submitted_on": "node-0"}
+    daemon(home, {"status": {**status, "jobs": [job]}})
+    out = ctl("status", "byte-lm-1-k3f9", "--home", home)[1]
+    assert "\nsubmitted   by anna on node-0\n" in out
+
+
 def test_events(ctl: Ctl, home: Path, daemon: Daemon) -> None:
     fake = daemon(home, {"events": [*EVENTS, {"end": True}]})
     assert ctl("events", "--home", home)[1] == (

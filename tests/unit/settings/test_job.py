@@ -194,6 +194,15 @@ def test_specs_travel_as_msgpack(folder: Path) -> None:
     assert hash(spec) == hash(JobSpec.from_dict(spec.to_dict()))
 
 
+def test_a_key_that_builds_of_before_refuse_is_said_only_where_it_says_something(
+    folder: Path,
+) -> None:
+    assert "pass_env" not in load(BASE).to_dict()["job"]
+    spec = load(BASE, "job.pass_env=['HF_TOKEN']")
+    assert spec.to_dict()["job"]["pass_env"] == ["HF_TOKEN"]
+    assert JobSpec.from_dict(spec.to_dict()) == spec
+
+
 def test_a_received_spec_is_checked_like_a_file(folder: Path) -> None:
     data = load(BASE).to_dict()
     data["batch"]["micro"] = 0

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from elasticd.core.words.codec import Words
 from elasticd.errors import ProtocolError
 from elasticd.recovery.unknown import Unknown
+from elasticd.types import NodeId, Printable
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
@@ -25,6 +26,7 @@ PLAIN = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
     max_leaves=6,
 )
+NODE_IDS = st.just("") | st.from_regex("[A-Za-z0-9][A-Za-z0-9._-]{0,5}", fullmatch=True)
 SCALARS: dict[Any, st.SearchStrategy[Any]] = {
     int: st.integers(-2, 8) | st.integers(-(2**53), 2**53),
     str: st.text(max_size=12),
@@ -38,6 +40,8 @@ SCALARS: dict[Any, st.SearchStrategy[Any]] = {
 
 def values(hint: Any) -> st.SearchStrategy[Any]:
     """Values that fit an annotation, as this package uses them."""
+    if hint is NodeId:
+        return NODE_IDS
     hint = getattr(hint, "__supertype__", hint)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint in SCALARS:
@@ -45,6 +49,8 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     if origin in (typing.Union, types.UnionType):
         return st.one_of([st.none() if a is type(None) else values(a) for a in arguments])
     if origin is typing.Annotated:
+        if isinstance(arguments[1], Printable):
+            return st.text(max_size=arguments[1].most).filter(str.isprintable)
         return st.integers(arguments[1].least, arguments[1].most)
     if origin is typing.Literal:
         return st.sampled_from(arguments)

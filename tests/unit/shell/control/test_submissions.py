@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pwd
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -197,3 +200,30 @@ def test_what_arrives_damaged_is_not_queued(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="damaged"):
         asyncio.run(daemon.start().take(SPEC, DATA, archive.digest(b"else")))
     assert daemon.queued == [] and [*daemon.folder.iterdir()] == []
+
+
+def test_what_builds_of_before_refuse_is_in_no_recorded_settings(tmp_path: Path, run: Run) -> None:
+    spec = replace(SPEC, job=replace(SPEC.job, pass_env=("HF_TOKEN",)))
+    daemon = Daemon(tmp_path)
+
+    async def main() -> None:
+        await daemon.start().take(spec, DATA, archive.digest(DATA))
+
+    run(main())
+    assert daemon.queued[0].passed == ("HF_TOKEN",)
+    assert daemon.queued[0].spec == SPEC.to_dict()
+
+
+def test_who_submitted_is_what_the_kernel_says(tmp_path: Path, run: Run) -> None:
+    daemon = Daemon(tmp_path)
+
+    async def main() -> None:
+        sender = Sender()
+        sender.stream.uid = os.getuid()
+        sender.go.set()
+        await sender.send(daemon.start(), 1)
+        await daemon.start().take(SPEC, DATA, archive.digest(DATA))
+
+    run(main())
+    found = [(each.submitter, each.submitted_on) for each in daemon.queued]
+    assert found == [(pwd.getpwuid(os.getuid()).pw_name, A), ("", "")]
