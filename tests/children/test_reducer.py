@@ -43,8 +43,10 @@ Vector = NDArray[np.float32]
 class World:
     """Reducers of one generation, brought up as the daemon does it, and their trainers' links."""
 
-    def __init__(self, folder: Path, size: int, reduction: str, formed: bool = True) -> None:
-        self.size, self.reduction = size, reduction
+    def __init__(
+        self, folder: Path, size: int, reduction: str, formed: bool = True, secret: bytes = b""
+    ) -> None:
+        self.size, self.reduction, self.secret = size, reduction, secret
         self.links: list[ReducerLink] = []
         self.interrupts = [os.pipe() for _ in range(size)]
         self.messages: list[queue.Queue[dict[str, Any]]] = [queue.Queue() for _ in range(size)]
@@ -120,6 +122,7 @@ class World:
         form = {"t": "form", "generation": tag, "rank": rank, "size": self.size}
         hosts = [f"127.0.0.1:{port}" for port in ports]
         form |= {"hosts": hosts, "reduction": self.reduction}
+        form |= {"secret": self.secret} if self.secret else {}
         self._daemons[rank].send(form, [memory, theirs.fileno()])
         theirs.close()
         link = ReducerLink(memory, ours.detach(), GENERATION, rank, self.size, self.reduction)
