@@ -103,7 +103,11 @@ class World:
         return message
 
     def _form(self) -> None:
-        ports = free_ports(self.size)
+        self._bring_up(free_ports(self.size))
+        for rank in range(self.size):
+            self.expect(rank, "formed")
+
+    def _bring_up(self, ports: list[int]) -> None:
         for rank in range(self.size - 1):
             self._send_form(rank, ports)
         for rank in range(self.size - 1):
@@ -112,8 +116,6 @@ class World:
         self._send_form(self.size - 1, ports)
         self._await_listening(self.size - 1, ports[-1])
         self.reducers[0].send_signal(signal.SIGCONT)
-        for rank in range(self.size):
-            self.expect(rank, "formed")
 
     def _send_form(self, rank: int, ports: list[int]) -> None:
         memory = create_memory()
@@ -122,11 +124,15 @@ class World:
         form = {"t": "form", "generation": tag, "rank": rank, "size": self.size}
         hosts = [f"127.0.0.1:{port}" for port in ports]
         form |= {"hosts": hosts, "reduction": self.reduction}
-        form |= {"secret": self.secret} if self.secret else {}
+        form |= self.told(rank)
         self._daemons[rank].send(form, [memory, theirs.fileno()])
         theirs.close()
         link = ReducerLink(memory, ours.detach(), GENERATION, rank, self.size, self.reduction)
         self.links.append(link)
+
+    def told(self, rank: int) -> dict[str, Any]:
+        """What a rank is told besides."""
+        return {"secret": self.secret} if self.secret else {}
 
     def _await_listening(self, rank: int, port: int) -> None:
         deadline = monotonic() + PATIENCE_SECONDS
@@ -231,7 +237,7 @@ def start(tmp_path: Path) -> Iterator[Callable[[int, str], World]]:
     worlds: list[World] = []
 
     def start(size: int, reduction: str) -> World:
-        worlds.append(World(tmp_path, size, reduction))
+        worlds.append(World(tmp_path, size, reduction, secret=bytes(32)))
         return worlds[-1]
 
     yield start
