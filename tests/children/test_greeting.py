@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import socket
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,11 @@ GREET_SECONDS = 0.5
 class Attacked(World):
     """A ring to which a stranger connects as soon as the rank ``victim`` listens."""
 
-    def __init__(self, folder: Path, size: int, victim: int, says: bytes | None) -> None:
-        """``says``: None: it hangs up."""
-        self.victim, self.says = victim, says
+    def __init__(
+        self, folder: Path, size: int, victim: int, says: bytes | None, reset: bool = False
+    ) -> None:
+        """``says``: None: it hangs up, with a ``reset`` or without."""
+        self.victim, self.says, self.reset = victim, says, reset
         self.stranger: socket.socket | None = None
         super().__init__(folder, size, "exact", secret=SECRET)
 
@@ -37,9 +40,14 @@ class Attacked(World):
         return {"secret": SECRET, "greet_seconds": GREET_SECONDS}
 
     def _await_listening(self, rank: int, port: int) -> None:
+        if rank > self.victim and rank == self.size - 1:
+            return  # the victim, which no neighbour holds back, may connect to it at once
         super()._await_listening(rank, port)
         if rank == self.victim:
             self.stranger = socket.create_connection(("127.0.0.1", port))
+            if self.reset:
+                lasting = struct.pack("@ii", 1, 0)
+                self.stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, lasting)
             if self.says is None:
                 self.stranger.close()
             else:
@@ -100,6 +108,12 @@ def test_a_stranger_in_a_neighbours_place_is_noticed(
     assert world.reducers[victim].wait(PATIENCE_SECONDS) == 1
     for rank, messages in enumerate(world.messages):
         assert messages.empty() or messages.get()["t"] == "broken", rank
+
+
+def test_a_stranger_that_is_gone_at_once_is_still_one(tmp_path: Path, closing: Closing) -> None:
+    world = closing(Attacked(tmp_path, 3, 1, None, reset=True))
+    broken = world.expect(1, "broken")
+    assert (broken["stranger_at"], broken["wrong"]) == (1, False)
 
 
 @pytest.mark.parametrize(("size", "odd"), [(2, 0), (2, 1), (3, 1), (4, 3)])

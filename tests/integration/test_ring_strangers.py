@@ -50,7 +50,13 @@ def told(cluster: Cluster, job: str) -> list[dict[str, Any]]:
     return [fault for fault in cluster.faults(job) if fault["fault"] == "stranger"]
 
 
-@pytest.mark.parametrize("how", HOWS)
+OFTEN = ("silent", "relays")
+"""The others are tried at reducers alone, too (tests/children/test_greeting.py)."""
+
+
+@pytest.mark.parametrize(
+    "how", [how if how in OFTEN else pytest.param(how, marks=pytest.mark.deep) for how in HOWS]
+)
 def test_a_stranger_on_a_ring_is_noticed_and_left_at_once(
     cluster: Cluster, undisturbed: Callable[[str], str], how: How
 ) -> None:
