@@ -15,6 +15,10 @@ NodeId = NewType("NodeId", str)
 JobId = NewType("JobId", str)
 Stamp = NewType("Stamp", str)
 Lineage = NewType("Lineage", str)
+Secret = NewType("Secret", bytes)
+"""What only the members of one world know; empty: they have none. Never shown, kept or logged."""
+NO_SECRET = Secret(b"")
+SECRET_BYTES = 32
 
 
 NODE_ID = "[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
@@ -58,12 +62,14 @@ Rung = Literal["start", "grow", "retry", "regroup", "relieve", "rescue", "restor
 """How a world came about; from ``retry`` on the ways to recover, from cheap to dear."""
 Sign = Literal[
     "peer_lost", "oom", "hang", "worker_exit", "divergence", "not_finite", "reducer_lost",
-    "state_unavailable", "link_lost", "reducer_crashed", "reducer_gone", "ring_broken",
+    "state_unavailable", "link_lost", "reducer_crashed", "stranger", "reducer_gone", "ring_broken",
 ]  # fmt: skip
-"""What a piece of evidence speaks of (recovery/faults.py makes faults of them)."""
+"""What a piece of evidence speaks of (recovery/faults.py makes faults of them). ``stranger`` is
+never sent, since daemons of before don't know it (:class:`elasticd.core.words.worlds.Fault`)."""
 FaultKind = Literal[
-    "worker_exit", "reducer_lost", "oom", "link_lost", "hang", "peer_lost", "divergence", "slow"
-]
+    "worker_exit", "reducer_lost", "oom", "link_lost", "stranger", "hang", "peer_lost",
+    "divergence", "slow",
+]  # fmt: skip
 """What people are told (docs/faults.md)."""
 Role = Literal["trainer", "reducer"]
 """Of a daemon's child."""

@@ -23,12 +23,14 @@ NEAREST: tuple[Sign, ...] = (
     "state_unavailable",
     "link_lost",
     "reducer_crashed",
+    "stranger",
     "reducer_gone",
     "ring_broken",
 )
 """From the cause to its consequences. ``ring_broken`` alone is a link that failed between living
 reducers; ``reducer_crashed`` a reducer that ended by a signal of its own doing, as some do when
-their ring breaks; ``reducer_gone`` is the word of its trainer, which can't tell how it ended."""
+their ring breaks; ``stranger`` a neighbour in a ring that did not show that it is one;
+``reducer_gone`` is the word of its trainer, which can't tell how it ended."""
 
 RING_FAULTS: tuple[Sign, ...] = ("reducer_lost", "reducer_crashed", "reducer_gone", "ring_broken")
 """With any of these a ring has come to its end."""
@@ -42,12 +44,13 @@ _CONFIDENCE: dict[Sign, Confidence] = {
     "link_lost": "likely",
     "state_unavailable": "likely",
     "reducer_crashed": "likely",
+    "stranger": "possible",
     "reducer_gone": "likely",
     "ring_broken": "possible",
 }
 """Where the evidence does not say how sure it is. All else was seen by the node itself."""
 
-_OUTSIDE = frozenset(("peer_lost", "link_lost"))
+_OUTSIDE = frozenset(("peer_lost", "link_lost", "stranger"))
 _FOLLOWS = frozenset(("ring_broken", "reducer_gone", "reducer_crashed", "state_unavailable"))
 """What a node or link that is lost brings about in others."""
 
@@ -127,8 +130,8 @@ def _public(sign: Sign) -> FaultKind:
 
 
 def from_outside(pieces: Sequence[Evidence]) -> bool:
-    """Whether nodes or links that were lost are behind all of it: however often that comes again,
-    it says nothing against the job."""
+    """Whether nodes or links that were lost, or strangers, are behind all of it: however often that
+    comes again, it says nothing against the job."""
     kinds = {piece.fault for piece in pieces}
     return bool(kinds & _OUTSIDE) and kinds <= _OUTSIDE | _FOLLOWS
 

@@ -12,7 +12,7 @@ from elasticd.core.words.effects import Effect, Emit, Log, Persist, Send
 from elasticd.core.words.limits import clipped
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import Path
-from elasticd.types import NO_TAG, JobId, NodeId, Tag
+from elasticd.types import NO_SECRET, NO_TAG, JobId, NodeId, Secret, Tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,9 @@ class Timing:
     """A trainer that does not say what it holds for this long is hung, and killed."""
     form_seconds: float = 15.0
     """A ring that does not come up for this long is tried again."""
+    greet_seconds: float = 3.0
+    """Whoever has connected to a rank of a ring that comes up shows for so long that it is its
+    neighbour, or is a stranger."""
     load_seconds: float = 600.0
     hang_seconds: float = 15.0
     """A reduction to which every member has delivered may stand still for this long."""
@@ -101,6 +104,8 @@ class Departures:
     """Nodes that have left the view: when the first sign of it was seen, and what it was."""
 
     first_signs: dict[NodeId, tuple[float, str]] = field(default_factory=dict)
+    quiet_at: float = -inf
+    """Until then a trainer that is cut off from us may still run, if at most one side may."""
 
     def note(self, node: NodeId, seen_at: float, why: str) -> None:
         self.first_signs[node] = seen_at, why
@@ -146,10 +151,10 @@ class Context:
     departures: Departures = field(default_factory=Departures)
     strict: bool = False
     """``partition = "strict"``: at most one view trains."""
-    quiet_at: float = -inf
-    """Until then a trainer that is cut off from us may still run, if at most one side may."""
     heard: dict[JobId, Tag] = field(default_factory=dict)
     """The newest world of each job that this node has heard of."""
+    secret: Callable[[], Secret] = lambda: NO_SECRET
+    """Draws what only one world's members are told; empty where nothing is drawn."""
 
     def begin(self, now: float, wall: float) -> None:
         """An event has come."""
@@ -194,7 +199,7 @@ class Context:
 
     def mind_the_absent(self) -> None:
         """Trainers that are cut off may run on for a while."""
-        self.quiet_at = self.now + self.timing.outlive_seconds
+        self.departures.quiet_at = self.now + self.timing.outlive_seconds
 
     def hear(self, job: JobId, generation: Tag) -> None:
         self.heard[job] = max(self.heard.get(job, NO_TAG), generation)

@@ -46,7 +46,7 @@ from elasticd.core.words.views import (
 from elasticd.core.words.worlds import ToLeader, ToMember
 from elasticd.errors import ElasticdError
 from elasticd.recovery.regroup import check_shares
-from elasticd.types import NO_TAG, JobId, NodeId, Tag
+from elasticd.types import NO_SECRET, NO_TAG, JobId, NodeId, Secret, Tag
 
 _EVENTS_PER_INSTANT = 10_000
 """More messages than this from one event means that two parts talk in circles."""
@@ -72,6 +72,8 @@ class Who:
     """``partition = "strict"``: at most one view trains."""
     hosts: tuple[str, ...] = ()
     """This node's addresses, without ports, best first."""
+    secret: Callable[[], Secret] = lambda: NO_SECRET
+    """Draws 32 bytes that nobody can guess."""
 
 
 class Node:
@@ -89,7 +91,7 @@ class Node:
         self.me, self.boot, self._wall = who.me, who.boot, who.wall
         self.ctx = Context(
             who.me, who.nonce, who.timing, counter=stable.counter, domain=who.domain,
-            reach=Reach(who.hosts), strict=who.strict,
+            reach=Reach(who.hosts), strict=who.strict, secret=who.secret,
         )  # fmt: skip
         for heard in stable.heard:
             self.ctx.hear(heard.job, heard.generation)

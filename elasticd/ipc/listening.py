@@ -29,11 +29,17 @@ def is_listening(pid: int, port: int) -> bool:
     """
     if sys.platform == "linux":
         try:
-            inodes = set(_listening_inodes(port))
+            inodes = {inode for _, inode in _listening_inodes(port)}
         except OSError:  # a kernel without sock_diag
             return _is_listening_anywhere(pid, port)
         return bool(inodes) and not inodes.isdisjoint(_socket_inodes(pid))
     return _is_listening_anywhere(pid, port)
+
+
+def listening_ports(pid: int) -> list[int]:
+    """The TCP ports (IPv4) on which a process listens; Linux only."""
+    own = set(_socket_inodes(pid))
+    return [port for port, inode in _listening_inodes() if inode in own]
 
 
 def _is_listening_anywhere(pid: int, port: int) -> bool:
@@ -47,10 +53,11 @@ def _is_listening_anywhere(pid: int, port: int) -> bool:
     )
 
 
-def _listening_inodes(port: int) -> Iterator[int]:
+def _listening_inodes(wanted: int = 0) -> Iterator[tuple[int, int]]:
+    """(port, inode) of the sockets that listen on a port, 0: on any."""
     if sys.platform != "linux":
         return
-    sport = struct.pack(">HH", port, 0)
+    sport = struct.pack(">HH", wanted, 0)
     query = _QUERY.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 1 << _LISTEN, sport)
     header = _HEADER.pack(_HEADER.size + len(query), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 1, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
@@ -65,8 +72,9 @@ def _listening_inodes(port: int) -> Iterator[int]:
                         raise OSError("the kernel has no sock_diag for TCP")
                     return
                 answer = _ANSWER.unpack_from(data, _HEADER.size)
-                if answer[4][:2] == sport[:2]:
-                    yield answer[-1]
+                port = int.from_bytes(answer[4][:2], "big")
+                if wanted in (0, port):
+                    yield port, answer[-1]
                 data = data[length + -length % 4 :]
 
 

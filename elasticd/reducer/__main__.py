@@ -11,11 +11,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from elasticd.core.words import children as w
 from elasticd.ipc.child import DaemonLink, Resume
 from elasticd.types import Tag
+
+if TYPE_CHECKING:
+    from elasticd.reducer.greeting import StrangerError
 
 
 def main() -> int:
@@ -23,6 +26,7 @@ def main() -> int:
     link = DaemonLink.connect()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # else each thread costs memory, for nothing
     from elasticd.reducer.form import form  # imports MLX: what makes the spare a warm one
+    from elasticd.reducer.greeting import StrangerError
 
     state = _State(link)
     state.ready()
@@ -35,11 +39,13 @@ def main() -> int:
     state.generation = order.generation
     threading.Thread(target=_listen, args=(messages,), name="daemon", daemon=True).start()
     try:
-        server = form(order, fds)
+        server = form(order, fds, state.met_stranger)
         state.formed()
         server.run()
     except EOFError:
         return 0
+    except StrangerError as error:
+        state.met_stranger(error)
     except Exception as error:
         state.say(w.ReducerBroken(order.generation, f"{type(error).__name__}: {error}"))
         return 1
@@ -62,7 +68,7 @@ class _State:
     def ready(self) -> None:
         with self._lock:
             self._warm = True
-            self.say(w.ReducerWarm())
+            self.say(w.ReducerWarm(proves=True))
 
     def formed(self) -> None:
         with self._lock:
@@ -70,11 +76,17 @@ class _State:
             self._formed = True
             self.say(w.ReducerFormed(self.generation))
 
+    def met_stranger(self, error: StrangerError) -> NoReturn:
+        """The ring can't be used: MLX may wait in it for ever, so this ends the process."""
+        assert self.generation is not None
+        self.say(w.ReducerBroken(self.generation, str(error), error.at, error.wrong))
+        os._exit(1)
+
     def _introduce(self, resume: Resume) -> None:
         with self._lock:
             words: list[w.FromReducer] = [w.ReducerHere(self.generation, self._formed)]
             if self._warm and self.generation is None:
-                words.append(w.ReducerWarm())
+                words.append(w.ReducerWarm(proves=True))
             resume([w.FROM_REDUCER.encode(word) for word in words])
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import assert_never
 
 import mlx.core as mx
@@ -16,18 +17,23 @@ from elasticd.ipc.memory import SharedMemory
 from elasticd.ipc.memoryfile import SLOT_BYTES
 from elasticd.ipc.plan import GATHERED_FLOATS
 from elasticd.ipc.records import generation_hash
-from elasticd.reducer.ring import join_ring
+from elasticd.reducer.greeting import Greeting, StrangerError
+from elasticd.reducer.ring import connected_from, join_ring
 from elasticd.reducer.serve import Server
 
 
-def form(order: EngineOrder, fds: Sequence[int]) -> Server:
+def form(
+    order: EngineOrder, fds: Sequence[int], on_silence: Callable[[StrangerError], None]
+) -> Server:
     """Do what ``order`` says; returns when the group is up and proven.
 
     Args:
         order: the daemon's.
         fds: chunk memory and data socket; owned from now on.
+        on_silence: called in a thread if a neighbour never shows who it is; never returns.
 
     Raises:
+        StrangerError: a neighbour is no rank of the world.
         ProtocolError: the order cannot be used, or a rank belongs to another generation.
         RuntimeError: the group did not come up.
         OSError: a descriptor is of the wrong kind.
@@ -45,7 +51,7 @@ def form(order: EngineOrder, fds: Sequence[int]) -> Server:
     group = _join(order)
     generation = generation_hash(order.generation)
     server = Server(group, generation, order.reduction, memory, connection)
-    server.prove()
+    server.prove(_greeting(order, generation, on_silence))
     return server
 
 
@@ -56,3 +62,21 @@ def _join(order: EngineOrder) -> mx.distributed.Group:
             return join_ring(order.rank, order.hosts)
         case _:
             assert_never(order)
+
+
+def _greeting(
+    order: EngineOrder, generation: bytes, on_silence: Callable[[StrangerError], None]
+) -> Greeting | None:
+    """None: not all ranks can show who they are."""
+    if not order.secret:
+        return None
+    port = int(order.hosts[order.rank].rpartition(":")[2])
+    return Greeting(
+        order.secret,
+        generation,
+        order.rank,
+        order.size,
+        order.greet_seconds,
+        on_silence,
+        partial(connected_from, port),
+    )

@@ -60,15 +60,32 @@ def _bounded_connections() -> Iterator[int]:
     if sys.platform != "linux":
         return  # it has not been tried there
     moment = struct.pack("@ll", 0, int(_NAP_SECONDS * 1e6))
+    for fd, copy in _connections():
+        with contextlib.suppress(OSError):
+            copy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, moment)
+            copy.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, moment)
+            yield fd
+
+
+def connected_from(port: int) -> str:
+    """The address of who has connected to our port, for people."""
+    for _, copy in _connections():
+        with contextlib.suppress(OSError):  # it has gone already
+            if copy.getsockname()[1] == port:
+                host, peer_port = copy.getpeername()
+                return f"{host}:{peer_port}"
+    return "an unknown address"
+
+
+def _connections() -> Iterator[tuple[int, socket.socket]]:
+    """Descriptors of this process's IPv4 sockets, each with a copy to use meanwhile."""
     for fd in map(int, os.listdir("/dev/fd")):
         with contextlib.suppress(OSError):  # it was the folder's
             if not stat.S_ISSOCK(os.fstat(fd).st_mode):
                 continue
             with socket.socket(fileno=os.dup(fd)) as copy:
                 if copy.family == socket.AF_INET:
-                    copy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, moment)
-                    copy.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, moment)
-                    yield fd
+                    yield fd, copy
 
 
 def join_ring(rank: int, hosts: Sequence[str]) -> mx.distributed.Group:

@@ -15,6 +15,7 @@ from elasticd.errors import ProtocolError
 from elasticd.ipc.memory import SharedMemory
 from elasticd.ipc.plan import EXACT, VectorLayout
 from elasticd.ipc.records import MAX_PLAN_BYTES, NO_PLAN, RECORD_BYTES, Kind, Record
+from elasticd.reducer.greeting import Greeting, Toward
 from elasticd.reducer.ring import (
     LANES,
     ONE_WAY_BYTES,
@@ -49,6 +50,7 @@ class Server:
         memory: SharedMemory,
         connection: socket.socket,
     ) -> None:
+        """``group`` is up."""
         self._group = group
         self._rank, self._size = group.rank(), group.size()
         self._naps = Naps()
@@ -59,15 +61,26 @@ class Server:
         self._layout: VectorLayout | None = None
         self._serial = 0
 
-    def prove(self) -> None:
-        """Check in one small collective that every rank is a member of the same generation.
+    def prove(self, greeting: Greeting | None) -> None:
+        """Check in one small collective that every rank is a member of the same generation, and
+        with a ``greeting`` that both neighbours are ranks of it.
 
         Raises:
-            ProtocolError, RuntimeError: it is not, or the ring does not work.
+            StrangerError: a neighbour is none.
+            ProtocolError, RuntimeError: a rank is not, or the ring does not work.
         """
         record = Record(Kind.FORM, 0, 0, 0, 0, self._generation)
         self._naps.allow(True)
-        self._finish(_Flight(record, None, self._gather_seal(record)))
+        if greeting is None:
+            self._finish(_Flight(record, None, self._gather_seal(record)))
+            return
+        greeting.meet(self._group)
+        shown = greeting.digest(self._rank, Toward.LEFT)
+        result = self._gather_seal(record, shown)
+        mx.eval(result)
+        rows = np.asarray(result).reshape(self._size, -1)
+        greeting.check([row[SEAL_FLOATS:-SEAL_FLOATS].tobytes() for row in rows])
+        check_seals(rows, self._seals(record, NO_PLAN, 0))
 
     def run(self) -> None:
         """Serve until the trainer's end of the socket closes.
@@ -127,9 +140,10 @@ class Server:
         self._naps.allow(bytes_per_rank < ONE_WAY_BYTES)
         mx.async_eval(flights[-1].result)  # type: ignore[no-untyped-call]
 
-    def _gather_seal(self, record: Record) -> mx.array:
-        seal = np.frombuffer(record.seal(NO_PLAN, 0, self._rank), np.float32)
-        return mx.distributed.all_gather(mx.array(np.concatenate([seal, seal])), group=self._group)
+    def _gather_seal(self, record: Record, shown: bytes = b"") -> mx.array:
+        seal = record.seal(NO_PLAN, 0, self._rank)
+        row = np.frombuffer(seal + shown + seal, np.float32)
+        return mx.distributed.all_gather(mx.array(row), group=self._group)
 
     def _gather_chunk(self, record: Record, layout: VectorLayout) -> mx.array:
         start, end = layout.bounds(record.bucket)

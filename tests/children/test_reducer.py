@@ -43,8 +43,10 @@ Vector = NDArray[np.float32]
 class World:
     """Reducers of one generation, brought up as the daemon does it, and their trainers' links."""
 
-    def __init__(self, folder: Path, size: int, reduction: str, formed: bool = True) -> None:
-        self.size, self.reduction = size, reduction
+    def __init__(
+        self, folder: Path, size: int, reduction: str, formed: bool = True, secret: bytes = b""
+    ) -> None:
+        self.size, self.reduction, self.secret = size, reduction, secret
         self.links: list[ReducerLink] = []
         self.interrupts = [os.pipe() for _ in range(size)]
         self.messages: list[queue.Queue[dict[str, Any]]] = [queue.Queue() for _ in range(size)]
@@ -101,7 +103,11 @@ class World:
         return message
 
     def _form(self) -> None:
-        ports = free_ports(self.size)
+        self._bring_up(free_ports(self.size))
+        for rank in range(self.size):
+            self.expect(rank, "formed")
+
+    def _bring_up(self, ports: list[int]) -> None:
         for rank in range(self.size - 1):
             self._send_form(rank, ports)
         for rank in range(self.size - 1):
@@ -110,8 +116,6 @@ class World:
         self._send_form(self.size - 1, ports)
         self._await_listening(self.size - 1, ports[-1])
         self.reducers[0].send_signal(signal.SIGCONT)
-        for rank in range(self.size):
-            self.expect(rank, "formed")
 
     def _send_form(self, rank: int, ports: list[int]) -> None:
         memory = create_memory()
@@ -120,10 +124,15 @@ class World:
         form = {"t": "form", "generation": tag, "rank": rank, "size": self.size}
         hosts = [f"127.0.0.1:{port}" for port in ports]
         form |= {"hosts": hosts, "reduction": self.reduction}
+        form |= self.told(rank)
         self._daemons[rank].send(form, [memory, theirs.fileno()])
         theirs.close()
         link = ReducerLink(memory, ours.detach(), GENERATION, rank, self.size, self.reduction)
         self.links.append(link)
+
+    def told(self, rank: int) -> dict[str, Any]:
+        """What a rank is told besides."""
+        return {"secret": self.secret} if self.secret else {}
 
     def _await_listening(self, rank: int, port: int) -> None:
         deadline = monotonic() + PATIENCE_SECONDS
@@ -228,7 +237,7 @@ def start(tmp_path: Path) -> Iterator[Callable[[int, str], World]]:
     worlds: list[World] = []
 
     def start(size: int, reduction: str) -> World:
-        worlds.append(World(tmp_path, size, reduction))
+        worlds.append(World(tmp_path, size, reduction, secret=bytes(32)))
         return worlds[-1]
 
     yield start

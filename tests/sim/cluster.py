@@ -23,6 +23,7 @@ from .chance import Chances
 from .environments import Environments
 from .mixture import Mixture
 from .poison import Poison, Poisons
+from .strangers import Strangers
 
 if TYPE_CHECKING:
     from .checkers import Checkers
@@ -210,6 +211,7 @@ class Cluster:
         self.poisons = Poisons(self)
         self.ageing = Ageing(self)
         self.mixture = Mixture(self)
+        self.strangers = Strangers(self)
         self.missing_archives: set[JobId] = set()
         """Jobs whose files are on none of the nodes that are there."""
         self.network: Network

@@ -189,6 +189,17 @@ class Injector:
         rings[0].deadlocked = True
         return True
 
+    def _stranger(self, host: Host) -> bool:
+        """Somebody connects to the ports of rings that are to come up there, if not at once."""
+        if not self._may_kill():
+            return False
+        strangers, times = self.cluster.strangers, self.chance.choice((1, 1, 2, 7))
+        strangers.come(host.name, times)
+        self.later(self.chance.uniform(0.5, 8.0), partial(strangers.leave, host.name))
+        if self.chance.random() < 0.6:
+            self._reducer(host)
+        return True
+
     def _diverge(self, host: Host) -> bool:
         """A trainer computes wrongly, once: its state is not the others' any more."""
         victims = [t for t in self._serving(host, Trainer) if isinstance(t, Trainer)]

@@ -21,7 +21,7 @@ from elasticd.core.words.hearers import Hearers
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import World
 from elasticd.core.words.stable import Found
-from elasticd.types import JobId, NodeId, Role
+from elasticd.types import SECRET_BYTES, JobId, NodeId, Role, Secret
 
 from .clock import Clock
 from .cluster import Cluster, Violation
@@ -128,6 +128,7 @@ class Host:
             self.clock.wall,
             strict=self.cluster.setup.partition == "strict",
             hosts=self.cluster.addresses.of(self.name),
+            secret=lambda: Secret(self.chance("secrets").randbytes(SECRET_BYTES)),
         )
         node_type = self.cluster.mixture.node_type(self)
         stored = {job: self.disk.stored(job) for job in jobs}
@@ -389,9 +390,9 @@ class Host:
                     self._trainer(child).hear(message)
             case e.EnterWorld(trainer, reducer, world, rank):
                 self._enter(trainer, reducer, world, rank)
-            case e.FormReducer(child, world, rank, _):
+            case e.FormReducer(child, world, rank, order):
                 if child in self.children:
-                    self._reducer(child).form(world, rank)
+                    self._reducer(child).form(world, rank, order)
             case _:
                 assert_never(effect)
 
@@ -446,7 +447,8 @@ class Host:
     def reducer_ready(self, process: Reducer) -> None:
         first = next(iter(self.cluster.addresses.of(self.name)), self.name)
         ring_host = f"{first}:{process.child}.{self.boot}"
-        self._from_child(process, e.ReducerReady(process.child, ring_host))
+        proves = process.proves and self.release.knows_secrets
+        self._from_child(process, e.ReducerReady(process.child, ring_host, proves))
 
     def reducer_listens(self, process: Reducer) -> None:
         self._from_child(process, ring.ReducerListens(process.child))

@@ -23,6 +23,7 @@ if not __package__:
     __package__ = "sim"
 
 from elasticd.checkpoints.line import traced
+from elasticd.core.context import Context
 from elasticd.core.duties import Duties, Flush
 from elasticd.core.endpoint import Endpoint
 from elasticd.core.jobs import ended
@@ -55,7 +56,7 @@ from elasticd.core.words.views import ViewAck
 from elasticd.core.words.worlds import Form
 from elasticd.recovery import divergence, quorum, regroup, restore
 from elasticd.recovery.likeness import Kinds
-from elasticd.types import JobId, Lineage, NodeId
+from elasticd.types import NO_SECRET, JobId, Lineage, NodeId, Secret
 
 from .cluster import JobShape, Setup, Weather
 from .disk import Disk
@@ -336,6 +337,33 @@ def by_rank_unnamed(switches: Switches) -> None:
 
 def agreed_unheard(switches: Switches) -> None:
     switches.set(Testimony, "unanimous", lambda self, nodes: True)
+
+
+def secret_of_before(switches: Switches) -> None:
+    """One for all worlds of a job: who was a member of one before knows it."""
+
+    def secret_of(office: Office, plan: Any, world: World) -> Secret:
+        return kept.setdefault(world.job, real(office, plan, world))
+
+    kept: dict[JobId, Secret] = {}
+    real = making.secret_of
+    switches.set(making, "secret_of", secret_of)
+
+
+def secret_of_their_own(switches: Switches) -> None:
+    """Another one for each member, as where each draws it."""
+
+    def send(self: Context, to: NodeId, message: Message) -> None:
+        if isinstance(message, Form) and message.secret:
+            message = replace(message, secret=self.secret())
+        sent(self, to, message)
+
+    sent = Context.send
+    switches.set(Context, "send", send)
+
+
+def no_secret(switches: Switches) -> None:
+    switches.set(making, "secret_of", lambda office, plan, world: NO_SECRET)
 
 
 def never_resent(switches: Switches) -> None:
@@ -759,6 +787,9 @@ BUGS = (
         ("the past",),
         setup=_taken_off,
     ),
+    Bug("tell ranks no secret", no_secret, ("told no secret",), ("stranger",), 3),
+    Bug("use a secret again", secret_of_before, ("the secret of",), ("stranger",), 5),
+    Bug("give each rank a secret", secret_of_their_own, ("different secrets",), ("stranger",), 3),
     Bug(
         "put a fresh trainer in a dead one's place",
         fresh_trainer,

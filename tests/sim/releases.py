@@ -19,6 +19,7 @@ from elasticd.core.words.records import JobRecord, NodeRecord, TrainerStatus
 from elasticd.core.words.tables import Departing, Jobs, Summary
 from elasticd.core.words.versions import NEWEST, OLDEST, SPOKEN, Spoken
 from elasticd.core.words.views import Carry
+from elasticd.core.words.worlds import Fault, Form, Holding
 from elasticd.errors import ProtocolError
 from elasticd.recovery.fitness import Unfit
 from elasticd.recovery.unknown import Unknown, added_to
@@ -37,6 +38,9 @@ _SINCE_LITTLE: Mapping[type, tuple[str, ...]] = {
     Unfit: tuple(added_to(Unfit)),
     Jobs: ("digests", "wanted", "asked"),
     TrainerStatus: ("came",),
+    Holding: ("proves",),
+    Form: ("secret",),
+    Fault: ("stranger_at",),
 }
 """What builds of this protocol have not known from its beginning."""
 
@@ -53,6 +57,11 @@ class Release:
     @property
     def is_later(self) -> bool:
         return self.spoken.newest >= LATER
+
+    @property
+    def knows_secrets(self) -> bool:
+        """Whether the ranks of its worlds can show one another that they know one."""
+        return Form not in self.lacks
 
     def knows(self, message: Message | None) -> bool:
         return self.is_later or not isinstance(message, LATER_KINDS)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, assert_never
 
 from elasticd.core.words.children import ReducerBroken, ReducerFormed, ReducerHere
 from elasticd.core.words.records import World
-from elasticd.core.words.ring import ContinueReducer, RingEffect, StopReducer
-from elasticd.types import Point
+from elasticd.core.words.ring import ContinueReducer, FormRing, RingEffect, StopReducer
+from elasticd.types import NO_SECRET, Point, Secret
 
 from .process import Process
 
@@ -32,6 +32,9 @@ class Reducer(Process):
         self.data_closed = False
         self.warm = self.formed = False
         self.world: World | None = None
+        self.proves = host.release.knows_secrets
+        self.secret: Secret = NO_SECRET
+        self.greet_seconds = 0.0
         start = self.chance("starts").uniform(*self.cluster.setup.reducer_start_seconds)
         self.later(start, self._ready)
 
@@ -54,15 +57,19 @@ class Reducer(Process):
             case _:
                 assert_never(effect)
 
-    def form(self, world: World, rank: int) -> None:
-        self.world = world
+    def form(self, world: World, rank: int, order: FormRing) -> None:
+        self.world, self.secret, self.greet_seconds = world, order.secret, order.greet_seconds
+        self.cluster.strangers.told(world, order.secret)
         self.later(self.chance("ring").uniform(0.002, 0.02), lambda: self._listen(world, rank))
 
     def _listen(self, world: World, rank: int) -> None:
         self.rank, self.ring = rank, ring_of(self.cluster, world)
+        if self.ring.blocked and rank == len(world.members) - 1:
+            return  # it can't connect to rank 0, and listens only then
         self.listens = True
         self.ring.places[rank] = self
         self.host.reducer_listens(self)
+        self.cluster.strangers.look(self)
         self.ring.look()
         if self.data_closed:
             self.close_data()
@@ -83,9 +90,10 @@ class Reducer(Process):
         self.formed = True
         self.tell_daemon(ReducerFormed(self.ring.world.generation))
 
-    def breaks(self, evidence: str) -> None:
+    def breaks(self, evidence: str, stranger_at: int = -1, wrong: bool = False) -> None:
         assert self.ring is not None
-        self.tell_daemon(ReducerBroken(self.ring.world.generation, evidence))
+        generation = self.ring.world.generation
+        self.tell_daemon(ReducerBroken(generation, evidence, stranger_at, wrong))
         self.die(1)
 
     def ended(self, status: int) -> None:
@@ -115,6 +123,8 @@ class Ring:
         self.places: dict[int, Reducer] = {}
         self.up = False
         self.deadlocked = False
+        self.blocked = False
+        """A stranger is in rank 0's backlog, and has all of it."""
         self.gone: set[int] = set()
         self._arrivals: dict[tuple[str, int], dict[int, Arrival]] = {}
         self._out: list[int] = []

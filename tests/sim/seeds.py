@@ -9,7 +9,7 @@ from typing import Any
 from .cluster import JobShape, Setup, Weather
 from .poison import Poison
 from .releases import LADDER
-from .strikes import AGEING_KINDS, KINDS, TOLD_KINDS, VERSION_KINDS
+from .strikes import AGEING_KINDS, KINDS, STRANGER_KINDS, TOLD_KINDS, VERSION_KINDS
 
 _WEATHERS = (
     Weather(),
@@ -30,6 +30,8 @@ _MIXED = 0.12
 """The share of clusters whose nodes run several versions."""
 _TOLD = 0.06
 """The share of runs in which all daemons are killed shortly after it was told who diverged."""
+_STRANGE = 0.1
+"""The share of runs in which somebody connects to rings that come up."""
 _BESIDE = 8
 """So many other kinds of faults at most strike such a cluster."""
 _UNABLE = 0.08
@@ -114,6 +116,13 @@ def _poison(seed: int, nodes: int, steps: int) -> Poison | None:
     )
 
 
+def _more(seed: int) -> tuple[str, ...]:
+    """What strikes besides."""
+    told = TOLD_KINDS if random.Random(f"told {seed}").random() < _TOLD else ()
+    strange = random.Random(f"strangers {seed}").random() < _STRANGE
+    return (*told, *STRANGER_KINDS) if strange else told
+
+
 def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) -> Setup:
     """A varied run: 1 to 5 nodes, one or two jobs, some or all kinds of faults.
 
@@ -157,14 +166,14 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
     if releases and not given:
         few = random.Random(f"beside {seed}").sample(kinds, min(len(kinds), _BESIDE))
         kinds = (*few, *VERSION_KINDS, "later_words", "later_words")
-    slow, told = chance.random() < 0.2, random.Random(f"told {seed}")
+    slow = chance.random() < 0.2
     setup = Setup(
         seed=seed,
         nodes=nodes,
         jobs=jobs,
         fault_seconds=chance.uniform(2.0, 12.0),
         fault_kinds=kinds,
-        more_kinds=TOLD_KINDS if not given and told.random() < _TOLD else (),
+        more_kinds=() if given else _more(seed),
         mean_fault_seconds=chance.choice((0.5, 1.5, 4.0)),
         weather=weather,
         drift=chance.choice((0.0, 0.0001, 0.01)),

@@ -38,7 +38,9 @@ KINDS = (
 )  # fmt: skip
 TOLD_KINDS = ("diverge_daemons",)
 """Of one strike more in a few runs, which no other fault shifts with."""
-EVERY_KIND = (*KINDS, *AGEING_KINDS, *VERSION_KINDS, *TOLD_KINDS)
+STRANGER_KINDS = ("stranger", "stranger")
+"""The same in a few other runs."""
+EVERY_KIND = (*KINDS, *AGEING_KINDS, *VERSION_KINDS, *TOLD_KINDS, "stranger")
 HEAVY_KINDS = frozenset((*NODE_KINDS, *LINK_KINDS, *DISK_KINDS))
 """Crashes, partitions and disk faults."""
 

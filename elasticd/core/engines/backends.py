@@ -12,7 +12,7 @@ from elasticd.core.engines.spares import SpareReducers
 from elasticd.core.words.engines import EngineToLeader
 from elasticd.core.words.records import World
 from elasticd.settings.job import WorldSettings
-from elasticd.types import Backend
+from elasticd.types import Backend, Secret
 
 
 def leader_engine(backend: Backend, ctx: Context, world: World) -> LeaderEngine:
@@ -30,6 +30,7 @@ def member_engine(
     reducers: SpareReducers,
     tell: Callable[[EngineToLeader], None],
     world: World,
+    secret: Secret,
 ) -> MemberEngine | None:
     """This node's side in a world of which it is a member; a world of one has no engine."""
     rank = world.members.index(ctx.me)
@@ -38,6 +39,7 @@ def member_engine(
     match settings.backend:
         case "ring":
             deadline = ctx.now + ctx.timing.form_seconds
-            return RingMember(ctx, reducers, tell, world, rank, settings.reduction, deadline)
+            reduction = settings.reduction
+            return RingMember(ctx, reducers, tell, world, rank, reduction, deadline, secret)
         case _:
             assert_never(settings.backend)

@@ -7,12 +7,24 @@ rank's group, is the backend's own business (core/words/engines.py). A world of 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from elasticd.core.words.children import FromReducer
 from elasticd.core.words.effects import ChildId
 from elasticd.core.words.engines import EngineEvent, EngineToLeader, EngineToMember
 from elasticd.types import NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Why an engine can't go on."""
+
+    text: str
+    stranger_at: int = -1
+    """The rank at whose address somebody else than its neighbour seems to be; -1: none."""
+    wrong: bool = False
+    """That one has shown something wrong; else it has shown nothing."""
 
 
 class LeaderEngine(Protocol):
@@ -52,14 +64,14 @@ class MemberEngine(Protocol):
     def on_event(self, event: EngineEvent) -> None:
         """The process has come so far."""
 
-    def on_said(self, word: FromReducer) -> str:
-        """The process speaks. Why the engine is broken, or nothing."""
+    def on_said(self, word: FromReducer) -> Broken | None:
+        """The process speaks. Why the engine is broken, if it is."""
 
     def on_stopped(self, seconds: float) -> str:
         """The process has been stopped (SIGSTOP) for ``seconds``. Why that is a fault, or nothing:
         an engine may have done it itself."""
 
-    def overdue(self) -> str:
+    def overdue(self) -> Broken:
         """It is not up in time: says so, once."""
 
     def trouble(self) -> str:

@@ -13,6 +13,7 @@ from math import inf
 from typing import assert_never
 
 from elasticd.core.context import Context
+from elasticd.core.engines.port import Broken
 from elasticd.core.engines.spares import SpareReducers
 from elasticd.core.words.children import (
     FromReducer,
@@ -35,7 +36,7 @@ from elasticd.core.words.ring import (
     RingToMember,
     StopReducer,
 )
-from elasticd.types import NodeId, Reduction
+from elasticd.types import NO_SECRET, NodeId, Reduction, Secret
 
 
 @dataclass(slots=True)
@@ -70,10 +71,13 @@ class RingMember:
     rank: int
     reduction: Reduction
     deadline: float
+    secret: Secret = field(default=NO_SECRET, repr=False)
     child: ChildId | None = None
     up: bool = False
     stopped_by_us: bool = False
     """Because the bring-up wants that."""
+    form_by: float = inf
+    """The last rank's deadline for the ring, while it has one for its connect."""
 
     def claim(self) -> str:
         self.child = self.reducers.take(self.world.hosts[self.rank])
@@ -92,7 +96,8 @@ class RingMember:
             return
         world, rank = self.world, self.rank
         size, hosts = len(world.members), world.hosts
-        order = FormRing(world.generation, rank, size, hosts, self.reduction)
+        seconds = self.ctx.timing.greet_seconds
+        order = FormRing(world.generation, rank, size, hosts, self.reduction, self.secret, seconds)
         self.ctx.do(FormReducer(self.child, world, rank, order))
 
     def on_word(self, word: EngineToMember) -> None:
@@ -100,6 +105,10 @@ class RingMember:
             return
         match word:
             case Go():
+                if self.secret and self.deadline < inf:
+                    # Rank 0 listens: so connecting takes no time, unless somebody else has.
+                    soon = self.ctx.now + self.ctx.timing.greet_seconds
+                    self.form_by, self.deadline = self.deadline, min(self.deadline, soon)
                 self._form()
             case Continue():
                 if self.child is not None:
@@ -113,32 +122,47 @@ class RingMember:
             self._listens()
 
     def _listens(self) -> None:
+        if self.form_by < inf and self.deadline < inf:
+            self.form_by, self.deadline = inf, self.form_by
         if self.child is not None and self.rank == 0:
             # Rank N-1 may now connect to our backlog and listen before we go on to connect.
             self.ctx.do(StopReducer(self.child))
             self.stopped_by_us = True
         self.tell(Listening(self.world.job, self.world.generation))
 
-    def on_said(self, word: FromReducer) -> str:
+    def on_said(self, word: FromReducer) -> Broken | None:
         match word:
             case ReducerFormed(generation):
                 self.up = self.up or generation == self.world.generation
-            case ReducerBroken(generation, evidence):
-                return evidence if generation == self.world.generation else ""
+            case ReducerBroken(generation, evidence, stranger_at, wrong):
+                if generation != self.world.generation:
+                    return None
+                if not self.up and 0 <= stranger_at < len(self.world.members):
+                    return self._stranger(stranger_at, evidence, wrong)
+                return Broken(evidence)
             case ReducerWarm() | ReducerHere():
                 pass
             case _:
                 assert_never(word)
-        return ""
+        return None
+
+    def _stranger(self, rank: int, evidence: str, wrong: bool) -> Broken:
+        members = self.world.members
+        there = "is" if wrong else "may be"
+        place = f"on the port of rank {rank} ({members[rank]}), where {members[rank - 1]} belongs"
+        return Broken(f"a stranger {there} {place}: {evidence}", rank, wrong)
 
     def on_stopped(self, seconds: float) -> str:
         if self.stopped_by_us:
             return ""
         return f"its reducer was stopped (SIGSTOP) for {seconds:.1f} s"
 
-    def overdue(self) -> str:
-        self.deadline = inf
-        return f"its ring did not come up in {self.ctx.timing.form_seconds} s"
+    def overdue(self) -> Broken:
+        self.deadline, timing = inf, self.ctx.timing
+        if self.form_by < inf:
+            late = f"that listens, but could not be connected to in {timing.greet_seconds:g} s"
+            return self._stranger(0, late, wrong=False)
+        return Broken(f"its ring did not come up in {timing.form_seconds} s")
 
     def trouble(self) -> str:
         members, next_rank = self.world.members, (self.rank + 1) % len(self.world.members)

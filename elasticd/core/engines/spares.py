@@ -11,13 +11,21 @@ _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 10.0
 
 
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """One that is ready: where it would listen, and whether it can prove to know a secret."""
+
+    host: str
+    proves: bool = False
+
+
 @dataclass(slots=True)
 class SpareReducers:
     """The node's warm reducer, whichever job needs it next."""
 
     ctx: Context
     starting: set[int] = field(default_factory=set)
-    ready: dict[int, str] = field(default_factory=dict)
+    ready: dict[int, Warm] = field(default_factory=dict)
     pids: dict[int, int] = field(default_factory=dict)
     failures: int = 0
     not_before: float = 0.0
@@ -37,11 +45,11 @@ class SpareReducers:
         """A child runs as that process, whether it is a spare or not."""
         self.pids[child] = pid
 
-    def became_ready(self, child: int, host: str) -> bool:
+    def became_ready(self, child: int, warm: Warm) -> bool:
         if child not in self.starting:
             return False
         self.starting.discard(child)
-        self.ready[child] = host
+        self.ready[child] = warm
         self.failures = 0
         return True
 
@@ -61,13 +69,14 @@ class SpareReducers:
         self.ready.pop(child, None)
         return mine
 
-    def host(self) -> str:
-        return next(iter(self.ready.values()), "")
+    def warm(self) -> Warm | None:
+        """The next one that a world would take."""
+        return next(iter(self.ready.values()), None)
 
     def take(self, host: str) -> int | None:
         """The one that listens there, at whichever of this node's addresses."""
         for child, own in self.ready.items():
-            if own.rpartition(":")[2] == host.rpartition(":")[2]:
+            if own.host.rpartition(":")[2] == host.rpartition(":")[2]:
                 del self.ready[child]
                 return child
         return None

@@ -213,7 +213,9 @@ class Driver:
         if why and fault.failing is None:
             stage.fail(why)
         seen, text = office.ctx.now - fault.age_seconds, fault.evidence
-        stage.blame([Blame(fault.culprit, fault.fault, text, seen, exited, fault.confidence)])
+        members, at = world.members if world is not None else (), fault.stranger_at
+        culprit = members[at] if 0 <= at < len(members) else fault.culprit
+        stage.blame([Blame(culprit, fault.sign, text, seen, exited, fault.confidence)])
         stage.go_on()
 
     def _on_progress(self, node: NodeId, progress: Progress) -> None:

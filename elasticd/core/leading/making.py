@@ -11,7 +11,7 @@ from elasticd.core.leading.office import Office
 from elasticd.core.leading.stopping import asked_before, last_kept
 from elasticd.core.words.records import GOING_BACK, World, keeps_own
 from elasticd.recovery.restore import Resume
-from elasticd.types import NodeId, Tag
+from elasticd.types import NO_SECRET, NodeId, Secret, Tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,13 @@ def _last(office: Office, plan: Plan, seating: Seating, generation: Tag) -> int:
     text = f"step {point.step} is the last: {why}"
     office.ctx.emit("job_stops", text, office.job, generation.counter, step=point.step)
     return point.step
+
+
+def secret_of(office: Office, plan: Plan, world: World) -> Secret:
+    """What its members alone are told. Nothing where one has a reducer of before, which could not
+    show that it knows it."""
+    proven = len(world.members) > 1 and all(plan.holdings[n].proves for n in world.members)
+    return office.ctx.secret() if proven else NO_SECRET
 
 
 def _unproven(office: Office, plan: Plan, resume: Resume) -> tuple[NodeId, ...]:

@@ -124,11 +124,11 @@ class Stage:
             case ToFreezing(nodes, cause):
                 self.phase = Freezing(office, now, cause)
                 self.phase.begin(nodes)
-            case ToForming(world):
+            case ToForming(world, secret):
                 office.begin(world)
                 poison.plan(office, world)
                 engine = leader_engine(office.spec.world.backend, office.ctx, world)
-                self.phase = Forming(office, now, world, engine)
+                self.phase = Forming(office, now, world, engine, secret)
                 self.phase.begin()
             case ToRunning():
                 assert office.world is not None
@@ -178,6 +178,8 @@ class Stage:
         if source is not None:
             if blame.fault == "state_unavailable" and source == "checkpoint":
                 office.tries.not_read()
+            if blame.fault == "stranger" and isinstance(self.phase, Forming):
+                office.tries.met_stranger()
             office.account.count()
         self.follow(self.phase.on_fault(blame, source))
 

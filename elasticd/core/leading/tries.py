@@ -8,6 +8,10 @@ from elasticd.core.context import Context
 
 _LONGEST_PAUSE = 5
 """Doublings of the pause between tries."""
+_AT_ONCE = 4
+"""So many rings that strangers have spoilt are tried again without a pause."""
+_LONGEST_EVASION = 4
+"""Pauses after that, of which each is twice as long as the one before; then it stays so long."""
 
 
 @dataclass(slots=True)
@@ -22,11 +26,15 @@ class Tries:
     read_again_at: float = 0.0
     rests_until: float = 0.0
     """Recovery after recovery had come to nothing."""
+    strangers: int = 0
+    """Rings in a row that strangers have kept from coming up."""
+    clear_at: float = 0.0
+    """Before this time no ring is tried again that strangers may spoil."""
 
     @property
     def soonest(self) -> float:
         """When the next world may be tried."""
-        return max(self.hold_off, self.read_again_at, self.rests_until)
+        return max(self.hold_off, self.read_again_at, self.rests_until, self.clear_at)
 
     @property
     def resting(self) -> bool:
@@ -43,7 +51,7 @@ class Tries:
 
     def reset(self) -> None:
         """Other members are there."""
-        self.hold_off = self.read_again_at = self.rests_until = 0.0
+        self.hold_off = self.read_again_at = self.rests_until = self.clear_at = 0.0
 
     def no_plan(self) -> None:
         """From what the members hold no world can be made."""
@@ -59,10 +67,18 @@ class Tries:
         """Recovery after recovery has come to nothing."""
         self.rests_until = self.ctx.now + seconds
 
+    def met_stranger(self) -> None:
+        """One was in a ring that was to come up. The next one, on other ports, comes up at once,
+        unless that was of no use again and again."""
+        self.strangers += 1
+        beyond = self.strangers - _AT_ONCE
+        if beyond > 0:
+            self.clear_at = self.ctx.now + self.pause(min(beyond, _LONGEST_EVASION) - 1)
+
     def succeeded(self) -> None:
         """A world has formed."""
-        self.unread = 0
+        self.unread = self.strangers = 0
 
     def deadlines(self) -> list[float]:
         """When a pause ends."""
-        return [self.hold_off, self.read_again_at, self.rests_until]
+        return [self.hold_off, self.read_again_at, self.rests_until, self.clear_at]

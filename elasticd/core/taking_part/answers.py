@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elasticd.core.context import Context
+from elasticd.core.engines.spares import Warm
 from elasticd.core.taking_part.trainers import Trainer
 from elasticd.core.words.children import FreezeTrainer, TrainerHolds
 from elasticd.core.words.effects import PrepareState, TellTrainer
@@ -99,11 +100,10 @@ class Answers:
         if self.pending is not None:
             self.pending.answered, self.pending.point = True, None
 
-    def ready(self, host: str, trainer: Trainer | None) -> Holding | None:
-        """The answer, once the trainer has said what it holds and a warm reducer listens at
-        ``host``."""
+    def ready(self, warm: Warm | None, trainer: Trainer | None) -> Holding | None:
+        """The answer, once the trainer has said what it holds and a reducer is warm."""
         pending = self.pending
-        if pending is None or not pending.answered or (not host and not pending.alone):
+        if pending is None or not pending.answered or (warm is None and not pending.alone):
             return None
         self.pending = None
         able = trainer is not None and trainer.phase in _CAN_SAY
@@ -117,7 +117,7 @@ class Answers:
             point=pending.point,
             entered=trainer.entered if trainer is not None else None,
             committed=pending.committed,
-            host=host,
+            host=warm.host if warm is not None else "",
             counter=self.ctx.counter,
             gives=pending.gives,
             replays=pending.replays,
@@ -125,6 +125,7 @@ class Answers:
             calls=pending.calls,
             body=pending.body,
             unproven=pending.unproven,
+            proves=warm is not None and warm.proves,
         )
 
     # --- states for a trainer in no world ---------------------------------------------------------

@@ -26,7 +26,7 @@ from elasticd.core.taking_part.trainers import Trainer, ending, kill_hung
 from elasticd.core.words import effects as e
 from elasticd.core.words.children import ReleaseTrainer
 from elasticd.core.words.engines import EngineEvent
-from elasticd.core.words.records import JobRecord, TrainerStatus, World
+from elasticd.core.words.records import JobRecord, TrainerStatus
 from elasticd.core.words.worlds import (
     Counted,
     Failing,
@@ -186,7 +186,7 @@ class Elastic:
 
     def answer(self) -> None:
         """Answer a freeze once the trainer has said what it holds and a warm reducer is there."""
-        if holding := self.answers.ready(self.reducers.host(), self.crew.trainer):
+        if holding := self.answers.ready(self.reducers.warm(), self.crew.trainer):
             self.reports.tell(holding)
 
     def on_form(self, form: Form) -> None:
@@ -199,17 +199,17 @@ class Elastic:
             # The leader counted on a trainer that has died since; it is being told.
             self.ctx.log("info", "no trainer for this world", generation=str(world.generation))
         else:
-            self._enter(world, trainer)
+            self._enter(form, trainer)
 
-    def _enter(self, world: World, trainer: Trainer) -> None:
+    def _enter(self, form: Form, trainer: Trainer) -> None:
+        world = form.world
         self.ctx.persist("world", world)
         self.ctx.hear(world.job, world.generation)
         self.reports.enter(world)
         self.given_up = None
         self.answers.expire()
         trainer.enter()
-        has_state = self.ctx.me not in world.takers
-        self.place = place = self.place_in(world, trainer, has_state)
+        self.place = place = self.place_in(form, trainer, self.ctx.me not in world.takers)
         if place.has_state:
             trainer.has_state(world.generation)
         self.reports.report()
@@ -225,10 +225,10 @@ class Elastic:
         if trouble := place.trouble():
             self.reports.accuse("link_lost", trouble)
 
-    def place_in(self, world: World, trainer: Trainer, has_state: bool) -> Place:
-        """Where ``trainer`` takes part in ``world``."""
-        tell = self.reports.tell
-        engine = member_engine(self.spec.world, self.ctx, self.reducers, tell, world)
+    def place_in(self, form: Form, trainer: Trainer, has_state: bool) -> Place:
+        """Where ``trainer`` takes part in a world."""
+        world, tell = form.world, self.reports.tell
+        engine = member_engine(self.spec.world, self.ctx, self.reducers, tell, world, form.secret)
         rank = world.members.index(self.ctx.me)
         return Place(self.ctx, self.reports, world, rank, trainer, engine, has_state)
 

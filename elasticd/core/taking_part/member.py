@@ -179,7 +179,7 @@ class Member:
             ready=part.ready,
             faults=tuple(reports.faults),
             committed=reports.committed,
-            warm=bool(self.reducers.host()),
+            warm=self.reducers.warm() is not None,
             reducer_pid=self.reducers.pids.get(reducer) if reducer is not None else None,
             counter=self.ctx.counter,
             stored=reports.stored,

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from elasticd.checkpoints.manifest import Stored
 from elasticd.core.context import Context
-from elasticd.core.engines.spares import SpareReducers
+from elasticd.core.engines.spares import SpareReducers, Warm
 from elasticd.core.taking_part.adoption import Adoption
 from elasticd.core.taking_part.member import Member
 from elasticd.core.words import effects as e
@@ -85,8 +85,8 @@ class Members:
                 self._exited(event)
             case e.ChildStarted() | e.ChildSaid() | e.ChildStopped():
                 self._of_child(event)
-            case e.ReducerReady(child, host):
-                if self.reducers.became_ready(child, host):
+            case e.ReducerReady(child, host, proves):
+                if self.reducers.became_ready(child, Warm(host, proves)):
                     for member in self.all():
                         member.part.on_reducer_ready()
             case e.MemoryPressure(reason, left):

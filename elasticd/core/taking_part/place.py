@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from elasticd.core.context import Context
-from elasticd.core.engines.port import MemberEngine
+from elasticd.core.engines.port import Broken, MemberEngine
 from elasticd.core.taking_part.adoption import AdoptedReducer
 from elasticd.core.taking_part.calling import CallReports
 from elasticd.core.taking_part.reports import Reports
@@ -43,7 +43,7 @@ from elasticd.core.words.worlds import (
     Verdict,
 )
 from elasticd.recovery.faults import of_reducer
-from elasticd.types import NodeId, Point, Tag
+from elasticd.types import Confidence, NodeId, Point, Sign, Tag
 
 
 @dataclass(slots=True)
@@ -196,10 +196,16 @@ class Place:
             self.ctx.log("warning", "a reducer said what no reducer says", kind=word.kind)
             return
         was_up, broken = engine.up, engine.on_said(word)
-        if broken and not self.trainer.left_the_loop:
-            self.reports.accuse("ring_broken", broken)
+        if broken is not None and not self.trainer.left_the_loop:
+            self._accuse("ring_broken", broken)
         if engine.up and not was_up:
             self.tell_if_ready()
+
+    def _accuse(self, fault: Sign, broken: Broken) -> None:
+        at = broken.stranger_at
+        sure: Confidence = "likely" if broken.wrong else ""
+        fault = "ring_broken" if at >= 0 else fault
+        self.reports.accuse(fault, broken.text, confidence=sure, stranger_at=at)
 
     def trouble(self) -> str:
         """Why the engine can't go on although nothing has broken, or nothing."""
@@ -211,7 +217,7 @@ class Place:
 
     def tick(self) -> None:
         if self.engine is not None and any(self.ctx.now >= time for time in self.deadlines()):
-            self.reports.accuse("hang", self.engine.overdue())
+            self._accuse("hang", self.engine.overdue())
 
     def deadlines(self) -> list[float]:
         engine = self.engine

@@ -16,7 +16,7 @@ from elasticd.core.words.records import World, committed_before
 from elasticd.core.words.shards import Digest, ShardsFailed, ShardsWritten
 from elasticd.core.words.worlds import Failing, Fault, MemberStatus, Progress
 from elasticd.recovery.faults import RING_FAULTS
-from elasticd.types import JobId, NodeId, Sign, Tag
+from elasticd.types import Confidence, JobId, NodeId, Sign, Tag
 
 
 @dataclass(slots=True)
@@ -92,10 +92,13 @@ class Reports:
         fatal: str = "",
         failing: Failing | None = None,
         age_seconds: float = 0.0,
+        confidence: Confidence = "",
+        stranger_at: int = -1,
     ) -> None:
         """Tell the leader what happened here; ``kept``: and its successor, should it not live to
         act on it."""
-        self.ended(Ending(fault, evidence, fatal, failing, "", None, age_seconds), kept)
+        end = Ending(fault, evidence, fatal, failing, confidence, None, age_seconds, stranger_at)
+        self.ended(end, kept)
 
     def ended(self, end: Ending, kept: bool) -> None:
         """Tell the leader how the trainer ended."""
@@ -107,7 +110,7 @@ class Reports:
         generation = world.generation if world is not None else Tag(0, me, "")
         fault = Fault(
             self.job, generation, me, end.fault, end.evidence, end.fatal, end.status,
-            end.age_seconds, end.confidence, end.failing, self.tried,
+            end.age_seconds, end.confidence, end.failing, self.tried, end.stranger_at,
         )  # fmt: skip
         self.tell(fault)
 

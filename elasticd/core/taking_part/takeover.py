@@ -14,6 +14,7 @@ from elasticd.core.taking_part.reports import Reports
 from elasticd.core.taking_part.trainers import Trainer
 from elasticd.core.words.effects import ChildId
 from elasticd.core.words.records import World
+from elasticd.core.words.worlds import Form
 
 
 class Heir(Protocol):
@@ -25,7 +26,7 @@ class Heir(Protocol):
     answers: Answers
     place: Place | None
 
-    def place_in(self, world: World, trainer: Trainer, has_state: bool) -> Place: ...
+    def place_in(self, form: Form, trainer: Trainer, has_state: bool) -> Place: ...
 
 
 def take_over(
@@ -54,6 +55,6 @@ def _take_place(
     """The trainer is in the newest world that we know of; and the reducer, if it lives."""
     if us.ctx.me not in world.members:
         return set()
-    us.place = place = us.place_in(world, trainer, trainer.entered == world.generation)
+    us.place = place = us.place_in(Form(world), trainer, trainer.entered == world.generation)
     serving = next((each for each in reducers if each.serves(world.generation)), None)
     return place.adopt(serving)

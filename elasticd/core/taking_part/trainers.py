@@ -161,6 +161,8 @@ class Ending:
     """Exit code, or minus the signal."""
     age_seconds: float = 0.0
     """How long ago the first sign of it was seen."""
+    stranger_at: int = -1
+    """As in :class:`Fault`."""
 
 
 def ending(trainer: Trainer, exited: ChildExited, now: float) -> Ending:

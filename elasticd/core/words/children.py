@@ -450,6 +450,8 @@ class ReducerWarm:
     """MLX is imported: it can form a ring at once."""
 
     kind: ClassVar = "ready"
+    proves: bool = False
+    """It can show its neighbours that it knows a world's secret. One of before can't."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,6 +474,10 @@ class ReducerBroken:
     kind: ClassVar = "broken"
     generation: Tag
     evidence: str
+    stranger_at: int = -1
+    """The rank at whose address somebody else than the rank before it seems to be; -1: none."""
+    wrong: bool = False
+    """That one has shown something wrong; else it has shown nothing."""
 
 
 FromReducer = ReducerWarm | ReducerHere | ReducerFormed | ReducerBroken

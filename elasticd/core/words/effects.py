@@ -361,6 +361,8 @@ class ReducerReady:
 
     child: ChildId
     host: str
+    proves: bool = False
+    """As in :class:`ReducerWarm`."""
 
 
 @dataclass(frozen=True, slots=True)

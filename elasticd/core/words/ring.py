@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-from elasticd.types import JobId, Reduction, Tag
+from elasticd.types import NO_SECRET, JobId, Reduction, Secret, Tag
 
 # --- between the leader's side and the members' ---------------------------------------------------
 
@@ -47,6 +47,10 @@ class FormRing:
     size: int
     hosts: tuple[str, ...]
     reduction: Reduction
+    secret: Secret = field(default=NO_SECRET, repr=False)
+    """By which the ranks know one another; empty: a rank that knows none is among them."""
+    greet_seconds: float = 3.0
+    """A neighbour that has connected shows within that time that it knows the secret."""
 
 
 # --- what a node wants done with its reducer, and hears of it -------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from elasticd.checkpoints.manifest import Stored
@@ -19,11 +19,13 @@ from elasticd.core.words.shards import (
     ShardsWritten,
 )
 from elasticd.types import (
+    NO_SECRET,
     Confidence,
     JobId,
     NodeId,
     Point,
     ProofPart,
+    Secret,
     Sign,
     Stamp,
     Tag,
@@ -112,6 +114,8 @@ class Holding:
     """In the body of which step its script is, or was last."""
     unproven: bool = False
     """Its trainer has yet to show that it computes what the others do."""
+    proves: bool = False
+    """The process at ``host`` can show others that it knows a world's secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +174,14 @@ class Fault:
     """Why the job can't run there, as far as can be seen."""
     tried: int = 0
     """As in :class:`MemberStatus`."""
+    stranger_at: int = -1
+    """The rank at whose address somebody else seems to be: then ``stranger`` is meant, and
+    ``fault`` says what an earlier version makes of it. -1: none."""
+
+    @property
+    def sign(self) -> Sign:
+        """What it speaks of."""
+        return self.fault if self.stranger_at < 0 else "stranger"
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +299,8 @@ class Notice:
 @dataclass(frozen=True, slots=True)
 class Form:
     world: World
+    secret: Secret = field(default=NO_SECRET, repr=False)
+    """By which the processes of its members know one another; empty: not all of them can."""
 
 
 @dataclass(frozen=True, slots=True)

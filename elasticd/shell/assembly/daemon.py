@@ -60,7 +60,7 @@ from elasticd.shell.storage.states import States
 from elasticd.shell.storage.sweeping import Sweeping
 from elasticd.shell.storage.tidying import Tidying
 from elasticd.shell.storage.verifying import ReplicaReader
-from elasticd.types import JobId, NodeId
+from elasticd.types import SECRET_BYTES, JobId, NodeId, Secret
 
 STOP_SECONDS = 5.0
 DEPART_SECONDS = 3.0
@@ -385,6 +385,7 @@ def _who(settings: NodeConfig, boot: str, others: int) -> Who:
         settings.failure_domain,
         settings.partition == "strict",
         _hosts(settings),
+        lambda: Secret(secrets.token_bytes(SECRET_BYTES)),
     )
 
 

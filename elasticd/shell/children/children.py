@@ -333,7 +333,7 @@ class Children:
             self._exports.refused(one.id, word.serial, word.reason)
         elif isinstance(word, ReducerWarm):
             one.claim(claim_port(*self._hosts))
-            self._post(e.ReducerReady(one.id, f"{self._hosts[0]}:{one.port}"))
+            self._post(e.ReducerReady(one.id, f"{self._hosts[0]}:{one.port}", word.proves))
         else:
             self._post(e.ChildSaid(one.id, word))
         _close(fds)

@@ -26,7 +26,7 @@ from elasticd.core.words.worlds import (
 )
 from elasticd.counting import counted
 from elasticd.recovery.quorum import holds
-from elasticd.types import NodeId
+from elasticd.types import NO_SECRET, NodeId, Secret
 
 
 @dataclass(slots=True)
@@ -35,6 +35,7 @@ class Forming:
     since: float
     world: World
     engine: LeaderEngine
+    secret: Secret = field(default=NO_SECRET, repr=False)
     why: str = ""
     ordered: bool = False
     """Its members were told to form it."""
@@ -57,7 +58,7 @@ class Forming:
         if not ctx.strict or holds(self.office.view.members, self.noted):
             self.ordered = True
             for node in self.world.members:
-                ctx.send(node, Form(self.world))
+                ctx.send(node, Form(self.world, self.secret))
 
     def hear(self, node: NodeId, message: OfForming) -> ToRunning | None:
         """How far a member has come."""

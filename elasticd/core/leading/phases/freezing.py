@@ -149,7 +149,7 @@ class Freezing:
             unwanted=office.wishes.unwanted,
             odd=frozenset(office.trust.tainted),
             heard=ctx.heard.get(office.job, NO_TAG),
-            quiet_seconds=ctx.quiet_at - ctx.now,
+            quiet_seconds=ctx.departures.quiet_at - ctx.now,
             strain=self._strain(),
         )
 
@@ -224,7 +224,7 @@ class Freezing:
         world = making.make_world(office, plan, seating, self.cause)
         office.trust.settled()
         account.settled()
-        return ToForming(world)
+        return ToForming(world, making.secret_of(office, plan, world))
 
     def expects(self, fault: str) -> bool:
         """Whether that is no fault of a world that is left though nothing has broken it: a ring

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from elasticd.core.words.records import JobState, World
-from elasticd.types import Confidence, NodeId, Sign
+from elasticd.types import NO_SECRET, Confidence, NodeId, Secret, Sign
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class ToFreezing:
 @dataclass(frozen=True, slots=True)
 class ToForming:
     world: World
+    secret: Secret = field(default=NO_SECRET, repr=False)
+    """As in :class:`Form`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from elasticd.core.context import Context
-from elasticd.core.engines.spares import SpareReducers
+from elasticd.core.engines.spares import SpareReducers, Warm
 from elasticd.core.taking_part.member import Member
 from elasticd.core.words import effects as e
 from elasticd.core.words.children import (
@@ -81,7 +81,7 @@ class Post:
         """A spare reducer is at hand; its number."""
         self.reducers.ensure()
         (start,) = self.done(e.StartReducer)
-        self.reducers.became_ready(start.child, "10.0.0.1:1")
+        self.reducers.became_ready(start.child, Warm("10.0.0.1:1", proves=True))
         self.member.part.on_reducer_ready()
         return int(start.child)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from elasticd.core.context import Context
+from elasticd.core.engines.spares import Warm
 from elasticd.core.taking_part.answers import Answers
 from elasticd.core.taking_part.trainers import Trainer
 from elasticd.core.words.children import FreezeTrainer, TrainerHolds
@@ -38,7 +39,7 @@ def answered(answers: Answers, trainer: Trainer, alone: bool = False) -> Holding
     serial = ask(answers, trainer, alone=alone)
     assert serial is not None
     answers.on_holds(TrainerHolds(serial, HELD, 3))
-    found = answers.ready(HOST, trainer)
+    found = answers.ready(Warm(HOST), trainer)
     assert found is not None
     return found
 
@@ -61,7 +62,7 @@ def test_where_nothing_can_be_held_the_answer_comes_at_once(
 ) -> None:
     trainer = None if phase is None else trainer_in(phase)
     assert ask(answers, trainer) is None
-    holding = answers.ready(HOST, trainer)
+    holding = answers.ready(Warm(HOST), trainer)
     assert holding is not None and not holding.able and holding.point is None
     assert answers.answerer is None
 
@@ -72,13 +73,13 @@ def test_the_answer_waits_for_a_warm_reducer_unless_nobody_else_is_asked(answers
         serial = ask(answers, trainer, alone=alone)
         assert serial is not None
         answers.on_holds(TrainerHolds(serial, HELD, 3))
-        assert (answers.ready("", trainer) is not None) is alone
+        assert (answers.ready(None, trainer) is not None) is alone
 
 
 def test_the_answer_is_given_once(answers: Answers) -> None:
     trainer = trainer_in("active")
     answered(answers, trainer)
-    assert answers.ready(HOST, trainer) is None
+    assert answers.ready(Warm(HOST), trainer) is None
 
 
 def test_an_answer_to_an_earlier_question_does_not_count(answers: Answers) -> None:
@@ -87,9 +88,9 @@ def test_an_answer_to_an_earlier_question_does_not_count(answers: Answers) -> No
     second = ask(answers, trainer, "s2")
     assert first is not None and second is not None and second > first
     answers.on_holds(TrainerHolds(first, HELD, 3))
-    assert answers.ready(HOST, trainer) is None
+    assert answers.ready(Warm(HOST), trainer) is None
     answers.on_holds(TrainerHolds(second, None, None))
-    holding = answers.ready(HOST, trainer)
+    holding = answers.ready(Warm(HOST), trainer)
     assert holding is not None and (holding.serial, holding.point) == ("s2", None)
 
 
@@ -99,7 +100,7 @@ def test_a_trainer_that_dies_meanwhile_holds_nothing(answers: Answers) -> None:
     assert serial is not None
     answers.on_holds(TrainerHolds(serial, HELD, 3))
     answers.trainer_ended()
-    holding = answers.ready(HOST, None)
+    holding = answers.ready(Warm(HOST), None)
     assert holding is not None and not holding.able and holding.point is None
 
 
@@ -109,7 +110,7 @@ def test_what_was_asked_in_an_older_view_is_answered_to_nobody(answers: Answers)
     assert serial is not None
     answers.void()
     answers.on_holds(TrainerHolds(serial, HELD, 3))
-    assert answers.ready(HOST, trainer) is None and answers.deadlines() == []
+    assert answers.ready(Warm(HOST), trainer) is None and answers.deadlines() == []
 
 
 def test_another_question_makes_the_last_answer_void(answers: Answers) -> None:

@@ -19,7 +19,7 @@ from elasticd.core.words.children import TrainerUnloaded, TrimMemory
 from elasticd.core.words.processes import CANNOT_BEGIN
 from elasticd.core.words.records import JobRecord, World
 from elasticd.core.words.ring import Continue, ReducerListens, StopReducer
-from elasticd.core.words.worlds import Fault, Pressed
+from elasticd.core.words.worlds import Fault, Form, Pressed
 from elasticd.recovery.relief import RECOMPUTE_LEVEL
 from elasticd.recovery.signatures import LastMemory
 from elasticd.settings.job import JobSpec
@@ -78,7 +78,7 @@ class Desk:
         """Put it into a world in which a step is committed."""
         world = replace(EMPTY, members=members, generation=generation)
         self.member.reports.world = world
-        place = self.part.place_in(world, self.trainer, has_state=True)
+        place = self.part.place_in(Form(world), self.trainer, has_state=True)
         place.settled = True
         self.part.place = place
         return place
