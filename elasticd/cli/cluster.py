@@ -1,7 +1,7 @@
 """``elasticctl cluster``: make a cluster, let others in, join one, see who is in it.
 
-All but ``revoke`` works on the home's files and needs no daemon here. What needs cryptography is
-loaded by the command that does: every other one should start quickly.
+All but ``revoke`` and ``rotate`` works on the home's files and needs no daemon here. What needs
+cryptography is loaded by the command that does: every other one should start quickly.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from elasticd.cli import clusterhome, output
+from elasticd.cli import clusterhome, output, rotation
 from elasticd.cli.clusterhome import damage_told, member_home, own_home
 from elasticd.cli.daemons import find_daemon
 from elasticd.cli.options import Home, Json, Node, common
@@ -43,7 +43,9 @@ from elasticd.types import NodeId
 
 app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]}, rich_markup_mode=None)
 
-ISSUED = Table(("node", "state", "since", "address"), drops=("address", "since"))
+ISSUED = Table(
+    ("node", "state", "since", "certificate", "address"), drops=("address", "since", "certificate")
+)
 MOST_HOURS = 24.0 * 30
 MOST_USES = 1024
 SHORT_ID = 12
@@ -316,9 +318,34 @@ def revoke(context: typer.Context, node: Node, home: Home = None, json: Json = F
     say(f"{changed.id} {changed.state}: no node of the cluster takes its certificate any more")
 
 
+@app.command(short_help="Give every member a new key and a new certificate.")
+def rotate(context: typer.Context, home: Home = None, json: Json = False) -> None:
+    """Give every member a new key and a new certificate, and have the old ones refused.
+
+    Jobs go on, and no daemon is restarted. Say it on the node that lets others in; elsewhere it is
+    refused, and you are told where. Nodes that are away get theirs when they are back: until then
+    they may do nothing else.
+
+    What has begun goes on without this command, also after Ctrl-C and whatever fails: say it again
+    to see how far it is. When all nodes that are there have renewed, old certificates are refused.
+    The cluster's own key stays. If somebody has had a member's key, put that node out first
+    ('elasticctl cluster revoke NODE').
+
+    \b
+    Examples:
+      elasticctl cluster rotate
+      elasticctl cluster rotate --json
+    """
+    options = common(context, home, json)
+    rotation.run(options)
+
+
 @app.command("list", short_help="Show who is in the cluster, as this node knows.")
 def show(context: typer.Context, home: Home = None, json: Json = False) -> None:
     """Show this node's cluster and certificate, who has joined here, and who was put out.
+
+    Of each node that has joined, since when it is a member and of when its certificate is. 'old'
+    is one that was not renewed by 'elasticctl cluster rotate' yet.
 
     Only the node that makes members knows who has joined. 'elasticctl nodes' shows which nodes
     live.
@@ -335,18 +362,22 @@ def show(context: typer.Context, home: Home = None, json: Json = False) -> None:
     with damage_told():
         member = papers.read(folder)
         revoked, makes = papers.read_revoked(folder), papers.makes_members(folder)
+        renewal = papers.read_renewal(folder)
     given = issuing.read(folder)
     out = _put_out(member, given, revoked)
     until = authority.good_until(member.certificate)
-    made = authority.issued(member.certificate).made_unix
+    own = authority.issued(member.certificate)
     nodes = [
         {
             "node": node,
             "since_unix": each.at_unix,
+            "certificate_unix": shown.made_unix,
+            "old": renewal.is_due(shown),
             "address": each.address,
-            "revoked": revoked.holds(Issued(member.name_of(node), each.serial)),
+            "revoked": revoked.holds(shown),
         }
         for node, each in sorted(given.items())
+        for shown in (Issued(member.name_of(node), each.serial),)
     ]
     if options.json:
         print_json(
@@ -354,7 +385,8 @@ def show(context: typer.Context, home: Home = None, json: Json = False) -> None:
                 "cluster": member.cluster_id,
                 "node": member.node,
                 "makes_members": makes,
-                "since_unix": made,
+                "since_unix": own.made_unix,
+                "old": renewal.is_due(own),
                 "good_until_unix": until.timestamp(),
                 "issued": nodes,
                 "revoked": out,
@@ -362,7 +394,9 @@ def show(context: typer.Context, home: Home = None, json: Json = False) -> None:
         )
         return
     say(f"cluster {_short(member)}; this node is {member.node}")
-    say(f"its certificate is of {_moment(made)}, and good until {until.date()}")
+    say(f"its certificate is of {_moment(own.made_unix)}, and good until {until.date()}")
+    if renewal.is_due(own):
+        say("it is old: this node renews it when it reaches the node that lets others in")
     say("it lets others in" if makes else "another node lets others in")
     if nodes:
         say()
@@ -375,7 +409,8 @@ def show(context: typer.Context, home: Home = None, json: Json = False) -> None:
 
 def _row(node: Mapping[str, Any]) -> tuple[object, ...]:
     state = "put out" if node["revoked"] else "joined"
-    return node["node"], state, _moment(node["since_unix"]), node["address"]
+    made = _moment(node["certificate_unix"]) + (" (old)" if node["old"] else "")
+    return node["node"], state, _moment(node["since_unix"]), made, node["address"]
 
 
 def _put_out(

@@ -43,7 +43,9 @@ from elasticd.shell.chaos.firewall import firewall
 from elasticd.shell.storage import papers
 from elasticd.shell.storage.durable import write_whole
 from elasticd.supervision.roster import ChildRoster, kill_group
+from elasticd.trust.issuing import Issuer
 from elasticd.trust.member import MemberPapers
+from elasticd.trust.renewal import Renewal
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId, Partition
 
@@ -274,7 +276,7 @@ def _give_papers(nodes: Sequence[LocalNode]) -> None:
     """Make every node a member of the cluster that its first one founds, unless it is already."""
     # Loaded only here: other commands do without its cryptography, and should start quickly.
     from elasticd.shell.storage import founding
-    from elasticd.trust.authority import admit, issued
+    from elasticd.trust.authority import issued
 
     first = nodes[0]
     founder = founding.founder_of(first.home)
@@ -282,14 +284,17 @@ def _give_papers(nodes: Sequence[LocalNode]) -> None:
         founding.found(first.home, NodeId(first.name))
         founder = founding.founder_of(first.home)
     assert founder is not None
-    secret, revoked = papers.read(first.home).secret, _put_out(nodes)
+    own, revoked, wanted = papers.read(first.home), _put_out(nodes), _old(nodes)
+    issuer = Issuer(own, revoked, {}, wanted=wanted)
     for node in nodes[1:]:
         member = _papers_of(node, founder.certificate)
         if member is not None and revoked.holds(issued(member.certificate)):
             warn(f"{node.name} was put out of this cluster; it is let in again")
             member = None
         if member is None:
-            papers.write(node.home, admit(founder, NodeId(node.name), secret))
+            at, where = issuer.made_at(NodeId(node.name), time.time()), node.config.listen
+            made = founding.admit_beside(first.home, founder, own, NodeId(node.name), where, at)
+            papers.write(node.home, made)
 
 
 def _papers_of(node: LocalNode, authority: bytes) -> MemberPapers | None:
@@ -309,6 +314,15 @@ def _put_out(nodes: Sequence[LocalNode]) -> Revoked:
         with contextlib.suppress(DamageError):
             known = known.merged(papers.read_revoked(node.home))
     return known
+
+
+def _old(nodes: Sequence[LocalNode]) -> int:
+    """The serial up to which certificates are to be renewed, as far as any of the nodes knows."""
+    known = Renewal()
+    for node in nodes:
+        with contextlib.suppress(DamageError):
+            known = known.merged(papers.read_renewal(node.home))
+    return known.wanted
 
 
 # --- processes ----------------------------------------------------------------------------------

@@ -55,6 +55,15 @@ def key_of_request(request_pem: bytes) -> str:
     return _digest_of_key(_request(request_pem).public_key())
 
 
+def key_of(certificate_der: bytes) -> str:
+    """The digest of the key of a certificate, as :func:`key_of_request` has it.
+
+    Raises:
+        DamageError: it is none.
+    """
+    return _digest_of_key(_public(_from_der(certificate_der)))
+
+
 def belongs(certificate_pem: bytes, authority_pem: bytes) -> bool:
     """As :func:`was_issued_by`, of a certificate as PEM.
 
@@ -193,10 +202,12 @@ def check(member: MemberPapers) -> None:
         raise DamageError(f"the certificate is not that of {member.node}")
 
 
-def admit(founder: Authority, node: NodeId, secret: bytes) -> MemberPapers:
+def admit(
+    founder: Authority, node: NodeId, secret: bytes, at: datetime | None = None
+) -> MemberPapers:
     """A member whose key is made here: the first of a cluster, or one on the same machine."""
     key = new_key()
-    certificate = founder.issue(request_of(key), node, secret)
+    certificate = founder.issue(request_of(key), node, secret, at)
     return MemberPapers(node, secret, founder.certificate, certificate, key)
 
 

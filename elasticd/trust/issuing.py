@@ -1,4 +1,5 @@
-"""Who may have a certificate, of those who ask with a join token. Pure."""
+"""Who may have a certificate: of those who ask with a join token, and of members who renew theirs.
+Pure."""
 
 from __future__ import annotations
 
@@ -27,6 +28,8 @@ class GivenCertificate:
     at_unix: float
     address: str = ""
     """Where it said that it would listen."""
+    first: int = 0
+    """The serial of the one with which it became a member, if this one renews that."""
 
 
 Register = Mapping[NodeId, GivenCertificate]
@@ -41,12 +44,14 @@ class Issuer:
         revoked: who was put out.
         given: who joined here.
         known: other nodes that there are, or were.
+        wanted: up to this serial certificates are to be renewed.
     """
 
     member: MemberPapers
     revoked: Revoked
     given: Register
     known: Collection[NodeId] = ()
+    wanted: int = 0
 
     def check(self, node: NodeId, key: str, address: str) -> None:
         """Whether the owner of ``key`` may be ``node``.
@@ -57,10 +62,7 @@ class Issuer:
         """
         if not is_node_id(node):
             raise OperationError(f"a node id must be {OF_NODE_ID}")
-        try:
-            split_address(address)
-        except ValueError:
-            raise OperationError("the address at which it will listen is not host:port") from None
+        _check_address(address)
         if any(self._is_out(each, has) for each, has in self.given.items() if has.key == key):
             raise OperationError(
                 "this key is of a node that was put out of the cluster: remove"
@@ -74,15 +76,55 @@ class Issuer:
                 f"another node of the cluster is called {node}: choose another --node-id"
             )
 
+    def check_renewal(
+        self, node: NodeId, shown: Issued, shown_key: str, key: str, address: str
+    ) -> None:
+        """Whether a member may have a certificate for its new ``key``.
+
+        Who has the newest key of a node may: it shows the certificate of that, or asks with it
+        again, since it may not have heard. Whoever has an older one only may not.
+
+        Args:
+            shown: the certificate that it has shown, of ``shown_key``.
+
+        Raises:
+            OperationError: it may not.
+        """
+        _check_address(address)
+        has = self.given.get(node)
+        if shown.name != self.member.name_of(node) or node == self.member.node:
+            raise OperationError(f"its certificate is not that of {node}")
+        if self.revoked.holds(shown) or (has is not None and self._is_out(node, has)):
+            raise OperationError("it was put out of the cluster")
+        if key == shown_key:
+            raise OperationError("it asks with its old key")
+        if any(each.key == key for other, each in self.given.items() if other != node):
+            raise OperationError("it asks with the key of another node")
+        if has is not None and has.key not in (shown_key, key):
+            raise OperationError(
+                f"{node} has renewed its certificate with another key: who has the old one only"
+                " can't"
+            )
+
+    def renewed(
+        self, node: NodeId, shown: Issued, serial: int, key: str, address: str
+    ) -> GivenCertificate:
+        """What is known of a member that has renewed the certificate that it has shown."""
+        has = self.given.get(node)
+        if has is None:
+            return GivenCertificate(serial, key, shown.made_unix, address, shown.serial)
+        return GivenCertificate(serial, key, has.at_unix, address, has.first or has.serial)
+
     def made_at(self, node: NodeId, now: float) -> datetime:
-        """The time to be in the serial of a new certificate: later than all that were made or
-        revoked, whatever the clocks of the others said then.
+        """The time to be in the serial of a new certificate: later than all that were made, are to
+        be renewed or were revoked, whatever the clocks of the others said then.
 
         Raises:
             OperationError: none is.
         """
         has = self.given.get(node)
-        last = max(self.revoked.serials.get(self.member.name_of(node), 0), has.serial if has else 0)
+        revoked = self.revoked.serials.get(self.member.name_of(node), 0)
+        last = max(revoked, has.serial if has else 0, self.wanted)
         at = max(now, Issued("", last).made_unix + _TICK_SECONDS)
         try:
             return datetime.fromtimestamp(at, UTC)
@@ -98,3 +140,21 @@ class Issuer:
 
     def _is_out(self, node: NodeId, has: GivenCertificate) -> bool:
         return self.revoked.holds(Issued(self.member.name_of(node), has.serial))
+
+
+def _check_address(address: str) -> None:
+    try:
+        split_address(address)
+    except ValueError:
+        raise OperationError("the address at which it will listen is not host:port") from None
+
+
+def outlived(member: MemberPapers, revoked: Revoked, given: Register) -> Revoked:
+    """Certificates that are not revoked and renew one that is: whoever put the node out did not
+    know of them, or has a clock that is behind."""
+    found = {}
+    for node, has in given.items():
+        name = member.name_of(node)
+        if has.first and has.first <= revoked.serials.get(name, -1) < has.serial:
+            found[name] = has.serial
+    return Revoked(found)

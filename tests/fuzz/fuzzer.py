@@ -26,10 +26,10 @@ from elasticd.core.words.bulk import WANTS
 from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER
 from elasticd.core.words.codec import Words
 from elasticd.core.words.connections import ASIDE, CONNECTION, FETCH, Errand
-from elasticd.core.words.joining import FROM_GUEST
+from elasticd.core.words.joining import FROM_GUEST, FROM_RENEWER
 from elasticd.core.words.messages import DAEMONS
 from elasticd.core.words.processes import FROM_ANY_CHILD, ChildHello
-from elasticd.core.words.requests import REQUESTS, Restart, ShutDown
+from elasticd.core.words.requests import REQUESTS, Restart, RotateCertificates, ShutDown
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.settings.config import load as load_config
 from elasticd.settings.config import split_address
@@ -211,10 +211,13 @@ FETCHES = (
     {**_RELAYED, "request": {"what": "stored_jobs"}},
     {**_RELAYED, "request": {**_RELAYED, "request": {}}},
 )
-HARMFUL = (ShutDown, Restart)
+HARMFUL = (Restart, RotateCertificates, ShutDown)
 """Requests that do something whatever they name."""
 ASKED = frames(REQUESTS, without=HARMFUL)
-PEERS_SAY = (*frames(CONNECTION), *frames(ASIDE), *frames(DAEMONS), *frames(FROM_GUEST))
+PEERS_SAY = (
+    *frames(CONNECTION), *frames(ASIDE), *frames(DAEMONS), *frames(FROM_GUEST),
+    *frames(FROM_RENEWER),
+)  # fmt: skip
 CHILD_HELLOS = (
     {"t": "hello", "nonce": "00" * 16, "pid": 1, "role": "trainer"},
     {"t": "hello", "nonce": "ff" * 16, "pid": 1, "role": "reducer"},
@@ -223,8 +226,8 @@ CHILDREN_SAY = (
     *CHILD_HELLOS, *frames(FROM_ANY_CHILD), *frames(FROM_TRAINER), *frames(FROM_REDUCER),
 )  # fmt: skip
 SENT: tuple[Words[Any], ...] = (
-    FETCH, WANTS, CONNECTION, ASIDE, DAEMONS, FROM_GUEST, FROM_ANY_CHILD, FROM_TRAINER,
-    FROM_REDUCER, REQUESTS,
+    FETCH, WANTS, CONNECTION, ASIDE, DAEMONS, FROM_GUEST, FROM_RENEWER, FROM_ANY_CHILD,
+    FROM_TRAINER, FROM_REDUCER, REQUESTS,
 )  # fmt: skip
 """What a daemon is told: every conversation in which it listens to somebody who has connected."""
 

@@ -25,6 +25,7 @@ TABLES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("REQUESTS",): ("What can be asked",),
     ("CONNECTION", "FETCH", "OF_FETCH", "ASIDE"): ("Connections",),
     ("FROM_GUEST", "TO_GUEST"): ("Joining",),
+    ("FROM_RENEWER", "TO_RENEWER"): ("Renewing",),
     ("DAEMONS",): (
         "Views", "Jobs and nodes", "What a member tells the leader",
         "What the leader tells a member", "Checkpoints",

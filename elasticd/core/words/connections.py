@@ -23,6 +23,8 @@ class Errand(bytes, Enum):
     """Bulk data."""
     JOIN = b"J"
     """Of somebody who is no member yet."""
+    RENEW = b"R"
+    """Of a member that wants a new certificate, and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,15 @@ class Ping:
 class Pong:
     kind: ClassVar = "pong"
     n: int
+
+
+@dataclass(frozen=True, slots=True)
+class MustRenew:
+    """In place of a hello: the certificate that was shown is taken for nothing but to renew it."""
+
+    kind: ClassVar = "must_renew"
+    wanted: str
+    """Up to this serial, in hex, they are to be renewed; the sender's own is newer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +112,10 @@ class NodeInfo:
     memory_bytes: int
     version: str | None = None
     """Of elasticd; None: one that doesn't say."""
+    serial: str = ""
+    """Of its certificate, in hex; empty: it is of a version that can't renew it."""
+    makes_members: bool = False
+    """It has the authority's key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +141,19 @@ class TakeEvents:
 @dataclass(frozen=True, slots=True)
 class PutOut:
     """Members that were put out: per name in their certificates the last serial, in hex, that is
-    not taken any more. Lists merge to the larger serial."""
+    not taken any more. Lists merge to the larger serial.
+
+    And which certificates of all members are old, as serials in hex; empty: none are."""
 
     kind: ClassVar = "put_out"
     serials: dict[str, str]
+    renew: str = ""
+    """Up to this one they are to be renewed."""
+    refuse: str = ""
+    """Up to this one they are good for that only."""
 
 
-OfConnection = PeerHello | Ping | Pong
+OfConnection = PeerHello | MustRenew | Ping | Pong
 OfFetch = FetchRefused | FetchWaits | FetchSize
 Aside = NodeInfo | HaveEvents | TakeEvents | PutOut
 

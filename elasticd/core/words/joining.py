@@ -1,6 +1,7 @@
 """What is said to somebody who wants to become a member, and by them (docs/protocols.md §4).
 
-They have no certificate yet. So they hear nothing of the cluster before they have shown a token.
+They have no certificate yet. So they hear nothing of the cluster before they have shown a token. A
+member that renews its certificate shows the one that it has.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from elasticd.core.words.codec import Words
+from elasticd.types import NodeId
 
 ASKED_BYTES = 16 * 1024
 ANSWERED_BYTES = 64 * 1024
@@ -68,7 +70,39 @@ class NotAdmitted:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """May I have a certificate for my new key? From a member, which has shown that of its old
+    one."""
+
+    kind: ClassVar = "renew"
+    node: NodeId
+    request: bytes
+    """For a certificate of the new key (PEM)."""
+    address: str = ""
+    """Where it listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """Yes. On the disk of who says it this is noted by now."""
+
+    kind: ClassVar = "renewed"
+    certificate: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NotRenewed:
+    """No."""
+
+    kind: ClassVar = "not_renewed"
+    reason: str
+
+
 ToGuest = ShowAuthority | Admitted | NotAdmitted
+ToRenewer = Renewed | NotRenewed
 
 FROM_GUEST: Words[Join] = Words(Join)
 TO_GUEST: Words[ToGuest] = Words(ToGuest)
+FROM_RENEWER: Words[Renew] = Words(Renew)
+TO_RENEWER: Words[ToRenewer] = Words(ToRenewer)

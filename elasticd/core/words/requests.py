@@ -249,6 +249,15 @@ class PutOutNode:
     node: NodeId
 
 
+@dataclass(frozen=True, slots=True)
+class RotateCertificates:
+    """Have all members get new keys and certificates, and take the old ones no more; a rotation
+    that is under way goes on. How far it is follows, as :class:`RotationTold`, until old ones are
+    refused. It does not end with the client."""
+
+    kind: ClassVar = "rotate"
+
+
 ChangeOfJob = CancelJob | ForgetJob | PauseJob | ResumeJob
 ChangeOfNode = DrainNode | UndrainNode | ForgetNode | PutOutNode
 
@@ -263,6 +272,7 @@ Request = (
     | ChangeOfJob
     | RetryJob
     | ChangeOfNode
+    | RotateCertificates
     | ShutDown
     | Restart
     | ListCheckpoints
@@ -367,9 +377,25 @@ class LinksCut:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class RotationTold:
+    """How far a rotation is, by node: who has its new certificate, who is there and hasn't, who is
+    away and gets it when it is back."""
+
+    wanted_unix: float
+    """Certificates that were made by then are old."""
+    renewed: tuple[NodeId, ...]
+    waiting: tuple[NodeId, ...]
+    away: tuple[NodeId, ...]
+    refused: bool
+    """Old certificates are taken no more."""
+
+
 Outcome = Submitted | JobChanged | JobRetried | NodeChanged | Failed
 """What the control plane says to a request that changes something."""
 
-Answer = Outcome | JobNamed | StreamEnded | LogText | LogBytes | RankStruck | LinksCut
+Answer = (
+    Outcome | JobNamed | StreamEnded | LogText | LogBytes | RankStruck | LinksCut | RotationTold
+)
 
 REQUESTS: Words[Request] = Words(Request, key="do", terse=True)

@@ -25,8 +25,8 @@ from elasticd.settings.config import NodeConfig
 from elasticd.shell.assembly import identity
 from elasticd.shell.assembly.desk import Desk
 from elasticd.shell.assembly.endings import Endings
-from elasticd.shell.assembly.expulsion import Expulsion
 from elasticd.shell.assembly.following import follow
+from elasticd.shell.assembly.membership import Membership, Others
 from elasticd.shell.assembly.perform import Performers
 from elasticd.shell.assembly.pulse import LoopPulse
 from elasticd.shell.assembly.shutdown import Shutdown
@@ -37,7 +37,6 @@ from elasticd.shell.chaos.inject import Chaos
 from elasticd.shell.children.children import Children
 from elasticd.shell.children.server import Child, ChildServer
 from elasticd.shell.clock import unix_seconds
-from elasticd.shell.control.admission import Admission
 from elasticd.shell.control.inventory import Inventory
 from elasticd.shell.control.logdesk import LogDesk
 from elasticd.shell.control.outputdesk import OutputDesk
@@ -88,7 +87,8 @@ class Daemon:
 
         def peers(call: Callbacks) -> Peers:
             mine = identity.to_peers(settings, boot)
-            return Peers(mine, settings.listen, addresses, call, credentials, admission.admit)
+            admit, renew = membership.admission.admit, membership.desk.renew
+            return Peers(mine, settings.listen, addresses, call, credentials, admit, renew)
 
         self._records = StableRecords(home)
         remembered = self._records.recover()
@@ -99,9 +99,8 @@ class Daemon:
         )
         disk = InOrder("events", self._broken)
         events = EventLog(home / "events", f"{me}/{boot}", disk)
-        expulsion = self._make_expulsion(credentials)
-        admission = self._make_admission(credentials)
-        self._talk = Talk(settings, peers, events, self._serve, self._post, expulsion)
+        membership = self._make_membership(credentials)
+        self._talk = Talk(settings, peers, events, self._serve, self._post, membership)
         self._children = Children(home, hosts, self._server, self._record, self._post)
         neighbours = Neighbours(
             me,
@@ -143,32 +142,15 @@ class Daemon:
         scratch.sweep()
         self._desk = self._make_desk(neighbours, queries, OutputDesk(outputs, scratch), file)
 
-    def _make_admission(self, credentials: Credentials) -> Admission:
-        return Admission(
-            self._home,
-            credentials,
-            self._settings.cluster,
-            self._settings.partition,
-            lambda: self._talk.peers.addresses(),
+    def _make_membership(self, credentials: Credentials) -> Membership:
+        others = Others(
+            lambda: self._talk,
+            lambda: self._desk.queries.node_names(),
             lambda: self._desk.queries.known_nodes(),
-        )
-
-    def _make_expulsion(self, credentials: Credentials) -> Expulsion:
-        def happened(node: NodeId) -> None:
-            self._talk.happened(
-                "node_put_out", f"{node} was put out of the cluster", {"culprit": node}
-            )
-
-        return Expulsion(
-            self._home,
-            credentials,
-            lambda: self._talk.peers.cut_off(),
-            lambda word: self._talk.tell_all(word),
+            lambda: self._node.liveness.living(),
             self._broken,
-            happened,
-            lambda: self._desk.queries.known_nodes(),
-            lambda node: self._talk.peers.serial_of(node),
         )
+        return Membership(self._home, self._settings, credentials, others)
 
     def _make_tidying(self, events: EventLog) -> Tidying:
         return Tidying(
@@ -214,8 +196,7 @@ class Daemon:
         cutter = Cutter(self._home, self._talk.peers, self._children.rings, firewall())
         chaos = Chaos(self._node, self._server, self._children.watch, neighbours, cutter)
         log_desk = LogDesk(self._node, self._states, EventReading(self._talk.events), neighbours)
-        members = self._talk.expulsion.handlers()
-        own = self._settings
+        members, own = self._talk.trusted.handlers(), self._settings
         settings = follow(file, own, self._tidying, self._keeper, self._scrubber, self._talk)
         return Desk(
             self._home,
@@ -264,6 +245,7 @@ class Daemon:
         await self._server.start()
         self._children.watch.start()
         await self._talk.peers.start()
+        self._talk.trusted.start()
         await self._desk.start()
         await asyncio.to_thread(identity.write, self._home, self._settings)
         self._take_up_outputs()

@@ -17,6 +17,7 @@ from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.network.tasks import Tasks
 from elasticd.shell.storage import issuing, papers
 from elasticd.trust import revoked
+from elasticd.trust.member import MemberPapers
 from elasticd.trust.names import last_serial
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
@@ -122,13 +123,20 @@ class Expulsion:
 
     async def _keep(self) -> None:
         async with self._writing:
-            now = self._credentials.revoked
-            await asyncio.to_thread(_keep, self._home, now)
+            now, member = self._credentials.revoked, self._credentials.member
+            all_of_them = await asyncio.to_thread(_keep, self._home, member, now)
+            self._take(all_of_them)
 
 
-def _keep(home: Path, known: Revoked) -> None:
+def _keep(home: Path, member: MemberPapers, known: Revoked) -> Revoked:
+    """Write it down, with the certificates that renew what is revoked, which are revoked, too."""
     if papers.makes_members(home):
         # Who was put out may know a token that is open. First of all: after a crash in between
         # nobody would think of it.
         issuing.end_tokens(home)
+        try:
+            known = known.merged(issuing.outlived(home, member, known))
+        except issuing.FileDamaged as error:
+            log.error("what renews a revoked certificate may be taken", reason=str(error))
     papers.write_revoked(home, known)
+    return known

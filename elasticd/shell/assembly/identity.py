@@ -50,6 +50,7 @@ def as_member(home: Path, settings: NodeConfig) -> Credentials:
         from elasticd.shell.storage import founding
 
         founding.found(home, node)
+    papers.settle(home)
     member = papers.read(home)
     if member.node != node:
         raise UsageError(
@@ -57,7 +58,8 @@ def as_member(home: Path, settings: NodeConfig) -> Credentials:
             f" set node_id = {member.node!r}, or join with the new name"
         )
     certificate, key = papers.shown(home)
-    return Credentials(member, certificate, key, papers.read_revoked(home))
+    revoked, renewal = papers.read_revoked(home), papers.read_renewal(home)
+    return Credentials(member, certificate, key, revoked, renewal)
 
 
 def of_others(home: Path, settings: NodeConfig, own: Credentials) -> tuple[str, ...]:

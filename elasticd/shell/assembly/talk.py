@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Collection
-from typing import Any, assert_never
+from typing import Any, Protocol, assert_never
 
 import structlog
 
@@ -16,13 +16,14 @@ from elasticd.core.words.hearers import Hearers, unsaid
 from elasticd.ipc.frames import LongFrame
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.assembly import identity
-from elasticd.shell.assembly.expulsion import Expulsion
 from elasticd.shell.clock import unix_seconds
+from elasticd.shell.control.server import Handlers
 from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.peers import Peers
 from elasticd.shell.network.tasks import Tasks
 from elasticd.shell.network.transfer import Serve
 from elasticd.shell.storage.eventlog import BATCH_EVENTS, Event, EventLog
+from elasticd.trust.renewal import Renewal
 from elasticd.types import NodeId
 
 ASK_SECONDS = 1.0
@@ -34,6 +35,32 @@ BATCHES_AT_ONCE = 3
 log = structlog.get_logger(__name__)
 
 
+class Trusted(Protocol):
+    """Who belongs to the cluster, as membership.py has it."""
+
+    @property
+    def known(self) -> PutOut | None:
+        """What others are to hear."""
+
+    def heard(self, word: PutOut) -> None: ...
+
+    def must_renew(self, wanted: Renewal) -> None:
+        """A node takes our certificate no more."""
+
+    def met(self) -> None:
+        """A node has said what it is."""
+
+    def marked(self, info: NodeInfo) -> NodeInfo:
+        """What this node is, with what its certificate is."""
+
+    def start(self) -> None:
+        """Go on with what was begun before this daemon."""
+
+    def handlers(self) -> Handlers: ...
+
+    async def close(self) -> None: ...
+
+
 class Talk:
     """Every node's events reach every other, and are kept there, too.
 
@@ -41,7 +68,7 @@ class Talk:
         events: what happened.
         infos: what is known of each node, for the list of them.
         peers: the connections, made with what they are to call.
-        expulsion: who was put out of the cluster.
+        trusted: who belongs to the cluster.
     """
 
     def __init__(
@@ -51,13 +78,14 @@ class Talk:
         events: EventLog,
         serve: Serve,
         post: Callable[[e.Inward], None],
-        expulsion: Expulsion,
+        trusted: Trusted,
     ) -> None:
         self._me = NodeId(settings.node_id)
         self._tasks = Tasks()
         self.events = events
         self._post = post
-        self.infos = {self._me: identity.in_lists(settings)}
+        self.trusted = trusted
+        self.infos = {self._me: trusted.marked(identity.in_lists(settings))}
         self._hearers = Hearers()
         self.peers = peers(
             Callbacks(
@@ -67,9 +95,9 @@ class Talk:
                 serve,
                 moved=self._up,
                 paths=lambda node, paths: post(e.Paths(node, paths)),
+                must_renew=trusted.must_renew,
             )
         )
-        self.expulsion = expulsion
 
     def transmit(self, effect: e.Transmit) -> None:
         """Send a frame. Of a message that is too long, or newer than the version that both speak,
@@ -104,7 +132,7 @@ class Talk:
     async def close(self) -> None:
         """End the connections, and what is being sent."""
         await self._tasks.cancel()
-        await self.expulsion.close()
+        await self.trusted.close()
         await self.peers.close()
 
     async def keep_asking(self, deaf: Callable[[], Collection[NodeId]]) -> None:
@@ -119,7 +147,7 @@ class Talk:
     def _up(self, node: NodeId, boot: str, address: str) -> None:
         self._hearers.met(node, self.peers.protocol_of(node))
         self._tell(node, self.infos[self._me])
-        if (put_out := self.expulsion.known) is not None:
+        if (put_out := self.trusted.known) is not None:
             self._tell(node, put_out)
         self._compare_events(node)
         self._post(e.PeerUp(node, boot, address))
@@ -134,6 +162,7 @@ class Talk:
         match ASIDE.decode(frame):
             case NodeInfo() as info:
                 self.infos[node] = info
+                self.trusted.met()
             case HaveEvents(vector, after):
                 batches = self.events.missing(vector, after)
                 self._tasks.start(self._send_events(node, batches))
@@ -144,7 +173,7 @@ class Talk:
                     last = str(items[-1].get("origin")), int(items[-1].get("number", 0))
                     self._tell(node, HaveEvents(self.events.vector(), last))
             case PutOut() as word:
-                self.expulsion.heard(word)
+                self.trusted.heard(word)
             case word:
                 assert_never(word)
 
@@ -161,6 +190,11 @@ class Talk:
             self._tell(node, TakeEvents(tuple(batch), more))
             if more:
                 return
+
+    def tell_what_it_is(self) -> None:
+        """This node is not what it was before."""
+        info = self.infos[self._me] = self.trusted.marked(self.infos[self._me])
+        self.tell_all(info)
 
     def tell_all(self, word: Aside) -> None:
         """Send to every node that is connected."""

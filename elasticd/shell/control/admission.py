@@ -104,12 +104,12 @@ class Admission:
     async def _answer(self, asked: Join, founder: Authority) -> Admitted | NotAdmitted:
         async with self._turn:
             own, revoked = self.credentials.member, self.credentials.revoked
-            known, now = self.known(), self.now()
+            known, now, wanted = self.known(), self.now(), self.credentials.renewal.wanted
 
             def admitted() -> tuple[bytes, Register]:
                 from elasticd.shell.storage import founding  # loaded by now
 
-                return founding.admit(self.home, asked, founder, own, revoked, known, now)
+                return founding.admit(self.home, asked, founder, own, revoked, known, now, wanted)
 
             try:
                 certificate, register = await asyncio.to_thread(admitted)

@@ -112,7 +112,7 @@ class Queries:
                     "links": self._links_to(name),
                     "unfit": jobs_without(queue, name),
                 }
-                for name in sorted(self._node_names())
+                for name in sorted(self.node_names())
             ],
             "jobs": jobs,
             "loop": {"node": node.me, **self._stalls.plain()},
@@ -124,10 +124,11 @@ class Queries:
         return Names(
             lambda: [job for job, record in records.items() if not record.forgotten],
             lambda: [job for job, record in records.items() if record.forgotten],
-            self._node_names,
+            self.node_names,
         )
 
-    def _node_names(self) -> set[NodeId]:
+    def node_names(self) -> set[NodeId]:
+        """The ids of the nodes that there are, dead ones too."""
         node, view = self._node, self._node.views.view
         names = set(node.liveness.living()) | set(view.members if view is not None else ())
         # This daemon may have been started after a node that it knows of was heard last.
@@ -190,7 +191,7 @@ class Queries:
 
     def known_nodes(self) -> set[NodeId]:
         """The ids of all that there are, or were."""
-        return {*self._node_names(), *self._node.tables.nodes.records}
+        return {*self.node_names(), *self._node.tables.nodes.records}
 
     async def shutdown(self, request: r.ShutDown, stream: Stream) -> None:
         self._shut_down()

@@ -17,7 +17,7 @@ from elasticd.errors import OperationError, ProtocolError
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.shell.network import lookups, transfer
 from elasticd.shell.network.bulk import Bulk
-from elasticd.shell.network.credentials import reason_of
+from elasticd.shell.network.credentials import Superseded, reason_of
 from elasticd.shell.network.gate import Gate
 from elasticd.shell.network.hello import (
     ADDRESSES_OF_ONE,
@@ -64,6 +64,8 @@ class Acceptor:
     learn: Callable[[Hello], None]
     admit: Admit | None = None
     """Talks with those who want to become members; None: nobody may, here."""
+    renew: Admit | None = None
+    """Talks with members that renew their certificates; None: nobody may, here."""
     _listening: dict[socket.socket, asyncio.Task[None]] = field(default_factory=dict)
     _strangers: dict[asyncio.Task[None], None] = field(default_factory=dict)
     _fetching: dict[asyncio.Task[None], Issued] = field(default_factory=dict)
@@ -179,7 +181,12 @@ class Acceptor:
             case Errand.JOIN:
                 if self.admit is None:
                     raise ProtocolError("it wants to join, and nobody may here")
-                await self._serve_guest(accepted, self.admit)
+                guests = self.gate.credentials.guests
+                await self._serve_asking(accepted, guests, self.admit)
+            case Errand.RENEW:
+                if self.renew is None:
+                    raise ProtocolError("it wants a new certificate, and nobody makes one here")
+                await self._serve_asking(accepted, self.gate.credentials.incoming, self.renew)
             case errand:
                 assert_never(errand)
 
@@ -190,7 +197,11 @@ class Acceptor:
             async with asyncio.timeout(HELLO_SECONDS):
                 first = await transfer.read_frame(reader, HELLO_BYTES)
                 # Not sooner: it may have been put out while it was silent, and hears nothing then.
-                member = self.gate.credentials.other_end(writer.get_extra_info("ssl_object"))
+                try:
+                    member = self.gate.credentials.other_end(writer.get_extra_info("ssl_object"))
+                except Superseded:
+                    writer.write(encode(self.gate.must_renew()))
+                    raise
                 try:
                     hello = self.gate.check(first, member)
                 except ProtocolError:
@@ -220,12 +231,14 @@ class Acceptor:
         finally:
             sink.close()
 
-    async def _serve_guest(self, accepted: socket.socket, admit: Admit) -> None:
-        """Talk with somebody who has no certificate yet: a stranger until the end."""
-        reader, writer = await transfer.accept(accepted, self.gate.credentials.guests)
+    async def _serve_asking(
+        self, accepted: socket.socket, context: ssl.SSLContext, answer: Admit
+    ) -> None:
+        """Talk with somebody who wants a certificate: a stranger until the end."""
+        reader, writer = await transfer.accept(accepted, context)
         try:
             async with asyncio.timeout(GUEST_SECONDS):
-                await admit(reader, writer)
+                await answer(reader, writer)
         finally:
             await transfer.close(writer)
 

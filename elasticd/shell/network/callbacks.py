@@ -8,6 +8,7 @@ from typing import Any
 
 from elasticd.core.words.records import Path
 from elasticd.shell.network.transfer import Serve
+from elasticd.trust.renewal import Renewal
 from elasticd.types import NodeId
 
 
@@ -29,3 +30,4 @@ class Callbacks:
     serve: Serve
     moved: Callable[[NodeId, str, str], None] = lambda node, boot, address: None
     paths: Callable[[NodeId, tuple[Path, ...]], None] = lambda node, paths: None
+    must_renew: Callable[[Renewal], None] = lambda wanted: None

@@ -15,6 +15,7 @@ from elasticd.errors import DamageError
 from elasticd.shell.network.hello import Refused
 from elasticd.trust.member import MemberPapers
 from elasticd.trust.names import Issued
+from elasticd.trust.renewal import Renewal
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
 
@@ -29,33 +30,75 @@ class Tls(Protocol):
     def getpeercert(self) -> dict[str, Any] | None: ...
 
 
+class Superseded(Refused):
+    """A member whose certificate is good for nothing but to renew it."""
+
+
 class Credentials:
     """What this daemon shows others, and whom it lets in.
 
     Attributes:
         member: what makes it a member.
         revoked: who was put out.
+        renewal: which certificates are old.
         incoming: for connections that members open to this daemon.
         outgoing: for those that it opens to members.
         guests: for those who want to become members: they have no certificate yet.
     """
 
     def __init__(
-        self, member: MemberPapers, certificate: Path, key: Path, revoked: Revoked
+        self,
+        member: MemberPapers,
+        certificate: Path,
+        key: Path,
+        revoked: Revoked,
+        renewal: Renewal | None = None,
     ) -> None:
-        self.member = member
         self.revoked = revoked
+        self.renewal = renewal or Renewal()
+        self.show(member, certificate, key)
+
+    def show(self, member: MemberPapers, certificate: Path, key: Path) -> None:
+        """Show this from now on; what is connected stays so."""
+        self.member = member
+        self._own: Issued | None = None
         self.incoming = _context(ssl.PROTOCOL_TLS_SERVER, member, certificate, key)
         self.outgoing = _context(ssl.PROTOCOL_TLS_CLIENT, member, certificate, key)
         self.guests = _context(ssl.PROTOCOL_TLS_SERVER, member, certificate, key)
         self.guests.verify_mode = ssl.CERT_NONE
+
+    @property
+    def own(self) -> Issued:
+        """What its certificate says, as it shows it itself. Dates don't count.
+
+        Raises:
+            ssl.SSLError: what makes it a member doesn't fit together.
+        """
+        if self._own is None:
+            both = self.incoming, self.outgoing
+            flags = [context.verify_flags for context in both]
+            for context in both:
+                context.verify_flags |= _NO_CHECK_TIME | _CHECK_SS_SIGNATURE
+            try:
+                self._own = shown_by(_shaken_hands(*both))
+            finally:
+                for context, before in zip(both, flags, strict=True):
+                    context.verify_flags = before
+        return self._own
 
     def other_end(self, tls: Tls) -> Issued:
         """Whose certificate the other end has shown.
 
         Raises:
             Refused: it was put out of the cluster, or names nobody.
+            Superseded: it may only renew it.
         """
+        member = self.who_may_renew(tls)
+        self._refuse_old(member)
+        return member
+
+    def who_may_renew(self, tls: Tls) -> Issued:
+        """As :meth:`other_end`, however old the certificate is."""
         member = shown_by(tls)
         self._refuse_out(member)
         return member
@@ -64,10 +107,15 @@ class Credentials:
         if self.revoked.holds(member):
             raise Refused("its certificate was revoked: it was put out of the cluster")
 
+    def _refuse_old(self, member: Issued) -> None:
+        if self.renewal.refuses(member):
+            raise Superseded("its certificate is of before all were renewed: it has to renew it")
+
     def check(self, member: Issued, node: NodeId) -> None:
         """Raises Refused: the certificate that was shown isn't that of ``node``, or was revoked
-        since."""
+        since, or is old since."""
         self._refuse_out(member)
+        self._refuse_old(member)
         if member.name != self.member.name_of(node):
             raise Refused(
                 f"it says that it is {node[:80]!r}, and its certificate is another node's"

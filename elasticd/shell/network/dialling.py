@@ -30,6 +30,8 @@ REDIAL_SECONDS = 0.05
 SLOWEST_REDIAL_SECONDS = 1.0
 REFUSED_SECONDS = 5.0
 """Pause before an address is tried again that answered as another cluster or version."""
+BETWEEN_SECONDS = 0.01
+"""Between two connections that are made anew."""
 FORGET_SECONDS = 600.0
 """An address that was only learned from a hello is dropped after so long without an answer; its
 daemon will say hello again."""
@@ -57,6 +59,8 @@ class Dial:
     address: str
     learned: bool
     wake: asyncio.Event = field(default_factory=asyncio.Event)
+    anew: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when another connection is to take the place of the one that there is."""
     task: asyncio.Task[None] | None = None
 
     async def pause(self, seconds: float) -> None:
@@ -93,6 +97,8 @@ class Dialler:
     table: PeerTable
     tasks: Tasks
     dials: dict[str, Dial] = field(default_factory=dict)
+    replacing: Tasks = field(default_factory=Tasks)
+    """One for each connection, which ends with it; they are no connections."""
 
     def dial(self, address: str, *, learned: bool) -> None:
         """Dial an address from now on; if that is being done already, do it now."""
@@ -117,6 +123,18 @@ class Dialler:
                 raise ProtocolError(f"it gives no address: {error}") from None
             self.dial(address, learned=True)
 
+    def wake(self) -> None:
+        """Dial all now that are waited with."""
+        for dial in self.dials.values():
+            dial.wake.set()
+
+    async def connect_anew(self) -> None:
+        """Replace what is connected, one after the other."""
+        for dial in list(self.dials.values()):
+            dial.anew.set()
+            # Each takes a handshake at both ends, which have other work.
+            await asyncio.sleep(BETWEEN_SECONDS)
+
     async def close(self) -> None:
         """End every connection, after what was sent has had a second to leave."""
         await cancel([dial.task for dial in self.dials.values() if dial.task is not None])
@@ -125,17 +143,34 @@ class Dialler:
         """Connect, and again whenever the connection ends, until cancelled."""
         try:
             while True:
-                answered: Answered = await dial.attempts()(self._greet, dial.address)
-                try:
-                    await self._hold(dial, answered)
-                finally:
-                    await transfer.close(answered.writer)
+                answered: Answered | None = await dial.attempts()(self._greet, dial)
+                while answered is not None:
+                    answered = await self._held(dial, answered)
                 await dial.pause(REDIAL_SECONDS)
         except (OwnAddress, tenacity.RetryError) as error:
             log.info("address is not dialled any more", address=dial.address, reason=str(error))
             del self.dials[dial.address]
 
-    async def _greet(self, address: str) -> Answered:
+    async def _held(self, dial: Dial, answered: Answered) -> Answered | None:
+        """Have a connection until it ends, or another one has taken its place, which is returned;
+        close it."""
+        replacing = _Replacing()
+        try:
+            await self._hold(dial, answered, replacing)
+        except BaseException:
+            if replacing.by is not None:
+                replacing.by.writer.transport.abort()
+            await transfer.close(answered.writer)
+            raise
+        if replacing.by is None or replacing.by.writer.is_closing():
+            await transfer.close(answered.writer)
+            return None
+        self.tasks.start(transfer.close(answered.writer))
+        return replacing.by
+
+    async def _greet(self, dial: Dial) -> Answered:
+        address = dial.address
+        dial.anew.clear()  # what is shown from now on is as new as can be
         try:
             reader, writer = await transfer.connect(address, self.gate.credentials)
             try:
@@ -164,25 +199,27 @@ class Dialler:
         writer.write(encode(self.gate.me.frame()))
         async with asyncio.timeout(HELLO_SECONDS):
             first = await transfer.read_frame(reader, HELLO_BYTES)
+        if (wanted := self.gate.told_to_renew(first, member)) is not None:
+            self.table.call.must_renew(wanted)
+            raise Refused("it takes no certificate of before all were renewed, as this node's is")
         hello = self.gate.check(first, member)
         if hello.node != self.gate.me.node:
             self.learn(hello)
         return hello
 
-    async def _hold(self, dial: Dial, answered: Answered) -> None:
-        """Have a connection that a daemon has answered, until it ends."""
-        hello = answered.hello
-        if hello.node == self.gate.me.node:
-            self.gate.complain_of_namesake(hello, dial.address)
+    async def _hold(self, dial: Dial, answered: Answered, replacing: _Replacing) -> None:
+        """Have a connection that a daemon has answered, until it ends or another one has taken its
+        place."""
+        if answered.hello.node == self.gate.me.node:
+            self.gate.complain_of_namesake(answered.hello, dial.address)
             raise OwnAddress("it is this node's own")
-        peer = self.table.meet(hello)
-        wire = peer.wires[dial.address] = Wire(dial.address, answered.writer)
-        self.table.choose(peer)
-        self.table.more(peer)
+        peer, wire = self._use(dial, answered)
+        task = self.replacing.start(self._replace(dial, answered, replacing))
         reason = "it closed its connection"
         try:
             await _read_pongs(wire, answered.reader)
-            await _last_words(peer)
+            if replacing.by is None:
+                await _last_words(peer)
         except OSError as error:
             reason = f"its connection failed: {error.strerror or error}"
         except (ProtocolError, *transfer.WRONG_SHAPE):
@@ -190,9 +227,43 @@ class Dialler:
             self.gate.count_bad(peer.node, reason)
             self.table.drop(peer, reason)
         finally:
+            task.cancel()
             if peer.wires.get(wire.address) is wire:
                 del peer.wires[wire.address]
             self.table.fewer(peer, reason)
+
+    def _use(self, dial: Dial, answered: Answered) -> tuple[PeerRun, Wire]:
+        """Send over a connection from now on, if its address is the best."""
+        peer = self.table.meet(answered.hello)
+        wire = peer.wires.get(dial.address)
+        if wire is None or wire.writer is not answered.writer:
+            wire = peer.wires[dial.address] = Wire(dial.address, answered.writer)
+            self.table.choose(peer)
+            self.table.more(peer)
+        return peer, wire
+
+    async def _replace(self, dial: Dial, answered: Answered, replacing: _Replacing) -> None:
+        """When that is wanted, have another connection take the place of one, and end that: both
+        are used for a moment, so that nothing that is sent is cut."""
+        await dial.anew.wait()
+        while True:
+            try:
+                other = await self._greet(dial)
+                break
+            except (OSError, ProtocolError) as error:
+                log.info("address is not dialled anew", address=dial.address, reason=str(error))
+            await asyncio.sleep(REFUSED_SECONDS)
+        replacing.by = other
+        if other.hello.node != self.gate.me.node:
+            self._use(dial, other)
+        answered.writer.close()
+
+
+@dataclass(slots=True)
+class _Replacing:
+    """Which connection, used already, has taken the place of another; None: none yet."""
+
+    by: Answered | None = None
 
 
 async def _read_pongs(wire: Wire, reader: asyncio.StreamReader) -> None:

@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from elasticd.core.words.connections import CONNECTION, MustRenew
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.shell.complaints import Complaints
 from elasticd.shell.network.credentials import Credentials, shown_by
 from elasticd.shell.network.hello import Hello, Identity, Refused
+from elasticd.trust import renewal
 from elasticd.trust.names import Issued
+from elasticd.trust.renewal import Renewal
 from elasticd.types import NodeId
 
 
@@ -72,10 +75,31 @@ class Gate:
     def is_out(self, writer: asyncio.StreamWriter) -> bool:
         """Whether the other end of a connection was put out since it was opened."""
         try:
-            self.credentials.other_end(writer.get_extra_info("ssl_object"))
+            self.credentials.who_may_renew(writer.get_extra_info("ssl_object"))
         except Refused:
             return True
         return False
+
+    def is_old(self, writer: asyncio.StreamWriter) -> bool:
+        """Whether the certificate that was shown on a connection would be refused now."""
+        return self.credentials.renewal.refuses(shown_by(writer.get_extra_info("ssl_object")))
+
+    def must_renew(self) -> dict[str, Any]:
+        """What somebody is told whose certificate is old."""
+        return CONNECTION.encode(MustRenew(renewal.word_of(self.credentials.renewal.refused)))
+
+    def told_to_renew(self, frame: dict[str, Any], member: Issued) -> Renewal | None:
+        """What the first frame of a daemon says that refuses our certificate for being old; None:
+        it says something else.
+
+        Raises:
+            ProtocolError: it makes no sense.
+        """
+        if not CONNECTION.knows(frame) or frame.get(CONNECTION.key) != MustRenew.kind:
+            return None
+        word = CONNECTION.decode(frame)
+        assert isinstance(word, MustRenew)
+        return renewal.told(word.wanted, member)
 
     def shun(self, node: NodeId, address: str) -> None:
         self._shunned[node] = address

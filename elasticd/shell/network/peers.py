@@ -43,8 +43,10 @@ class Peers:
         call: Callbacks,
         credentials: Credentials,
         admit: Admit | None = None,
+        renew: Admit | None = None,
     ) -> None:
-        """``admit`` talks with those who want to become members; None: nobody may, here."""
+        """``admit`` talks with those who want to become members, and ``renew`` with members that
+        want a new certificate; None: nobody may, here."""
         self._listen = listen
         self._addresses = tuple(addresses)
         self._tasks = Tasks()
@@ -53,7 +55,9 @@ class Peers:
         self._bulk = Bulk(self._gate, call.serve, self._table.address_of)
         self._dialler = Dialler(self._gate, self._table, self._tasks)
         learn = self._dialler.learn
-        self._acceptor = Acceptor(self._gate, self._table, self._bulk, self._tasks, learn, admit)
+        self._acceptor = Acceptor(
+            self._gate, self._table, self._bulk, self._tasks, learn, admit, renew
+        )
         self._minder: asyncio.Task[None] | None = None
         self.fetch = self._bulk.fetch
 
@@ -164,6 +168,27 @@ class Peers:
         for peer in list(self._table.runs.values()):
             if any(self._gate.is_out(writer) for writer in peer.writers()):
                 self._table.drop(peer, "it was put out of the cluster")
+
+    def dialled(self) -> list[str]:
+        """Every address at which another daemon may be."""
+        return list(self._dialler.dials)
+
+    def dial_now(self) -> None:
+        """Try all addresses at once that are waited with: there is another certificate to show."""
+        self._dialler.wake()
+
+    async def connect_anew(self) -> None:
+        """Replace each connection that this daemon has opened by another one, on which both ends
+        show the certificates that they have now. Nothing is cut: the old one goes when the new
+        one is there."""
+        await self._dialler.connect_anew()
+
+    def end_old(self) -> None:
+        """End every connection on which a certificate was shown that would be refused now."""
+        for peer in list(self._table.runs.values()):
+            for writer in peer.writers():
+                if self._gate.is_old(writer):
+                    writer.transport.abort()
 
     def ends_of(self, node: NodeId) -> list[tuple[tuple[str, int], tuple[str, int]]]:
         """Our and the other end of each connection with a node."""

@@ -59,7 +59,7 @@ an ElasticdError for the other side to read."""
 
 
 async def connect(
-    address: str, credentials: Credentials
+    address: str, credentials: Credentials, errand: Errand = Errand.PEER
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A connection to the daemon at ``host:port`` that notices dead hosts and sends small frames
     at once. The other end is a member; whether it takes us for one, its first frame shows.
@@ -69,7 +69,7 @@ async def connect(
             :data:`CONNECT_SECONDS`); ssl.SSLError: it is no member of this cluster.
         ValueError: not an address.
     """
-    opened = await _called(address, Errand.PEER)
+    opened = await _called(address, errand)
     reader, writer = await asyncio.open_connection(
         sock=opened,
         ssl=credentials.outgoing,

@@ -1,4 +1,5 @@
-"""What is done with a cluster's authority: a home gets one, and others become members by it.
+"""What is done with a cluster's authority: a home gets one, others become members by it, and all
+renew their certificates.
 
 It loads ``cryptography``, so a daemon that is a member already loads it when somebody joins.
 """
@@ -7,16 +8,21 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
-from elasticd.core.words.joining import Join
-from elasticd.errors import DamageError
+from elasticd.core.words.joining import Join, Renew
+from elasticd.errors import DamageError, ProtocolError
+from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.storage import issuing, papers
+from elasticd.shell.storage.durable import write_durable
 from elasticd.trust import authority, tokens
 from elasticd.trust.authority import Authority
 from elasticd.trust.issuing import GivenCertificate, Issuer, Register
 from elasticd.trust.member import MemberPapers
-from elasticd.trust.names import SECRET_BYTES
+from elasticd.trust.names import SECRET_BYTES, Issued
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
 
@@ -58,8 +64,12 @@ def admit(
     revoked: Revoked,
     known: Collection[NodeId],
     now: float,
+    wanted: int = 0,
 ) -> tuple[bytes, Register]:
     """The certificate of who asks, and all who have joined here. It is noted on disk before.
+
+    Args:
+        wanted: its serial is above that.
 
     Raises:
         OperationError: it is not let in, and may hear why.
@@ -74,7 +84,7 @@ def admit(
         key = authority.key_of_request(asked.request)
         left = tokens.used(open_ones, asked.secret, key, now)
         register = issuing.read(home)
-        issuer = Issuer(member, revoked, register, known)
+        issuer = Issuer(member, revoked, register, known, wanted)
         node = NodeId(asked.node)
         issuer.check(node, key, asked.address)
         at = issuer.made_at(node, now)
@@ -84,3 +94,111 @@ def admit(
         papers.write_tokens(home, left)
         issuing.write(home, register)
         return certificate, register
+
+
+def admit_beside(
+    home: Path, founder: Authority, own: MemberPapers, node: NodeId, address: str, at: datetime
+) -> MemberPapers:
+    """A member on the same machine, whose key is made here. Where it was in the register, what it
+    was there is replaced.
+
+    Raises:
+        FileDamaged, OSError: as :func:`admit`.
+    """
+    made = authority.admit(founder, node, own.secret, at)
+    with issuing.alone(home):
+        register = issuing.read(home)
+        if node in register:
+            serial = authority.issued(made.certificate).serial
+            key = authority.key_of(authority.to_der(made.certificate))
+            given = GivenCertificate(serial, key, at.timestamp(), address)
+            issuing.write(home, {**register, node: given})
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCertificate:
+    """What a member has shown that renews it."""
+
+    issued: Issued
+    der: bytes
+
+
+def renew(
+    home: Path,
+    asked: Renew,
+    shown: ShownCertificate,
+    founder: Authority,
+    credentials: Credentials,
+    now: float,
+) -> bytes:
+    """The new certificate of a member. It is noted on disk before.
+
+    Args:
+        credentials: of this node. Who is put out is looked up once nobody else changes the
+            register: who puts it out looks there after that.
+
+    Raises:
+        OperationError, FileDamaged, ProtocolError, OSError: as :func:`admit`.
+    """
+    with issuing.alone(home):
+        key, old = authority.key_of_request(asked.request), authority.key_of(shown.der)
+        register, member = issuing.read(home), credentials.member
+        wanted = credentials.renewal.wanted
+        issuer = Issuer(member, credentials.revoked, register, wanted=wanted)
+        issuer.check_renewal(asked.node, shown.issued, old, key, asked.address)
+        at = issuer.made_at(asked.node, now)
+        certificate = founder.issue(asked.request, asked.node, member.secret, at)
+        serial = authority.issued(certificate).serial
+        given = issuer.renewed(asked.node, shown.issued, serial, key, asked.address)
+        issuing.write(home, {**register, asked.node: given})
+        return certificate
+
+
+def renew_own(home: Path, founder: Authority, credentials: Credentials, now: float) -> MemberPapers:
+    """A new key and certificate of the node that makes members, which it shows from now on.
+
+    Raises:
+        OperationError, OSError: it can't be; what it had is still there.
+    """
+    member = credentials.member
+    request = next_request(home)
+    with issuing.alone(home):
+        register, wanted = issuing.read(home), credentials.renewal.wanted
+        at = Issuer(member, credentials.revoked, register, wanted=wanted).made_at(member.node, now)
+    return take(home, member, founder.issue(request, member.node, member.secret, at), wanted)
+
+
+def next_request(home: Path) -> bytes:
+    """A request for a certificate of the node's next key, which is made once: who asks again, after
+    a fault of any kind, asks with the same.
+
+    Raises:
+        OSError: the disk is full or broken.
+    """
+    papers.settle(home)
+    path = papers.folder_of(home) / papers.NEXT_KEY
+    with suppress(FileNotFoundError, DamageError):
+        return authority.request_of(path.read_bytes())
+    key = authority.new_key()
+    write_durable(path, key)
+    return authority.request_of(key)
+
+
+def take(home: Path, member: MemberPapers, certificate: bytes, wanted: int) -> MemberPapers:
+    """Have a member show the certificate of its next key, if that is one.
+
+    Raises:
+        ProtocolError: it isn't; it is of another key, say, or not above the serial ``wanted``.
+        OSError: the disk is full or broken; it shows the old one or the new one, whole.
+    """
+    key = (papers.folder_of(home) / papers.NEXT_KEY).read_bytes()
+    try:
+        new = replace(member, certificate=authority.alone(certificate), key=key)
+        authority.check(new)
+    except DamageError as error:
+        raise ProtocolError(f"it sends what is no certificate of ours: {error}") from None
+    if authority.issued(new.certificate).serial <= wanted:
+        raise ProtocolError("it sends a certificate that is old already")
+    papers.renew(home, new.certificate)
+    return new

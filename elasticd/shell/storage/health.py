@@ -111,7 +111,7 @@ def _membership(home: Path) -> Iterator[HomeFinding]:
     # Loaded only here: other commands do without its cryptography.
     from elasticd.shell.storage import founding
 
-    for look in (papers.read, founding.founder_of, papers.read_revoked):
+    for look in (papers.read, founding.founder_of, papers.read_revoked, papers.read_renewal):
         try:
             look(home)
         except DamageError as error:

@@ -17,8 +17,10 @@ from typing import Any
 from elasticd.errors import OperationError
 from elasticd.shell.storage import papers
 from elasticd.shell.storage.durable import write_durable
-from elasticd.trust import tokens
+from elasticd.trust import issuing, tokens
 from elasticd.trust.issuing import GivenCertificate, Register
+from elasticd.trust.member import MemberPapers
+from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
 
 ISSUED, LOCK = "issued.json", "issuing.lock"
@@ -61,16 +63,31 @@ def read(home: Path) -> Register:
 def write(home: Path, register: Register) -> None:
     """Raises OSError: the disk is full or broken; the old one is still there."""
     said = {
-        node: {**asdict(given), "serial": format(given.serial, "x")}
+        node: {
+            **asdict(given),
+            "serial": format(given.serial, "x"),
+            "first": format(given.first, "x"),
+        }
         for node, given in register.items()
     }
     data = json.dumps(said, indent=1).encode() + b"\n"
     write_durable(papers.folder_of(home) / ISSUED, data)
 
 
+def outlived(home: Path, member: MemberPapers, revoked: Revoked) -> Revoked:
+    """Certificates that were made here, and are to be revoked: they renew one that was.
+
+    Raises:
+        FileDamaged: the register can't be read.
+    """
+    with alone(home):
+        return issuing.outlived(member, revoked, read(home))
+
+
 def _given(said: Mapping[str, Any]) -> GivenCertificate:
     serial = int(said["serial"], 16)
-    return GivenCertificate(serial, str(said["key"]), float(said["at_unix"]), str(said["address"]))
+    at, first = float(said["at_unix"]), int(said.get("first", "0"), 16)
+    return GivenCertificate(serial, str(said["key"]), at, str(said["address"]), first)
 
 
 def read_tokens(home: Path) -> tuple[tokens.OpenToken, ...]:

@@ -5,6 +5,9 @@ node.pem        this node's certificate, made by that authority
 node.key        its private key
 member.json     the node's id, and the secret that all members share
 revoked.json    members that were put out
+renewal.json    which certificates are old
+renewing.key    while the node renews its certificate: its next key
+renewing.pem    ... and the certificate for that, until both have their places
 authority.key   only where the cluster was made: with it members are made
 tokens.json     ... and the join tokens that are open
 """
@@ -15,7 +18,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,8 +26,9 @@ from typing import Any
 from elasticd.errors import DamageError, OperationError, ProtocolError
 from elasticd.shell.network.credentials import prove
 from elasticd.shell.storage.durable import sync_folder, write_durable
-from elasticd.trust import revoked
+from elasticd.trust import renewal, revoked
 from elasticd.trust.member import MemberPapers
+from elasticd.trust.renewal import Renewal
 from elasticd.trust.revoked import Revoked
 from elasticd.trust.tokens import OpenToken
 from elasticd.types import NodeId
@@ -35,6 +39,9 @@ _NEW, _OLD = ".cluster.new", ".cluster.old"
 AUTHORITY, NODE, KEY = "authority.pem", "node.pem", "node.key"
 MEMBER, REVOKED = "member.json", "revoked.json"
 AUTHORITY_KEY, TOKENS = "authority.key", "tokens.json"
+RENEWAL, NEXT_KEY, NEXT_NODE = "renewal.json", "renewing.key", "renewing.pem"
+_READS = 4
+"""More than a renewal has steps: who reads meanwhile may find a certificate and another's key."""
 _CURE = "join again: 'elasticctl cluster join' with a token of another node's cluster"
 
 
@@ -56,13 +63,22 @@ def read(home: Path) -> MemberPapers:
         DamageError: a file is missing or damaged; names it and the cure.
         OSError: the disk doesn't give one that is there, perhaps only now.
     """
+    for _ in range(_READS - 1):
+        with suppress(DamageError):
+            return _read(home)
+    return _read(home)
+
+
+def _read(home: Path) -> MemberPapers:
     folder = folder_of(home)
+    certificate, key_file = shown(home)
     try:
         said = _read_json(folder / MEMBER)
-        shown, own, key = ((folder / name).read_bytes() for name in (AUTHORITY, NODE, KEY))
+        authority = (folder / AUTHORITY).read_bytes()
+        own, key = certificate.read_bytes(), key_file.read_bytes()
         secret, peers = bytes.fromhex(said["secret"]), tuple(map(str, said["peers"]))
-        member = MemberPapers(NodeId(str(said["node"])), secret, shown, own, key, peers)
-        prove(member, folder / NODE, folder / KEY)
+        member = MemberPapers(NodeId(str(said["node"])), secret, authority, own, key, peers)
+        prove(member, certificate, key_file)
     except FileNotFoundError as error:
         raise _damaged(folder, f"{error.filename}: {error.strerror}") from None
     except (DamageError, LookupError, TypeError, ValueError) as error:
@@ -76,7 +92,39 @@ def _damaged(folder: Path, reason: str) -> DamageError:
 
 def shown(home: Path) -> tuple[Path, Path]:
     """The files of the node's certificate and of its key."""
-    return folder_of(home) / NODE, folder_of(home) / KEY
+    folder = folder_of(home)
+    if not (folder / NEXT_NODE).exists():
+        return folder / NODE, folder / KEY
+    # It has renewed its certificate, and was cut short while both took their places.
+    key = folder / NEXT_KEY
+    return folder / NEXT_NODE, key if key.exists() else folder / KEY
+
+
+def renew(home: Path, certificate: bytes) -> None:
+    """Have the node show ``certificate``, whose key is :data:`NEXT_KEY`. The old key is gone then.
+
+    Raises:
+        OSError: the disk is full or broken; it shows the old or the new one, and
+            :func:`settle` says which.
+    """
+    write_durable(folder_of(home) / NEXT_NODE, certificate)
+    settle(home)
+
+
+def settle(home: Path) -> None:
+    """Bring a renewal to its end that was cut short. Only the node's daemon does.
+
+    Raises:
+        OSError: the disk is broken.
+    """
+    folder = folder_of(home)
+    if not (folder / NEXT_NODE).exists():
+        return
+    # The certificate comes last, and says until then that the key is the new one.
+    for new, name in ((NEXT_KEY, KEY), (NEXT_NODE, NODE)):
+        if (folder / new).exists():
+            (folder / new).rename(folder / name)
+            sync_folder(folder)
 
 
 def write(home: Path, member: MemberPapers, authority_key: bytes | None = None) -> None:
@@ -166,6 +214,30 @@ def read_revoked(home: Path) -> Revoked:
 def write_revoked(home: Path, known: Revoked) -> None:
     """Raises OSError: the disk is full or broken; the old list is still there."""
     write_durable(folder_of(home) / REVOKED, _json(known.words()))
+
+
+def read_renewal(home: Path) -> Renewal:
+    """Which certificates are old, as far as this node knows.
+
+    Raises:
+        DamageError: the file can't be read; old certificates must not be taken again for that.
+    """
+    path = folder_of(home) / RENEWAL
+    try:
+        said = _read_json(path)
+        return renewal.read(said["renew"], said["refuse"])
+    except FileNotFoundError:
+        return Renewal()
+    except (OSError, LookupError, ValueError, TypeError, ProtocolError):
+        raise DamageError(
+            f"{path}: damaged; copy it from another node's home, or remove it: the others tell"
+        ) from None
+
+
+def write_renewal(home: Path, known: Renewal) -> None:
+    """Raises OSError: the disk is full or broken; what was known is still there."""
+    wanted, refused = known.words()
+    write_durable(folder_of(home) / RENEWAL, _json({"renew": wanted, "refuse": refused}))
 
 
 def read_tokens(home: Path) -> tuple[OpenToken, ...]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from elasticd.errors import OperationError
 from elasticd.trust import authority, names
 from elasticd.trust.authority import Authority, admit
-from elasticd.trust.issuing import GivenCertificate, Issuer, Register
+from elasticd.trust.issuing import GivenCertificate, Issuer, Register, outlived
+from elasticd.trust.names import Issued
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
 
@@ -102,3 +105,85 @@ def test_ids_are_checked_like_the_settings(node: str) -> None:
 def test_addresses_are_checked_like_the_settings(address: str) -> None:
     with pytest.raises(OperationError, match="not host:port"):
         check("b", "key b", address=address)
+
+
+# --- renewing ---------------------------------------------------------------------------------
+
+SHOWN = Issued(MEMBER.name_of(A), 7)
+RENEWED: Register = {A: GivenCertificate(9, "new a", 1.0, AT, first=7)}
+
+
+def check_renewal(
+    key: str,
+    shown_key: str = "key a",
+    node: str = "a",
+    shown: Issued = SHOWN,
+    given: Register = JOINED,
+    revoked: Revoked | None = None,
+    address: str = AT,
+) -> None:
+    issuer = Issuer(MEMBER, revoked or Revoked(), given)
+    issuer.check_renewal(NodeId(node), shown, shown_key, key, address)
+
+
+def test_a_member_renews_with_a_new_key_and_asks_again_with_that() -> None:
+    check_renewal("new a")
+    check_renewal("new a", given=RENEWED)
+    # A cluster on one machine has no register of those that it was made with.
+    check_renewal("new a", given={})
+    # The newest key may renew again.
+    newest = Issued(MEMBER.name_of(A), 9)
+    check_renewal("newer a", "new a", shown=newest, given=RENEWED)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"key": "key a"}, "its old key"),
+        ({"node": "b"}, "not that of b"),
+        ({"node": "first", "shown": Issued(MEMBER.name_of(NodeId("first")), 7)}, "not that of"),
+        ({"revoked": PUT_OUT}, "was put out"),
+        ({"key": "key c", "given": RENEWED}, "renewed its certificate with another key"),
+        ({"key": "k", "given": {**JOINED, B: GivenCertificate(1, "k", 1.0, AT)}}, "another node"),
+        ({"address": "nowhere"}, "not host:port"),
+    ],
+)
+def test_who_may_not_renew(changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(OperationError, match=said):
+        check_renewal(**{"key": "new a", **changed})
+
+
+def test_one_whose_newest_certificate_is_revoked_renews_none() -> None:
+    revoked = Revoked({MEMBER.name_of(A): 9})
+    with pytest.raises(OperationError, match="was put out"):
+        check_renewal("newer a", "new a", shown=Issued(SHOWN.name, 10), given=RENEWED,
+                      revoked=revoked)  # fmt: skip
+
+
+def test_the_register_keeps_since_when_it_is_a_member() -> None:
+    issuer = Issuer(MEMBER, Revoked(), JOINED)
+    once = issuer.renewed(A, SHOWN, 9, "new a", "10.0.0.3:1")
+    assert once == GivenCertificate(9, "new a", 1.0, "10.0.0.3:1", first=7)
+    twice = Issuer(MEMBER, Revoked(), {A: once}).renewed(A, SHOWN, 11, "newer a", AT)
+    assert twice == GivenCertificate(11, "newer a", 1.0, AT, first=7)
+    unknown = Issuer(MEMBER, Revoked(), {}).renewed(A, SHOWN, 9, "new a", AT)
+    assert unknown.first == 7 and unknown.at_unix == SHOWN.made_unix
+
+
+def test_who_is_put_out_is_out_with_what_has_renewed_its_certificate() -> None:
+    """By a node whose clock is behind, and which has not seen the new one."""
+    name = MEMBER.name_of(A)
+    for serial in (7, 8):
+        assert outlived(MEMBER, Revoked({name: serial}), RENEWED) == Revoked({name: 9})
+    for serial in (6, 9, 10):  # one that was let in again since; all of them
+        assert outlived(MEMBER, Revoked({name: serial}), RENEWED) == Revoked()
+    assert outlived(MEMBER, Revoked({name: 6}), JOINED) == Revoked()
+
+
+def test_a_new_certificate_is_later_than_those_that_are_to_be_renewed() -> None:
+    for wanted in (names.last_serial(2e9), names.last_serial(0.5e9)):
+        founder = Authority.make()
+        issuer = Issuer(MEMBER, Revoked(), {}, wanted=wanted)
+        asks = authority.request_of(authority.new_key())
+        made = founder.issue(asks, A, MEMBER.secret, issuer.made_at(A, 1e9))
+        assert authority.issued(made).serial > wanted

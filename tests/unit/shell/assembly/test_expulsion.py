@@ -13,6 +13,7 @@ from elasticd.errors import ProtocolError
 from elasticd.shell.assembly.expulsion import Expulsion
 from elasticd.shell.storage import issuing, papers
 from elasticd.trust.authority import issued, new_key, request_of
+from elasticd.trust.issuing import GivenCertificate
 from elasticd.trust.names import Issued
 from elasticd.trust.tokens import opened
 from elasticd.types import NodeId
@@ -122,3 +123,27 @@ def test_a_disk_that_takes_nothing_is_told(tmp_path: Path) -> None:
 
     asyncio.run(main())
     assert len(world.failures) == 1 and world.credentials.revoked.words() == word.serials
+
+
+def test_what_renews_a_certificate_of_one_that_was_put_out_is_taken_no_more(tmp_path: Path) -> None:
+    """Where it was made; who puts the node out knows only the certificate before."""
+    world = World(tmp_path)
+    papers.write(tmp_path, world.credentials.member, authority_of("test").key)
+    name = world.credentials.member.name_of(OUT)
+    issuing.write(tmp_path, {OUT: GivenCertificate(9, "key", 1.0, "h:1", first=7)})
+
+    async def main() -> None:
+        world.expulsion.heard(PutOut({name: "7"}))
+        await world.expulsion.written()
+
+    asyncio.run(main())
+    assert world.credentials.revoked.holds(Issued(name, 9))
+    assert world.stored == world.expulsion.known == world.done[-1] == PutOut({name: "9"})
+
+
+def test_a_register_that_is_damaged_lets_nobody_in_again(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    papers.write(tmp_path, world.credentials.member, authority_of("test").key)
+    (papers.folder_of(tmp_path) / issuing.ISSUED).write_bytes(b"{")
+    asyncio.run(world.expulsion.put_out(OUT))
+    assert world.stored == world.expulsion.known is not None

@@ -17,13 +17,16 @@ from elasticd.core.words.tables import Jobs
 from elasticd.core.words.versions import NEWEST
 from elasticd.ipc.frames import MAX_FRAME_BYTES, Decoder, encode
 from elasticd.settings.config import NodeConfig
-from elasticd.shell.assembly.expulsion import Expulsion
+from elasticd.shell.assembly.membership import Membership, Others
 from elasticd.shell.assembly.talk import Talk
 from elasticd.shell.complaints import Complaints
 from elasticd.shell.network.callbacks import Callbacks
+from elasticd.shell.network.credentials import Credentials
+from elasticd.shell.storage import papers
 from elasticd.shell.storage.eventlog import EventLog
+from elasticd.trust.revoked import Revoked
 from elasticd.types import JobId, NodeId
-from tests.members import credentials
+from tests.members import member
 
 OTHER = NodeId("other")
 
@@ -44,17 +47,11 @@ class FakePeers:
         self.sent += Decoder().feed(encode(message))
 
 
-def expulsion_of(talk: Callable[[], Talk], home: Path) -> Expulsion:
-    return Expulsion(
-        home,
-        credentials("me"),
-        lambda: None,
-        lambda word: talk().tell_all(word),
-        lambda _: None,
-        lambda _: None,
-        lambda: [],
-        lambda _: 0,
-    )
+def membership_of(talk: Callable[[], Talk], home: Path, settings: NodeConfig) -> Membership:
+    papers.write(home, member("me"))
+    shown = Credentials(papers.read(home), *papers.shown(home), Revoked())
+    others = Others(talk, tuple, tuple, tuple, lambda _: None)
+    return Membership(home, settings, shown, others)
 
 
 def talk_of(peers: FakePeers, folder: Path) -> Talk:
@@ -62,10 +59,11 @@ def talk_of(peers: FakePeers, folder: Path) -> Talk:
         peers.call = call
         return peers
 
+    settings = NodeConfig(node_id="me")
     talk = Talk(
-        NodeConfig(node_id="me"), made, EventLog(folder, "me/1"),
+        settings, made, EventLog(folder, "me/1"),
         lambda _: None, lambda _: None,  # type: ignore[arg-type, return-value]
-        expulsion_of(lambda: talk, folder),
+        membership_of(lambda: talk, folder, settings),
     )  # fmt: skip
     return talk
 

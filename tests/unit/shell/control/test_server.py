@@ -18,6 +18,7 @@ from elasticd.core.words.requests import REQUESTS
 from elasticd.errors import OperationError, UsageError
 from elasticd.ipc.frames import MAX_FRAME_BYTES, Decoder, encode
 from elasticd.shell.assembly.expulsion import Expulsion
+from elasticd.shell.assembly.rotating import Rotating
 from elasticd.shell.chaos.inject import Chaos
 from elasticd.shell.control import server as module
 from elasticd.shell.control.diskdesk import DiskDesk
@@ -194,6 +195,7 @@ def test_every_request_of_the_control_socket_has_its_handler() -> None:
         DiskDesk,
         Chaos,
         Expulsion,
+        Rotating,
     ]
     answered = [kind for desk in desks for kind in desk.handlers(object.__new__(desk))]
     assert sorted(map(repr, answered)) == sorted(map(repr, REQUESTS.kinds))

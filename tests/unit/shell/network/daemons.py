@@ -19,6 +19,7 @@ from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.hello import Identity
 from elasticd.shell.network.peers import Peers
 from elasticd.shell.network.tasks import cancel
+from elasticd.trust.renewal import Renewal
 from elasticd.types import NodeId
 from tests.members import credentials
 
@@ -61,7 +62,11 @@ class Daemon:
         self.credentials = credentials(node, cluster)
         own_addresses = advertised or (self.address,)
         me = Identity(NodeId(node), boot, self.address, addresses=own_addresses)
-        calls = Callbacks(self._up, self._down, self._message, self._serve, self._moved)
+        self.told_to_renew: list[Renewal] = []
+        calls = Callbacks(
+            self._up, self._down, self._message, self._serve, self._moved,
+            must_renew=self.told_to_renew.append,
+        )  # fmt: skip
         self.peers = Peers(me, self.address, addresses, calls, self.credentials)
 
     def _up(self, node: NodeId, boot: str, address: str) -> None:

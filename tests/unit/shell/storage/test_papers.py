@@ -15,12 +15,14 @@ from cryptography.hazmat.primitives import serialization
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from elasticd.errors import DamageError, OperationError
+from elasticd.errors import DamageError, OperationError, ProtocolError
 from elasticd.shell.network.credentials import Credentials
-from elasticd.shell.storage import founding, papers
+from elasticd.shell.storage import founding, issuing, papers
 from elasticd.trust import authority, tokens
 from elasticd.trust.authority import Authority, admit
+from elasticd.trust.issuing import GivenCertificate
 from elasticd.trust.member import MemberPapers
+from elasticd.trust.renewal import Renewal
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
 from tests.unit.shell.crashing import Killed, stopping_at
@@ -214,3 +216,95 @@ def test_who_makes_no_members(home: Path) -> None:
     papers.write(home, OLD)
     assert founding.founder_of(home) is None
     assert papers.read_tokens(home) == () and papers.read_revoked(home) == Revoked()
+
+
+# --- renewing ---------------------------------------------------------------------------------
+
+
+def test_a_kill_while_it_is_renewed_leaves_the_old_or_the_new(home: Path) -> None:
+    """Whoever reads finds a certificate with its key, and the next start brings it to its end."""
+    outcomes = set()
+    for number in itertools.count(1):
+        papers.write(home, OLD, FIRST.key)
+        request = founding.next_request(home)
+        assert founding.next_request(home) != OLD.key and authority.key_of_request(request)
+        certificate = FIRST.issue(request, OLD.node, OLD.secret)
+        with stopping_at(number, Killed()) as watch, contextlib.suppress(Killed):
+            founding.take(home, OLD, certificate, 0)
+        whole = watch.seen < number
+        found = papers.read(home)
+        assert found.certificate in (OLD.certificate, certificate), number
+        authority.check(found)
+        outcomes.add(found.certificate == certificate)
+        assert founding.founder_of(home) == FIRST
+        for again in itertools.count(1):
+            with stopping_at(again, Killed()) as second, contextlib.suppress(Killed):
+                papers.settle(home)
+            assert papers.read(home) == found, (number, again)
+            if second.seen < again:
+                break
+        left = {each.name for each in papers.folder_of(home).iterdir()}
+        if found != OLD:
+            assert left == {*OF_A_FOUNDER}, "the old key is gone"
+        else:
+            assert authority.request_of((papers.folder_of(home) / papers.NEXT_KEY).read_bytes())
+        if whole:
+            break
+    assert outcomes == {False, True} and number > 3
+
+
+OF_A_FOUNDER = ("authority.pem", "node.pem", "node.key", "member.json", "authority.key")
+
+
+@pytest.mark.parametrize("step", range(3))
+def test_who_reads_in_the_midst_of_a_renewal_finds_a_whole(home: Path, step: int) -> None:
+    papers.write(home, OLD)
+    certificate = FIRST.issue(founding.next_request(home), OLD.node, OLD.secret)
+    folder = papers.folder_of(home)
+    (folder / papers.NEXT_NODE).write_bytes(certificate)
+    if step > 0:
+        (folder / papers.NEXT_KEY).rename(folder / papers.KEY)
+    if step > 1:
+        (folder / papers.NEXT_NODE).rename(folder / papers.NODE)
+    assert papers.read(home).certificate == certificate
+    assert set(papers.shown(home)) <= set(folder.iterdir())
+
+
+def test_what_is_sent_as_a_certificate_is_checked(home: Path) -> None:
+    papers.write(home, OLD)
+    request = founding.next_request(home)
+    good = FIRST.issue(request, OLD.node, OLD.secret)
+    wrong = [
+        SECOND.issue(request, OLD.node, OLD.secret),
+        FIRST.issue(authority.request_of(authority.new_key()), OLD.node, OLD.secret),
+        FIRST.issue(request, NodeId("other"), OLD.secret),
+        b"",
+    ]
+    for each in wrong:
+        with pytest.raises(ProtocolError, match="no certificate of ours"):
+            founding.take(home, OLD, each, 0)
+    with pytest.raises(ProtocolError, match="old already"):
+        founding.take(home, OLD, good, authority.issued(good).serial)
+    assert papers.read(home) == OLD
+    assert founding.take(home, OLD, good, 0) == papers.read(home) != OLD
+
+
+def test_which_certificates_are_old_is_kept(home: Path) -> None:
+    papers.write(home, OLD)
+    assert papers.read_renewal(home) == Renewal()
+    papers.write_renewal(home, Renewal(1 << 100, 7))
+    assert papers.read_renewal(home) == Renewal(1 << 100, 7)
+    for data in (b"", b"{}", b"[]", b'{"renew": "x", "refuse": ""}', b'{"renew": 1, "refuse": 1}'):
+        (papers.folder_of(home) / papers.RENEWAL).write_bytes(data)
+        with pytest.raises(DamageError, match=r"renewal\.json: damaged; copy it"):
+            papers.read_renewal(home)
+
+
+def test_a_register_of_before_is_read(home: Path) -> None:
+    papers.write(home, OLD, FIRST.key)
+    before = '{"a": {"serial": "ff", "key": "00", "at_unix": 1.5, "address": "h:1"}}'
+    (papers.folder_of(home) / issuing.ISSUED).write_text(before)
+    register = issuing.read(home)
+    assert register == {NodeId("a"): GivenCertificate(255, "00", 1.5, "h:1")}
+    issuing.write(home, {NodeId("a"): GivenCertificate(255, "00", 1.5, "h:1", 1 << 90)})
+    assert issuing.read(home)[NodeId("a")].first == 1 << 90

@@ -1,0 +1,151 @@
+"""Who belongs to the cluster, at a running daemon: who was put out, and whose certificates are
+old."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from elasticd.core.words import effects as e
+from elasticd.core.words.connections import NodeInfo, PutOut
+from elasticd.settings.config import NodeConfig
+from elasticd.shell.assembly.expulsion import Expulsion
+from elasticd.shell.assembly.renewing import Renewing, Surroundings
+from elasticd.shell.assembly.rotating import Known, Rotating
+from elasticd.shell.assembly.talk import Talk
+from elasticd.shell.control.admission import Admission
+from elasticd.shell.control.renewing import RenewalDesk
+from elasticd.shell.control.server import Handlers
+from elasticd.shell.network.credentials import Credentials
+from elasticd.shell.storage import papers
+from elasticd.trust import renewal
+from elasticd.trust.renewal import Renewal
+from elasticd.types import NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """What a membership has to do with; all of it is asked for when it is needed.
+
+    Attributes:
+        talk: says things to the others.
+        listed: the nodes that there are, dead ones too.
+        ever: also those that are gone for good.
+        present: those that are not known to be dead, this one included.
+        failed: is told when the disk takes nothing.
+    """
+
+    talk: Callable[[], Talk]
+    listed: Callable[[], Collection[NodeId]]
+    ever: Callable[[], Collection[NodeId]]
+    present: Callable[[], Collection[NodeId]]
+    failed: Callable[[OSError], None]
+
+
+class Membership:
+    """Of one daemon.
+
+    Attributes:
+        admission: lets others become members.
+        desk: gives members new certificates.
+        expulsion: puts members out.
+        renewing: renews this node's certificate.
+        rotating: has all renew theirs.
+    """
+
+    def __init__(
+        self, home: Path, settings: NodeConfig, credentials: Credentials, others: Others
+    ) -> None:
+        self._home, self._credentials, self._others = home, credentials, others
+        self._me = NodeId(settings.node_id)
+        self.admission = Admission(
+            home, credentials, settings.cluster, settings.partition,
+            lambda: others.talk().peers.addresses(), others.ever,
+        )  # fmt: skip
+        self.desk = RenewalDesk(home, credentials)
+        self.expulsion = Expulsion(
+            home, credentials,
+            lambda: others.talk().peers.cut_off(),
+            lambda word: others.talk().tell_all(word),
+            others.failed,
+            lambda node: self._emit("node_put_out", f"{node} was put out of the cluster", node),
+            others.ever,
+            lambda node: others.talk().peers.serial_of(node),
+        )  # fmt: skip
+        around = Surroundings(
+            lambda: others.talk().peers, self._issuers,
+            lambda word: others.talk().tell_all(word), others.failed, self._shown,
+        )  # fmt: skip
+        self.renewing = Renewing(home, credentials, settings.addresses[0], around)
+        known = Known(
+            others.listed, others.ever, others.present, lambda: others.talk().infos,
+            lambda node: others.talk().peers.serial_of(node),
+        )  # fmt: skip
+        self.rotating = Rotating(
+            home, credentials, self.renewing, known, others.failed,
+            lambda kind, text: self._emit(kind, text, self._me),
+        )  # fmt: skip
+
+    def start(self) -> None:
+        """Go on with what was begun before this daemon."""
+        self.renewing.start()
+        self.rotating.start()
+
+    async def close(self) -> None:
+        for each in (self.rotating, self.renewing, self.expulsion):
+            await each.close()
+
+    def handlers(self) -> Handlers:
+        return {**self.expulsion.handlers(), **self.rotating.handlers()}
+
+    @property
+    def known(self) -> PutOut | None:
+        """What others are to hear; None: nobody was put out, and no certificate is old."""
+        put_out, old = self.expulsion.known, self._credentials.renewal
+        if put_out is None and not old.wanted:
+            return None
+        return PutOut({} if put_out is None else put_out.serials, *old.words())
+
+    def heard(self, word: PutOut) -> None:
+        """Raises ProtocolError: it makes no sense."""
+        old = renewal.read(word.renew, word.refuse)
+        self.expulsion.heard(word)
+        self._heard_old(old)
+
+    def must_renew(self, wanted: Renewal) -> None:
+        """A node takes our certificate no more."""
+        self._heard_old(wanted)
+        if not self._credentials.renewal.is_due(self._credentials.own):
+            # It was the one before, on a connection that was being opened.
+            self._others.talk().peers.dial_now()
+
+    def met(self) -> None:
+        """A node has connected, or says what it is."""
+        self.renewing.met()
+        self.rotating.go_on()
+
+    def marked(self, info: NodeInfo) -> NodeInfo:
+        """What this node is, with what its certificate is."""
+        serial = renewal.word_of(self._credentials.own.serial)
+        makes = papers.makes_members(self._home)
+        return replace(info, serial=serial, makes_members=makes)
+
+    def _heard_old(self, old: Renewal) -> None:
+        self.renewing.heard(old)
+        self.rotating.go_on()
+
+    def _shown(self) -> None:
+        """This node shows another certificate."""
+        talk = self._others.talk()
+        talk.tell_what_it_is()
+        self._emit("certificate_renewed", f"{self._me} has a new certificate", self._me)
+        talk.peers.dial_now()
+        self.rotating.go_on()
+
+    def _issuers(self) -> list[str]:
+        infos = self._others.talk().infos
+        return [info.address for info in infos.values() if info.makes_members]
+
+    def _emit(self, kind: str, text: str, node: NodeId) -> None:
+        self._others.talk().emit(e.Emit(None, kind, text, None, {"culprit": node}))
