@@ -185,7 +185,7 @@ def start(
     _say(found.start(dry_run), options, dry_run=dry_run)
 
 
-@app.command()
+@app.command(short_help="Have the daemon begin anew.")
 def restart(
     context: typer.Context,
     user: User = None,
