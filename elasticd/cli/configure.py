@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ from elasticd.shell.storage import papers, settingsfile
 _ASKED = ("node_id", "listen", "partition", "failure_domain", "quota_bytes", "keep.days",
           "keep.bytes")  # fmt: skip
 """What is asked at a terminal; the other keys are for who knows that they want them."""
-_AGREED = ("cluster", "partition")
+_AGREED = ("partition",)
 """On what all nodes must agree."""
 
 Changes = dict[str, Value | None]
@@ -115,6 +116,7 @@ def configure(
             raise UsageError("say what to change (--set KEY=VALUE), or run it at a terminal")
         changes = _answers(folder, before)
     _check_name(folder, changes)
+    _check_addresses(before, changes)
     clusterhome.make(folder)
     after = values_of(settingsfile.change(folder, changes))
     _tell(folder, before, after, json=options.json)
@@ -191,19 +193,34 @@ def _ask(key: str, old: Value) -> object | None:
         raise UsageError("the answers ended; nothing was changed") from None
     if not text:
         return None
-    return int(text) if isinstance(old, int) and text.replace("_", "").isdecimal() else text
+    if isinstance(old, int):
+        with contextlib.suppress(ValueError):
+            return int(text)
+    return text
 
 
 def _check_name(home: Path, changes: Changes) -> None:
-    node = changes.get("node_id")
-    if node is None or not papers.is_member(home):
+    if "node_id" not in changes or not papers.is_member(home):
         return
+    node = changes["node_id"] or config.default_node_id()
     with clusterhome.damage_told():
         member = papers.read(home)
     if member.node != node:
         raise UsageError(
-            f"--node-id: this node is {member.node!r} in its cluster, as its certificate says; with"
+            f"node_id: this node is {member.node!r} in its cluster, as its certificate says; with"
             f" another name it has to join anew ({clusterhome.leaving(home)})"
+        )
+
+
+def _check_addresses(before: Mapping[str, Value], changes: Changes) -> None:
+    """What others are told must be more than that it is this machine."""
+    after = {**before, **{key: value for key, value in changes.items() if value is not None}}
+    after |= {key: values_of(config.NodeConfig())[key] for key in changes if changes[key] is None}
+    shown = after["advertise"] or (after["listen"],)
+    if {"listen", "advertise"} & changes.keys() and "0.0.0.0" in str(shown):
+        raise UsageError(
+            "listen: others can't connect to 0.0.0.0; name this machine's address, or say with"
+            " --advertise by which they reach it"
         )
 
 

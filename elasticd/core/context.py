@@ -40,7 +40,7 @@ class Timing:
     """A trainer that does not say what it holds for this long is hung, and killed."""
     form_seconds: float = 15.0
     """A ring that does not come up for this long is tried again."""
-    greet_seconds: float = 3.0
+    greet_seconds: float = 6.0
     """Whoever has connected to a rank of a ring that comes up shows for so long that it is its
     neighbour, or is a stranger."""
     load_seconds: float = 600.0

@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(home: Path, file: Path | None) -> int:
-    began_in = os.getcwd()
+    began_in = _working_folder()
     home = home.absolute()
     file = file.absolute() if file is not None else None
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -100,9 +100,18 @@ def _run(home: Path, file: Path | None) -> int:
         os.close(lock)
     if code == AGAIN:
         log.info("daemon begins anew", home=str(home))
-        os.chdir(began_in)  # what it was started with may be relative
+        with contextlib.suppress(OSError):  # what it was started with may be relative to it
+            os.chdir(began_in)
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     return code
+
+
+def _working_folder() -> str:
+    """Empty if it was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
 
 
 async def _main(home: Path, settings: config.NodeConfig, file: Path) -> int:

@@ -98,7 +98,7 @@ def serial_in(word: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RenewalProgress:
     """How far the renewal is, by node.
 
     Attributes:
@@ -127,7 +127,7 @@ def standing(
     present: Collection[NodeId],
     shown: Mapping[NodeId, int],
     given: Mapping[NodeId, int],
-) -> Standing:
+) -> RenewalProgress:
     """How far it is.
 
     Args:
@@ -144,4 +144,4 @@ def standing(
             waiting.append(node)
         else:
             (renewed if given.get(node, 0) > wanted else away).append(node)
-    return Standing(tuple(renewed), tuple(waiting), tuple(away))
+    return RenewalProgress(tuple(renewed), tuple(waiting), tuple(away))

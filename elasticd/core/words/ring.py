@@ -49,7 +49,7 @@ class FormRing:
     reduction: Reduction
     secret: Secret = field(default=NO_SECRET, repr=False)
     """By which the ranks know one another; empty: a rank that knows none is among them."""
-    greet_seconds: float = 3.0
+    greet_seconds: float = 6.0
     """A neighbour that has connected shows within that time that it knows the secret."""
 
 

@@ -26,7 +26,7 @@ from elasticd.shell.assembly import identity
 from elasticd.shell.assembly.desk import Desk
 from elasticd.shell.assembly.endings import Endings
 from elasticd.shell.assembly.following import follow
-from elasticd.shell.assembly.membership import Membership, Others
+from elasticd.shell.assembly.membership import Others, TrustedMembers
 from elasticd.shell.assembly.perform import Performers
 from elasticd.shell.assembly.pulse import LoopPulse
 from elasticd.shell.assembly.shutdown import Shutdown
@@ -142,7 +142,7 @@ class Daemon:
         scratch.sweep()
         self._desk = self._make_desk(neighbours, queries, OutputDesk(outputs, scratch), file)
 
-    def _make_membership(self, credentials: Credentials) -> Membership:
+    def _make_membership(self, credentials: Credentials) -> TrustedMembers:
         others = Others(
             lambda: self._talk,
             lambda: self._desk.queries.node_names(),
@@ -150,7 +150,7 @@ class Daemon:
             lambda: self._node.liveness.living(),
             self._broken,
         )
-        return Membership(self._home, self._settings, credentials, others)
+        return TrustedMembers(self._home, self._settings, credentials, others)
 
     def _make_tidying(self, events: EventLog) -> Tidying:
         return Tidying(
@@ -218,6 +218,7 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._ending.ask)
         self._pulse.stalls.start()
+        self._pulse.notifier.watchdog()
         await self._begin()
         chores = [asyncio.create_task(work) for work in self._chores()]
         log.info(
@@ -229,7 +230,9 @@ class Daemon:
         try:
             await self._ending.asked.wait()
         finally:
-            if not self._ending.again:
+            if self._ending.again:
+                self._pulse.notifier.watchdog()
+            else:
                 self._pulse.notifier.stopping()
             for chore in chores:
                 chore.cancel()
@@ -297,7 +300,10 @@ class Daemon:
         if written:  # a disk that hangs may still write
             self._records.close()
         self._pulse.stalls.close()
-        identity.remove(self._home, self._ending.failure)
+        if self._ending.again:  # the process stays, and so does what names it
+            self._pulse.notifier.watchdog()
+        else:
+            identity.remove(self._home, self._ending.failure)
 
     # --- what the parts call ------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from elasticd.core.words.connections import NodeInfo, PutOut
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.assembly.expulsion import Expulsion
 from elasticd.shell.assembly.renewing import Renewing, Surroundings
-from elasticd.shell.assembly.rotating import Known, Rotating
+from elasticd.shell.assembly.rotating import KnownNodes, Rotating
 from elasticd.shell.assembly.talk import Talk
 from elasticd.shell.control.admission import Admission
 from elasticd.shell.control.renewing import RenewalDesk
@@ -43,7 +43,7 @@ class Others:
     failed: Callable[[OSError], None]
 
 
-class Membership:
+class TrustedMembers:
     """Of one daemon.
 
     Attributes:
@@ -78,7 +78,7 @@ class Membership:
             lambda word: others.talk().tell_all(word), others.failed, self._shown,
         )  # fmt: skip
         self.renewing = Renewing(home, credentials, settings.addresses[0], around)
-        known = Known(
+        known = KnownNodes(
             others.listed, others.ever, others.present, lambda: others.talk().infos,
             lambda node: others.talk().peers.serial_of(node),
         )  # fmt: skip

@@ -23,7 +23,7 @@ from elasticd.shell.storage import issuing, papers
 from elasticd.trust import renewal
 from elasticd.trust.issuing import Register
 from elasticd.trust.names import Issued, last_serial
-from elasticd.trust.renewal import Renewal, Standing
+from elasticd.trust.renewal import Renewal, RenewalProgress
 from elasticd.types import NodeId
 
 log = structlog.get_logger(__name__)
@@ -37,7 +37,7 @@ SETTLE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownNodes:
     """What this node knows of the others.
 
     Attributes:
@@ -63,7 +63,7 @@ class Rotating:
         home: Path,
         credentials: Credentials,
         own: Renewing,
-        known: Known,
+        known: KnownNodes,
         failed: Callable[[OSError], None],
         happened: Callable[[str, str], None],
         now: Callable[[], float] = unix_seconds,
@@ -180,7 +180,7 @@ class Rotating:
         when = Issued("", self._credentials.renewal.wanted).made_unix
         return RotationTold(when, standing.renewed, standing.waiting, standing.away, refused)
 
-    async def _standing(self) -> Standing:
+    async def _standing(self) -> RenewalProgress:
         register = await asyncio.to_thread(issuing.read, self._home)
         given = {node: each.serial for node, each in register.items()}
         shown = {node: _serial(info) for node, info in self._known.infos().items()}
@@ -208,7 +208,7 @@ def _serial(info: NodeInfo) -> int:
         return 0
 
 
-def worded(standing: Standing) -> str:
+def worded(standing: RenewalProgress) -> str:
     """For people."""
     count = len(standing.renewed) + len(standing.waiting) + len(standing.away)
     text = f"{len(standing.renewed)} of {count} nodes have new certificates"

@@ -20,9 +20,8 @@ class Shutdown:
         self.again = False
 
     def ask(self, *, again: bool = False) -> None:
-        """Who asks for the end gets it, whoever asks for a new beginning then."""
-        if not self.asked.is_set():
-            self.again = again
+        """Who asks for the end gets it, whoever asks for a new beginning before or then."""
+        self.again = again and (self.again or not self.asked.is_set())
         self.asked.set()
 
     def fail(self, error: BaseException) -> None:

@@ -7,6 +7,7 @@ no place in it. The file is read anew for each trainer.
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 from elasticd.errors import OperationError
@@ -26,7 +27,9 @@ def own_variables(home: Path) -> dict[str, str]:
     try:
         with path.open("rb") as file:
             if path.stat().st_mode & 0o077:
-                raise OperationError(f"{path}: other accounts may look into it: chmod 600 {path}")
+                raise OperationError(
+                    f"{path}: other accounts may look into it: chmod 600 {shlex.quote(str(path))}"
+                )
             data = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
         return {}
@@ -39,7 +42,7 @@ def own_variables(home: Path) -> dict[str, str]:
 
 def _parsed(text: str, path: Path) -> dict[str, str]:
     found = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         said = _LINE.fullmatch(line)

@@ -86,7 +86,9 @@ class SettingsWatch:
             return wait
         self._seen = signature
         if signature is None:
-            self._refused(f"{self._path} is gone: what it said holds until the daemon ends")
+            self._refused(
+                f"{self._path} is gone, or empty: what it said holds until the daemon ends"
+            )
             return LOOK_SECONDS
         try:
             self._changed(await asyncio.to_thread(config.load, self._path.parent, self._path))
@@ -115,13 +117,16 @@ class SettingsWatch:
 
 
 def _signature(path: Path) -> tuple[_Signature, float]:
-    """What changes with the file, and how long to wait until it is whole; None: it is gone."""
+    """What changes with the file, and how long to wait until it is whole; None: it is gone, or
+    empty."""
     try:
         found = path.stat()
     except FileNotFoundError:
         return None, 0.0
     except OSError:  # said when it is read
         return (0,), 0.0
+    if not found.st_size:  # a disk that was full when it was written, say
+        return None, 0.0
     signature = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
     whole = found.st_ctime_ns > found.st_mtime_ns
     return signature, seconds_until_whole(path, found.st_mtime_ns / 1e9, whole=whole)

@@ -66,7 +66,6 @@ class Submissions:
         if size > MAX_ARCHIVE_BYTES:
             raise UsageError(f"the archive is larger than {MAX_ARCHIVE_BYTES >> 20} MiB")
         record = self._record(spec, request.archive_digest, request.id)
-        record = await self._signed(record, stream.uid)
         with self.states.archives.held(record.archive), self.states.archives.arrival() as arriving:
             with stream.held_back():
                 await self._receiving.begin()
@@ -74,6 +73,7 @@ class Submissions:
                 await _receive(stream, arriving, size)
             finally:
                 self._receiving.end()
+            record = await self._signed(record, stream.uid)
             return await self._queue(record, self.states.archives.take_in(arriving, record.archive))
 
     async def take(

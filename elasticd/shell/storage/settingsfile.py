@@ -53,6 +53,9 @@ def change(home: Path, values: Mapping[str, Value | None]) -> NodeConfig:
     config.parse(Document.parse(changed, str(path)))
     if changed != text or not there:
         mode = stat.S_IMODE(path.stat().st_mode) if there else _NEW_MODE
+        owner = (path if there else path.parent).stat()
         write_durable(path, changed.encode())
         os.chmod(path, mode)
+        if os.geteuid() == 0:  # under sudo it stays its user's, whose daemon reads it
+            os.chown(path, owner.st_uid, owner.st_gid)
     return config.load(home)

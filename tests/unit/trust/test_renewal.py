@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from elasticd.errors import ProtocolError
 from elasticd.trust import renewal
 from elasticd.trust.names import Issued
-from elasticd.trust.renewal import Renewal, Standing, standing
+from elasticd.trust.renewal import Renewal, RenewalProgress, standing
 from elasticd.types import NodeId
 
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
@@ -54,11 +54,13 @@ def test_a_former_certificate_makes_nobody_renew(word: str) -> None:
 
 
 def test_old_ones_are_refused_once_all_that_are_there_have_new_ones() -> None:
-    def now(present: set[NodeId], shown: dict[NodeId, int], given: dict[NodeId, int]) -> Standing:
+    def now(
+        present: set[NodeId], shown: dict[NodeId, int], given: dict[NodeId, int]
+    ) -> RenewalProgress:
         return standing(7, (B, A, C), present, shown, given)
 
     found = now({A, B}, {A: 8, B: 7, C: 7}, {})
-    assert found == Standing((A,), (B,), (C,)) and not found.may_end(settled=True)
+    assert found == RenewalProgress((A,), (B,), (C,)) and not found.may_end(settled=True)
     # One that is there may not have what was made for it.
     assert now({A, B}, {A: 8}, {B: 9}).waiting == (B,)
     found = now({A, B}, {A: 8, B: 9}, {})
@@ -68,4 +70,4 @@ def test_old_ones_are_refused_once_all_that_are_there_have_new_ones() -> None:
     # One that went away has got it, or has said before that it had.
     for shown, made in (({A: 8, B: 8, C: 8}, {}), ({A: 8, B: 8}, {C: 8})):
         found = now({A, B}, shown, made)
-        assert found == Standing((A, B, C), (), ()) and found.may_end(settled=False)
+        assert found == RenewalProgress((A, B, C), (), ()) and found.may_end(settled=False)

@@ -43,7 +43,7 @@ def test_every_kind_is_among_what_the_fuzzer_sends(words: Words[Any]) -> None:
 
 
 def test_the_fuzzer_sends_whatever_a_daemon_listens_to() -> None:
-    told = {"OF_FETCH", "TO_GUEST", "TO_TRAINER", "TO_REDUCER", "TO_ANY_CHILD"}
+    told = {"OF_FETCH", "TO_GUEST", "TO_RENEWER", "TO_TRAINER", "TO_REDUCER", "TO_ANY_CHILD"}
     assert {name for name, words in CONVERSATIONS.items() if words in SENT} == (
         set(CONVERSATIONS) - told
     )

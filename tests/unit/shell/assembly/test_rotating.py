@@ -14,7 +14,7 @@ from elasticd.core.words.connections import NodeInfo, PutOut
 from elasticd.core.words.requests import RotateCertificates, RotationTold
 from elasticd.errors import OperationError
 from elasticd.shell.assembly.renewing import Renewing, Surroundings
-from elasticd.shell.assembly.rotating import Known, Rotating
+from elasticd.shell.assembly.rotating import KnownNodes, Rotating
 from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.storage import papers
 from elasticd.trust import renewal
@@ -59,7 +59,9 @@ class World:
         )
         self.own = Renewing(home, self.credentials, "h:1", around)
         every = lambda: {ME, *self.infos}  # noqa: E731
-        known_nodes = Known(every, every, lambda: self.present, lambda: self.infos, lambda _: 0)
+        known_nodes = KnownNodes(
+            every, every, lambda: self.present, lambda: self.infos, lambda _: 0
+        )
         self.rotating = Rotating(
             home, self.credentials, self.own, known_nodes, self.done.append,
             lambda kind, text: self.done.append(f"{kind}: {text}"), settle_seconds=settle_seconds,

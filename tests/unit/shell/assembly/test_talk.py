@@ -17,7 +17,7 @@ from elasticd.core.words.tables import Jobs
 from elasticd.core.words.versions import NEWEST
 from elasticd.ipc.frames import MAX_FRAME_BYTES, Decoder, encode
 from elasticd.settings.config import NodeConfig
-from elasticd.shell.assembly.membership import Membership, Others
+from elasticd.shell.assembly.membership import Others, TrustedMembers
 from elasticd.shell.assembly.talk import Talk
 from elasticd.shell.complaints import Complaints
 from elasticd.shell.network.callbacks import Callbacks
@@ -47,11 +47,11 @@ class FakePeers:
         self.sent += Decoder().feed(encode(message))
 
 
-def membership_of(talk: Callable[[], Talk], home: Path, settings: NodeConfig) -> Membership:
+def membership_of(talk: Callable[[], Talk], home: Path, settings: NodeConfig) -> TrustedMembers:
     papers.write(home, member("me"))
     shown = Credentials(papers.read(home), *papers.shown(home), Revoked())
     others = Others(talk, tuple, tuple, tuple, lambda _: None)
-    return Membership(home, settings, shown, others)
+    return TrustedMembers(home, settings, shown, others)
 
 
 def talk_of(peers: FakePeers, folder: Path) -> Talk:
