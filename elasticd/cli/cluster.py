@@ -23,12 +23,11 @@ from elasticd.cli.options import Home, Json, Node, common
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.cli.tables import Table
 from elasticd.client import restarting
-from elasticd.client.connection import NobodyListens
 from elasticd.client.homes import home_option
 from elasticd.core.words.codec import to_plain
 from elasticd.core.words.requests import PutOutNode
 from elasticd.counting import counted
-from elasticd.errors import OperationError, UsageError
+from elasticd.errors import NoDaemonError, OperationError, UsageError
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
 from elasticd.settings.rules import Value
@@ -427,8 +426,8 @@ def _begin_anew(home: Path) -> bool:
         return False
     try:
         restarting.restart(home)
-    except NobodyListens:
-        return False  # it ends just now
+    except NoDaemonError:
+        return False
     return True
 
 

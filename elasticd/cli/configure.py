@@ -19,7 +19,7 @@ from elasticd.errors import UsageError
 from elasticd.settings import config
 from elasticd.settings.changing import is_live
 from elasticd.settings.config import FILE_NAME, KEEP, described, values_of
-from elasticd.settings.rules import Value, Wrong, show
+from elasticd.settings.rules import Value, Wrong, shown
 from elasticd.settings.toml import Document
 from elasticd.shell.storage import papers, settingsfile
 
@@ -89,7 +89,8 @@ def configure(
 ) -> None:
     """Write this node's elasticd.toml: by flags, or by questions if there are none.
 
-    Your comments stay. A new file says of each key what it is. Nothing is written before all is
+    Your comments stay, but for those within a list that is changed. A new file says of each key
+    what it is. Nothing is written before all is
     checked. A daemon that runs follows the file: what it can't take while it runs holds when it is
     started again.
 
@@ -116,7 +117,8 @@ def configure(
             raise UsageError("say what to change (--set KEY=VALUE), or run it at a terminal")
         changes = _answers(folder, before)
     _check_name(folder, changes)
-    _check_addresses(before, changes)
+    if changes.keys() & {"advertise", "listen"}:
+        _check_address(before, changes)
     clusterhome.make(folder)
     after = values_of(settingsfile.change(folder, changes))
     _tell(folder, before, after, json=options.json)
@@ -212,16 +214,14 @@ def _check_name(home: Path, changes: Changes) -> None:
         )
 
 
-def _check_addresses(before: Mapping[str, Value], changes: Changes) -> None:
+def _check_address(before: Mapping[str, Value], changes: Changes) -> None:
     """What others are told must be more than that it is this machine."""
-    after = {**before, **{key: value for key, value in changes.items() if value is not None}}
-    after |= {key: values_of(config.NodeConfig())[key] for key in changes if changes[key] is None}
-    shown = after["advertise"] or (after["listen"],)
-    if {"listen", "advertise"} & changes.keys() and "0.0.0.0" in str(shown):
-        raise UsageError(
-            "listen: others can't connect to 0.0.0.0; name this machine's address, or say with"
-            " --advertise by which they reach it"
-        )
+    defaults = values_of(config.NodeConfig())
+    kept = {key: value for key, value in changes.items() if value is not None}
+    after = {**before, **{key: defaults[key] for key in changes}, **kept}
+    advertise = after["advertise"]
+    first = advertise[0] if isinstance(advertise, tuple) and advertise else after["listen"]
+    clusterhome.checked_listen(str(first), config.NodeConfig())
 
 
 def _tell(
@@ -232,14 +232,12 @@ def _tell(
     running = find_daemon(home) is not None
     later = [key for key in changed if running and not is_live(key)]
     if json:
-        shown = {key: list(v) if isinstance(v, tuple) else v for key, v in changed.items()}
-        print_json({"file": str(file), "changed": shown, "restart": later})
+        print_json({"file": str(file), "changed": changed, "restart": later})
         return
     if not changed:
         say(f"{file}: nothing has changed")
     for key, value in changed.items():
-        said = f"[{', '.join(map(show, value))}]" if isinstance(value, tuple) else show(value)
-        say(f"{key} = {said}")
+        say(f"{key} = {shown(value)}")
     for key in _AGREED:
         if key in changed:
             warn(f"{key}: all nodes must have the same, or they refuse each other")

@@ -18,8 +18,6 @@ from elasticd.cli.daemons import find_daemon
 from elasticd.cli.options import Common, Follow, Home, Json, common
 from elasticd.cli.screen import print_json, say
 from elasticd.client import restarting
-from elasticd.client.connection import probe
-from elasticd.client.homes import SOCKET_NAME
 from elasticd.errors import NoDaemonError, OperationError, UsageError
 from elasticd.launchd.service import LaunchdService
 from elasticd.settings.config import default_home
@@ -208,7 +206,6 @@ def restart(
     folder = options.given_home or _home_of(user or invoking_user())
     if not dry_run and find_daemon(folder) is not None:
         with contextlib.suppress(NoDaemonError):
-            probe(folder / SOCKET_NAME)
             restarting.restart(folder)
             _say("the daemon has begun anew", options, dry_run=False)
             return

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from elasticd.client.client import Client
+from elasticd.client.connection import probe
+from elasticd.client.homes import SOCKET_NAME
 from elasticd.core.words.requests import Restart, ShowStatus
 from elasticd.errors import NoDaemonError, OperationError
 
@@ -20,9 +22,10 @@ def restart(home: Path) -> None:
     """Returns when the daemon of that home answers anew.
 
     Raises:
-        NobodyListens: none runs there.
+        NoDaemonError: none answers there; nothing has changed.
         OperationError: it does not end, or does not come back.
     """
+    probe(home / SOCKET_NAME)  # one that was stopped takes connections, too
     client = Client(home)
     deadline = time.monotonic() + END_SECONDS
     with client.open(Restart()) as connection:

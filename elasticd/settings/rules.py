@@ -173,6 +173,11 @@ def show(value: object) -> str:
     return shown if len(shown) <= 60 else shown[:57] + "..."
 
 
+def shown(value: Value) -> str:
+    """A value of elasticd.toml, whole lists too, as :func:`show`."""
+    return f"[{', '.join(map(show, value))}]" if isinstance(value, tuple) else show(value)
+
+
 def one_line(text: str) -> str:
     """``text`` with everything that isn't printable escaped."""
     return "".join(

@@ -82,8 +82,9 @@ def _edited(text: str, path: tuple[str, ...], value: Value | None) -> str:
 
 def _uncommented(lines: list[str], name: str, pair: str) -> Iterator[str]:
     for at, line in enumerate(lines):
-        if found := re.fullmatch(rf"#[ \t]*{re.escape(name)}[ \t]*=[^\r\n]*(\r?\n|)", line):
-            yield "".join([*lines[:at], pair, found[1], *lines[at + 1 :]])
+        found = re.fullmatch(rf"#[ \t]*({re.escape(name)}[ \t]*=[^\r\n#]*)(\r?\n|)", line)
+        if found and _is_toml(found[1]):  # and no prose, nor a comment behind it
+            yield "".join([*lines[:at], pair, found[2], *lines[at + 1 :]])
 
 
 def _behind_keys(lines: list[str]) -> int:
@@ -128,6 +129,14 @@ def _is(text: str, wanted: Mapping[str, object]) -> bool:
         return _without_empty(tomllib.loads(text)) == _without_empty(wanted)
     except ValueError:
         return False
+
+
+def _is_toml(text: str) -> bool:
+    try:
+        tomllib.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _without_empty(tables: Mapping[str, object]) -> dict[str, object]:

@@ -20,7 +20,7 @@ from elasticd.errors import ConfigError
 from elasticd.settings import config
 from elasticd.settings.changing import change
 from elasticd.settings.config import NodeConfig, values_of
-from elasticd.settings.rules import show
+from elasticd.settings.rules import shown
 from elasticd.shell.storage.quiet import QUIET_SECONDS, seconds_until_whole
 from elasticd.shell.storage.watching import FolderWatch, Hints
 
@@ -102,7 +102,8 @@ class SettingsWatch:
         self._running = found_now.config
         if found_now.taken:
             self._take(found_now.config)
-            said = ", ".join(f"{key} = {_shown(found, key)}" for key in found_now.taken)
+            values = values_of(found)
+            said = ", ".join(f"{key} = {shown(values[key])}" for key in found_now.taken)
             fields = {"keys": list(found_now.taken)}
             self._tell("settings_taken", f"{self._path.name}: from now on {said}", fields)
         if new := [key for key in found_now.later if values_of(found)[key] != before[key]]:
@@ -130,8 +131,3 @@ def _signature(path: Path) -> tuple[_Signature, float]:
     signature = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
     whole = found.st_ctime_ns > found.st_mtime_ns
     return signature, seconds_until_whole(path, found.st_mtime_ns / 1e9, whole=whole)
-
-
-def _shown(settings: NodeConfig, key: str) -> str:
-    value = values_of(settings)[key]
-    return f"[{', '.join(map(show, value))}]" if isinstance(value, tuple) else show(value)

@@ -64,6 +64,8 @@ def test_what_somebody_wrote_stays(ctl: Ctl, home: Path) -> None:
         (("--set", "quota_bytes=-1"), "--set quota_bytes=-1: must be at least 0"),
         (("--set", "quota_bytes"), "must be table.key=value"),
         (("--default", "lisen"), 'did you mean "listen"?'),
+        (("--listen", "0.0.0.0:7070"), "others can't connect to that"),
+        (("--advertise", "0.0.0.0:7070"), "others can't connect to that"),
         (("--partition", "both"), '--partition: must be "available" or "strict"'),
         ((), "say what to change"),
     ],

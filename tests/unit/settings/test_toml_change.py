@@ -52,6 +52,8 @@ def test_each_key_is_changed_in_its_place() -> None:
         ('listen = "x:1"', 'listen = "h:1"'),
         ('"listen" = """\nx:1""" # old\r\na = 1\r\n', '"listen" = "h:1" # old\r\na = 1\r\n'),
         ("# all\n#listen = 'x:1'\n[keep]\n", '# all\nlisten = "h:1"\n[keep]\n'),
+        ("# listen = to nobody\n", '# listen = to nobody\nlisten = "h:1"\n'),
+        ("# listen = 1 # why\n", '# listen = 1 # why\nlisten = "h:1"\n'),
         ("[keep]\n# listen = 1\n", 'listen = "h:1"\n\n[keep]\n# listen = 1\n'),
         ('x = """\n[no]\n# """\n', 'listen = "h:1"\nx = """\n[no]\n# """\n'),
         ("x = [\n [1],\n [2]]\n", 'x = [\n [1],\n [2]]\nlisten = "h:1"\n'),
