@@ -44,7 +44,7 @@ class ControlPlane:
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._flush: asyncio.Task[None] | None = None
-        self._awaited: tuple[Callable[[], bool], asyncio.Event] | None = None
+        self._awaited: list[tuple[Callable[[], bool], asyncio.Event]] = []
 
     def start(self) -> None:
         self.post(Tick())
@@ -53,6 +53,7 @@ class ControlPlane:
         """Take no more events. Idempotent. A write that has begun goes on: :meth:`flushed`."""
         self._stopped = True
         self._duties.clear()
+        self._tell_who_waits()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -116,23 +117,24 @@ class ControlPlane:
             self._go_on()
 
     async def until(self, ready: Callable[[], bool], seconds: float) -> None:
-        """Wait until ``ready`` is true and its effects are performed, but not for longer. One at a
-        time."""
+        """Wait until ``ready`` is true and its effects are performed, but not for longer."""
         if self._is(ready):
             return
-        event = asyncio.Event()
-        self._awaited = ready, event
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await event.wait()
+        waits = ready, asyncio.Event()
+        self._awaited.append(waits)
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await waits[1].wait()
+        finally:
+            self._awaited.remove(waits)
 
     def relay(self, node: NodeId) -> NodeId | None:
         """Who hears a node whose link is dead now; None: the link is enough, or all there is."""
         return self._endpoint.links.relay(node, monotonic_seconds())
 
     def _tell_who_waits(self) -> None:
-        if self._awaited is not None:
-            ready, event = self._awaited
+        for ready, event in self._awaited:
             if self._is(ready):
                 event.set()
 

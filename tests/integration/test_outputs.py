@@ -82,8 +82,8 @@ def test_the_next_main_goes_on_with_the_file(cluster: Cluster, tmp_path: Path) -
     cluster.wait_whole(job, lost + 3)
     cluster.command("outputs", job, "--out", tmp_path / "out")
     lines = steps(tmp_path / "out" / "history.jsonl")
-    assert lines[:5] == [1, 2, 3, 4, 5] and lines[-1] > lost
-    assert lines == sorted(set(lines))
+    whole = lines[:5] == [1, 2, 3, 4, 5] and lines == sorted(set(lines))
+    assert whole and lines[-1] > lost, cluster.report(f"{main} was lost at {lost}: {lines}", job)
 
 
 def left(cluster: Cluster, job: str, node: str) -> list[str]:

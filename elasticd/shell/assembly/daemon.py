@@ -15,6 +15,7 @@ import structlog
 
 from elasticd import __version__
 from elasticd.core.context import Timing
+from elasticd.core.duties import STUCK_SECONDS
 from elasticd.core.endpoint import Endpoint
 from elasticd.core.node import Node, Who
 from elasticd.core.words import effects as e
@@ -176,6 +177,7 @@ class Daemon:
             self._ending.ask,
             partial(self._ending.ask, again=True),
             self._pulse.stalls.seen,
+            lambda: self._plane.until(lambda: True, STUCK_SECONDS),
         )
 
     def _remembered(self) -> Iterator[JobRecord]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from elasticd.core.jobs.status import jobs_without
@@ -44,7 +44,10 @@ class Queries:
         shut_down: Callable[[], None],
         restart: Callable[[], None],
         stalls: StallCount,
+        told: Callable[[], Awaitable[None]],
     ) -> None:
+        """``told``: waits until there is an event of all that ``status`` shows, but not for a disk
+        that hangs."""
         self._node = node
         self._cluster = cluster
         self._states = states
@@ -56,6 +59,7 @@ class Queries:
         self._post = post
         self._shut_down, self._restart = shut_down, restart
         self._stalls = stalls
+        self._told = told
         self._requests = 0
         self._waiting: dict[int, asyncio.Future[r.Outcome]] = {}
         self.files = JobFiles(node, states.archives, states.me)
@@ -149,6 +153,7 @@ class Queries:
 
     async def events(self, request: r.ReadEvents, stream: Stream) -> None:
         job = self._known(request.job) if request.job is not None else None
+        await self._told()
         events = self._events.follow(job) if request.follow else self._events.so_far(job)
         async for event in events:
             await stream.send(event)

@@ -172,6 +172,26 @@ def test_effects_and_events_behind_a_record_wait_for_the_disk_and_the_loop_does_
     asyncio.run(story())
 
 
+def test_any_number_wait_until_what_the_node_knows_is_told() -> None:
+    async def story() -> None:
+        journal, done = SlowJournal(), list[str]()
+        node = FakeNode(_records_of)
+        plane = _plane(node, lambda effect: done.append(cast(e.Log, effect).text), None, journal)
+        await plane.until(lambda: True, 0.0)
+        plane.post(_up("a"))
+        await asyncio.wait_for(journal.waits.wait(), 5)
+        await plane.until(lambda: True, 0.01)
+        assert not done, "a disk that hangs is not waited for"
+        waiting = [asyncio.create_task(plane.until(lambda: True, 10.0)) for _ in range(3)]
+        await asyncio.sleep(0)
+        journal.go.set()
+        await asyncio.wait_for(asyncio.gather(*waiting), 5)
+        assert done == ["a", "a too"]
+        plane.stop()
+
+    asyncio.run(story())
+
+
 def test_nothing_behind_a_record_happens_that_can_not_be_written() -> None:
     async def story() -> None:
         journal, done, failures = SlowJournal(error=DiskError("full")), list[Any](), list[Any]()
