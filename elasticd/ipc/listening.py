@@ -1,4 +1,7 @@
-"""Whether a child listens: how the bring-up of a ring sees that its ranks are ready."""
+"""Whether a child listens, or has let somebody in.
+
+The bring-up of a ring sees by that how far its ranks are.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Literal
 
 import psutil
 
@@ -16,49 +20,59 @@ import psutil
 _SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
 _REQUEST_DUMP = 0x301
-_LISTEN = 10
+_ESTABLISHED, _FIN_WAIT1, _FIN_WAIT2, _CLOSE_WAIT, _LAST_ACK, _LISTEN, _CLOSING = (
+    1, 4, 5, 8, 9, 10, 11
+)  # fmt: skip
+_CONNECTED = (_ESTABLISHED, _FIN_WAIT1, _FIN_WAIT2, _CLOSE_WAIT, _LAST_ACK, _CLOSING)
 _HEADER = struct.Struct("=IHHII")
 _QUERY = struct.Struct("=BBBxI4s44x")
 _ANSWER = struct.Struct("=BBBB48sIIIII")
 
 
-def is_listening(pid: int, port: int) -> bool:
-    """Whether the process ``pid``, a child of the caller, listens on the TCP port ``port`` (IPv4).
+PortUse = Literal["none", "listens", "taken"]
+"""Taken: somebody has connected, and the process has accepted that and listens no more."""
 
-    Does not block. False for a process that has gone or may not be looked at.
+
+def port_use(pid: int, port: int) -> PortUse:
+    """What the process ``pid``, a child of the caller, does with the TCP port ``port`` (IPv4).
+
+    Does not block. "none" for a process that has gone or may not be looked at.
     """
     if sys.platform == "linux":
-        try:
-            inodes = {inode for _, inode in _listening_inodes(port)}
-        except OSError:  # a kernel without sock_diag
-            return _is_listening_anywhere(pid, port)
-        return bool(inodes) and not inodes.isdisjoint(_socket_inodes(pid))
-    return _is_listening_anywhere(pid, port)
+        with contextlib.suppress(OSError):  # a kernel without sock_diag
+            at = {inode: state for _, inode, state in _sockets((_LISTEN, *_CONNECTED), port)}
+            own = {at[inode] for inode in _socket_inodes(pid) if inode in at} if at else set()
+            return _use(_LISTEN in own, bool(own))
+    return _use_anywhere(pid, port)
 
 
 def listening_ports(pid: int) -> list[int]:
     """The TCP ports (IPv4) on which a process listens; Linux only."""
     own = set(_socket_inodes(pid))
-    return [port for port, inode in _listening_inodes() if inode in own]
+    return [port for port, inode, _ in _sockets((_LISTEN,)) if inode in own]
 
 
-def _is_listening_anywhere(pid: int, port: int) -> bool:
+def _use(listens: bool, used: bool) -> PortUse:
+    return "listens" if listens else "taken" if used else "none"
+
+
+def _use_anywhere(pid: int, port: int) -> PortUse:
     try:
         connections = psutil.Process(pid).net_connections(kind="tcp4")
     except psutil.Error:
-        return False
-    return any(
-        connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
-        for connection in connections
-    )
+        return "none"
+    # One that has ended altogether has no local address on some systems: it is not seen.
+    states = {each.status for each in connections if each.laddr and each.laddr.port == port}
+    return _use(psutil.CONN_LISTEN in states, bool(states))
 
 
-def _listening_inodes(wanted: int = 0) -> Iterator[tuple[int, int]]:
-    """(port, inode) of the sockets that listen on a port, 0: on any."""
+def _sockets(states: Iterable[int], wanted: int = 0) -> Iterator[tuple[int, int, int]]:
+    """(port, inode, state) of the sockets in these states whose own port is that, 0: any."""
     if sys.platform != "linux":
         return
     sport = struct.pack(">HH", wanted, 0)
-    query = _QUERY.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 1 << _LISTEN, sport)
+    mask = sum(1 << state for state in states)
+    query = _QUERY.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, mask, sport)
     header = _HEADER.pack(_HEADER.size + len(query), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 1, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
         kernel.settimeout(1)
@@ -74,7 +88,7 @@ def _listening_inodes(wanted: int = 0) -> Iterator[tuple[int, int]]:
                 answer = _ANSWER.unpack_from(data, _HEADER.size)
                 port = int.from_bytes(answer[4][:2], "big")
                 if wanted in (0, port):
-                    yield port, answer[-1]
+                    yield port, answer[-1], answer[1]
                 data = data[length + -length % 4 :]
 
 

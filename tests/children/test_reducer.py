@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from elasticd.errors import GenerationLost
 from elasticd.ipc.chunks import ChunkPlan, ReducerLink, create_memory
 from elasticd.ipc.frames import FrameSocket
-from elasticd.ipc.listening import is_listening
+from elasticd.ipc.listening import port_use
 from elasticd.recovery import tree
 from elasticd.types import NodeId, Range, Tag
 
@@ -136,7 +136,7 @@ class World:
 
     def _await_listening(self, rank: int, port: int) -> None:
         deadline = monotonic() + PATIENCE_SECONDS
-        while not is_listening(self.reducers[rank].pid, port):
+        while port_use(self.reducers[rank].pid, port) == "none":
             assert monotonic() < deadline and self.reducers[rank].poll() is None
             self.reducers[rank].poll()
 

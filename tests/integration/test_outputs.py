@@ -30,7 +30,9 @@ def await_copies(cluster: Cluster, job: str, main: str, step: int, nodes: int = 
     def look() -> bool:
         pattern = f"node-*/outputs/{job}/[0-9]*[0-9]/files/history.jsonl"
         found = [path for path in cluster.home.glob(pattern) if main not in path.parts]
-        return sum(step in steps(path) for path in found) >= nodes
+        # The copy before may still be there: a node counts once.
+        have = {path.relative_to(cluster.home).parts[0] for path in found if step in steps(path)}
+        return len(have) >= nodes
 
     cluster.wait_for(f"copies of step {step}", look)
 

@@ -453,6 +453,10 @@ class Host:
     def reducer_listens(self, process: Reducer) -> None:
         self._from_child(process, ring.ReducerListens(process.child))
 
+    def reducer_taken(self, process: Reducer) -> None:
+        if self.release.knows_secrets:  # the version before does not look for that
+            self._from_child(process, ring.ReducerTaken(process.child))
+
     def exited(self, process: Process, status: int) -> None:
         if self.children.get(process.child) is not process:
             return

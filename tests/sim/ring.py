@@ -68,8 +68,11 @@ class Reducer(Process):
             return  # it can't connect to rank 0, and listens only then
         self.listens = True
         self.ring.places[rank] = self
-        self.host.reducer_listens(self)
-        self.cluster.strangers.look(self)
+        if self.cluster.strangers.is_quick(self):
+            self.host.reducer_taken(self)
+        else:
+            self.host.reducer_listens(self)
+            self.cluster.strangers.look(self)
         self.ring.look()
         if self.data_closed:
             self.close_data()

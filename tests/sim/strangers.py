@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from .ring import Reducer
 
 
+_QUICK = 0.3
+
+
 @dataclass(slots=True)
 class Strangers:
     """Who waits where, and what the members of worlds were told to keep them out."""
@@ -44,18 +47,34 @@ class Strangers:
         if self.owners.setdefault(secret, name) != name:
             broken(f"the ranks of {name} were told the secret of {self.owners[secret]}")
 
+    def is_quick(self, reducer: Reducer) -> bool:
+        """A rank listens: whether somebody is let in before its daemon has seen that."""
+        if not self.waiting.get(reducer.host.name):
+            return False
+        if reducer.chance("quick strangers").random() >= _QUICK:
+            return False
+        self._takes(reducer, "before its daemon sees that it listens")
+        if not reducer.host.release.knows_secrets:
+            self.leave(reducer.host.name)  # nobody learns of it: one such hang is enough
+        return True
+
+    def _takes(self, reducer: Reducer, how: str) -> None:
+        node = reducer.host.name
+        self.waiting[node] -= 1
+        self.cluster.seen["strangers"] += 1
+        self.cluster.say("faults", f"a stranger takes a link of {node} in a ring: {how}")
+        assert reducer.ring is not None
+        reducer.ring.deadlocked = True
+
     def look(self, reducer: Reducer) -> None:
         """A rank listens. Who comes first is its left neighbour, as MLX has it."""
         node, ring, rank = reducer.host.name, reducer.ring, reducer.rank
         assert ring is not None
         if not self.waiting.get(node):
             return
-        self.waiting[node] -= 1
-        self.cluster.seen["strangers"] += 1
         chance = reducer.chance("strangers")
         how = chance.choice(("wrong", "leaves", "silent", "blocks"))
-        self.cluster.say("faults", f"a stranger takes a link of {node} in a ring: {how}")
-        ring.deadlocked = True
+        self._takes(reducer, how)
         if not reducer.secret:
             self.leave(node)  # nobody learns who it was: one such hang is enough
         elif how == "blocks" and rank == 0:

@@ -61,8 +61,8 @@ class MemberEngine(Protocol):
     def on_word(self, word: EngineToMember) -> None:
         """The leader's side speaks."""
 
-    def on_event(self, event: EngineEvent) -> None:
-        """The process has come so far."""
+    def on_event(self, event: EngineEvent) -> Broken | None:
+        """The process has come so far. Why the engine is broken, if it is."""
 
     def on_said(self, word: FromReducer) -> Broken | None:
         """The process speaks. Why the engine is broken, if it is."""

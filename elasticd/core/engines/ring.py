@@ -32,6 +32,7 @@ from elasticd.core.words.ring import (
     Go,
     Listening,
     ReducerListens,
+    ReducerTaken,
     RingToLeader,
     RingToMember,
     StopReducer,
@@ -117,9 +118,16 @@ class RingMember:
             case _:
                 assert_never(word)
 
-    def on_event(self, event: EngineEvent) -> None:
-        if isinstance(event, ReducerListens):
-            self._listens()
+    def on_event(self, event: EngineEvent) -> Broken | None:
+        match event:
+            case ReducerListens():
+                self._listens()
+                return None
+            case ReducerTaken():
+                early = "somebody has connected before any rank was told to"
+                return self._stranger(self.rank, early, wrong=True)
+            case _:
+                assert_never(event)
 
     def _listens(self) -> None:
         if self.form_by < inf and self.deadline < inf:

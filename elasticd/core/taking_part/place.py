@@ -170,7 +170,8 @@ class Place:
     def on_engine(self, event: EngineEvent) -> None:
         """The engine's process has come so far."""
         assert self.engine is not None
-        self.engine.on_event(event)
+        if (broken := self.engine.on_event(event)) is not None and not self.engine.up:
+            self._accuse("ring_broken", broken)
 
     def on_reducer(self, event: e.OfChild) -> None:
         """What our reducer does."""

@@ -64,6 +64,14 @@ class ReducerListens:
 
 
 @dataclass(frozen=True, slots=True)
+class ReducerTaken:
+    """It did, and before that was seen it has let somebody in, though no rank was told to connect
+    yet."""
+
+    child: int
+
+
+@dataclass(frozen=True, slots=True)
 class StopReducer:
     """SIGSTOP."""
 
@@ -80,4 +88,4 @@ class ContinueReducer:
 RingToLeader = Listening
 RingToMember = Go | Continue
 RingEffect = StopReducer | ContinueReducer
-RingEvent = ReducerListens
+RingEvent = ReducerListens | ReducerTaken

@@ -11,7 +11,7 @@ from typing import Any, assert_never
 from elasticd.core.words import effects as e
 from elasticd.core.words import ring
 from elasticd.core.words.engines import EngineEffect, EngineOrder
-from elasticd.ipc.listening import is_listening
+from elasticd.ipc.listening import port_use
 from elasticd.shell.children.running import RunningChild
 
 _LISTEN_POLL_SECONDS = 0.002
@@ -47,8 +47,9 @@ class Engines:
     async def _await_listening(self, one: RunningChild, port: int) -> None:
         """Poll its sockets: while the ring comes up it holds its GIL and can't tell us."""
         while one.id in self.running:
-            listens = await asyncio.to_thread(is_listening, one.child.pid, port)
-            if listens and one.id in self.running:
-                self.post(ring.ReducerListens(one.id))
+            use = await asyncio.to_thread(port_use, one.child.pid, port)
+            if use != "none" and one.id in self.running:
+                seen = ring.ReducerListens if use == "listens" else ring.ReducerTaken
+                self.post(seen(one.id))
                 return
             await asyncio.sleep(_LISTEN_POLL_SECONDS)

@@ -17,7 +17,7 @@ from elasticd.core.words import effects as e
 from elasticd.core.words.children import ReducerBroken
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import World
-from elasticd.core.words.ring import FormRing, Go, Listening, ReducerListens
+from elasticd.core.words.ring import FormRing, Go, Listening, ReducerListens, ReducerTaken
 from elasticd.core.words.worlds import Fault, Form
 from elasticd.types import NO_SECRET, Secret
 from tests.unit.core.leading.bench import A, B, Bench, C, fault, holds
@@ -165,6 +165,17 @@ def test_the_last_rank_that_cannot_connect_says_so_soon() -> None:
     post.ctx.now += 100
     post.member.part.tick(let_go=False)
     assert post.told(Fault) == []
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_who_is_let_in_before_any_rank_was_told_to_connect_is_a_stranger(rank: int) -> None:
+    post, world, reducer = in_ring(rank)
+    if rank == 3:
+        post.member.on_order(Go(world.job, world.generation), EMPTY.epoch, bound=False)
+    post.member.part.on_engine(ReducerTaken(reducer))
+    (told,) = post.told(Fault)
+    assert (told.sign, told.stranger_at, told.confidence) == ("stranger", rank, "likely")
+    assert "before any rank was told to" in told.evidence and not post.told(Listening)
 
 
 def test_the_last_rank_that_listens_has_the_usual_time() -> None:
