@@ -37,7 +37,7 @@ def disturbed(cluster: Cluster, stranger: Stranger) -> str:
         job = cluster.submit("high.py", job__args=PACE, world__max=3)
         for step in (2, 6, 10):
             cluster.wait_whole(job, step)
-            if len(stranger.taken) < stranger.rings:
+            if len(stranger.taken) < stranger.rings or not told(cluster, job):
                 cluster.kill_reducer(job, stranger.dice.randrange(3))
                 cluster.wait_step(job, step + 1)
         cluster.hurry(job)
@@ -61,7 +61,8 @@ def test_a_stranger_on_a_ring_is_noticed_and_left_at_once(
     cluster: Cluster, undisturbed: Callable[[str], str], how: How
 ) -> None:
     expected = undisturbed("high.py")
-    stranger = Stranger(reducers(cluster), random.Random(f"{how} 7"), 3, (how,))
+    # It may come too late for a link, or be one that hangs up like any peer: more than one ring.
+    stranger = Stranger(reducers(cluster), random.Random(f"{how} 7"), 9, (how,))
     job = disturbed(cluster, stranger)
     check(cluster, job, "high.py", expected, f"{stranger.taken}")
     faults = told(cluster, job)
