@@ -61,6 +61,9 @@ class OutputFile:
     inode: Annotated[int, _ANY]
     managed: bool = False
     """It is one of ``run.open``: every rank's own is made like main's by the library."""
+    steps: tuple[tuple[int, int], ...] = ()
+    """Of which steps it has lines, if that was asked: the first and the last of each run of them;
+    -1 stands for what was there before the run."""
 
     def grown(self, later: OutputFile) -> bool:
         """Whether it may only have been appended to until ``later`` was found."""

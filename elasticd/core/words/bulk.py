@@ -84,13 +84,15 @@ class WantArchiveList:
 class WantOutputList:
     """Which files there are in the node's output folder of a job, or in its copy of main's.
 
-    ``limit_bytes``: those that fit in so much, for whoever keeps a copy; None: all.
+    ``limit_bytes``: those that fit in so much, for whoever keeps a copy; None: all. ``steps``: with
+    the steps that those of ``run.open`` have.
     """
 
     kind: ClassVar = "output_list"
     job: JobId
     copy: bool = False
     limit_bytes: int | None = None
+    steps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from elasticd.core.words.bulk import WantOutput
 from elasticd.core.words.requests import OpenOutputs
 from elasticd.errors import ElasticdError, OperationError
-from elasticd.outputs import OutputFile, OutputSet
+from elasticd.outputs import OutputFile, OutputSet, shown
 from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.storage.outputs import ASK_SECONDS, Outputs
+from elasticd.shell.storage.outputsteps import whole_elsewhere
 from elasticd.shell.storage.scratch import Scratch
 from elasticd.types import JobId, NodeId
 
@@ -28,6 +30,8 @@ class _Source:
     copy: bool
     made: OutputSet
     note: str = ""
+    elsewhere: Mapping[str, NodeId] = field(default_factory=dict)
+    """By name: files that come from another node's own folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ class OutputDesk:
         """A frame that says whose files come, then one for each; the client answers each of these
         when it has read the file."""
         job = request.job
-        source = await self._source(job)
+        source = await self._completed(job, await self._source(job))
         made = source.made
         await stream.send({
             "job": job,
@@ -98,11 +102,33 @@ class OutputDesk:
                 return _Source(node, False, found, f"{note}; these are those of {node}'s own rank")
         raise OperationError(f"{note}; start its daemon, then run this again")
 
+    async def _completed(self, job: JobId, source: _Source) -> _Source:
+        """With those files of ``run.open`` from others of which main's lack steps."""
+        files = source.made.listing.by_name()
+        if source.copy or not any(file.steps for file in files.values()):
+            return source
+        others = await self.outputs.own_of(job)
+        listings = {node: made.listing for node, made in others.items() if node != source.node}
+        last = self.outputs.last_step(job)
+        found = whole_elsewhere(source.made.listing, listings, last)
+        if not found:
+            return source
+        files.update({name: file for name, (_, file) in found.items()})
+        listing = replace(source.made.listing, files=tuple(files[name] for name in sorted(files)))
+        said = [f"{shown(name)} is {node}'s own, since {source.node}'s lacks steps"
+                for name, (node, _) in found.items()]  # fmt: skip
+        return replace(
+            source,
+            made=replace(source.made, listing=listing),
+            note="; ".join([source.note, *said] if source.note else said),
+            elsewhere={name: node for name, (node, _) in found.items()},
+        )
+
     async def _live(self, node: NodeId, job: JobId) -> OutputSet | str:
         """What is in a node's folder, or why that isn't known."""
         try:
             async with asyncio.timeout(ASK_SECONDS):
-                return await self.outputs.ask_set(node, job, copy=False)
+                return await self.outputs.ask_set(node, job, copy=False, steps=True)
         except (ElasticdError, OSError) as error:
             return str(error) or f"no answer in {ASK_SECONDS:g} s"
 
@@ -110,22 +136,22 @@ class OutputDesk:
         self, job: JobId, source: _Source, file: OutputFile, scratch: Path, stream: Stream
     ) -> Path | None:
         """A file of this machine with the content; None: it has changed since it was listed."""
-        outputs = self.outputs
-        if source.node == outputs.me:
+        outputs, node = self.outputs, source.elsewhere.get(file.name, source.node)
+        if node == outputs.me:
             folder = await asyncio.to_thread(outputs.own_folder, job, source.copy)
             return folder / file.name
         wanted = WantOutput(job, file.name, source.copy)
-        fetching = asyncio.ensure_future(outputs.fetch(source.node, wanted, file, scratch))
+        fetching = asyncio.ensure_future(outputs.fetch(node, wanted, file, scratch))
         try:
             while not (await asyncio.wait([fetching], timeout=_TELL_SECONDS))[0]:
                 received = await asyncio.to_thread(os.path.getsize, scratch)
                 await stream.send({"name": file.name, "received": received})
             return scratch if fetching.result() else None
         except OperationError as error:
-            if outputs.reaches(source.node):
+            if outputs.reaches(node):
                 return None
             raise OperationError(
-                f"{source.node} went away while its files were read ({error}); run this again"
+                f"{node} went away while its files were read ({error}); run this again"
             ) from None
         finally:
             fetching.cancel()

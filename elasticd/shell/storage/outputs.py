@@ -21,6 +21,7 @@ from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.storage.copies import Tell
 from elasticd.shell.storage.namelessfile import file_of, filled
 from elasticd.shell.storage.outputcopies import OutputCopies, decode_set, encode_set
+from elasticd.shell.storage.outputsteps import with_steps
 from elasticd.types import JobId, NodeId
 
 ASK_SECONDS = 10.0
@@ -81,17 +82,23 @@ class Outputs:
     # --- asking -----------------------------------------------------------------------------------
 
     async def ask_set(
-        self, node: NodeId, job: JobId, copy: bool, limit_bytes: int | None = None
+        self,
+        node: NodeId,
+        job: JobId,
+        copy: bool,
+        limit_bytes: int | None = None,
+        *,
+        steps: bool = False,
     ) -> OutputSet:
-        """What a node has.
+        """What a node has. ``steps``: with which steps files of ``run.open`` have.
 
         Raises:
             OperationError: it can't be asked, or has none.
             ProtocolError: what it says can't be.
         """
         if node == self.me:
-            return await self.own_set(job, copy)
-        wanted = WantOutputList(job, copy, limit_bytes)
+            return await self.own_set(job, copy, steps)
+        wanted = WantOutputList(job, copy, limit_bytes, steps)
         return decode_set(await filled(partial(self._neighbours.fetch, node, wanted)))
 
     async def fetch(self, node: NodeId, wanted: WantOutput, file: OutputFile, target: Path) -> bool:
@@ -116,11 +123,17 @@ class Outputs:
 
     async def copies_of(self, job: JobId) -> dict[NodeId, OutputSet]:
         """The copies of main's folder on all nodes that answer."""
+        return await self._of_all(job, copy=True)
 
+    async def own_of(self, job: JobId) -> dict[NodeId, OutputSet]:
+        """What the nodes that answer have in their own folders, with steps."""
+        return await self._of_all(job, copy=False)
+
+    async def _of_all(self, job: JobId, copy: bool) -> dict[NodeId, OutputSet]:
         async def ask(node: NodeId) -> OutputSet | None:
             try:
                 async with asyncio.timeout(ASK_SECONDS / 2):
-                    return await self.ask_set(node, job, copy=True)
+                    return await self.ask_set(node, job, copy, steps=not copy)
             except (ElasticdError, OSError):
                 return None
 
@@ -134,7 +147,12 @@ class Outputs:
         """Raises OperationError: there is no such job."""
         return self._record_of(job).ended
 
-    async def own_set(self, job: JobId, copy: bool) -> OutputSet:
+    def last_step(self, job: JobId) -> int | None:
+        """With which step the job has ended. Raises OperationError: there is no such job."""
+        record = self._record_of(job)
+        return record.step if record.ended else None
+
+    async def own_set(self, job: JobId, copy: bool, steps: bool = False) -> OutputSet:
         """What this node has. Raises OperationError: there is no copy here."""
         self._record_of(job)  # a name that came from elsewhere
         if copy:
@@ -142,7 +160,10 @@ class Outputs:
             if found is None:
                 raise OperationError(f"{self.me} has no copy of the output of {job}")
             return found.made
-        listing = await asyncio.to_thread(list_files, self._files.output_folder(job))
+        folder = self._files.output_folder(job)
+        listing = await asyncio.to_thread(list_files, folder)
+        if steps:
+            listing = await asyncio.to_thread(with_steps, folder, listing)
         world = await self.last_world(job)
         return OutputSet(self.me, world[0] if world else 0, unix_seconds(), listing)
 
@@ -165,8 +186,8 @@ class Outputs:
         """
         try:
             match wanted:
-                case WantOutputList(job, copy, limit_bytes):
-                    made = await self.own_set(job, copy)
+                case WantOutputList(job, copy, limit_bytes, steps):
+                    made = await self.own_set(job, copy, steps)
                     if limit_bytes is not None:
                         made = self._within(job, made, limit_bytes)
                     return file_of(encode_set(made))

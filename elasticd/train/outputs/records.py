@@ -6,13 +6,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 
-from elasticd.train.outputs.stepindex import BASE, Record
+from elasticd.stepindex import BASE, Record
 
 _RECORD = struct.Struct("<QQ")
 RECORD_BYTES = _RECORD.size
-MAGIC = _RECORD.pack(2, (1 << 64) - 1)
-"""Begins an index of today. An earlier version takes it for a record that fits no file, and begins
-the file's part anew."""
 
 
 def packed(records: Iterable[Record], text: bytes) -> bytes:

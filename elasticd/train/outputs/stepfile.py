@@ -1,7 +1,7 @@
 """A file on this node's disk whose text is told apart by the step that wrote it.
 
 When a job goes back to an earlier state, its script writes some lines again; so the file goes back
-too. Beside it lies its index (:mod:`elasticd.train.outputs.stepindex`), which outlives this
+too. Beside it lies its index (:mod:`elasticd.stepindex`), which outlives this
 process. The text is written before its record: what has no record is cut off by the next process.
 """
 
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from elasticd.stepindex import BASE, LONGEST, MAGIC, StepIndex
 from elasticd.train.outputs.prefixes import Prefixes
-from elasticd.train.outputs.records import MAGIC, RECORD_BYTES, packed, sensible, unpacked
-from elasticd.train.outputs.stepindex import BASE, LONGEST, StepIndex
+from elasticd.train.outputs.records import RECORD_BYTES, packed, sensible, unpacked
 
 _PIECE_BYTES = 1 << 20
 

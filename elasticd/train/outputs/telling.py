@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from elasticd.stepindex import Record, StepIndex
 from elasticd.train.outputs.prefixes import alike
 from elasticd.train.outputs.records import RECORD_BYTES, unpacked
 from elasticd.train.outputs.stepfile import NOTHING, Extent, Since, StepFile
-from elasticd.train.outputs.stepindex import Record, StepIndex
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ STATE = {"what": "state", "job": "j", "step": 3, "stamp": "s"}
         (WantArchiveList(), {"what": "archive_list"}),
         (
             WantOutputList(JOB, limit_bytes=9),
-            {"what": "output_list", "job": "j", "copy": False, "limit_bytes": 9},
+            {"what": "output_list", "job": "j", "copy": False, "limit_bytes": 9, "steps": False},
         ),
         (
             WantOutput(JOB, "a/b", copy=True),

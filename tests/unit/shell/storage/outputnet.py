@@ -11,11 +11,15 @@ from typing import Any, cast
 
 from elasticd.core.words.bulk import WANTS, WantOutput
 from elasticd.core.words.records import JobRecord
+from elasticd.core.words.requests import OpenOutputs
 from elasticd.errors import OperationError
 from elasticd.shell.children.files import ChildFiles
+from elasticd.shell.control.outputdesk import OutputDesk
+from elasticd.shell.control.server import Stream
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.storage.outputkeeper import OutputKeeper
 from elasticd.shell.storage.outputs import LastWorld, Outputs
+from elasticd.shell.storage.scratch import Scratch
 from elasticd.types import JobId, NodeId
 
 JOB = JobId("job")
@@ -31,6 +35,7 @@ class Net:
         self.world: LastWorld | None = (1, (A, B, C))
         self.lost: set[NodeId] = set()
         self.ended = False
+        self.step = 0
         self.fetched: list[str] = []
         self.served: Callable[[str], object] = lambda name: None
         """Called when a file has been opened for another node, before it is read."""
@@ -66,7 +71,7 @@ class Net:
     def record(self, job: JobId) -> JobRecord:
         if job != JOB:
             raise OperationError(f"no job {job}")
-        return cast(JobRecord, SimpleNamespace(id=JOB, ended=self.ended))
+        return cast(JobRecord, SimpleNamespace(id=JOB, ended=self.ended, step=self.step))
 
 
 class Node:
@@ -108,3 +113,27 @@ class Node:
         if found is None:
             return {}
         return {f.name: (found.files / f.name).read_text() for f in found.made.listing.files}
+
+
+def _text(path: str | None) -> str | None:
+    return None if path is None else Path(path).read_text()
+
+
+class Client:
+    """Reads what the daemon at ``node`` hands out."""
+
+    def __init__(self, node: Node) -> None:
+        self.head: dict[str, Any] = {}
+        self.files: dict[str, str | None] = {}
+        asyncio.run(
+            OutputDesk(node.outputs, Scratch(Path())).open(OpenOutputs(JOB), cast(Stream, self))
+        )
+
+    async def send(self, frame: dict[str, Any]) -> None:
+        if "path" not in frame:
+            self.head = frame
+        else:
+            self.files[frame["name"]] = _text(frame["path"])
+
+    async def receive(self, seconds: float | None) -> dict[str, Any]:
+        return {}

@@ -6,19 +6,15 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from elasticd.core.words.requests import OpenOutputs
 from elasticd.errors import OperationError
 from elasticd.outputs import OutputSet
-from elasticd.shell.control.outputdesk import OutputDesk
-from elasticd.shell.control.server import Stream
 from elasticd.shell.storage.outputs import LastWorld, last_world
-from elasticd.shell.storage.scratch import Scratch
 from elasticd.types import JobId, NodeId
-from tests.unit.shell.storage.outputnet import JOB, LIMIT, A, B, C, Net, Node
+from tests.unit.shell.storage.outputnet import JOB, LIMIT, A, B, C, Client, Net, Node
 
 
 @pytest.fixture
@@ -166,30 +162,6 @@ def test_a_node_without_its_disk_gets_its_files_back(net: Net) -> None:
     assert a.texts() == {"x": "one"}
 
 
-def _text(path: str | None) -> str | None:
-    return None if path is None else Path(path).read_text()
-
-
-class Client:
-    """Reads what the daemon at ``node`` hands out."""
-
-    def __init__(self, node: Node) -> None:
-        self.head: dict[str, Any] = {}
-        self.files: dict[str, str | None] = {}
-        asyncio.run(
-            OutputDesk(node.outputs, Scratch(Path())).open(OpenOutputs(JOB), cast(Stream, self))
-        )
-
-    async def send(self, frame: dict[str, Any]) -> None:
-        if "path" not in frame:
-            self.head = frame
-        else:
-            self.files[frame["name"]] = _text(frame["path"])
-
-    async def receive(self, seconds: float | None) -> dict[str, Any]:
-        return {}
-
-
 def test_mains_files_are_handed_out_from_any_node(net: Net) -> None:
     net.nodes[A].write(x="one", y="two")
     for node in (A, C):
@@ -323,9 +295,9 @@ def test_that_nothing_can_be_copied_is_told_and_why_an_older_copy_comes(net: Net
     a.write(x="one")
     follow(b)
 
-    async def refuses(job: JobId, copy: bool) -> OutputSet:
+    async def refuses(job: JobId, copy: bool, steps: bool = False) -> OutputSet:
         if copy:
-            return await own_set(job, copy)
+            return await own_set(job, copy, steps)
         raise OperationError("its disk is broken")
 
     own_set, a.outputs.own_set = a.outputs.own_set, refuses  # type: ignore[method-assign]

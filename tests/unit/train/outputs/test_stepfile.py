@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.train.outputs.records import MAGIC, merged, packed
+from elasticd.stepindex import BASE, MAGIC, StepIndex
+from elasticd.train.outputs.records import merged, packed
 from elasticd.train.outputs.stepfile import Since, StepFile
-from elasticd.train.outputs.stepindex import BASE, StepIndex
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.stepindex import BASE, StepIndex
 from elasticd.train.outputs.prefixes import PIECE_BYTES
 from elasticd.train.outputs.stepfile import StepFile
-from elasticd.train.outputs.stepindex import BASE, StepIndex
 from elasticd.train.outputs.telling import Dialect, OfEarlier, OfToday, Told
 
 LINE = b"x" * 99_999 + b"\n"

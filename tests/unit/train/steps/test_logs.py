@@ -16,8 +16,8 @@ import pytest
 import elasticd
 from elasticd.errors import UsageError
 from elasticd.outputs import OWN_FOLDER, index_of, list_files, older_index_of
+from elasticd.stepindex import BASE
 from elasticd.train.outputs.stepfile import StepFile
-from elasticd.train.outputs.stepindex import BASE
 from elasticd.train.steps import logs
 from elasticd.train.steps.logs import RunLogs
 from tests.unit.train import models

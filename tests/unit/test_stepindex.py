@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from elasticd.train.outputs.stepindex import BASE, LONGEST, Record, StepIndex
+from elasticd.stepindex import BASE, LONGEST, Record, StepIndex
 
 LARGE = 1 << 40
 

@@ -9,11 +9,15 @@ steps and lengths always give the same bytes.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
+MAGIC = struct.pack("<QQ", 2, (1 << 64) - 1)
+"""Begins an index of today. An earlier version takes it for a record that fits no file, and begins
+the file's part anew."""
 BASE = -1
 """The step of what was in the file before the run."""
 _TEXT, _NOTHING, _GAP = range(3)
