@@ -46,6 +46,19 @@ def port_use(pid: int, port: int) -> PortUse:
     return _use_anywhere(pid, port)
 
 
+def has_tcp_sockets(pid: int) -> bool:
+    """Whether the process ``pid``, a child of the caller, has a TCP socket, in whatever state: also
+    one whose other end has gone, of which the kernel tells nothing else. Does not block."""
+    if sys.platform == "linux":
+        own = {str(inode) for inode in _socket_inodes(pid)}
+        with open("/proc/net/unix", "rb") as table:
+            return not own.issubset(line.split()[6].decode() for line in table)
+    try:
+        return bool(psutil.Process(pid).net_connections(kind="tcp"))
+    except psutil.Error:
+        return False
+
+
 def listening_ports(pid: int) -> list[int]:
     """The TCP ports (IPv4) on which a process listens; Linux only."""
     own = set(_socket_inodes(pid))

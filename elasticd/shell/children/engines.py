@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import signal
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -11,10 +12,12 @@ from typing import Any, assert_never
 from elasticd.core.words import effects as e
 from elasticd.core.words import ring
 from elasticd.core.words.engines import EngineEffect, EngineOrder
-from elasticd.ipc.listening import port_use
+from elasticd.ipc.listening import has_tcp_sockets, port_use
 from elasticd.shell.children.running import RunningChild
 
 _LISTEN_POLL_SECONDS = 0.002
+_POLLS_A_LOOK, _LOOKS = 50, 3
+"""A socket that doesn't listen yet is seen once, if at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +44,22 @@ class Engines:
     def ordered(self, one: RunningChild, order: EngineOrder) -> None:
         """A reducer was told of its world."""
         if isinstance(order, ring.FormRing):
-            port = int(order.hosts[order.rank].rpartition(":")[2])
-            self.do(self._await_listening(one, port))
+            self.do(self._await_listening(one, order))
 
-    async def _await_listening(self, one: RunningChild, port: int) -> None:
+    async def _await_listening(self, one: RunningChild, order: ring.FormRing) -> None:
         """Poll its sockets: while the ring comes up it holds its GIL and can't tell us."""
-        while one.id in self.running:
-            use = await asyncio.to_thread(port_use, one.child.pid, port)
-            if use != "none" and one.id in self.running:
+        port, pid = int(order.hosts[order.rank].rpartition(":")[2]), one.child.pid
+        listens_first = order.rank < order.size - 1
+        looks = 0
+        for poll in itertools.count():
+            use = await asyncio.to_thread(port_use, pid, port)
+            if use == "none" and listens_first and poll % _POLLS_A_LOOK == 0:
+                # Who was let in may have gone: then there are sockets, and none listens.
+                looks = looks + 1 if await asyncio.to_thread(has_tcp_sockets, pid) else 0
+                use = "taken" if looks == _LOOKS else use
+            if one.id not in self.running:
+                return
+            if use != "none":
                 seen = ring.ReducerListens if use == "listens" else ring.ReducerTaken
                 self.post(seen(one.id))
                 return

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -9,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from elasticd.ipc.listening import port_use
+from elasticd.ipc.listening import has_tcp_sockets, port_use
 
 
 def test_a_bound_port_listens_only_when_it_listens() -> None:
@@ -39,6 +40,35 @@ def test_a_port_is_taken_when_somebody_was_let_in_and_nobody_else_is_waited_for(
                     assert accepted.recv(1) == b""
                 assert port_use(os.getpid(), port) == "taken"
     assert port_use(os.getpid(), port) == "none"
+
+
+@pytest.mark.process
+def test_a_socket_whose_other_end_has_gone_is_still_one() -> None:
+    """A process of its own, with sockets of other kinds, that lets somebody in who hangs up."""
+    script = (
+        "import socket, sys; kept = socket.socketpair(); print(flush=True); input()\n"
+        "s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)\n"
+        "a, _ = s.accept(); s.close(); input()\n"
+        "try: a.recv(1)\n"
+        "except ConnectionResetError: print('reset', flush=True)\n"
+        "input()"
+    )
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=pipe, stdout=pipe, text=True, bufsize=1
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdout.readline()
+        assert not has_tcp_sockets(process.pid)
+        process.stdin.write("\n")
+        port = int(process.stdout.readline())
+        assert has_tcp_sockets(process.pid) and port_use(process.pid, port) == "listens"
+        with socket.create_connection(("127.0.0.1", port)) as link:
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("@ii", 1, 0))
+        process.stdin.write("\n")
+        assert process.stdout.readline() == "reset\n"
+        assert has_tcp_sockets(process.pid) and port_use(process.pid, port) == "none"
+        process.stdin.write("\n")
 
 
 @pytest.mark.process
