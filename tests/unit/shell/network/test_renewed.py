@@ -15,10 +15,11 @@ from elasticd.ipc.frames import encode
 from elasticd.shell.control.renewing import RenewalDesk, ask
 from elasticd.shell.network import transfer
 from elasticd.shell.network.credentials import Credentials
-from elasticd.shell.storage import founding, papers
+from elasticd.shell.storage import founding, issuing, papers
 from elasticd.shell.storage.namelessfile import nameless_file
 from elasticd.trust import authority
 from elasticd.trust.authority import issued
+from elasticd.trust.issuing import GivenCertificate
 from elasticd.trust.renewal import Renewal
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
@@ -179,6 +180,9 @@ class Issuer:
         self.daemon.peers._acceptor.renew = desk.renew
         guest = papers.read(self.guest_home)
         self.guest = Credentials(guest, *papers.shown(self.guest_home), Revoked())
+        digest = authority.key_of(authority.to_der(guest.certificate))
+        given = GivenCertificate(self.guest.own.serial, digest, 1.0, "127.0.0.1:9")
+        issuing.write(self.home, {NodeId("g"): given})
 
     def word(self, node: str = "g") -> Renew:
         return Renew(NodeId(node), founding.next_request(self.guest_home), "127.0.0.1:9")
