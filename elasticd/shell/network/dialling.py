@@ -71,6 +71,9 @@ class Dial:
                 await self.wake.wait()
         self.wake.clear()
 
+    def _is_forgotten(self, state: tenacity.RetryCallState) -> bool:
+        return self.learned and tenacity.stop_after_delay(FORGET_SECONDS)(state)
+
     def attempts(self) -> tenacity.AsyncRetrying:
         """Each attempt to be answered by a daemon that may be a peer, with growing pauses."""
         slower = tenacity.wait_exponential(
@@ -84,7 +87,7 @@ class Dial:
 
         return tenacity.AsyncRetrying(
             wait=wait,
-            stop=tenacity.stop_after_delay(FORGET_SECONDS) if self.learned else tenacity.stop_never,
+            stop=self._is_forgotten,
             retry=tenacity.retry_if_exception_type((OSError, ProtocolError)),
             sleep=self.pause,
         )
@@ -106,10 +109,16 @@ class Dialler:
         if self.gate.is_own(address):
             return
         if (known := self.dials.get(address)) is not None:
+            known.learned = known.learned and learned
             known.wake.set()
         elif len(self.dials) < MAX_ADDRESSES:
             dial = self.dials[address] = Dial(address, learned)
             dial.task = self.tasks.start(self._keep_dialled(dial))
+
+    def may_forget(self, address: str) -> None:
+        """Nobody but daemons says any more that another one is there."""
+        if (known := self.dials.get(address)) is not None:
+            known.learned = True
 
     def learn(self, hello: Hello) -> None:
         """Dial where a daemon says that it is to be found.
