@@ -425,7 +425,7 @@ def _begin_anew(home: Path) -> bool:
     if find_daemon(home) is None:
         return False
     try:
-        restarting.restart(home)
+        restarting.restart(home, warn)
     except NoDaemonError:
         return False
     return True

@@ -16,7 +16,7 @@ import typer
 
 from elasticd.cli.daemons import find_daemon
 from elasticd.cli.options import Common, Follow, Home, Json, common
-from elasticd.cli.screen import print_json, say
+from elasticd.cli.screen import print_json, say, warn
 from elasticd.client import restarting
 from elasticd.errors import NoDaemonError, OperationError, UsageError
 from elasticd.launchd.service import LaunchdService
@@ -218,7 +218,7 @@ def restart(
     folder = options.given_home or _home_of(user or invoking_user())
     if not dry_run and find_daemon(folder) is not None:
         with contextlib.suppress(NoDaemonError):
-            restarting.restart(folder)
+            restarting.restart(folder, warn)
             _say("the daemon has begun anew", options, dry_run=False)
             return
     found = service(options.given_home, user)
