@@ -17,6 +17,7 @@ import msgpack
 from elasticd.checkpoints.integrity import is_digest
 from elasticd.errors import StateError
 from elasticd.types import (
+    OF_JOB_ID,
     OF_NODE_ID,
     JobId,
     Lineage,
@@ -25,6 +26,7 @@ from elasticd.types import (
     ShardCount,
     Stamp,
     Tag,
+    is_job_id,
     is_node_id,
 )
 
@@ -197,7 +199,8 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
 def _check(manifest: Manifest, where: str) -> None:
     m = manifest
     problems = {
-        "job, lineage and stamp must not be empty": not (m.job and m.lineage and m.stamp),
+        "lineage and stamp must not be empty": not (m.lineage and m.stamp),
+        f"a job's id is {OF_JOB_ID}": not is_job_id(m.job),
         "step and samples count from 0": m.step < 0 or m.samples < 0,
         "micro and count are at least 1": m.micro < 1 or m.count < 1,
         "stamp and digest are lower-case hex": not all(

@@ -28,7 +28,7 @@ from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.checkpoints.port import Problem
 from elasticd.checkpoints.sequential import Chunk
 from elasticd.errors import StateError
-from elasticd.types import JobId, NodeId, Stamp
+from elasticd.types import JobId, NodeId, Stamp, is_job_id
 
 _LOOKS = 8
 """How often what is there is listed again, in all, beside somebody who removes without end."""
@@ -345,6 +345,4 @@ def _there(folder: Path, count: int) -> tuple[int, ...]:
 
 
 def _can_name_a_job(name: str) -> bool:
-    return not (
-        not name or name.startswith(".") or name.endswith(TEMPORARY) or set("/\0") & set(name)
-    )
+    return is_job_id(name) and not name.endswith(TEMPORARY)

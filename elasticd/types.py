@@ -22,7 +22,7 @@ SECRET_BYTES = 32
 
 
 NODE_ID = "[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
-OF_NODE_ID = "1 to 63 letters, digits, '.', '_' and '-'"
+OF_NODE_ID = OF_JOB_ID = "1 to 63 letters, digits, '.', '_' and '-'"
 """What :data:`NODE_ID` takes, in words."""
 _node_id = re.compile(NODE_ID)
 
@@ -30,6 +30,12 @@ _node_id = re.compile(NODE_ID)
 def is_node_id(text: str) -> bool:
     """Whether a node may be called so: what others say is checked like elasticd.toml."""
     return _node_id.fullmatch(text) is not None
+
+
+def is_job_id(text: str) -> bool:
+    """Whether a job may have that id, which comes to file names: whatever a daemon gives is shaped
+    like a node's id, and begins with the job's name."""
+    return is_node_id(text)
 
 
 @dataclass(frozen=True, slots=True)

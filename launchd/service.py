@@ -11,6 +11,7 @@ Exit statuses that launchctl gives, as the field knows them: 3 and 113, no such 
 from __future__ import annotations
 
 import os
+import plistlib
 import pwd
 import re
 import time
@@ -18,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+from xml.parsers.expat import ExpatError
 
 from elasticd.errors import OperationError, UsageError
 from elasticd.launchd.plist import LABEL, STOP_SECONDS, DaemonPlist
@@ -95,6 +97,14 @@ class LaunchdService:
     @property
     def path(self) -> Path:
         return self.folder / f"{LABEL}.plist"
+
+    def installed_home(self) -> Path | None:
+        """Of which home the service is that is installed; None: of none, or nobody can say."""
+        try:
+            found = plistlib.loads(self.path.read_bytes()).get("WorkingDirectory")
+        except (OSError, ValueError, AttributeError, ExpatError):
+            return None
+        return Path(found) if isinstance(found, str) else None
 
     def install(self, dry_run: bool = False) -> str:
         """Write the file, enable the service at boot, and start it; replaces an older one."""

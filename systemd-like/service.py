@@ -18,6 +18,7 @@ from elasticd.errors import OperationError, UsageError
 
 UNIT_NAME = "elasticd.service"
 SYSTEM_FOLDER = Path("/etc/systemd/system")
+_FOLDER = "WorkingDirectory="
 STOP_SECONDS = 90
 CALL_SECONDS = 120.0
 """Longest wait for one systemctl; a stop takes up to :data:`STOP_SECONDS`."""
@@ -114,7 +115,7 @@ class UnitFile:
             "Type=notify",
             "NotifyAccess=main",
             f"ExecStart={' '.join(quote(word, command=True) for word in command)}",
-            f"WorkingDirectory={str(self.home).replace('%', '%%')}",
+            f"{_FOLDER}{str(self.home).replace('%', '%%')}",
             *account,
             *(f"Environment={quote(f'{name}={value}')}" for name, value in self.environment),
             "Restart=on-failure",
@@ -212,6 +213,15 @@ class SystemdService:
     @property
     def path(self) -> Path:
         return self.folder / UNIT_NAME
+
+    def installed_home(self) -> Path | None:
+        """Of which home the service is that is installed; None: of none, or nobody can say."""
+        try:
+            lines = self.path.read_text().splitlines()
+        except (OSError, ValueError):
+            return None
+        found = [line.removeprefix(_FOLDER) for line in lines if line.startswith(_FOLDER)]
+        return Path(found[0].replace("%%", "%")) if found else None
 
     def install(self, dry_run: bool = False) -> str:
         """Write the unit file, enable the service at boot, and start it."""

@@ -29,7 +29,7 @@ from elasticd.core.words.requests import PutOutNode
 from elasticd.counting import counted
 from elasticd.errors import NoDaemonError, OperationError, UsageError
 from elasticd.settings import config
-from elasticd.settings.config import NodeConfig
+from elasticd.settings.config import NodeConfig, split_address
 from elasticd.settings.rules import Value
 from elasticd.shell.storage import issuing, papers, settingsfile
 from elasticd.trust import tokens
@@ -149,7 +149,7 @@ def _listen_of_first(home: Path, settings: NodeConfig, given: str | None) -> str
         given = settings.listen
     if given is None:
         host = clusterhome.first_host(clusterhome.interfaces())
-        given = f"{host}:{clusterhome.PORT}"
+        given = f"{host}:{split_address(settings.listen)[1]}"
     return clusterhome.checked_listen(given, settings)
 
 
@@ -425,7 +425,7 @@ def _begin_anew(home: Path) -> bool:
     if find_daemon(home) is None:
         return False
     try:
-        restarting.restart(home)
+        restarting.restart(home, warn)
     except NoDaemonError:
         return False
     return True

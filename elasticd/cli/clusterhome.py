@@ -14,15 +14,12 @@ from elasticd.cli.options import Common
 from elasticd.client.homes import cluster_of, home_option, node_homes
 from elasticd.errors import DamageError, OperationError, UsageError
 from elasticd.settings.config import (
-    DEFAULT_LISTEN,
     NodeConfig,
     default_home,
     split_address,
 )
 from elasticd.shell.storage import issuing, papers
 from elasticd.types import OF_NODE_ID, NodeId, is_node_id
-
-PORT = split_address(DEFAULT_LISTEN)[1]
 
 
 def own_home(options: Common) -> Path:

@@ -16,7 +16,7 @@ import typer
 
 from elasticd.cli.daemons import find_daemon
 from elasticd.cli.options import Common, Follow, Home, Json, common
-from elasticd.cli.screen import print_json, say
+from elasticd.cli.screen import print_json, say, warn
 from elasticd.client import restarting
 from elasticd.errors import NoDaemonError, OperationError, UsageError
 from elasticd.launchd.service import LaunchdService
@@ -42,6 +42,7 @@ DryRun = Annotated[
 class Service(Protocol):
     """What both service managers offer; see there."""
 
+    def installed_home(self) -> Path | None: ...
     def install(self, dry_run: bool = False) -> str: ...
     def uninstall(self, dry_run: bool = False) -> str: ...
     def start(self, dry_run: bool = False) -> str: ...
@@ -68,6 +69,16 @@ def service(home: Path | None, user: str | None, platform: str = sys.platform) -
     # Without root, systemd can still run it as a service of the caller's own.
     own = user is None and os.geteuid() != 0
     return SystemdService.for_this_machine(folder, user=None if own else account)
+
+
+def require_same(found: Service, home: Path | None) -> None:
+    """Raises UsageError: the service of this machine is of another home than the one that was
+    named."""
+    other = found.installed_home()
+    if home is not None and other is not None and other.resolve() != home.resolve():
+        raise UsageError(
+            f"the service of this machine is of {other}, not of {home.absolute()}: name that home"
+        )
 
 
 def _home_of(account: str) -> Path:
@@ -181,6 +192,7 @@ def start(
     """
     options = common(context, home, json)
     found = service(options.given_home, user)
+    require_same(found, options.given_home)
     _say(found.start(dry_run), options, dry_run=dry_run)
 
 
@@ -206,10 +218,11 @@ def restart(
     folder = options.given_home or _home_of(user or invoking_user())
     if not dry_run and find_daemon(folder) is not None:
         with contextlib.suppress(NoDaemonError):
-            restarting.restart(folder)
+            restarting.restart(folder, warn)
             _say("the daemon has begun anew", options, dry_run=False)
             return
     found = service(options.given_home, user)
+    require_same(found, options.given_home)
     _say(found.restart(dry_run), options, dry_run=dry_run)
 
 
@@ -229,6 +242,7 @@ def stop(
     """
     options = common(context, home, json)
     found = service(options.given_home, user)
+    require_same(found, options.given_home)
     _say(found.stop(dry_run), options, dry_run=dry_run)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,22 @@ from elasticd.client.homes import SOCKET_NAME
 from elasticd.core.words.requests import Restart, ShowStatus
 from elasticd.errors import NoDaemonError, OperationError
 
-END_SECONDS = 60.0
-"""For its world to go on without it, and for what it has begun to end."""
+END_SECONDS = 300.0
+"""For its world to go on without it, and for what it has begun to end: on a slow disk that takes
+long, and it is there until then."""
+SILENT_SECONDS = 10.0
+"""After so long it is said what is waited for."""
 BEGIN_SECONDS = 60.0
 POLL_SECONDS = 0.05
 
 
-def restart(home: Path) -> None:
-    """Returns when the daemon of that home answers anew.
+def restart(
+    home: Path,
+    tell: Callable[[str], None] = lambda text: None,
+    silent_seconds: float = SILENT_SECONDS,
+) -> None:
+    """Returns when the daemon of that home answers anew. ``tell`` hears what is waited for, where
+    that takes long.
 
     Raises:
         NoDaemonError: none answers there; nothing has changed.
@@ -30,12 +39,17 @@ def restart(home: Path) -> None:
     deadline = time.monotonic() + END_SECONDS
     with client.open(Restart()) as connection:
         try:
+            if connection.receive(silent_seconds) is None:
+                tell(f"the daemon of {home} is ending; waiting up to {END_SECONDS:g} s for that")
             while (left := deadline - time.monotonic()) > 0:
                 connection.receive(left)
         except NoDaemonError:  # it hung up: by now it has ended
             pass
         else:
-            raise OperationError(f"the daemon of {home} does not end")
+            raise OperationError(
+                f"the daemon of {home} has not ended within {END_SECONDS:g} s:"
+                f" {home / 'daemon.log'} or 'elasticctl service logs' says what it waits for"
+            )
     await_status(home, BEGIN_SECONDS)
 
 

@@ -45,6 +45,7 @@ class Issuer:
         given: who joined here.
         known: other nodes that there are, or were.
         wanted: up to this serial certificates are to be renewed.
+        refused: up to this one they are good for that only.
     """
 
     member: MemberPapers
@@ -52,6 +53,7 @@ class Issuer:
     given: Register
     known: Collection[NodeId] = ()
     wanted: int = 0
+    refused: int = 0
 
     def check(self, node: NodeId, key: str, address: str) -> None:
         """Whether the owner of ``key`` may be ``node``.
@@ -82,7 +84,9 @@ class Issuer:
         """Whether a member may have a certificate for its new ``key``.
 
         Who has the newest key of a node may: it shows the certificate of that, or asks with it
-        again, since it may not have heard. Whoever has an older one only may not.
+        again, since it may not have heard. Whoever has an older one only may not. Where a node is
+        not in the register, since that was lost, nothing tells a refused certificate of its newest
+        key from an older one: neither may.
 
         Args:
             shown: the certificate that it has shown, of ``shown_key``.
@@ -100,6 +104,12 @@ class Issuer:
             raise OperationError("it asks with its old key")
         if any(each.key == key for other, each in self.given.items() if other != node):
             raise OperationError("it asks with the key of another node")
+        if has is None and shown.serial <= self.refused:
+            raise OperationError(
+                f"certificates as old as this one are refused, and the newest key of {node} is not"
+                f" known here any more (issued.json): 'elasticctl cluster revoke {node}', remove"
+                " its cluster folder, and let it join with a new token"
+            )
         if has is not None and has.key not in (shown_key, key):
             raise OperationError(
                 f"{node} has renewed its certificate with another key: who has the old one only"

@@ -14,9 +14,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from elasticd.errors import ProtocolError
-from elasticd.trust.names import Issued
+from elasticd.trust.names import Issued, last_serial
 from elasticd.types import NodeId
 
+BELIEVED_SECONDS = 365 * 86400.0
+"""So far ahead may be what a node says; more than clocks differ."""
 _SERIAL_BITS = 160
 
 
@@ -43,6 +45,15 @@ class Renewal:
     def is_under_way(self) -> bool:
         """Whether old ones are still taken."""
         return self.wanted > self.refused
+
+    def is_believable(self, newest: int, now: float) -> bool:
+        """Whether a node may say so. What lies far ahead would have certificates refused that are
+        yet to be made, for good; a node that lies may say it, or one whose clock is wrong.
+
+        Args:
+            newest: the largest serial that was shown. So far the authority is.
+        """
+        return self.wanted <= max(newest, last_serial(now + BELIEVED_SECONDS))
 
     def merged(self, other: Renewal) -> Renewal:
         """What both say; the same object if the other says nothing new."""

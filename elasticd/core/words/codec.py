@@ -13,7 +13,8 @@ What arrives from another process is only as good as this check. The rules:
 - texts, bytes, lists and maps have limits, and so have whole numbers: those of 53 bits, or those
   that the field's annotation names (:class:`elasticd.types.Within`; of texts
   :class:`elasticd.types.Printable`);
-- a node's id is one that elasticd.toml could say, or empty where there is none.
+- a node's id is one that elasticd.toml could say, or empty where there is none;
+- a job's id is one that a daemon could give.
 """
 
 from __future__ import annotations
@@ -27,7 +28,18 @@ from typing import Any, Generic, TypeVar, Union, cast
 
 from elasticd.errors import ProtocolError
 from elasticd.recovery.unknown import NOTHING, Unknown, added_to
-from elasticd.types import OF_NODE_ID, NodeId, Point, Printable, Tag, Within, is_node_id
+from elasticd.types import (
+    OF_JOB_ID,
+    OF_NODE_ID,
+    JobId,
+    NodeId,
+    Point,
+    Printable,
+    Tag,
+    Within,
+    is_job_id,
+    is_node_id,
+)
 
 Plain = Any
 """None, bool, int, float, str, bytes, list and dict: what msgpack carries."""
@@ -180,6 +192,8 @@ def _nones(word: type) -> frozenset[str]:
 def _reader(hint: Any, rows: bool) -> Reader:
     if hint is NodeId:
         return _node_id
+    if hint is JobId:
+        return _job_id
     hint = getattr(hint, "__supertype__", hint)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
@@ -300,6 +314,19 @@ def _node_id(plain: Plain) -> str:
     if type(plain) is not str:
         raise _unfit(str, plain)
     return _checked(plain)
+
+
+@lru_cache(4096)
+def _checked_job(text: str) -> str:
+    if not is_job_id(text):
+        raise ProtocolError(f"{text[:80]!r} is no job's id: {OF_JOB_ID}")
+    return text
+
+
+def _job_id(plain: Plain) -> str:
+    if type(plain) is not str:
+        raise _unfit(str, plain)
+    return _checked_job(plain)
 
 
 def _literal(options: tuple[Any, ...]) -> Reader:

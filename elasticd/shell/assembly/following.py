@@ -22,10 +22,15 @@ def follow(
 ) -> SettingsWatch:
     """To be started. ``running``: what ``file`` said when the daemon read it."""
 
+    peers = frozenset(running.peers)
+
     def take(settings: NodeConfig) -> None:
+        nonlocal peers
         tidying.rules = settings.keep
         keeper.limit_bytes = settings.output_bytes
         scrubber.keep_within(settings.quota_bytes)
         talk.peers.dial(settings.peers)
+        talk.peers.may_forget(peers.difference(settings.peers))
+        peers = frozenset(settings.peers)
 
     return SettingsWatch(file, running, take, talk.happened)

@@ -14,6 +14,8 @@ from elasticd.shell.assembly.expulsion import Expulsion
 from elasticd.shell.assembly.renewing import Renewing, Surroundings
 from elasticd.shell.assembly.rotating import KnownNodes, Rotating
 from elasticd.shell.assembly.talk import Talk
+from elasticd.shell.clock import unix_seconds
+from elasticd.shell.complaints import Complaints
 from elasticd.shell.control.admission import Admission
 from elasticd.shell.control.renewing import RenewalDesk
 from elasticd.shell.control.server import Handlers
@@ -59,6 +61,7 @@ class TrustedMembers:
     ) -> None:
         self._home, self._credentials, self._others = home, credentials, others
         self._me = NodeId(settings.node_id)
+        self._complain = Complaints("renewing")
         self.admission = Admission(
             home, credentials, settings.cluster, settings.partition,
             lambda: others.talk().peers.addresses(), others.ever,
@@ -107,18 +110,27 @@ class TrustedMembers:
             return None
         return PutOut({} if put_out is None else put_out.serials, *old.words())
 
-    def heard(self, word: PutOut) -> None:
-        """Raises ProtocolError: it makes no sense."""
+    def heard(self, node: NodeId, word: PutOut) -> None:
+        """``node`` says it.
+
+        Raises:
+            ProtocolError: it makes no sense.
+        """
         old = renewal.read(word.renew, word.refuse)
         self.expulsion.heard(word)
-        self._heard_old(old)
+        shown = self._others.talk().peers.serial_of(node)
+        if old.is_believable(max(shown, self._credentials.own.serial), unix_seconds()):
+            self._heard_old(old)
+        else:
+            self._complain(
+                node,
+                "it says that certificates are old of more than a year from now: that does not"
+                " count until it shows such a one itself. Its clock is wrong, or this one's",
+            )
 
     def must_renew(self, wanted: Renewal) -> None:
         """A node takes our certificate no more."""
         self._heard_old(wanted)
-        if not self._credentials.renewal.is_due(self._credentials.own):
-            # It was the one before, on a connection that was being opened.
-            self._others.talk().peers.dial_now()
 
     def met(self) -> None:
         """A node has connected, or says what it is."""

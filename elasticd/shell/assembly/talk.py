@@ -42,7 +42,7 @@ class Trusted(Protocol):
     def known(self) -> PutOut | None:
         """What others are to hear."""
 
-    def heard(self, word: PutOut) -> None: ...
+    def heard(self, node: NodeId, word: PutOut) -> None: ...
 
     def must_renew(self, wanted: Renewal) -> None:
         """A node takes our certificate no more."""
@@ -173,7 +173,7 @@ class Talk:
                     last = str(items[-1].get("origin")), int(items[-1].get("number", 0))
                     self._tell(node, HaveEvents(self.events.vector(), last))
             case PutOut() as word:
-                self.trusted.heard(word)
+                self.trusted.heard(node, word)
             case word:
                 assert_never(word)
 

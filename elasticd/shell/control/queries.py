@@ -202,7 +202,10 @@ class Queries:
         self._shut_down()
 
     async def restart(self, request: r.Restart, stream: Stream) -> None:
+        """Has no end: the client waits for that of the daemon, however long it takes, and nothing
+        is asked of it meanwhile."""
         self._restart()
+        await asyncio.Event().wait()
 
     async def _ask(self, event: Callable[[int], e.Event]) -> r.Outcome:
         """What the control plane says to a request.

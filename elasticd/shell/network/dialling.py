@@ -23,6 +23,7 @@ from elasticd.shell.network.table import PeerTable
 from elasticd.shell.network.tasks import Tasks, cancel
 from elasticd.shell.network.transfer import READ_BYTES
 from elasticd.shell.network.wires import PeerRun, Wire
+from elasticd.trust.names import Issued
 
 MAX_ADDRESSES = 1024
 LAST_WORDS_SECONDS = 0.05
@@ -70,6 +71,9 @@ class Dial:
                 await self.wake.wait()
         self.wake.clear()
 
+    def _is_forgotten(self, state: tenacity.RetryCallState) -> bool:
+        return self.learned and tenacity.stop_after_delay(FORGET_SECONDS)(state)
+
     def attempts(self) -> tenacity.AsyncRetrying:
         """Each attempt to be answered by a daemon that may be a peer, with growing pauses."""
         slower = tenacity.wait_exponential(
@@ -83,7 +87,7 @@ class Dial:
 
         return tenacity.AsyncRetrying(
             wait=wait,
-            stop=tenacity.stop_after_delay(FORGET_SECONDS) if self.learned else tenacity.stop_never,
+            stop=self._is_forgotten,
             retry=tenacity.retry_if_exception_type((OSError, ProtocolError)),
             sleep=self.pause,
         )
@@ -105,10 +109,16 @@ class Dialler:
         if self.gate.is_own(address):
             return
         if (known := self.dials.get(address)) is not None:
+            known.learned = known.learned and learned
             known.wake.set()
         elif len(self.dials) < MAX_ADDRESSES:
             dial = self.dials[address] = Dial(address, learned)
             dial.task = self.tasks.start(self._keep_dialled(dial))
+
+    def may_forget(self, address: str) -> None:
+        """Nobody but daemons says any more that another one is there."""
+        if (known := self.dials.get(address)) is not None:
+            known.learned = True
 
     def learn(self, hello: Hello) -> None:
         """Dial where a daemon says that it is to be found.
@@ -171,10 +181,11 @@ class Dialler:
     async def _greet(self, dial: Dial) -> Answered:
         address = dial.address
         dial.anew.clear()  # what is shown from now on is as new as can be
+        shown = self.gate.credentials.own
         try:
             reader, writer = await transfer.connect(address, self.gate.credentials)
             try:
-                return Answered(await self._greeted(reader, writer), reader, writer)
+                return Answered(await self._greeted(reader, writer, shown), reader, writer)
             except BaseException:
                 writer.transport.abort()
                 raise
@@ -194,13 +205,20 @@ class Dialler:
                 )
             raise
 
-    async def _greeted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Hello:
+    async def _greeted(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, shown: Issued
+    ) -> Hello:
+        """``shown``: our own certificate; there may be a newer one by now."""
         member = self.gate.credentials.other_end(writer.get_extra_info("ssl_object"))
         writer.write(encode(self.gate.me.frame()))
         async with asyncio.timeout(HELLO_SECONDS):
             first = await transfer.read_frame(reader, HELLO_BYTES)
         if (wanted := self.gate.told_to_renew(first, member)) is not None:
+            if not wanted.is_due(shown):
+                raise ProtocolError("it wants a certificate renewed that is newer than it says")
             self.table.call.must_renew(wanted)
+            if not wanted.is_due(self.gate.credentials.own):
+                raise ConnectionError("the certificate was renewed meanwhile")
             raise Refused("it takes no certificate of before all were renewed, as this node's is")
         hello = self.gate.check(first, member)
         if hello.node != self.gate.me.node:

@@ -76,6 +76,11 @@ class Peers:
         for address in addresses:
             self._dialler.dial(address, learned=False)
 
+    def may_forget(self, addresses: Iterable[str]) -> None:
+        """Look there no more for other daemons once none has answered for a while."""
+        for address in addresses:
+            self._dialler.may_forget(address)
+
     async def close(self) -> None:
         """Close every connection, after what was sent has had a second to leave."""
         self._table.closing = True

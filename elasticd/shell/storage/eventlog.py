@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from functools import partial
 from math import isfinite
@@ -31,7 +30,7 @@ from elasticd.shell.storage.eventshelf import ShelvedEvents
 from elasticd.shell.storage.inorder import AtOnce, EventDisk
 from elasticd.shell.storage.journal import frame, salvage, scan
 from elasticd.shell.storage.seen import SeenNumbers
-from elasticd.types import JobId
+from elasticd.types import JobId, is_job_id
 
 NOTABLE = frozenset(
     (
@@ -59,7 +58,6 @@ MAX_WAITING_EVENTS = 10_000
 _CLUSTER_FILE = "_cluster"
 _FLOORS_FILE = "_floors"
 _FLOOR = "_floor"
-_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 Event = dict[str, Any]
 
@@ -433,7 +431,7 @@ def _file_name(event: Event) -> str:
     if job is None:
         return _CLUSTER_FILE
     # A job's name comes from other nodes and becomes the name of a file.
-    if not isinstance(job, str) or not _FILE_NAME.fullmatch(job):
+    if not isinstance(job, str) or not is_job_id(job):
         raise ValueError(f"{str(job)[:80]!r} is no job")
     return job
 

@@ -99,20 +99,17 @@ def admit(
 def admit_beside(
     home: Path, founder: Authority, own: MemberPapers, node: NodeId, address: str, at: datetime
 ) -> MemberPapers:
-    """A member on the same machine, whose key is made here. Where it was in the register, what it
-    was there is replaced.
+    """A member on the same machine, whose key is made here. It is noted on disk before.
 
     Raises:
         FileDamaged, OSError: as :func:`admit`.
     """
     made = authority.admit(founder, node, own.secret, at)
     with issuing.alone(home):
-        register = issuing.read(home)
-        if node in register:
-            serial = authority.issued(made.certificate).serial
-            key = authority.key_of(authority.to_der(made.certificate))
-            given = GivenCertificate(serial, key, at.timestamp(), address)
-            issuing.write(home, {**register, node: given})
+        serial = authority.issued(made.certificate).serial
+        key = authority.key_of(authority.to_der(made.certificate))
+        given = GivenCertificate(serial, key, at.timestamp(), address)
+        issuing.write(home, {**issuing.read(home), node: given})
     return made
 
 
@@ -144,8 +141,11 @@ def renew(
     with issuing.alone(home):
         key, old = authority.key_of_request(asked.request), authority.key_of(shown.der)
         register, member = issuing.read(home), credentials.member
-        wanted = credentials.renewal.wanted
-        issuer = Issuer(member, credentials.revoked, register, wanted=wanted)
+        old_ones = credentials.renewal
+        issuer = Issuer(
+            member, credentials.revoked, register,
+            wanted=old_ones.wanted, refused=old_ones.refused,
+        )  # fmt: skip
         issuer.check_renewal(asked.node, shown.issued, old, key, asked.address)
         at = issuer.made_at(asked.node, now)
         certificate = founder.issue(asked.request, asked.node, member.secret, at)

@@ -56,7 +56,8 @@ def read(home: Path) -> Register:
         return {}
     except (OSError, LookupError, TypeError, ValueError, AttributeError):
         raise FileDamaged(
-            f"{path}: damaged; remove it: then ids of nodes that are away may be given twice"
+            f"{path}: damaged; remove it: then ids of nodes that are away may be given twice, and"
+            " those join again whose certificates are refused"
         ) from None
 
 

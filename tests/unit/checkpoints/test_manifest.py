@@ -63,7 +63,8 @@ def test_every_cut_and_every_flipped_byte_is_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"job": ""}, "must not be empty"),
+        ({"job": ""}, "a job.s id is"),
+        ({"job": "../other"}, "a job.s id is"),
         ({"stamp": ""}, "must not be empty"),
         ({"step": -1}, "count from 0"),
         ({"samples": -1}, "count from 0"),

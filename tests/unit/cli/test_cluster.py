@@ -384,3 +384,15 @@ def test_init_where_a_daemon_has_run_alone(ctl: Ctl, home: Path) -> None:
     assert papers.read(home) == before and config.load(home).listen == AT
     code, _, err = ctl("cluster", "init", "--home", home, "--listen", AT, "--node-id", "mac-1")
     assert code == 2 and "is a member of a cluster already" in err
+
+
+def test_init_of_a_daemon_that_has_run_alone_keeps_its_port(ctl: Ctl, home: Path) -> None:
+    home.mkdir()
+    founding.found(home, NodeId("mac-1"))
+    (home / "elasticd.toml").write_text('node_id = "mac-1"\nlisten = "127.0.0.1:9123"\n')
+    code, out, err = ctl("cluster", "init", "--home", home)
+    if "no address but loopback" in err:
+        pytest.skip("this machine has no other address")
+    where = config.load(home).listen
+    assert code == 0 and f"it listens on {where} (elasticd.toml)" in out
+    assert where.endswith(":9123") and not clusterhome.is_loopback(where)

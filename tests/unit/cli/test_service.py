@@ -8,11 +8,12 @@ import os
 import plistlib
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from elasticd.cli.service import printed_lines, service
+from elasticd.cli.service import Service, printed_lines, require_same, service
 from elasticd.errors import OperationError, UsageError
 
 Ctl = Callable[..., tuple[int, str, str]]
@@ -53,6 +54,27 @@ def test_an_unknown_user(ctl: Ctl) -> None:
     assert (code, err) == (2, "elasticctl: there is no user 'no-such-user' on this machine\n")
     with pytest.raises(UsageError):
         service(Path("/x"), "no-such-user", "darwin")
+
+
+@pytest.mark.parametrize("name", ["elasticd", "100% of it", "two words"])
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_the_service_of_another_home_is_left_alone(
+    platform: str, name: str, tmp_path: Path
+) -> None:
+    def of(home: Path) -> Service:
+        return replace(service(home, None, platform), folder=tmp_path)  # type: ignore[type-var]
+
+    home, other = tmp_path / name, tmp_path / "other"
+    installed = of(home)
+    require_same(installed, other)  # nothing is installed
+    text = installed.install(dry_run=True).partition("\n")[2]
+    path = installed.path  # type: ignore[attr-defined]
+    path.write_text(text[: text.index("# would run")])
+    for verb in (of(home), of(other)):
+        require_same(verb, None)
+        require_same(verb, home)
+        with pytest.raises(UsageError, match=r"is of .*, not of .*other: name that home"):
+            require_same(verb, other)
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])

@@ -121,16 +121,18 @@ def check_renewal(
     given: Register = JOINED,
     revoked: Revoked | None = None,
     address: str = AT,
+    refused: int = 0,
 ) -> None:
-    issuer = Issuer(MEMBER, revoked or Revoked(), given)
+    issuer = Issuer(MEMBER, revoked or Revoked(), given, wanted=refused, refused=refused)
     issuer.check_renewal(NodeId(node), shown, shown_key, key, address)
 
 
 def test_a_member_renews_with_a_new_key_and_asks_again_with_that() -> None:
     check_renewal("new a")
     check_renewal("new a", given=RENEWED)
-    # A cluster on one machine has no register of those that it was made with.
-    check_renewal("new a", given={})
+    # A cluster on one machine had no register of those that it was made with.
+    check_renewal("new a", given={}, refused=6)
+    check_renewal("new a", refused=7)
     # The newest key may renew again.
     newest = Issued(MEMBER.name_of(A), 9)
     check_renewal("newer a", "new a", shown=newest, given=RENEWED)
@@ -146,6 +148,7 @@ def test_a_member_renews_with_a_new_key_and_asks_again_with_that() -> None:
         ({"key": "key c", "given": RENEWED}, "renewed its certificate with another key"),
         ({"key": "k", "given": {**JOINED, B: GivenCertificate(1, "k", 1.0, AT)}}, "another node"),
         ({"address": "nowhere"}, "not host:port"),
+        ({"given": {}, "refused": 7}, "is not known here any more"),
     ],
 )
 def test_who_may_not_renew(changed: dict[str, Any], said: str) -> None:

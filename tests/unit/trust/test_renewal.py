@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from elasticd.errors import ProtocolError
 from elasticd.trust import renewal
-from elasticd.trust.names import Issued
+from elasticd.trust.names import Issued, last_serial
 from elasticd.trust.renewal import Renewal, RenewalProgress, standing
 from elasticd.types import NodeId
 
@@ -51,6 +51,18 @@ def test_a_former_certificate_makes_nobody_renew(word: str) -> None:
     assert renewal.told("6", Issued("x", 7)) == Renewal(6)
     with pytest.raises(ProtocolError, match="newer certificate than its own"):
         renewal.told(word, Issued("x", 7))
+
+
+@pytest.mark.parametrize("ahead_seconds", [-1e9, 0.0, 1e7, 3.1e7, 3.2e7, 1e9, 1e14])
+@pytest.mark.parametrize("shown_seconds", [-1e9, 0.0, 1e9, 1e14])
+def test_a_year_ahead_is_believed_or_what_was_shown(
+    ahead_seconds: float, shown_seconds: float
+) -> None:
+    now = 1.8e9
+    news = Renewal(last_serial(now + ahead_seconds))
+    believed = ahead_seconds < 3.15e7 or ahead_seconds <= shown_seconds
+    for each in (news, Renewal().merged(Renewal(0, news.wanted))):
+        assert each.is_believable(last_serial(now + shown_seconds), now) == believed
 
 
 def test_old_ones_are_refused_once_all_that_are_there_have_new_ones() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from elasticd.core.words.codec import Words
 from elasticd.errors import ProtocolError
 from elasticd.recovery.unknown import Unknown
-from elasticd.types import NodeId, Printable
+from elasticd.types import JobId, NodeId, Printable
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
@@ -26,7 +26,8 @@ PLAIN = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
     max_leaves=6,
 )
-NODE_IDS = st.just("") | st.from_regex("[A-Za-z0-9][A-Za-z0-9._-]{0,5}", fullmatch=True)
+JOB_IDS = st.from_regex("[A-Za-z0-9][A-Za-z0-9._-]{0,5}", fullmatch=True)
+NODE_IDS = st.just("") | JOB_IDS
 SCALARS: dict[Any, st.SearchStrategy[Any]] = {
     int: st.integers(-2, 8) | st.integers(-(2**53), 2**53),
     str: st.text(max_size=12),
@@ -42,6 +43,8 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     """Values that fit an annotation, as this package uses them."""
     if hint is NodeId:
         return NODE_IDS
+    if hint is JobId:
+        return JOB_IDS
     hint = getattr(hint, "__supertype__", hint)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint in SCALARS:

@@ -26,19 +26,19 @@ EVIL = (
 )  # fmt: skip
 
 
-def _with_each(plain: Any, new: str) -> Iterator[Any]:
-    """With ``new`` in the place of each node id of it in turn."""
-    if plain == NAMED:
+def with_each(plain: Any, named: str, new: str) -> Iterator[Any]:
+    """With ``new`` in the place of each ``named`` of it in turn."""
+    if plain == named:
         yield new
     elif isinstance(plain, dict):
         for key, value in plain.items():
-            for other in _with_each(value, new):
+            for other in with_each(value, named, new):
                 yield {**plain, key: other}
-            if key == NAMED:
+            if key == named:
                 yield {(new if k == key else k): v for k, v in plain.items()}
     elif isinstance(plain, list):
         for at, value in enumerate(plain):
-            for other in _with_each(value, new):
+            for other in with_each(value, named, new):
                 yield [*plain[:at], other, *plain[at + 1 :]]
 
 
@@ -46,7 +46,7 @@ def test_most_conversations_name_nodes() -> None:
     named = 0
     for words in CONVERSATIONS.values():
         for kind in words.kinds:
-            named += len([*_with_each(words.encode(sample(kind, True)), "x")])
+            named += len([*with_each(words.encode(sample(kind, True)), NAMED, "x")])
     assert named > 40
 
 
@@ -54,7 +54,7 @@ def test_most_conversations_name_nodes() -> None:
 def test_no_word_names_a_node_as_none_may_be_called(words: Words[Any], kind: type[Any]) -> None:
     plain = words.encode(sample(kind, True))
     for evil in EVIL:
-        for broken in _with_each(plain, evil):
+        for broken in with_each(plain, NAMED, evil):
             with pytest.raises(ProtocolError):
                 words.decode(broken)
                 pytest.fail(f"{evil!r} was taken: {broken}")
@@ -64,7 +64,7 @@ def test_no_word_names_a_node_as_none_may_be_called(words: Words[Any], kind: typ
 def test_no_record_of_a_journal_does(kind: type[Any]) -> None:
     plain = to_plain(sample(kind, True))
     for evil in EVIL:
-        for broken in _with_each(plain, evil):
+        for broken in with_each(plain, NAMED, evil):
             with pytest.raises(ProtocolError):
                 from_plain(kind, broken)
 

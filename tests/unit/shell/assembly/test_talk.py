@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from elasticd.core.words import effects as e
+from elasticd.core.words.connections import ASIDE, PutOut
 from elasticd.core.words.frames import Frame, decode_frame
 from elasticd.core.words.hearers import UNSAID
 from elasticd.core.words.records import JobRecord
@@ -24,6 +27,8 @@ from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.storage import papers
 from elasticd.shell.storage.eventlog import EventLog
+from elasticd.trust import renewal
+from elasticd.trust.names import last_serial
 from elasticd.trust.revoked import Revoked
 from elasticd.types import JobId, NodeId
 from tests.members import member
@@ -105,3 +110,33 @@ def test_of_a_message_that_is_too_long_only_its_place_is_sent(tmp_path: Path) ->
     assert [(frame.number, frame.message) for frame in frames] == [(1, UNSAID), (2, UNSAID)]
     assert peers.complain.count == 1
     assert peers.complain.last_reason.startswith("Jobs to other: not sent: a frame of")
+
+
+class ShownPeers(FakePeers):
+    serial = 0
+
+    def serial_of(self, node: NodeId) -> int:
+        return self.serial
+
+    def connected(self) -> list[NodeId]:
+        return []
+
+
+@pytest.mark.parametrize("field", ["renew", "refuse"])
+def test_one_bad_word_has_no_certificate_refused_that_is_yet_to_be_made(
+    tmp_path: Path, field: str
+) -> None:
+    async def main() -> None:
+        peers = ShownPeers()
+        talk = talk_of(peers, tmp_path)
+        trusted = talk.trusted
+        assert peers.call is not None and isinstance(trusted, TrustedMembers)
+        far = last_serial(time.time() + 5e7)
+        for _ in range(2):
+            word = PutOut({}, **{field: renewal.word_of(far)})
+            peers.call.message(OTHER, ASIDE.encode(word))
+            assert (trusted.known is not None) == (peers.serial > far)
+            peers.serial = far + 1  # the authority has made such a one, whatever its clock
+        await trusted.close()
+
+    asyncio.run(main())

@@ -63,9 +63,10 @@ class Daemon:
         own_addresses = advertised or (self.address,)
         me = Identity(NodeId(node), boot, self.address, addresses=own_addresses)
         self.told_to_renew: list[Renewal] = []
+        self.takes_told: Callable[[Renewal], None] = lambda wanted: None
         calls = Callbacks(
             self._up, self._down, self._message, self._serve, self._moved,
-            must_renew=self.told_to_renew.append,
+            must_renew=self._told_to_renew,
         )  # fmt: skip
         self.peers = Peers(me, self.address, addresses, calls, self.credentials)
 
@@ -76,6 +77,10 @@ class Daemon:
     def _moved(self, node: NodeId, boot: str, address: str) -> None:
         self.seen.append(("moved", node, address))
         self._news.set()
+
+    def _told_to_renew(self, wanted: Renewal) -> None:
+        self.told_to_renew.append(wanted)
+        self.takes_told(wanted)
 
     def _down(self, node: NodeId, boot: str, reason: str) -> None:
         self.seen.append(("down", node, boot))

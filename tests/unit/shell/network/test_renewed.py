@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -12,18 +13,22 @@ from elasticd.core.words.connections import CONNECTION, Errand, MustRenew
 from elasticd.core.words.joining import FROM_RENEWER, Renew
 from elasticd.errors import OperationError
 from elasticd.ipc.frames import encode
+from elasticd.settings.config import NodeConfig
+from elasticd.shell.assembly.membership import Others, TrustedMembers
+from elasticd.shell.assembly.talk import Talk
 from elasticd.shell.control.renewing import RenewalDesk, ask
 from elasticd.shell.network import transfer
 from elasticd.shell.network.credentials import Credentials
-from elasticd.shell.storage import founding, papers
+from elasticd.shell.storage import founding, issuing, papers
 from elasticd.shell.storage.namelessfile import nameless_file
 from elasticd.trust import authority
 from elasticd.trust.authority import issued
+from elasticd.trust.issuing import GivenCertificate
 from elasticd.trust.renewal import Renewal
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
 from tests.members import authority_of, credentials_of, member
-from tests.unit.shell.network.daemons import Daemon, Run, running, until
+from tests.unit.shell.network.daemons import Daemon, Run, running, serving, until
 
 
 def show_another(daemon: Daemon, home: Path) -> None:
@@ -88,6 +93,64 @@ def test_who_is_told_to_renew_hears_it_once_and_connects_with_a_new_one(
             await a.until_seen("up", "b", "boot-1")
 
     run(main())
+
+
+@pytest.mark.parametrize("word", ["1", "", "f" * 40, "no word"])
+def test_who_says_for_ever_that_it_must_be_renewed_is_dialled_with_growing_pauses(
+    run: Run, tmp_path: Path, word: str
+) -> None:
+    """Our certificate is newer than that, or its own is not."""
+
+    async def main() -> None:
+        dialled: list[float] = []
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            dialled.append(asyncio.get_running_loop().time())
+            await transfer.read_frame(reader, 1 << 16)
+            writer.write(encode({"t": "must_renew", "wanted": word}))
+            await transfer.close(writer)
+
+        async with serving("b", answer) as address:
+            a = Daemon("a", address)
+            a.takes_told = membership_of(a, tmp_path).must_renew
+            async with running(a):
+                await until(lambda: len(dialled) > 4)
+                assert dialled[4] - dialled[0] > 0.7  # 0.05, 0.1, 0.2 and 0.4
+                assert a.credentials.renewal == Renewal()
+
+    run(main())
+
+
+def test_one_that_has_renewed_meanwhile_dials_again_at_once(run: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        dialled: list[int] = []
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            dialled.append(serial := a.credentials.own.serial)
+            await transfer.read_frame(reader, 1 << 16)
+            if len(dialled) == 1:
+                show_another(a, tmp_path)
+                writer.write(encode({"t": "must_renew", "wanted": format(serial, "x")}))
+            await transfer.close(writer)
+
+        a = Daemon("a")
+        await asyncio.sleep(0.003)  # serials count milliseconds
+        async with serving("b", answer) as address, running(a):
+            a.peers.dial([address])
+            await until(lambda: len(dialled) == 2)
+            assert a.told_to_renew == [Renewal(dialled[0])]
+            assert a.peers.refusals.hellos == a.peers.refusals.bad_frames == 0
+
+    run(main())
+
+
+def membership_of(daemon: Daemon, home: Path) -> TrustedMembers:
+    class Talking:
+        peers = daemon.peers
+
+    talk = cast(Talk, Talking())
+    others = Others(lambda: talk, tuple, tuple, tuple, lambda error: None)
+    return TrustedMembers(home, NodeConfig(node_id="a"), daemon.credentials, others)
 
 
 def _files(home: Path, daemon: Daemon) -> tuple[Path, Path]:
@@ -179,6 +242,9 @@ class Issuer:
         self.daemon.peers._acceptor.renew = desk.renew
         guest = papers.read(self.guest_home)
         self.guest = Credentials(guest, *papers.shown(self.guest_home), Revoked())
+        digest = authority.key_of(authority.to_der(guest.certificate))
+        given = GivenCertificate(self.guest.own.serial, digest, 1.0, "127.0.0.1:9")
+        issuing.write(self.home, {NodeId("g"): given})
 
     def word(self, node: str = "g") -> Renew:
         return Renew(NodeId(node), founding.next_request(self.guest_home), "127.0.0.1:9")

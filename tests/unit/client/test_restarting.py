@@ -1,0 +1,47 @@
+"""A daemon that takes long to end is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from elasticd.client.restarting import restart
+from elasticd.core.words.requests import Restart
+from elasticd.shell.control.queries import Queries
+from tests.unit.client.fake_daemon import FakeDaemon
+
+
+def test_it_is_said_what_is_waited_for(tmp_path: Path) -> None:
+    said: list[str] = []
+    ended = threading.Event()
+
+    def tell(text: str) -> None:
+        said.append(text)
+        ended.set()
+
+    def ending(request: dict[str, Any]) -> list[dict[str, Any]]:
+        assert ended.wait(20)
+        return []
+
+    status: dict[str, Any] = {"jobs": [], "nodes": []}
+    with FakeDaemon(tmp_path, {"restart": ending, "status": status}):
+        restart(tmp_path, tell, silent_seconds=0.01)
+    assert len(said) == 1 and "is ending; waiting up to" in said[0]
+
+
+def test_nothing_is_answered_before_the_end(tmp_path: Path) -> None:
+    """Else the daemon would wait for another request, and say that none came."""
+
+    async def main() -> None:
+        asked: list[str] = []
+        desk = cast(Any, SimpleNamespace(_restart=lambda: asked.append("again")))
+        answering = asyncio.ensure_future(Queries.restart(desk, Restart(), cast(Any, None)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert asked == ["again"] and not answering.done()
+        answering.cancel()
+
+    asyncio.run(main())

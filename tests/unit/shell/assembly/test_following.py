@@ -1,0 +1,45 @@
+"""What a changed elasticd.toml does to a running daemon."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import tenacity
+
+from elasticd.settings.config import NodeConfig
+from elasticd.shell.assembly.following import follow
+from elasticd.shell.network.dialling import FORGET_SECONDS
+from tests.unit.shell.network.daemons import Daemon, free_address
+
+
+def test_an_address_that_is_a_peer_no_more_is_forgotten_as_one_that_was_heard_of(
+    tmp_path: Path,
+) -> None:
+    kept, gone, back = sorted(free_address() for _ in range(3))
+
+    async def main() -> None:
+        a = Daemon("a", kept, gone, back)
+        running = NodeConfig(node_id="a", peers=(kept, gone, back))
+        part = cast(Any, SimpleNamespace(keep_within=lambda limit: None))
+        talk = SimpleNamespace(peers=a.peers, happened=lambda *said: None)
+        watch = follow(tmp_path / "elasticd.toml", running, part, part, part, cast(Any, talk))
+        a.peers.dial(running.peers)
+        watch._changed(replace(running, peers=(kept,)))
+        watch._changed(replace(running, peers=(kept, back)))
+        found = {each: may_end(a, each) for each in a.peers.dialled()}
+        assert found == {kept: False, gone: True, back: False}
+        await a.peers.close()
+
+    asyncio.run(main())
+
+
+def may_end(daemon: Daemon, address: str) -> bool:
+    """Whether it is dialled no more once it was silent for long."""
+    attempts = daemon.peers._dialler.dials[address].attempts()
+    state = tenacity.RetryCallState(attempts, None, (), {})
+    state.outcome_timestamp = state.start_time + FORGET_SECONDS + 1
+    return bool(cast(Any, attempts.stop)(state))
