@@ -40,6 +40,8 @@ SYNC_SECONDS = (0.0005, 0.02)
 """What a sync of the journal takes, least and most, where the disk is not slow."""
 _LOOK_SECONDS = 0.05
 """Between two looks whether a disk that hangs has come back."""
+_ASKING_SECONDS = (2.0, 3.0)
+"""Until a daemon has asked others in vain for files of a job, as shell/storage/archives.py does."""
 BEAT_SECONDS = 0.25
 """As in shell/controlplane.py."""
 
@@ -348,7 +350,8 @@ class Host:
             case e.EnsureArchive(record):
                 there = record.id not in self.cluster.missing_archives
                 why = "" if there else "no peer has it"
-                self._soon((0.001, 0.05), e.ArchiveReady(record.id, there, why))
+                seconds = (0.001, 0.05) if there else _ASKING_SECONDS
+                self._soon(seconds, e.ArchiveReady(record.id, there, why))
             case e.CommitManifest():
                 self.stores.commit(effect)
             case e.PruneStore():

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import chain
 
 from elasticd.core.leading.comparing import SPLITS
-from elasticd.core.node import Node
 from elasticd.errors import ElasticdError
 from elasticd.types import JobId, NodeId
 
@@ -21,8 +20,11 @@ from .mixture import story_of
 from .network import Network
 from .poison import SECONDS
 from .proving import too_few_alike
+from .reasons import Reasons, can_never_run, share_a_view
 
 _LEFTOVER_SECONDS = 8.0
+_TOLD_SECONDS = 4.0
+"""Nobody stares for longer at a job that does not run and does not say why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +98,7 @@ def _drive(
     cluster: Cluster, injector: Injector, script: Callable[[Cluster, Injector], None] | None
 ) -> None:
     setup = cluster.setup
-
-    def share_a_view() -> bool:
-        nodes = [host.node for host in cluster.hosts.values()]
-        if any(node is None or node.views.view is None for node in nodes):
-            return False
-        return len({node.views.epoch for node in nodes if node is not None}) == 1
-
-    _expect(cluster, share_a_view, 10.0, "the nodes share no view")
+    _expect(cluster, lambda: share_a_view(cluster), 10.0, "the nodes share no view")
     submits = cluster.chances.of("submits")
     for number, shape in enumerate(setup.jobs, 1):
         job = injector.operator.submit(shape, submits.choice(list(cluster.hosts.values())))
@@ -116,11 +111,10 @@ def _drive(
         injector.begin()
         cluster.run(lambda: injector.stopped, cluster.now + setup.fault_seconds + 1.0)
     limit = setup.limit_seconds or convergence_seconds(cluster)
-    never = [job for job in cluster.specs if _can_never_run(cluster, job)]
+    never = [job for job in cluster.specs if can_never_run(cluster, job)]
     cluster.seen["can never run"] += len(never)
     _expect(cluster, lambda: _all_ended(cluster, never), limit, "the jobs do not end")
-    why = "what can't run does not say why"
-    _expect(cluster, lambda: _says_why(cluster, never), _LEFTOVER_SECONDS, why)
+    _tell_why(cluster, Reasons(cluster, injector.operator, never), limit)
     for job in never:  # they have kept nobody waiting
         injector.operator.cancel(job)
     _expect(cluster, lambda: _all_ended(cluster), limit, "the jobs do not end")
@@ -174,7 +168,7 @@ def convergence_seconds(cluster: Cluster) -> float:
     twice = timing.hang_seconds + timing.form_seconds + 3 * timing.holding_seconds
     poisoned = 0.0 if setup.poison is None else SECONDS + 8 * hangs
     # Each is tried again whenever something has ended, and keeps its turn for a while.
-    vain = sum(_can_never_run(cluster, job) for job in cluster.specs)
+    vain = sum(can_never_run(cluster, job) for job in cluster.specs)
     turns = vain * (1 + len(cluster.specs)) * timing.restore_seconds
     return float(work + hangs + once + 2 * twice + poisoned + turns)
 
@@ -184,28 +178,13 @@ def _expect(cluster: Cluster, until: Callable[[], bool], seconds: float, otherwi
         raise Violation(f"{otherwise} within {seconds:.0f} s")
 
 
-def _can_never_run(cluster: Cluster, job: JobId) -> bool:
-    gone = job in cluster.missing_archives
-    return gone or cluster.shapes[job].world_min > cluster.setup.nodes
-
-
-def _says_why(cluster: Cluster, never: Sequence[JobId]) -> bool:
-    """Whether every node tells why these wait, those that have not been ended. The leader does, if
-    some are of versions that in the story don't know the message with its account."""
-    enough = any if cluster.mixture.mixed else all
-    nodes = [host.node for host in cluster.living() if host.node is not None]
-    return all(enough(_tells_why(cluster, node, job) for node in nodes) for job in never)
-
-
-def _tells_why(cluster: Cluster, node: Node, job: JobId) -> bool:
-    if job not in node.records:
-        return False
-    if node.records[job].ended:
-        return True
-    reason, least = node.job_status(job)["reason"] or "", cluster.shapes[job].world_min
-    if least <= cluster.setup.nodes:
-        return "files could not be brought here" in reason
-    return f"needs {least} nodes" in reason or f"at least {least} members are ready" in reason
+def _tell_why(cluster: Cluster, reasons: Reasons, limit: float) -> None:
+    """What can't run says why once nothing else keeps it, and says it again."""
+    undone, why = "orders are not taken back", "what can't run does not say why"
+    for order in (lambda: None, *reasons.orders()):
+        order()
+        _expect(cluster, reasons.left_alone, limit, undone)
+        _expect(cluster, reasons.told, _TOLD_SECONDS, why)
 
 
 def _all_ended(cluster: Cluster, but: Sequence[JobId] = ()) -> bool:

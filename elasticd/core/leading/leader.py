@@ -302,9 +302,12 @@ class Driver:
 
     def summary(self) -> dict[str, Any]:
         """What ``status`` shows of the job."""
-        phase = self.stage.phase
-        ranks = summary.ranks(self.office, phase.world) if isinstance(phase, Whole) else []
-        return {**summary.fields(self.office, self.stage.state(), phase.why), "ranks": ranks}
+        office, phase = self.office, self.stage.phase
+        if isinstance(phase, Whole):
+            ranks, why = summary.ranks(office, phase.world), ""
+        else:
+            ranks, why = [], phase.why
+        return {**summary.fields(office, self.stage.state(), why), "ranks": ranks}
 
     def summarise(self, at_once: bool = False) -> None:
         """Tell the members of the view, if something has changed."""

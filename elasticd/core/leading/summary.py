@@ -56,14 +56,14 @@ class Bulletin:
 
 
 def fields(office: Office, state: str, why: str) -> dict[str, Any]:
-    """What members keep to show. ``why`` says why it does not run."""
+    """What members keep to show. ``why``: what it waits for, if it does not train."""
     course, newest, world = office.course, office.newest, office.world
     speeds = [p.steps_per_second for p in course.progress.values() if p.steps_per_second > 0]
     traffic = [p.metrics.get("bytes_per_step", 0) for p in course.progress.values()]
     stored = newest if course.committed else None
     return {
         "state": state,
-        "reason": why or None if state != "running" else None,
+        "reason": why or None,
         "generation": world.generation.counter if world is not None else 0,
         "step": course.committed,
         "loss": course.loss if course.committed else None,

@@ -49,7 +49,7 @@ class Member:
     """The job's files here."""
     archive_at: float = 0.0
     no_archive: str = ""
-    """Why the job's files are not here."""
+    """Why the job's files are not here, as far as is known while they are asked for again."""
     ended: bool = False
     unwanted: str = ""
     """Why the job is not to run on this node."""
@@ -74,9 +74,13 @@ class Member:
     @property
     def trouble(self) -> str:
         """Why nothing can run here."""
-        failing = self.part.failing.reason if self.part.failing is not None else ""
-        own = self.part.fatal or failing
+        own = self._script_fails
         return own.splitlines()[-1] if own else self.no_archive
+
+    @property
+    def _script_fails(self) -> str:
+        failing = self.part.failing.reason if self.part.failing is not None else ""
+        return self.part.fatal or failing
 
     @property
     def _left_out(self) -> bool:
@@ -111,7 +115,7 @@ class Member:
         if self._left_out:
             self._may_run()
             return
-        if self.trouble:
+        if self._script_fails:
             return
         if self.archive == "wanted":
             self.archive = "asked"
@@ -263,7 +267,7 @@ class Member:
         if now >= self.reports.ways_at:
             self.reports.report()
         if self.archive == "failed" and now >= self.archive_at:
-            self.archive, self.no_archive = "wanted", ""
+            self.archive = "wanted"
             self.reconcile()
 
     def deadlines(self) -> list[float]:

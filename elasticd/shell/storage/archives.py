@@ -35,6 +35,8 @@ MAX_COPYING = 4
 """So many archives are fetched at once for other nodes."""
 MAX_WAITING = 32
 """So many more wait; then others are asked to keep a copy."""
+ASKING_SECONDS = 2.0
+"""Others are asked in vain for so long until people are told why. Then they are asked again."""
 KNOWN_SECONDS = 60.0
 """After so long the job of an archive that was kept for another node is known here."""
 _DIGEST = re.compile(r"[\w-]{1,128}", re.ASCII)
@@ -53,8 +55,10 @@ class Archives:
         work_folder: Callable[[JobId], Path],
         post: Callable[[e.Event], None],
         settle: Settle = settle,
+        asking_seconds: float = ASKING_SECONDS,
     ) -> None:
         """``work_folder``: where a job's archive is unpacked."""
+        self._asking_seconds = asking_seconds
         self._folder, self._neighbours, self._settle = folder, neighbours, settle
         self._work_folder, self._post = work_folder, post
         self.prepare: Callable[[JobId], Awaitable[None]] = _nothing
@@ -269,7 +273,7 @@ class Archives:
 
     async def _ask_around(self, digest: str) -> bytes:
         """Fetch an archive from whichever peer has it; the submitter may have died since."""
-        async for attempt in attempts():
+        async for attempt in attempts(self._asking_seconds):
             with attempt:
                 data = await self._ask_once(digest)
         return data

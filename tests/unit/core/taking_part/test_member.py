@@ -42,6 +42,10 @@ def test_files_that_can_not_be_had_are_told_and_tried_again() -> None:
     post.ctx.now = due
     post.attend()
     assert len(post.done(e.EnsureArchive)) == 1
+    post.member.follow(EPOCH)
+    assert "no node has them" in post.status().trouble, "another leader is told meanwhile"
+    post.member.on_archive(True, "")
+    assert post.status().trouble == "" and len(post.done(e.StartTrainer)) == 1
 
 
 @pytest.mark.parametrize("state", ["queued", "finished", "failed", "cancelled"])

@@ -17,7 +17,7 @@ from elasticd.core.words.codec import UNKNOWN
 from elasticd.core.words.records import JobRecord
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.shell.network.neighbours import Neighbours
-from elasticd.shell.storage.archives import MAX_COPYING, MAX_WAITING, Archives
+from elasticd.shell.storage.archives import ASKING_SECONDS, MAX_COPYING, MAX_WAITING, Archives
 from elasticd.shell.storage.arrival import Arrival, Settle
 from elasticd.shell.storage.durable import settle
 from elasticd.shell.storage.spreading import Spread
@@ -114,6 +114,22 @@ def test_a_damaged_archive_is_fetched_from_another_node(tmp_path: Path, content:
     home.tar.write_bytes(content)
     home.ensure()
     assert home.peer.asked == 1 and home.tar.read_bytes() == home.peer.data
+
+
+def test_why_nobody_gives_an_archive_is_told_before_it_is_asked_for_again(tmp_path: Path) -> None:
+    """People see it, and the control plane tries again; a minute of trying here says nothing."""
+    assert ASKING_SECONDS <= 2.0
+    home = Home(tmp_path)
+    home.tar.unlink()
+    home.peer.data = b"another"
+    told: list[Any] = []
+    peer = cast(Neighbours, home.peer)
+    archives = Archives(
+        tmp_path / "archives", peer, lambda _: home.work, told.append, asking_seconds=0.01
+    )
+    asyncio.run(archives.ensure(home.record))
+    (said,) = told
+    assert not said.ok and "other: " in said.reason and home.peer.asked > 1
 
 
 def test_the_loop_turns_while_an_archive_is_written(tmp_path: Path) -> None:

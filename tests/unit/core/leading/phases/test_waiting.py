@@ -20,6 +20,20 @@ def test_too_few_members_are_waited_for() -> None:
     assert bench.driver.end is None
 
 
+def test_what_is_waited_for_is_shown_at_once() -> None:
+    """Be it that trainers may come yet: nobody has to stare at a job that just does not run."""
+    bench = Bench()
+    bench.say("starting", None, A)
+    for node in (B, C):
+        bench.driver.hear(node, replace(status_of(None), trouble="no disk"))
+    shown = bench.driver.summary()
+    assert shown["state"] == "running" and bench.why
+    assert shown["reason"] == bench.why
+    bench = Bench()
+    bench.adopt()
+    assert bench.driver.summary()["reason"] is None, "it trains"
+
+
 def test_a_job_fails_if_no_member_will_ever_have_a_trainer() -> None:
     bench = Bench()
     for node in bench.members:
